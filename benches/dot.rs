@@ -1,10 +1,10 @@
 //! The dot interaction, from panels to panels, against the processor's peak and the memory's stream.
 //!
-//! A limit is the larger of multiply-adds over measured peak and bytes over measured stream, every operand read once and
-//! every result written once; peak and stream are measured right before and right after. Rounds take turns over
-//! minibatches that together exceed the caches' share of a step, as a step's own data does. Printed are the median round
-//! and the fastest, which others that use the cores disturb least; and, in the same run, the plain way: one product
-//! after another by [`Gemm`], row-major, which also checks the answers to the bit.
+//! A limit is the larger of multiply-adds over measured peak and bytes over measured stream, every operand read once
+//! and every result written once; peak and stream are measured right before and right after. Rounds take turns over
+//! minibatches that together exceed the caches' share of a step, as a step's own data does. Printed are the median
+//! round and the fastest, which others that use the cores disturb least; and, in the same run, the plain way: one
+//! product after another by [`Gemm`], row-major, which also checks the answers to the bit.
 //!
 //! `cargo bench --bench dot [-- [--threads T] [--rounds R]]`
 

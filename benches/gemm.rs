@@ -5,8 +5,8 @@
 //! on. Each round runs the limit, a pass, and the limit again, and compares the pass with the mean of both, so that a
 //! machine whose clock drifts does not decide the ratio. Printed are the median over the rounds in which both limits
 //! agree within 10 % (and how many those are), by the wall's clock, and by the processor time of all threads: where
-//! others use the cores too, only the latter says what the kernels do. Answers are checked before they are timed: forward
-//! against the plain product, to the bit.
+//! others use the cores too, only the latter says what the kernels do. Answers are checked before they are timed:
+//! forward against the plain product, to the bit.
 //!
 //! `cargo bench --bench gemm [-- [--threads T] [--rounds R] [N C K]...]`
 

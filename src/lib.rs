@@ -20,13 +20,12 @@
 //! | backward and update of rows; sums of hot rows' gradients before, hot rows that moved to all copies after | [`embedding`], [`exchange`] |
 //! | update of dense weights, where they were reduced | [`optim`] |
 //!
-//! Bottom MLP to loss and back is done part by part ([`math::Parts`]), so that activations stay in the caches. A rank that
-//! is alone has no peers: it exchanges nothing, copies nothing and waits for nobody. Which inputs come next, where hot and cold
-//! ones take turns, is `train/order.rs`'s. How dense gradients are
-//! reduced (alone, by the compute threads, by communication threads behind the backward pass, or in an order that does not
-//! depend on ranks) is one of the implementations in `train/reduction`. A network is known by the trait
-//! [`model::Network`], what carries messages by [`collective::Carrier`], how a weight moves by [`optim::Rule`]: the corridor
-//! is the same for all of them.
+//! Bottom MLP to loss and back is done part by part ([`math::Parts`]), so that activations stay in the caches. A rank
+//! that is alone has no peers: it exchanges nothing, copies nothing and waits for nobody. Which inputs come next, where
+//! hot and cold ones take turns, is `train/order.rs`'s. How dense gradients are reduced (alone, by the compute threads,
+//! by communication threads behind the backward pass, or in an order that does not depend on ranks) is one of the
+//! implementations in `train/reduction`. A network is known by the trait [`model::Network`], what carries messages by
+//! [`collective::Carrier`], how a weight moves by [`optim::Rule`]: the corridor is the same for all of them.
 //!
 //! # Floors
 //! A module may use floors above it in this table, never one below. ⚠ marks the rooms in which `unsafe` may stand.
@@ -54,15 +53,15 @@
 //!
 //! # Walls that matter
 //! * `math`, `optim`, `layer` and `embedding` are local mathematics: none of them knows a rank, and of the data only
-//!   `embedding` knows the bags that it looks up. `collective` moves memory and knows no arithmetic but sums; `exchange` knows
-//!   routes and shards, and no layer. `tests/machine/house.rs` has the list.
+//!   `embedding` knows the bags that it looks up. `collective` moves memory and knows no arithmetic but sums;
+//!   `exchange` knows routes and shards, and no layer. `tests/machine/house.rs` has the list.
 //! * The scalar function is the definition: vectors of any width give the same bits, and so does any number of threads.
 //!   Tiles of AMX have definitions of their own, scalar too, for bfloat16 and for 32-bit floats in three parts.
 //! * Randomness is a pure function of (seed, stream, index): see [`base::rng`].
 //! * Errors are facts that a person can act on: see [`base::Error`].
-//! * A new preset, model or layer is one new file and one line in a list; a data format, whose files must also be told from
-//!   others and be written, and an optimizer, which has configuration, are one new file and a line in each `match` that the
-//!   compiler then names.
+//! * A new preset, model or layer is one new file and one line in a list; a data format, whose files must also be told
+//!   from others and be written, and an optimizer, which has configuration, are one new file and a line in each `match`
+//!   that the compiler then names.
 #![deny(unsafe_code)]
 #![warn(missing_docs)]
 

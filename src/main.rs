@@ -12,7 +12,8 @@ use octorec::memory::{Heap, watch_starts_of_threads};
 #[global_allocator]
 static HEAP: Heap = Heap;
 
-/// The work's stack in bytes. The main thread's is as large as the shell says (`ulimit -s`), which may be far too little.
+/// The work's stack in bytes. The main thread's is as large as the shell says (`ulimit -s`), which may be far too
+/// little.
 const STACK: usize = 8 << 20;
 
 /// How long a machine that has failed, or was asked to stop, waits for the others to do so, too.

@@ -1,7 +1,7 @@
 //! What people and scripts read: notes on standard error, results on standard output.
 //!
-//! Nobody has to read: a note that cannot be written is lost and ends nothing. A result that nobody wants any more, because
-//! its pipe is closed, is no error either, unless the caller says that it matters; a full disk is one.
+//! Nobody has to read: a note that cannot be written is lost and ends nothing. A result that nobody wants any more,
+//! because its pipe is closed, is no error either, unless the caller says that it matters; a full disk is one.
 
 use std::fmt;
 use std::io::{self, ErrorKind, Write};

@@ -1,7 +1,7 @@
 //! Opening what users name: files that are read more than once, and small texts.
 //!
-//! A pipe, a device or a folder in a file's place is told at once: nobody waits for the other end of a pipe, and nothing
-//! that never ends is read into memory.
+//! A pipe, a device or a folder in a file's place is told at once: nobody waits for the other end of a pipe, and
+//! nothing that never ends is read into memory.
 
 use std::fs::{File, FileType, Metadata};
 use std::io::Read;

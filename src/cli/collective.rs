@@ -1,5 +1,5 @@
-//! How the dense gradients of a run are reduced: as the user says, or by the schedule that is predicted to be the quickest,
-//! and, where that may change bits from run to run, was found to be.
+//! How the dense gradients of a run are reduced: as the user says, or by the schedule that is predicted to be the
+//! quickest, and, where that may change bits from run to run, was found to be.
 
 use std::fmt;
 
@@ -76,8 +76,8 @@ pub struct Candidate {
     step_ms: Option<f64>,
 }
 
-/// What is taken for the layers of this model among these ranks; `kept` is what the run has taken until now, with which it
-/// goes on unless somebody says otherwise.
+/// What is taken for the layers of this model among these ranks; `kept` is what the run has taken until now, with which
+/// it goes on unless somebody says otherwise.
 ///
 /// # Errors
 /// When the configuration names a schedule that these machines do not allow.
@@ -179,8 +179,8 @@ impl Choice {
         &self.reductions[0]
     }
 
-    /// Those that a trial must tell apart: prices of measured figures that differ by little, and any that were priced with
-    /// assumptions. None where there is nothing to choose.
+    /// Those that a trial must tell apart: prices of measured figures that differ by little, and any that were priced
+    /// with assumptions. None where there is nothing to choose.
     #[must_use]
     pub fn doubtful(&self) -> Vec<Reduction> {
         let most = if self.assumed { f64::INFINITY } else { self.candidates[0].predicted_ms * DOUBT };

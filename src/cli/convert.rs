@@ -30,7 +30,8 @@ pub struct ConvertArgs {
     #[command(flatten)]
     output: OutputArgs,
 
-    /// The format of FROM, where its files do not tell it: octorec, mlperf, nvidia, torchrec, hugectr, parquet, csv, fae.
+    /// The format of FROM, where its files do not tell it: octorec, mlperf, nvidia, torchrec, hugectr, parquet, csv,
+    /// fae.
     #[arg(long, value_name = "NAME")]
     from_format: Option<String>,
 

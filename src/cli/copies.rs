@@ -30,7 +30,8 @@ const WINDOW_PART: u64 = 8;
 /// Samples that are read for a revision, if there are as many.
 const WINDOW_SAMPLES: u64 = 1 << 16;
 
-/// Bytes that counting may take beside what trains: enough for all of [`SAMPLES`] with a look-up or a few in each table.
+/// Bytes that counting may take beside what trains: enough for all of [`SAMPLES`] with a look-up or a few in each
+/// table.
 const MEMORY: u64 = 1 << 30;
 
 /// The part of the tables' weights that copies may take unless told otherwise: one in so many bytes.
@@ -45,14 +46,15 @@ pub const fn usual_budget(weights: u64) -> u64 {
 /// Which copies of hot rows ranks have.
 #[derive(Debug, Clone, Args)]
 pub struct HotArgs {
-    /// Rows that are looked up most: off; exact (every rank reads its own copies, equal to the rows in every step; other
-    /// look-ups travel, and what keeps copies equal); or fae (inputs that look up hot rows alone are trained in minibatches of
-    /// their own, for which no row travels, in turns with the others: another order of the data, judged by the test log loss).
+    /// Rows that are looked up most: off; exact (every rank reads its own copies, equal to the rows in every step;
+    /// other look-ups travel, and what keeps copies equal); or fae (inputs that look up hot rows alone are trained in
+    /// minibatches of their own, for which no row travels, in turns with the others: another order of the data, judged
+    /// by the test log loss).
     #[arg(long, value_name = "NAME", help_heading = MACHINE)]
     hot: Option<String>,
 
-    /// What copies may take on each rank; default: a fiftieth of what the tables' weights take, beside tables that are copied
-    /// whole.
+    /// What copies may take on each rank; default: a fiftieth of what the tables' weights take, beside tables that are
+    /// copied whole.
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes, help_heading = MACHINE)]
     hot_budget: Option<u64>,
 }
@@ -72,8 +74,8 @@ pub struct CopyArgs {
     #[command(flatten)]
     hot: HotArgs,
 
-    /// Steps after which it is told anew which rows are hot, from a sample of the samples to come: for data whose hot rows change
-    /// with time. Default: they stay.
+    /// Steps after which it is told anew which rows are hot, from a sample of the samples to come: for data whose hot
+    /// rows change with time. Default: they stay.
     #[arg(long, value_name = "STEPS", conflicts_with = "hot_set", help_heading = MACHINE)]
     hot_revise: Option<u64>,
 
@@ -93,8 +95,8 @@ impl CopyArgs {
     }
 }
 
-/// The hot rows of a run on so many ranks whose inputs come in any order, from this training sample on; nothing where no copies
-/// are wanted, or one rank would have them. `tell` hears what they are.
+/// The hot rows of a run on so many ranks whose inputs come in any order, from this training sample on; nothing where
+/// no copies are wanted, or one rank would have them. `tell` hears what they are.
 ///
 /// # Errors
 /// When the file or the data cannot be read, or the inputs should be in an order.
@@ -142,7 +144,8 @@ fn windows(config: &Config, source: &dyn Source) -> Option<Windows> {
     (span > 0).then(|| Windows::new(source.samples(Split::Train), span))
 }
 
-/// The samples among which those of a window are, as they lie in the data: they are shuffled within windows of their own.
+/// The samples among which those of a window are, as they lie in the data: they are shuffled within windows of their
+/// own.
 fn as_read(config: &Config, source: &dyn Source, window: Range<u64>) -> Range<u64> {
     let Some(samples) = source.samples(Split::Train).filter(|_| config.data.shuffle) else { return window };
     let shuffled = config.data.shuffle_window.max(1) as u64;
@@ -150,9 +153,9 @@ fn as_read(config: &Config, source: &dyn Source, window: Range<u64>) -> Range<u6
     window.start / shuffled * shuffled..end.min(samples)
 }
 
-/// The share of its table's look-ups that a row has at least of which a copy pays: one that a minibatch looks up as often as there
-/// are ranks. Without a copy, each look-up of another rank sends the row and its gradient once; with it, each rank sends one sum
-/// and gets one row.
+/// The share of its table's look-ups that a row has at least of which a copy pays: one that a minibatch looks up as
+/// often as there are ranks. Without a copy, each look-up of another rank sends the row and its gradient once; with it,
+/// each rank sends one sum and gets one row.
 fn least(config: &Config, deep: &Deep<'_>, ranks: usize) -> f64 {
     let look_ups = (config.train.minibatch() * deep.source.schema().longest()) as f64;
     (ranks as f64 / look_ups).min(1.0)
@@ -187,8 +190,8 @@ fn loaded(deep: &Deep<'_>, source: &dyn Source, path: &Path) -> Result<(HotSet, 
     Ok((set, tags))
 }
 
-/// The hot rows of a run whose hot and cold inputs take turns, and which these are, whatever the number of ranks; nothing where
-/// it does not. A run that is continued has them in the file `kept`, if that is there.
+/// The hot rows of a run whose hot and cold inputs take turns, and which these are, whatever the number of ranks;
+/// nothing where it does not. A run that is continued has them in the file `kept`, if that is there.
 ///
 /// # Errors
 /// When the file or the data cannot be read, or no input is hot.
@@ -274,8 +277,8 @@ pub fn slots(source: &dyn Source, hot: &HotInputs) -> Arc<HotSlots> {
     Arc::new(HotSlots::new(&deep.with_wide(of_data)))
 }
 
-/// What a hot row takes on a rank: its weights, its learned one included, and unless gradients go to owners bag by bag, a sum
-/// of them.
+/// What a hot row takes on a rank: its weights, its learned one included, and unless gradients go to owners bag by bag,
+/// a sum of them.
 fn row_bytes(config: &Config, ordered: bool) -> u64 {
     let copies = if ordered { 1 } else { 2 };
     let beside = usize::from(config.model.weighs_rows());

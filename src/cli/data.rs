@@ -93,7 +93,8 @@ struct GenerateArgs {
     #[command(flatten)]
     output: OutputArgs,
 
-    /// Write text in Criteo's layout instead, as `preprocess` reads it: day_0 has the training samples, day_1 those for test
+    /// Write text in Criteo's layout instead, as `preprocess` reads it: day_0 has the training samples, day_1 those for
+    /// test
     #[arg(long, conflicts_with_all = ["format", "codec", "block_rows", "access", "trace"])]
     text: bool,
 

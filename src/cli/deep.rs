@@ -1,5 +1,5 @@
-//! The tables of whose hot rows ranks may have copies: those of a model's deep part. A row of a wide part is one weight: to copy
-//! all of its table to each rank is cheaper than to tell which rows are hot.
+//! The tables of whose hot rows ranks may have copies: those of a model's deep part. A row of a wide part is one
+//! weight: to copy all of its table to each rank is cheaper than to tell which rows are hot.
 
 use std::path::PathBuf;
 
@@ -28,8 +28,8 @@ impl<'a> Deep<'a> {
         hot
     }
 
-    /// Hot rows of these columns as those of all of the model's tables where hot inputs look up no others: of a wide part, whose
-    /// rows are one weight each, a column's table has those of the column, and all of a cross are hot.
+    /// Hot rows of these columns as those of all of the model's tables where hot inputs look up no others: of a wide
+    /// part, whose rows are one weight each, a column's table has those of the column, and all of a cross are hot.
     pub fn with_wide(&self, mut hot: HotSet) -> HotSet {
         let columns = self.source.schema().tables.len();
         for (at, column) in self.all.tables[columns..].iter().enumerate() {

@@ -187,8 +187,8 @@ fn keep(model: &Model<'_>, path: &Path, told: &mut Vec<String>) -> Result<Option
     price(model, sharding).map(Some).map_err(too_big)
 }
 
-/// What is asked of each table, as far as it is known without looking at the data; and, if that was looked at, a line that
-/// says so.
+/// What is asked of each table, as far as it is known without looking at the data; and, if that was looked at, a line
+/// that says so.
 fn demands(config: &Config, source: &dyn Source, sampled: bool) -> (Vec<Demand>, Option<String>) {
     let columns = config.model.deep_tables(source.schema().tables.len());
     if config.data.source == SourceKind::Random {
@@ -209,8 +209,8 @@ fn demands(config: &Config, source: &dyn Source, sampled: bool) -> (Vec<Demand>,
     (widened(config, source.schema(), known), None)
 }
 
-/// What is asked of all tables, where it is known of the data's columns: of a wide part the same again, and of a cross each
-/// combination of its columns' look-ups, which come at least as unevenly as those of the most even one.
+/// What is asked of all tables, where it is known of the data's columns: of a wide part the same again, and of a cross
+/// each combination of its columns' look-ups, which come at least as unevenly as those of the most even one.
 fn widened(config: &Config, schema: &Schema, columns: Vec<Demand>) -> Vec<Demand> {
     if !config.model.wide {
         return columns;
@@ -234,8 +234,8 @@ fn drawn(data: &DataConfig, table: usize) -> Demand {
     Demand { lookups: if data.lookups_fixed { most } else { (most + 1.0) / 2.0 }, skew: data.zipf }
 }
 
-/// What a configuration asks of a machine that need not be there: its data is looked at, nothing is built. Look-ups a sample
-/// and their skew may be known better.
+/// What a configuration asks of a machine that need not be there: its data is looked at, nothing is built. Look-ups a
+/// sample and their skew may be known better.
 ///
 /// # Errors
 /// When the data cannot be read, or the model has no tables.

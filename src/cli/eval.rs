@@ -34,7 +34,8 @@ pub struct EvalArgs {
     #[arg(long, value_name = "DIR|FILE")]
     checkpoint: PathBuf,
 
-    /// Labelled data: its test samples, those for validation where there are only such, or all of it where none are set apart. Without it: the run's own test samples.
+    /// Labelled data: its test samples, those for validation where there are only such, or all of it where none are set
+    /// apart. Without it: the run's own test samples.
     #[arg(long, value_name = "PATH")]
     data: Option<PathBuf>,
 
@@ -46,13 +47,13 @@ pub struct EvalArgs {
     #[arg(long, value_name = "N", default_value_t = 0)]
     threads: usize,
 
-    /// Show calibration by so many buckets of probabilities, each of as many samples (equal ones stay together); in --json
-    /// 10 unless told otherwise, 0: none.
+    /// Show calibration by so many buckets of probabilities, each of as many samples (equal ones stay together); in
+    /// --json 10 unless told otherwise, 0: none.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(0..=100_000))]
     calibration_buckets: Option<u64>,
 
-    /// Also give the mean AUC of groups, weighted by their samples: a group is a value of this categorical column (values
-    /// that share a row are one). Groups of one class are left out.
+    /// Also give the mean AUC of groups, weighted by their samples: a group is a value of this categorical column
+    /// (values that share a row are one). Groups of one class are left out.
     #[arg(long, value_name = "COLUMN")]
     gauc: Option<String>,
 

@@ -31,8 +31,8 @@ pub struct ExportArgs {
     #[arg(long, value_enum, value_name = "HOW")]
     bags: Option<Bags>,
 
-    /// Of onnx: weights of more than this go to a file beside the graph, FILE.data, which runtimes map; the graph's own file
-    /// cannot hold 2 GiB [default: 512MiB]
+    /// Of onnx: weights of more than this go to a file beside the graph, FILE.data, which runtimes map; the graph's own
+    /// file cannot hold 2 GiB [default: 512MiB]
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     external_above: Option<u64>,
 

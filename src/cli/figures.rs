@@ -1,4 +1,5 @@
-//! The figures of a machine: measured for `octorec topo --measure`, taken from the user's cache by whoever prices plans.
+//! The figures of a machine: measured for `octorec topo --measure`, taken from the user's cache by whoever prices
+//! plans.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -128,7 +129,8 @@ pub fn measure(args: &TopoArgs, world: &World) -> Result<String> {
     Ok(text + &written)
 }
 
-/// Does something on one machine after another: machines that are alike may share a folder, and write the same file there.
+/// Does something on one machine after another: machines that are alike may share a folder, and write the same file
+/// there.
 fn in_turn<T>(world: &World, act: impl FnOnce() -> Result<T>) -> Result<T> {
     for _ in 0..world.machine() {
         world.all_gather("keep figures", Vec::new(), DEADLINE)?;

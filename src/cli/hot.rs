@@ -1,5 +1,5 @@
-//! `octorec inspect --hot`: which rows take most of the look-ups, how much memory they take, and how many inputs need no
-//! other row.
+//! `octorec inspect --hot`: which rows take most of the look-ups, how much memory they take, and how many inputs need
+//! no other row.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -62,8 +62,8 @@ pub struct HotArgs {
     #[arg(long, value_name = "FILE", requires = "hot", help_heading = HOT)]
     out: Option<PathBuf>,
 
-    /// Tell all training samples apart, too, and keep in --out's file which of them are hot, so that training with it by
-    /// `--hot fae` begins at once.
+    /// Tell all training samples apart, too, and keep in --out's file which of them are hot, so that training with it
+    /// by `--hot fae` begins at once.
     #[arg(long, requires = "out", help_heading = HOT)]
     inputs: bool,
 

@@ -143,8 +143,8 @@ pub struct KeyArgs {
     #[arg(long, value_name = "NAME", help_heading = TRAINING)]
     precision: Option<String>,
 
-    /// What may differ without changing a bit: run (the number of threads), ranks (that of ranks and the plan, too), or none
-    /// (updates may leave the order of sums to chance).
+    /// What may differ without changing a bit: run (the number of threads), ranks (that of ranks and the plan, too), or
+    /// none (updates may leave the order of sums to chance).
     #[arg(long, value_name = "NAME", help_heading = TRAINING)]
     determinism: Option<String>,
 
@@ -152,9 +152,9 @@ pub struct KeyArgs {
     #[arg(long, value_name = "NAME", help_heading = TRAINING)]
     wire: Option<String>,
 
-    /// How the gradients of layers are reduced among ranks: auto (the quickest by this machine's figures), direct, ring,
-    /// two-ring, multi-ring, halving-doubling, breadth-first, spanning-trees, pipelined-trees or hierarchical (several
-    /// machines).
+    /// How the gradients of layers are reduced among ranks: auto (the quickest by this machine's figures), direct,
+    /// ring, two-ring, multi-ring, halving-doubling, breadth-first, spanning-trees, pipelined-trees or hierarchical
+    /// (several machines).
     #[arg(long, value_name = "NAME", help_heading = MACHINE)]
     collective: Option<String>,
 
@@ -170,8 +170,8 @@ pub struct KeyArgs {
     #[arg(long, value_name = "FILE", help_heading = MACHINE)]
     tuned: Option<PathBuf>,
 
-    /// Instruction set: auto, scalar, avx2, avx512, avx512-bf16, amx-bf16 or amx-bf16x3. All but those with AMX give the
-    /// same bits; the last multiplies f32 on tiles, too, as three bf16 each, faster and no less accurately.
+    /// Instruction set: auto, scalar, avx2, avx512, avx512-bf16, amx-bf16 or amx-bf16x3. All but those with AMX give
+    /// the same bits; the last multiplies f32 on tiles, too, as three bf16 each, faster and no less accurately.
     #[arg(long, value_name = "NAME", help_heading = MACHINE)]
     isa: Option<String>,
 

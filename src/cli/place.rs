@@ -25,8 +25,8 @@ pub struct PlaceArgs {
     #[arg(long, help_heading = MACHINE)]
     pub smt: bool,
 
-    /// Cores of each rank that reduce the gradients of layers while the others compute: a number, or `auto`; `train` then
-    /// tries some before it begins and prints what they gave.
+    /// Cores of each rank that reduce the gradients of layers while the others compute: a number, or `auto`; `train`
+    /// then tries some before it begins and prints what they gave.
     #[arg(long, value_name = "N|auto", default_value = "auto", value_parser = comm_cores, help_heading = MACHINE)]
     pub comm_cores: CommCores,
 }

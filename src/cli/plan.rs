@@ -53,11 +53,12 @@ pub struct PlanArgs {
     /// Show what other ways to divide a table would give: its number or name.
     #[arg(long, value_name = "TABLE", conflicts_with = "json")]
     explain: Option<String>,
-    /// Show what copies of hot rows on every rank would save (`octorec train --hot exact`): what budgets give, each twice the one
-    /// before, and which of them is enough.
+    /// Show what copies of hot rows on every rank would save (`octorec train --hot exact`): what budgets give, each
+    /// twice the one before, and which of them is enough.
     #[arg(long, value_name = "BUDGET", num_args = 0..=1, default_missing_value = "auto", conflicts_with = "explain")]
     hot: Option<Budget>,
-    /// With --hot: what it costs at most that hot rows are told anew after so many steps (`octorec train --hot-revise STEPS`).
+    /// With --hot: what it costs at most that hot rows are told anew after so many steps (`octorec train --hot-revise
+    /// STEPS`).
     #[arg(long, value_name = "STEPS", requires = "hot", value_parser = clap::value_parser!(u64).range(1..))]
     hot_revise: Option<u64>,
     /// Print everything as JSON, for scripts.
@@ -67,15 +68,15 @@ pub struct PlanArgs {
     /// show.
     #[arg(long, value_name = "N")]
     lookups: Option<f64>,
-    /// Zipf exponent of the rows' frequencies, 0: all alike; default: data.zipf for random data, else what the data's first
-    /// samples show.
+    /// Zipf exponent of the rows' frequencies, 0: all alike; default: data.zipf for random data, else what the data's
+    /// first samples show.
     #[arg(long, value_name = "S")]
     skew: Option<f64>,
     /// Bytes of a weight as look-ups read it: 4 is f32, 2 is bf16; default: what train.precision says.
     #[arg(long, value_name = "N")]
     weight_bytes: Option<usize>,
-    /// Bytes besides that an update reads of each table: lower halves, the optimizer's moments; default: what train.precision,
-    /// train.optimizer_rows and train.optimizer_wide say.
+    /// Bytes besides that an update reads of each table: lower halves, the optimizer's moments; default: what
+    /// train.precision, train.optimizer_rows and train.optimizer_wide say.
     #[arg(long, value_name = "N")]
     state_bytes: Option<usize>,
     /// Bytes of optimizer state a row of each table; default: what train.optimizer_rows says.

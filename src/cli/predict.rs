@@ -30,11 +30,11 @@ pub struct PredictArgs {
     #[arg(long, value_name = "DIR|FILE")]
     checkpoint: PathBuf,
 
-    /// Rows in any format that `train --data` reads; in text the label column may be missing. Every row gets a probability,
-    /// in the order of the file, so a malformed one ends the command; of a data set those for training, validation and
-    /// test, in the order of its files (of octorec's blocks: as dataset.toml lists them; of others: training, validation,
-    /// test). With "-" rows of text come by standard input, in bounded memory: whenever it pauses, those that have come are
-    /// answered.
+    /// Rows in any format that `train --data` reads; in text the label column may be missing. Every row gets a
+    /// probability, in the order of the file, so a malformed one ends the command; of a data set those for training,
+    /// validation and test, in the order of its files (of octorec's blocks: as dataset.toml lists them; of others:
+    /// training, validation, test). With "-" rows of text come by standard input, in bounded memory: whenever it
+    /// pauses, those that have come are answered.
     #[arg(long, value_name = "PATH|-")]
     data: PathBuf,
 
@@ -65,8 +65,8 @@ pub struct PredictArgs {
 enum Format {
     /// As files of such text: a header line where those have one.
     Text,
-    /// An object a line, by the columns' names (of Criteo's text I1 to I13 and C1 to C26); null is a missing value; lists
-    /// where a column has several values. The answer is {"probability": P}.
+    /// An object a line, by the columns' names (of Criteo's text I1 to I13 and C1 to C26); null is a missing value;
+    /// lists where a column has several values. The answer is {"probability": P}.
     Json,
 }
 

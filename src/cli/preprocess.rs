@@ -96,8 +96,8 @@ pub struct PreprocessArgs {
     /// What the input is
     format: Format,
 
-    /// Text files (plain, gzip or zstd), a day each, in order: day_{0..23}.gz, since of day_* a shell sorts day_10 before
-    /// day_2; or a folder of them
+    /// Text files (plain, gzip or zstd), a day each, in order: day_{0..23}.gz, since of day_* a shell sorts day_10
+    /// before day_2; or a folder of them
     #[arg(long = "in", value_name = "FILE|DIR", required = true, num_args = 1..)]
     input: Vec<PathBuf>,
 
@@ -162,11 +162,13 @@ pub struct PreprocessArgs {
     #[arg(long, value_name = "N", default_value_t = 1 << 20, value_parser = clap::value_parser!(u64).range(1..))]
     file_rows: u64,
 
-    /// For csv: a TOML file that describes the columns, the same that `train --schema` takes (`octorec inspect` proposes it)
+    /// For csv: a TOML file that describes the columns, the same that `train --schema` takes (`octorec inspect`
+    /// proposes it)
     #[arg(long, value_name = "FILE", required_if_eq("format", "csv"))]
     schema: Option<PathBuf>,
 
-    /// For tbsm: positive points of a user at most, and as many negative ones; 0: the line itself, as for test (default 10)
+    /// For tbsm: positive points of a user at most, and as many negative ones; 0: the line itself, as for test (default
+    /// 10)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=100_000))]
     points_per_user: Option<u32>,
 

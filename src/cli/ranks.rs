@@ -145,9 +145,9 @@ impl RankArgs {
         Wishes { comm_cores, ..self.place.wishes(config.train.threads) }
     }
 
-    /// Places the ranks, divides the tables and starts, all weights 0; prints where each stands. Without --plan, a run that
-    /// is continued goes on with the plan in the file `kept`, if that is there and for as many ranks. `hot` are hot rows by which
-    /// inputs are in an order, if they are, and `from` is the training sample that comes first.
+    /// Places the ranks, divides the tables and starts, all weights 0; prints where each stands. Without --plan, a run
+    /// that is continued goes on with the plan in the file `kept`, if that is there and for as many ranks. `hot` are
+    /// hot rows by which inputs are in an order, if they are, and `from` is the training sample that comes first.
     ///
     /// # Errors
     /// When the wishes cannot be met, or threads or memory are refused.
@@ -165,8 +165,8 @@ impl RankArgs {
         self.start_as(Task { world, config, source, purpose, wanted, dense, traced, hot, from, stored })
     }
 
-    /// The same to predict with a checkpoint's model, whose tables are looked up where they are as far as ranks have their rows
-    /// as they lie there; all else is loaded.
+    /// The same to predict with a checkpoint's model, whose tables are looked up where they are as far as ranks have
+    /// their rows as they lie there; all else is loaded.
     ///
     /// # Errors
     /// As [`RankArgs::start`], and when the checkpoint is damaged or of another model.
@@ -206,8 +206,8 @@ impl RankArgs {
         Ok(started)
     }
 
-    /// The same on ranks that stand on this machine already; all machines do so at the same time. `tell` hears how tables
-    /// were divided, and how dense gradients are reduced.
+    /// The same on ranks that stand on this machine already; all machines do so at the same time. `tell` hears how
+    /// tables were divided, and how dense gradients are reduced.
     ///
     /// # Errors
     /// As [`RankArgs::start`].
@@ -259,8 +259,8 @@ impl RankArgs {
         Ok(Started { ranks: Ranks::start(setup)?, placement, isa, plan, dense })
     }
 
-    /// How dense gradients are reduced, if several ranks do and nobody has said it: as is predicted to be quickest, and of
-    /// the best as a few steps are, where such a run may differ from the next one. The first machine decides.
+    /// How dense gradients are reduced, if several ranks do and nobody has said it: as is predicted to be quickest, and
+    /// of the best as a few steps are, where such a run may differ from the next one. The first machine decides.
     fn choose_dense(
         &self,
         task: &Task<'_>,
@@ -373,8 +373,8 @@ impl RankArgs {
         Ok(Setup { isa, overlap, grains, wire, deadline: Duration::from_secs_f64(self.timeout), ..setup })
     }
 
-    /// The number of communication cores with which a step on small tables is quickest; prints the trade. All machines try
-    /// together, and the first one decides.
+    /// The number of communication cores with which a step on small tables is quickest; prints the trade. All machines
+    /// try together, and the first one decides.
     fn choose(&self, world: &World, config: &Config, schema: &Schema, machine: &Machine) -> Result<usize> {
         let deadline = Duration::from_secs_f64(self.timeout);
         let placement = |count: usize| place(machine, &self.wishes(config, CommCores::Count(count)));

@@ -38,8 +38,8 @@ pub struct Learned {
     pub scales: Option<Scales>,
 }
 
-/// Opens the configured data set, drawing a bar while a file's first pass runs; the model takes from it what it leaves to
-/// the data.
+/// Opens the configured data set, drawing a bar while a file's first pass runs; the model takes from it what it leaves
+/// to the data.
 pub fn open_data(config: &mut Config, known: Learned, labels: Labels, unseen: Unseen) -> Result<Arc<dyn Source>> {
     open_as(config, known, Opening { labels, unseen, ..Opening::default() })
 }
@@ -139,8 +139,9 @@ pub fn train_spec(config: &Config, source: &dyn Source, placement: &Placement) -
 /// Whether what a model's files hold is checked.
 #[derive(Debug, Clone, Copy, Args)]
 pub struct VerifyArgs {
-    /// Take the model as its files have it. Without this, weights, optimizer state and vocabulary are checked against the
-    /// hashes that were written with them (many GB/s), and the vocabulary against the model's; damage is then an error.
+    /// Take the model as its files have it. Without this, weights, optimizer state and vocabulary are checked against
+    /// the hashes that were written with them (many GB/s), and the vocabulary against the model's; damage is then an
+    /// error.
     #[arg(long, help_heading = MODEL)]
     pub no_verify: bool,
 }
@@ -159,8 +160,8 @@ impl VerifyArgs {
     }
 }
 
-/// Opens a trained model's checkpoint for use on this data; says if the data differs from what it was trained on in whether
-/// look-ups have weights.
+/// Opens a trained model's checkpoint for use on this data; says if the data differs from what it was trained on in
+/// whether look-ups have weights.
 ///
 /// # Errors
 /// As [`Checkpoint::open`].
@@ -171,9 +172,9 @@ pub fn open_trained<'a>(path: &'a Path, verify: VerifyArgs, source: &dyn Source)
     Ok(checkpoint)
 }
 
-/// Does the work of a trained model, while another thread checks the hashes of the tables that the ranks look up where the
-/// checkpoint has them: nobody waits for that before the first answer, and damage is an error in any case. Each machine
-/// checks the tables of its own ranks, and waits for what the others find.
+/// Does the work of a trained model, while another thread checks the hashes of the tables that the ranks look up where
+/// the checkpoint has them: nobody waits for that before the first answer, and damage is an error in any case. Each
+/// machine checks the tables of its own ranks, and waits for what the others find.
 ///
 /// # Errors
 /// That of the work, or what is wrong with the checkpoint.
@@ -265,8 +266,8 @@ pub fn describe(config: &Config, source: &dyn Source, started: &Started) -> Resu
     Ok(())
 }
 
-/// Refuses an output that is one of the command's inputs, or a file in a folder that is one, unless it is a picture or TOML other
-/// than a data set's.
+/// Refuses an output that is one of the command's inputs, or a file in a folder that is one, unless it is a picture or
+/// TOML other than a data set's.
 ///
 /// # Errors
 /// [`Error::Config`] that names the flag.

@@ -1,5 +1,5 @@
-//! `octorec topo`: what octorec thinks of a machine, where it would place ranks, and why; what it measures of it; and what
-//! schedules put on its links.
+//! `octorec topo`: what octorec thinks of a machine, where it would place ranks, and why; what it measures of it; and
+//! what schedules put on its links.
 
 use std::convert::Infallible;
 use std::path::{Path, PathBuf};
@@ -33,14 +33,15 @@ pub struct TopoArgs {
     /// Print everything as JSON, for scripts
     #[arg(long)]
     pub json: bool,
-    /// Write the machine as a description that can be corrected and loaded again (--topology FILE), with the figures that
-    /// were measured; `toml` prints it
+    /// Write the machine as a description that can be corrected and loaded again (--topology FILE), with the figures
+    /// that were measured; `toml` prints it
     #[arg(long, value_name = "FILE|toml")]
     pub export: Option<Export>,
-    /// Measure this machine (seconds a node) and keep the figures in the user's cache, from where `train`, `plan` and `bench`
-    /// take them: memory bandwidth and peak of each node, bandwidth from each to each, alone and while all write to all,
-    /// latency, and the links that follow from these. The cache is $OCTOREC_CACHE, else $XDG_CACHE_HOME/octorec, else ~/.cache/octorec. Under mpirun every machine measures itself, and
-    /// then all measure the network between them
+    /// Measure this machine (seconds a node) and keep the figures in the user's cache, from where `train`, `plan` and
+    /// `bench` take them: memory bandwidth and peak of each node, bandwidth from each to each, alone and while all
+    /// write to all, latency, and the links that follow from these. The cache is $OCTOREC_CACHE, else
+    /// $XDG_CACHE_HOME/octorec, else ~/.cache/octorec. Under mpirun every machine measures itself, and then all measure
+    /// the network between them
     #[arg(long, conflicts_with_all = ["svg", "ranks", "threads", "rank_per", "smt", "comm_cores"])]
     pub measure: bool,
     /// About how long measuring may take: less memory is measured on where it would take longer

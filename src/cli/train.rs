@@ -54,8 +54,8 @@ pub struct TrainArgs {
     #[arg(long, value_name = "DIR", conflicts_with_all = ["preset", "config", "init"], display_order = 8)]
     resume: Option<PathBuf>,
 
-    /// Start from the weights of a safetensors file (octorec's or a PyTorch state dict); values of text get the rows that the vocabulary
-    /// beside it gives them, if there is one.
+    /// Start from the weights of a safetensors file (octorec's or a PyTorch state dict); values of text get the rows
+    /// that the vocabulary beside it gives them, if there is one.
     #[arg(long, value_name = "FILE", help_heading = MODEL)]
     init: Option<PathBuf>,
 
@@ -79,7 +79,8 @@ pub struct TrainArgs {
     #[arg(long, value_name = "FILE", conflicts_with = "resume", help_heading = OUTPUT)]
     mllog: Option<PathBuf>,
 
-    /// By which of MLPerf's rules it is logged: dlrm (v0.7 to v2.1), or dlrm_dcnv2 (from v3.0 on); default: by the network.
+    /// By which of MLPerf's rules it is logged: dlrm (v0.7 to v2.1), or dlrm_dcnv2 (from v3.0 on); default: by the
+    /// network.
     #[arg(long, value_name = "NAME", value_parser = benchmark(), requires = "mllog", help_heading = OUTPUT)]
     mllog_benchmark: Option<Benchmark>,
 
@@ -92,8 +93,8 @@ pub struct TrainArgs {
     #[arg(long, help_heading = OUTPUT)]
     profile: bool,
 
-    /// Write a trace of the first thousand steps for Perfetto (ui.perfetto.dev) or chrome://tracing: a process a rank, in
-    /// it the stages of its compute threads and the work of each communication thread.
+    /// Write a trace of the first thousand steps for Perfetto (ui.perfetto.dev) or chrome://tracing: a process a rank,
+    /// in it the stages of its compute threads and the work of each communication thread.
     #[arg(long, value_name = "FILE", help_heading = OUTPUT)]
     trace: Option<PathBuf>,
 
@@ -194,8 +195,8 @@ impl TrainArgs {
             run.restore(path, !self.verify.no_verify)?;
             note!("resuming after step {} ({})", progress.step, path.display());
         }
-        // Nothing of the folder is touched before all is known that the run needs; one that goes on has a description until it
-        // saves what was trained otherwise.
+        // Nothing of the folder is touched before all is known that the run needs; one that goes on has a description
+        // until it saves what was trained otherwise.
         match (&mut run.output, progress) {
             (Some(output), Some(progress)) => output.rewind(progress.step)?,
             (Some(output), None) => {
@@ -238,7 +239,8 @@ impl TrainArgs {
         if summary.outcome == Outcome::Interrupted { Err(Error::Interrupted) } else { Ok(()) }
     }
 
-    /// Refuses a part of the samples for tests where there are others for that, and what would need some where there are none.
+    /// Refuses a part of the samples for tests where there are others for that, and what would need some where there
+    /// are none.
     fn judged(&self, config: &Config, source: &dyn Source) -> Result<()> {
         let train = &config.train;
         let others = !config.data.test_path.is_empty();

@@ -1,9 +1,9 @@
 //! `octorec tune gemm`: measures how the passes of a model's layers are best cut and blocked on this machine.
 //!
 //! The library's choice comes from a cost model that knows no machine (`math/brgemm/plan.rs`). Here all plans that the
-//! library can follow are tried on the shapes of a configuration. First each runs a few times, then the quickest in turns.
-//! The one that is then best runs against the model's choice, pair by pair, so that a machine that drifts does not decide:
-//! it is called better only if it won more pairs than chance would let it win in one of 20 comparisons.
+//! library can follow are tried on the shapes of a configuration. First each runs a few times, then the quickest in
+//! turns. The one that is then best runs against the model's choice, pair by pair, so that a machine that drifts does
+//! not decide: it is called better only if it won more pairs than chance would let it win in one of 20 comparisons.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -71,7 +71,8 @@ pub struct GemmArgs {
     /// Tune for one kind of numbers; default: f32, and bf16 where the processor multiplies it
     #[arg(long, value_name = "NAME")]
     only: Option<Precision>,
-    /// Runs of each of the quickest plans, in turn, and then pairs of the best and the model's: 5 at least can tell them apart
+    /// Runs of each of the quickest plans, in turn, and then pairs of the best and the model's: 5 at least can tell
+    /// them apart
     #[arg(long, value_name = "N", default_value_t = 15, value_parser = clap::value_parser!(u32).range(1..=1000))]
     repeat: u32,
     /// Print one JSON object, for scripts
@@ -279,8 +280,8 @@ fn tune(team: &Team, chain: &mut Chain, sizes: [usize; 3], precision: Precision,
     Row { n, c, k, precision, pass, candidates: candidates.len(), model, best, gain, won: [won, repeat], entry }
 }
 
-/// Whether somebody who wins every second round would win so many of `rounds` with a probability of at most [`CHANCE`]: the
-/// sign test.
+/// Whether somebody who wins every second round would win so many of `rounds` with a probability of at most [`CHANCE`]:
+/// the sign test.
 fn is_no_chance(won: usize, rounds: usize) -> bool {
     let (mut ways, mut as_many) = (1.0, 0.0);
     let all = 2.0f64.powi(rounds as i32);

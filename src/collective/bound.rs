@@ -2,16 +2,18 @@
 //!
 //! Nothing here knows a planner. Links:
 //!
-//! * all-gather: what lies on one side of a cut must pass it if anybody on the other side wants it, so no schedule is faster
-//!   than the slices on one side over the links that leave it, for any cut; and one that is as fast as the worst cut exists
-//!   (Edmonds, Edge-disjoint branchings, 1973). The worst cut is found by Newton's method on the narrowest cuts of flows.
+//! * all-gather: what lies on one side of a cut must pass it if anybody on the other side wants it, so no schedule is
+//!   faster than the slices on one side over the links that leave it, for any cut; and one that is as fast as the worst
+//!   cut exists (Edmonds, Edge-disjoint branchings, 1973). The worst cut is found by Newton's method on the narrowest
+//!   cuts of flows.
 //! * reduce-scatter: the same with all links turned round.
-//! * all-reduce: the sums need 2 (R - 1) messages an element, because after R - 1 of them one rank has the first sum at the
-//!   earliest, and then R - 1 others want it; all of them enter ranks by their links. And the whole tensor passes each cut
-//!   both ways.
-//! * all-to-all: give each link a length. Each byte must go at least the length of its shortest way, and the links together
-//!   have so many bytes a second times length. Any lengths give a bound; those of every cut are tried, and others that are
-//!   learned by making full links longer (Garg and Koenemann, Faster and simpler algorithms for multicommodity flow, 2007).
+//! * all-reduce: the sums need 2 (R - 1) messages an element, because after R - 1 of them one rank has the first sum at
+//!   the earliest, and then R - 1 others want it; all of them enter ranks by their links. And the whole tensor passes
+//!   each cut both ways.
+//! * all-to-all: give each link a length. Each byte must go at least the length of its shortest way, and the links
+//!   together have so many bytes a second times length. Any lengths give a bound; those of every cut are tried, and
+//!   others that are learned by making full links longer (Garg and Koenemann, Faster and simpler algorithms for
+//!   multicommodity flow, 2007).
 //!
 //! Memories: what a carrier of windows must read and write, as [`super::Schedule::memory_bytes`] counts it.
 
@@ -26,8 +28,8 @@ use crate::machine::site::Pool;
 /// Where all cuts of a graph are tried for an all-to-all.
 const CUTS_OF: usize = 10;
 
-/// How often lengths are changed, at most; and how often for nothing, which is while the bound grows by no more than this
-/// share in all.
+/// How often lengths are changed, at most; and how often for nothing, which is while the bound grows by no more than
+/// this share in all.
 const LESSONS: usize = 400;
 const IDLE_LESSONS: usize = 100;
 const GROWTH: f64 = 1e-4;
@@ -185,8 +187,8 @@ fn through_cut_s(network: &Network, demand: &[Vec<f64>], inside: &dyn Fn(usize) 
     homes.clone().filter(|home| inside(*home)).map(leaves).sum::<f64>() / (width * 1e9)
 }
 
-/// Seconds of what must be read and written: of an element R - 1 copies and as many sums, wherever the schedule lets ranks
-/// do that, so all memories together bound it; and what comes to a rank of a gather is its own to receive.
+/// Seconds of what must be read and written: of an element R - 1 copies and as many sums, wherever the schedule lets
+/// ranks do that, so all memories together bound it; and what comes to a rank of a gather is its own to receive.
 fn memory_s(goal: &Goal, payload: Payload, site: &Site) -> f64 {
     let (there, travels) = payload.accesses();
     let [copy, add] = [2, 3].map(|own| own * there + 2 * travels);

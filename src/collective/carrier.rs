@@ -11,10 +11,10 @@ use crate::sync::{Barrier, Line, Stores};
 
 /// One rank's end of a medium with a channel of messages, in order, from each rank to each other.
 ///
-/// Nothing here waits except [`Carrier::pause`], so that one thread can serve all channels. Sender and receiver cut what
-/// is longer than a message the same way: into pieces of [`Carrier::room`]. A carrier that is given room for a whole
-/// one-sided message lets the sender write it where the receiver reads it; one with less room gets copies, in pieces
-/// ([`super::OneSided`]).
+/// Nothing here waits except [`Carrier::pause`], so that one thread can serve all channels. Sender and receiver cut
+/// what is longer than a message the same way: into pieces of [`Carrier::room`]. A carrier that is given room for a
+/// whole one-sided message lets the sender write it where the receiver reads it; one with less room gets copies, in
+/// pieces ([`super::OneSided`]).
 pub trait Carrier: Send + Sync {
     /// Whose end this is.
     fn rank(&self) -> RankId;
@@ -22,8 +22,8 @@ pub trait Carrier: Send + Sync {
     /// How many ranks it connects.
     fn ranks(&self) -> usize;
 
-    /// Bytes of the longest message from `from` to `to`, one of which is this rank; both ends say the same. 0: there is no
-    /// channel.
+    /// Bytes of the longest message from `from` to `to`, one of which is this rank; both ends say the same. 0: there is
+    /// no channel.
     fn room(&self, from: RankId, to: RankId) -> usize;
 
     /// Hands a message of `bytes` bytes over to `to`, if there is a place for it: then `write` fills its lines.
@@ -100,8 +100,8 @@ pub trait Carrier: Send + Sync {
 pub struct LaneSpec {
     /// The longest message on each link, in bytes.
     pub links: Links,
-    /// Whether all ranks send in the same stages and say when they have ([`Carrier::hand_over`]), so that messages to one
-    /// place may wait for each other; else each message leaves at once.
+    /// Whether all ranks send in the same stages and say when they have ([`Carrier::hand_over`]), so that messages to
+    /// one place may wait for each other; else each message leaves at once.
     pub together: bool,
 }
 

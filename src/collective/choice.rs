@@ -34,8 +34,8 @@ pub struct Reduced {
     pub words: usize,
 }
 
-/// The reductions that ranks of a site can choose from: the one that is named, if there is such a one here, or all; of more
-/// than [`MOST_COMPARED`] ranks the usual one.
+/// The reductions that ranks of a site can choose from: the one that is named, if there is such a one here, or all; of
+/// more than [`MOST_COMPARED`] ranks the usual one.
 #[must_use]
 pub fn candidates(named: Option<&str>, site: &Site) -> Vec<Reduction> {
     let topology = Topology::along(site);
@@ -46,13 +46,13 @@ pub fn candidates(named: Option<&str>, site: &Site) -> Vec<Reduction> {
     }
 }
 
-/// The reductions among a site's ranks with their prices, the best first, then from the cheapest on. Of those that send the
-/// same, as most do among two ranks, only the first is listed. Among more than [`MOST_COMPARED`] ranks a schedule is priced
-/// as if no rank waited for another.
+/// The reductions among a site's ranks with their prices, the best first, then from the cheapest on. Of those that send
+/// the same, as most do among two ranks, only the first is listed. Among more than [`MOST_COMPARED`] ranks a schedule
+/// is priced as if no rank waited for another.
 ///
-/// Where memories make several take alike, the one that takes links the shortest is best: they are what pooled rows need,
-/// too, and what is priced of a memory may in truth be a cache's. Where links are alike, too, the one with the fewest rounds
-/// is: ranks meet in each of them, which takes more than the latency that is priced.
+/// Where memories make several take alike, the one that takes links the shortest is best: they are what pooled rows
+/// need, too, and what is priced of a memory may in truth be a cache's. Where links are alike, too, the one with the
+/// fewest rounds is: ranks meet in each of them, which takes more than the latency that is priced.
 ///
 /// # Panics
 /// When the site has other ranks, or the payload is raw bytes.

@@ -2,9 +2,10 @@
 //!
 //! In each round the thread serves all of the rank's hops in turn, whatever is ready, so that a rank whose peer is not
 //! yet there still sends and receives elsewhere, and no circle of ranks can wait for each other: a hop waits only for
-//! hops of earlier rounds, for earlier hops on its own channel, and, if it adds, for earlier terms of the same elements.
-//! That last rule fixes the order of summation. What is longer than a message goes in pieces. What stays with the rank is
-//! moved while others are waited for: within its round, and in an all-to-all, where nothing else touches its place, in any.
+//! hops of earlier rounds, for earlier hops on its own channel, and, if it adds, for earlier terms of the same
+//! elements. That last rule fixes the order of summation. What is longer than a message goes in pieces. What stays with
+//! the rank is moved while others are waited for: within its round, and in an all-to-all, where nothing else touches
+//! its place, in any.
 //!
 //! Planning allocates, running does not.
 
@@ -15,7 +16,8 @@ use super::memory::Memory;
 use super::schedule::{Fold, Goal, Hop, Payload, Schedule};
 use crate::base::{Error, Place, RankId, Result};
 
-/// Bytes that stay with a rank and are moved at a time, before it looks again for what has come: some microseconds' worth.
+/// Bytes that stay with a rank and are moved at a time, before it looks again for what has come: some microseconds'
+/// worth.
 const KEEP_BYTES: usize = 256 << 10;
 
 /// One rank's part of a schedule.
@@ -273,9 +275,9 @@ mod models {
     use crate::simd::Isa;
     use crate::sync::{Job, Patience};
 
-    /// Runs a schedule for f32 among two ranks, a thread each, whose windows hold `bytes` bytes. Rank r begins with r + 1
-    /// everywhere; returns what both end with. Loom sees whoever touches a slot that is the other's, and waits without
-    /// an end.
+    /// Runs a schedule for f32 among two ranks, a thread each, whose windows hold `bytes` bytes. Rank r begins with r +
+    /// 1 everywhere; returns what both end with. Loom sees whoever touches a slot that is the other's, and waits
+    /// without an end.
     fn exchange(schedule: &Schedule, elements: usize, bytes: usize) -> [Vec<f32>; 2] {
         let job = Job::new(2, Patience::SHARED_CORE, Duration::MAX);
         let [first, second] = pair(&job, bytes);

@@ -34,8 +34,8 @@ pub fn launch<T: Send + 'static>(
 
 /// For these ranks of the job: those of this machine, which meet among themselves.
 ///
-/// A rank that panics or fails poisons the job, and the others return from their next wait. One that is stuck outside of
-/// any wait is left behind after the job's deadline: the caller gets the trouble, and should end the process.
+/// A rank that panics or fails poisons the job, and the others return from their next wait. One that is stuck outside
+/// of any wait is left behind after the job's deadline: the caller gets the trouble, and should end the process.
 ///
 /// # Errors
 /// The error of the rank that failed first, or the job's trouble.

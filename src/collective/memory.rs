@@ -24,8 +24,8 @@ pub trait Memory {
     /// How elements travel; the schedule says the same.
     fn payload(&self) -> Payload;
 
-    /// Writes elements of this rank into a message, in this way. For a hop that copies, both sides must end with the same
-    /// bits.
+    /// Writes elements of this rank into a message, in this way. For a hop that copies, both sides must end with the
+    /// same bits.
     fn put(&mut self, source: Range<usize>, lines: &mut [Line], fold: Fold, stores: Stores);
 
     /// Does what the fold says with the elements of a message.
@@ -232,8 +232,8 @@ impl<'a, T: Pod> Between<'a, T> {
         Self { send, receive, transit: &mut [], isa }
     }
 
-    /// With a transit buffer of [`super::Schedule::transit_len`] elements; send and receive buffer must be as long as the
-    /// parcels.
+    /// With a transit buffer of [`super::Schedule::transit_len`] elements; send and receive buffer must be as long as
+    /// the parcels.
     #[must_use]
     pub fn relaying(self, transit: &'a mut [T]) -> Self {
         Self { transit, ..self }

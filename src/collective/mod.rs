@@ -1,14 +1,15 @@
 //! Collectives among ranks: planned as a value, carried out by one executor over any carrier.
 //!
-//! A planner ([`plan`]) turns sizes into a [`Schedule`]: rounds of hops, each with its ranks, spans, fold and bytes; one of
-//! reductions by way of a [`plan::Reduction`], which is the same for all sizes, and of which the best is [`priced`] first. A
-//! schedule prints itself, proves symbolically that it computes what it claims ([`Schedule::check`]) and knows its
-//! traffic; [`Timing`] prices it on a machine, and [`Bound`] says how fast any schedule could be there. An [`Executor`]
-//! carries out one rank's part over a [`Carrier`]; [`SharedMemory`] is the fabric that gives ranks of one machine theirs.
+//! A planner ([`plan`]) turns sizes into a [`Schedule`]: rounds of hops, each with its ranks, spans, fold and bytes;
+//! one of reductions by way of a [`plan::Reduction`], which is the same for all sizes, and of which the best is
+//! [`priced`] first. A schedule prints itself, proves symbolically that it computes what it claims
+//! ([`Schedule::check`]) and knows its traffic; [`Timing`] prices it on a machine, and [`Bound`] says how fast any
+//! schedule could be there. An [`Executor`] carries out one rank's part over a [`Carrier`]; [`SharedMemory`] is the
+//! fabric that gives ranks of one machine theirs.
 //!
-//! A lane is used by one thread at a time. Several threads of a rank, of its compute team or beside it, work at the same
-//! time on lanes of their own: on contiguous parts of a tensor, each with [`Slices`] of its own, or on parts of parcels
-//! ([`Parcels::lane`]). A compute team may also fill the messages of one lane together ([`OneSided::begin`]).
+//! A lane is used by one thread at a time. Several threads of a rank, of its compute team or beside it, work at the
+//! same time on lanes of their own: on contiguous parts of a tensor, each with [`Slices`] of its own, or on parts of
+//! parcels ([`Parcels::lane`]). A compute team may also fill the messages of one lane together ([`OneSided::begin`]).
 //!
 //! The order in which terms are added is fixed by the schedule alone; no result depends on who was first.
 

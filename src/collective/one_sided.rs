@@ -113,8 +113,8 @@ impl OneSided {
         }
     }
 
-    /// The next runs send `bytes(from, to)` from each rank to each other. Where messages are staged, only larger ones than
-    /// any before allocate.
+    /// The next runs send `bytes(from, to)` from each rank to each other. Where messages are staged, only larger ones
+    /// than any before allocate.
     ///
     /// # Panics
     /// When the carrier has no channel where a message is due.
@@ -131,9 +131,9 @@ impl OneSided {
         }
     }
 
-    /// Fills all messages of this rank and hands them over. `pack` gets the receiver, exactly the lines of the message, and
-    /// how they are best written (see [`crate::sync::write_lines`]), on any threads that it joins; what it does not write is
-    /// what an earlier message left there.
+    /// Fills all messages of this rank and hands them over. `pack` gets the receiver, exactly the lines of the message,
+    /// and how they are best written (see [`crate::sync::write_lines`]), on any threads that it joins; what it does not
+    /// write is what an earlier message left there.
     ///
     /// Waits only for windows that the receivers still read: those of the run before the last.
     ///

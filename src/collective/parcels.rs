@@ -129,8 +129,8 @@ impl Parcels {
         self.iter().filter(|parcel| parcel.to == rank).map(|parcel| parcel.receive.end).max().unwrap_or(0)
     }
 
-    /// Where a rank's transit buffer begins among the sources of hops, and where among their targets: behind its send buffer,
-    /// and behind its receive buffer ([`super::Goal::AllToAll`]).
+    /// Where a rank's transit buffer begins among the sources of hops, and where among their targets: behind its send
+    /// buffer, and behind its receive buffer ([`super::Goal::AllToAll`]).
     #[must_use]
     pub fn transit_starts(&self, rank: RankId) -> [usize; 2] {
         [self.send_len(rank), self.receive_len(rank)]

@@ -1,9 +1,9 @@
 //! What a schedule takes on a machine: its messages as fluids that share links and memories fairly.
 //!
-//! Each message flows ([`Fluid`]) from the moment at which both its ranks have begun its round. It takes of a link its bytes,
-//! of its sender's memory what is read, and of its receiver's what is written into the window, read there, added and put into place
-//! ([`Schedule::memory_bytes`]). The last byte arrives with the latency of its way. A rank begins its next round when its
-//! messages of this one have gone and come, as the executor does.
+//! Each message flows ([`Fluid`]) from the moment at which both its ranks have begun its round. It takes of a link its
+//! bytes, of its sender's memory what is read, and of its receiver's what is written into the window, read there, added
+//! and put into place ([`Schedule::memory_bytes`]). The last byte arrives with the latency of its way. A rank begins
+//! its next round when its messages of this one have gone and come, as the executor does.
 
 use std::collections::BTreeMap;
 
@@ -77,8 +77,8 @@ impl Timing {
     }
 }
 
-/// Seconds of a schedule among the ranks of a site if none waited for another: what the busiest link or memory takes, and the
-/// longest latency of each round.
+/// Seconds of a schedule among the ranks of a site if none waited for another: what the busiest link or memory takes,
+/// and the longest latency of each round.
 #[must_use]
 pub fn without_waits(schedule: &Schedule, site: &Site, works: Works) -> f64 {
     let rates = site.resources();
@@ -107,8 +107,8 @@ pub struct Copier {
     pub network: f64,
 }
 
-/// Adds a schedule to what shares the resources of a site, and of the ranks' copiers, if those count: a rank begins after the
-/// activity in its place, and has ended with the one that is returned there.
+/// Adds a schedule to what shares the resources of a site, and of the ranks' copiers, if those count: a rank begins
+/// after the activity in its place, and has ended with the one that is returned there.
 pub fn flow(
     schedule: &Schedule,
     site: &Site,

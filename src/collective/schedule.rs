@@ -87,9 +87,9 @@ pub enum Goal {
     AllGather(Slices),
     /// Each rank has a tensor; afterwards every rank has the sum of all of them.
     AllReduce(Slices),
-    /// Each rank has parcels for the others in a send buffer; afterwards each has its own in a receive buffer. What others
-    /// relay waits in a transit buffer: its element i is element `send_len + i` where the rank sends it, and element
-    /// `receive_len + i` where the rank receives it. No hop is in two of these buffers.
+    /// Each rank has parcels for the others in a send buffer; afterwards each has its own in a receive buffer. What
+    /// others relay waits in a transit buffer: its element i is element `send_len + i` where the rank sends it, and
+    /// element `receive_len + i` where the rank receives it. No hop is in two of these buffers.
     AllToAll(Parcels),
 }
 

@@ -46,8 +46,8 @@ impl Raw {
 pub enum Buffers {
     /// The call alone.
     AsTheyAre,
-    /// What is sent is first copied into the call's buffer, and what has come out of it, as whoever keeps tensors of their own
-    /// must do. octorec's ranks write into messages what they would otherwise write into such a tensor.
+    /// What is sent is first copied into the call's buffer, and what has come out of it, as whoever keeps tensors of
+    /// their own must do. octorec's ranks write into messages what they would otherwise write into such a tensor.
     Filled,
 }
 
@@ -91,8 +91,8 @@ impl World {
 
     #[cfg(feature = "mpi")]
     fn join(launched: usize) -> Result<Self> {
-        // Open MPI binds a process to a core or a socket unless it is told otherwise. One that has a machine to itself places
-        // its threads better.
+        // Open MPI binds a process to a core or a socket unless it is told otherwise. One that has a machine to itself
+        // places its threads better.
         if bound_although_alone() {
             crate::ffi::linux::unpin_current_thread()?;
         }
@@ -220,8 +220,8 @@ impl World {
         }
     }
 
-    /// Seconds that one call of MPI's own takes, of so many in a row; nothing for one machine. All machines call it at the
-    /// same time.
+    /// Seconds that one call of MPI's own takes, of so many in a row; nothing for one machine. All machines call it at
+    /// the same time.
     ///
     /// # Errors
     /// What MPI says.
@@ -229,8 +229,8 @@ impl World {
         self.0.as_ref().map(|processes| processes.time_raw(what, buffers, bytes, runs)).transpose()
     }
 
-    /// Seconds in which the first machine and each other one send each other so many bytes, the median of so many runs, as
-    /// the first one sees them; nothing for one machine. All machines call it at the same time.
+    /// Seconds in which the first machine and each other one send each other so many bytes, the median of so many runs,
+    /// as the first one sees them; nothing for one machine. All machines call it at the same time.
     ///
     /// # Errors
     /// What MPI says.
@@ -238,8 +238,8 @@ impl World {
         self.0.as_ref().map_or_else(|| Ok(Vec::new()), |processes| processes.time_pairs(bytes, runs))
     }
 
-    /// Seconds in which each machine sends each other so many messages at once, the median of so many runs; nothing for one
-    /// machine. All machines call it at the same time.
+    /// Seconds in which each machine sends each other so many messages at once, the median of so many runs; nothing for
+    /// one machine. All machines call it at the same time.
     ///
     /// # Errors
     /// What MPI says.

@@ -67,8 +67,8 @@ impl Bag {
         (first..).zip(offsets).fold(true, |single, (due, offset)| single & (due == *offset))
     }
 
-    /// Makes each sample's bag `positions` bags, each with one of its look-ups, in their order: the last ones if there are
-    /// more, none in the first bags if there are fewer. `weights` are those of the look-ups, or empty.
+    /// Makes each sample's bag `positions` bags, each with one of its look-ups, in their order: the last ones if there
+    /// are more, none in the first bags if there are fewer. `weights` are those of the look-ups, or empty.
     pub fn spread(&mut self, positions: usize, weights: &mut Vec<f32>) {
         let (samples, mut kept, mut start) = (self.samples(), 0, 0);
         for end in &mut self.offsets[1..] {
@@ -133,8 +133,8 @@ pub struct Batch {
     pub dense: Vec<f32>,
     /// One entry a table.
     pub bags: Vec<Bag>,
-    /// One list a table: what each look-up's row is multiplied by, in the order of `Bag::rows`; without entries where all
-    /// count the same.
+    /// One list a table: what each look-up's row is multiplied by, in the order of `Bag::rows`; without entries where
+    /// all count the same.
     pub weights: Vec<Vec<f32>>,
     /// N labels.
     pub labels: Vec<f32>,

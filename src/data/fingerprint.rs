@@ -1,5 +1,5 @@
-//! What tells files of data from others at little cost: their sizes, and some bytes at both ends of each. Names and times,
-//! which a copy does not keep, do not count.
+//! What tells files of data from others at little cost: their sizes, and some bytes at both ends of each. Names and
+//! times, which a copy does not keep, do not count.
 
 use std::path::Path;
 

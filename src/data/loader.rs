@@ -286,7 +286,8 @@ impl<'a> Stream<'a> {
     }
 
     /// Reads as many samples as a minibatch has of the next window, or of the next epoch when this has no more: to be
-    /// called when the minibatch is on its way, so that it is not held up, nor lost with what is wrong with later samples.
+    /// called when the minibatch is on its way, so that it is not held up, nor lost with what is wrong with later
+    /// samples.
     pub(super) fn read_ahead(&mut self) {
         let Plan { batch, shuffle, epochs, .. } = self.plan;
         // Without a shuffle there are no windows.

@@ -1,6 +1,7 @@
 //! Moments of time in text: what hour of the day, what day of the week, how old.
 //!
-//! All are UTC: a log that says nothing else is taken at its word, and a shifted clock has the same hours under other names.
+//! All are UTC: a log that says nothing else is taken at its word, and a shifted clock has the same hours under other
+//! names.
 
 use serde::{Deserialize, Serialize};
 

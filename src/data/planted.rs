@@ -1,5 +1,5 @@
-//! What planted click models have in common: how often there is a click, and how well the best model tells, are set by an
-//! intercept and a scale of their scores; and test samples are those after the training samples.
+//! What planted click models have in common: how often there is a click, and how well the best model tells, are set by
+//! an intercept and a scale of their scores; and test samples are those after the training samples.
 
 use super::Split;
 use crate::base::config::DataConfig;
@@ -48,7 +48,8 @@ impl Counts {
     }
 }
 
-/// Scale and intercept with which these scores make clicks so often, and the true probabilities have this AUC (the Bayes AUC).
+/// Scale and intercept with which these scores make clicks so often, and the true probabilities have this AUC (the
+/// Bayes AUC).
 pub(super) fn calibrated(mut scores: Vec<f64>, rate: f64, bayes_auc: f64) -> [f64; 2] {
     scores.sort_unstable_by(f64::total_cmp);
     let scale = bisect(0.0, 8.0, |scale| auc(&scores, scale, intercept(&scores, scale, rate)) < bayes_auc);

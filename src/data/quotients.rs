@@ -1,5 +1,5 @@
-//! Quotients and remainders (Shi et al., arXiv:1909.02107): a column of many values is looked up twice, by a value's row number
-//! divided by how many values share a row, and by what is left, in two tables that are together smaller.
+//! Quotients and remainders (Shi et al., arXiv:1909.02107): a column of many values is looked up twice, by a value's
+//! row number divided by how many values share a row, and by what is left, in two tables that are together smaller.
 
 use super::derived::DerivedColumns;
 use super::{Batch, Column, Schema};

@@ -1,9 +1,9 @@
 //! Random look-ups, dense features and labels: the load of the papers' benchmarks (DLRM, Naumov et al. 2019; SC20).
 //!
-//! Sample n is a pure function of (`data.seed`, n); training never ends. Unlike the reference's generator, which sorts a
-//! bag and drops repeated indices, a bag here keeps every draw in its order: with `data.lookups_fixed` it has exactly the
-//! table's `data.lookups` of them, as the bandwidth figures of the papers assume. Otherwise its size is uniform in 1 to so
-//! many.
+//! Sample n is a pure function of (`data.seed`, n); training never ends. Unlike the reference's generator, which sorts
+//! a bag and drops repeated indices, a bag here keeps every draw in its order: with `data.lookups_fixed` it has exactly
+//! the table's `data.lookups` of them, as the bandwidth figures of the papers assume. Otherwise its size is uniform in
+//! 1 to so many.
 
 use super::zipf::{Scatter, Zipf};
 use super::{Batch, Reader, Schema, Source, Split};

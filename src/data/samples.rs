@@ -1,7 +1,7 @@
 //! Rows between two formats: columns of what the log said, integers as integers, before any transform.
 //!
-//! Invariant ([`Samples::check`]): all columns have as many samples as there are labels. A [`super::Batch`] is made from
-//! it by [`Batch::append`], which applies transforms.
+//! Invariant ([`Samples::check`]): all columns have as many samples as there are labels. A [`super::Batch`] is made
+//! from it by [`Batch::append`], which applies transforms.
 
 use std::ops::Range;
 

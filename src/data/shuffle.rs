@@ -1,11 +1,12 @@
 //! One epoch in random order, in the memory of one window.
 //!
-//! The samples of a split are cut into windows of W; the samples of a window are permuted by a function of (seed, epoch,
-//! window) alone. Invariant: an epoch has every sample exactly once, and an epoch opened at sample s continues exactly as
-//! one opened at 0 after s samples. An endless source has no order that could be learned, so it is never shuffled.
+//! The samples of a split are cut into windows of W; the samples of a window are permuted by a function of (seed,
+//! epoch, window) alone. Invariant: an epoch has every sample exactly once, and an epoch opened at sample s continues
+//! exactly as one opened at 0 after s samples. An endless source has no order that could be learned, so it is never
+//! shuffled.
 //!
-//! While a window is handed out the next one can be read at the same pace ([`Epoch::read_ahead`]), so that nobody waits for
-//! a whole window but the first: two windows are in memory.
+//! While a window is handed out the next one can be read at the same pace ([`Epoch::read_ahead`]), so that nobody waits
+//! for a whole window but the first: two windows are in memory.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

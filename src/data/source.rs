@@ -34,14 +34,14 @@ pub trait Source: Send + Sync {
         None
     }
 
-    /// Whether row numbers were given while this source was opened, by no vocabulary of a model's: a model of other data
-    /// cannot read it.
+    /// Whether row numbers were given while this source was opened, by no vocabulary of a model's: a model of other
+    /// data cannot read it.
     fn numbers_own_values(&self) -> bool {
         self.made_of().is_some_and(|of| of.numbers_own_values())
     }
 
-    /// Whether its readers hand over fewer samples than they are asked for where no more have come yet: only none at all is
-    /// then the end.
+    /// Whether its readers hand over fewer samples than they are asked for where no more have come yet: only none at
+    /// all is then the end.
     fn pauses(&self) -> bool {
         self.made_of().is_some_and(|of| of.pauses())
     }
@@ -88,14 +88,14 @@ pub trait Source: Send + Sync {
         self.made_of().is_some_and(|of| of.has_own_tests())
     }
 
-    /// What tells the files of its training samples from others, by their sizes and a few of their bytes when this is first
-    /// asked; nothing where samples are generated or arrive.
+    /// What tells the files of its training samples from others, by their sizes and a few of their bytes when this is
+    /// first asked; nothing where samples are generated or arrive.
     fn fingerprint(&self) -> Option<String> {
         self.made_of()?.fingerprint()
     }
 
-    /// What was learned of dense columns, now or for an earlier model: new data must be read by the same. Where it is needed
-    /// and not known, this reads the training samples, once.
+    /// What was learned of dense columns, now or for an earlier model: new data must be read by the same. Where it is
+    /// needed and not known, this reads the training samples, once.
     ///
     /// # Errors
     /// When they cannot be read, or the earlier model knows nothing of a column.
@@ -106,15 +106,15 @@ pub trait Source: Send + Sync {
 
 /// A position in a data set.
 pub trait Reader: Send {
-    /// Appends up to `limit` samples to `batch` and returns how many; fewer than `limit` only at the end, or where the source
-    /// pauses.
+    /// Appends up to `limit` samples to `batch` and returns how many; fewer than `limit` only at the end, or where the
+    /// source pauses.
     ///
     /// # Errors
     /// When the data is malformed or unreadable.
     fn read(&mut self, batch: &mut Batch, limit: usize) -> Result<usize>;
 
-    /// Steps over up to `count` samples and returns how many; fewer only at the end. What is stepped over is not parsed,
-    /// and where rows can be found without reading those before them, not touched.
+    /// Steps over up to `count` samples and returns how many; fewer only at the end. What is stepped over is not
+    /// parsed, and where rows can be found without reading those before them, not touched.
     ///
     /// # Errors
     /// As [`Reader::read`].

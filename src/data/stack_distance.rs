@@ -1,9 +1,10 @@
 //! Traces with the locality of another trace: row numbers drawn by LRU stack distance.
 //!
-//! Source: facebookresearch/dlrm, `dlrm_data_pytorch.py` (`trace_profile`, `trace_generate_lru`, `read_dist_from_file`),
-//! after Maeda et al., "Fast and Accurate Exploration of Multi-level Caches Using Hierarchical Reuse Distance" (HPCA 2017).
-//! The distance of an access is the number of different rows accessed since the same row was, itself included; 0: it is the
-//! row's first. Where the reference walks a list for each access, here a tree finds the row at a distance in O(log rows).
+//! Source: facebookresearch/dlrm, `dlrm_data_pytorch.py` (`trace_profile`, `trace_generate_lru`,
+//! `read_dist_from_file`), after Maeda et al., "Fast and Accurate Exploration of Multi-level Caches Using Hierarchical
+//! Reuse Distance" (HPCA 2017). The distance of an access is the number of different rows accessed since the same row
+//! was, itself included; 0: it is the row's first. Where the reference walks a list for each access, here a tree finds
+//! the row at a distance in O(log rows).
 //!
 //! A profile's file has three lines, numbers separated by `, `: the rows by first appearance, the distances that occur,
 //! rising, and the share of accesses up to each.

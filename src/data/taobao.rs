@@ -1,13 +1,14 @@
-//! Generated behaviour sequences with the shape of Taobao's, as TBSM reads them: a user, the items that the user has seen, the
-//! last of which is the one in question, and their categories.
+//! Generated behaviour sequences with the shape of Taobao's, as TBSM reads them: a user, the items that the user has
+//! seen, the last of which is the one in question, and their categories.
 //!
-//! A user has some favourite categories, and a visit a few, some of the user's among them, from which most of what is seen
-//! comes; every second item in question comes from there, too. Whether it is clicked is planted: it depends on how many of the
-//! last twenty items were of its category, the last ones counting most, and on how good the category is. Who sees all of them
-//! can know the true probability; who sees the item in question alone knows the category's and the user's part in it.
+//! A user has some favourite categories, and a visit a few, some of the user's among them, from which most of what is
+//! seen comes; every second item in question comes from there, too. Whether it is clicked is planted: it depends on how
+//! many of the last twenty items were of its category, the last ones counting most, and on how good the category is.
+//! Who sees all of them can know the true probability; who sees the item in question alone knows the category's and the
+//! user's part in it.
 //!
-//! Sample n is a pure function of (`data.seed`, n): nothing is stored, any sample is reached at once, and tables may be of any
-//! size. Test samples are the numbers after the training samples.
+//! Sample n is a pure function of (`data.seed`, n): nothing is stored, any sample is reached at once, and tables may be
+//! of any size. Test samples are the numbers after the training samples.
 
 use super::planted::{Counts, calibrated, logistic};
 use super::schema::{Categorical, Description};
@@ -68,7 +69,8 @@ struct Visit {
 }
 
 impl Taobao {
-    /// Sequences of so many look-ups as `data.lookups` says, of tables of `model_rows` rows; without those, of Taobao's.
+    /// Sequences of so many look-ups as `data.lookups` says, of tables of `model_rows` rows; without those, of
+    /// Taobao's.
     ///
     /// # Errors
     /// [`Error::Config`] when there are not three tables, or dense features are asked for.
@@ -190,7 +192,8 @@ impl Taobao {
         item % self.categories
     }
 
-    /// How many of the last items were of the category of the one in question, the last ones counting most, between 0 and 1.
+    /// How many of the last items were of the category of the one in question, the last ones counting most, between 0
+    /// and 1.
     fn seen(&self, visit: &Visit) -> f64 {
         let (asked, seen) = visit.items.split_last().expect("there is an item in question");
         let (mut sum, mut all) = (0.0, 0.0);

@@ -1,7 +1,8 @@
-//! The columns of a wide part (Cheng et al. 2016): those of the data once more, for tables of one column, and crosses of them.
+//! The columns of a wide part (Cheng et al. 2016): those of the data once more, for tables of one column, and crosses
+//! of them.
 //!
-//! A cross has a look-up for each combination of one look-up of each of its columns, the last column's varying fastest, and
-//! so none where one of them has none. Combinations are hashed to the rows of the cross's table: [`bucket`].
+//! A cross has a look-up for each combination of one look-up of each of its columns, the last column's varying fastest,
+//! and so none where one of them has none. Combinations are hashed to the rows of the cross's table: [`bucket`].
 
 use super::derived::DerivedColumns;
 use super::{Bag, Batch, Column, Schema};

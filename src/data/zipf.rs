@@ -1,8 +1,8 @@
 //! Ranks from a Zipf distribution: P(rank k) is proportional to (k + 1)^-s for k in 0..n.
 //!
-//! The most frequent ranks are drawn exactly, by the inverse of their cumulative distribution with a guide table
-//! (Chen & Asau 1974). Beyond them the sum is taken as the integral of x^-s, which for exponents up to 3 differs from it
-//! by less than one part in 10^8 there, so tables of tens of millions of rows cost a fixed amount of memory and time.
+//! The most frequent ranks are drawn exactly, by the inverse of their cumulative distribution with a guide table (Chen
+//! & Asau 1974). Beyond them the sum is taken as the integral of x^-s, which for exponents up to 3 differs from it by
+//! less than one part in 10^8 there, so tables of tens of millions of rows cost a fixed amount of memory and time.
 
 /// Ranks that are drawn exactly.
 const EXACT: u64 = 1 << 13;

@@ -2,8 +2,8 @@
 //! choice may change at any time.
 //!
 //! A few look-ups of each table are sampled. They show how much of the work the busiest thread would have if rows were
-//! shared out evenly (`race-free`), and how hot the hottest row is, which no way can split. Where that does not tell the ways
-//! far apart, both are tried on the next minibatches, and the clock decides ([`Contest`]).
+//! shared out evenly (`race-free`), and how hot the hottest row is, which no way can split. Where that does not tell
+//! the ways far apart, both are tried on the next minibatches, and the clock decides ([`Contest`]).
 
 use std::fmt;
 

@@ -1,7 +1,8 @@
-//! Which gradient a look-up feeds to its row: straight from its bag's, or from gradient rows that a backward pass wrote.
+//! Which gradient a look-up feeds to its row: straight from its bag's, or from gradient rows that a backward pass
+//! wrote.
 //!
-//! The gradient of a look-up is `factor * gradient of its bag`, where the factor is the look-up's weight, divided by the
-//! bag's length under mean pooling; the product is rounded. Both ways give these same bits.
+//! The gradient of a look-up is `factor * gradient of its bag`, where the factor is the look-up's weight, divided by
+//! the bag's length under mean pooling; the product is rounded. Both ways give these same bits.
 
 use super::{Slots, Source};
 use crate::base::config::Pooling;

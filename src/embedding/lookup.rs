@@ -2,8 +2,8 @@
 //!
 //! Work is cut by look-ups: (table, sample) cells in table-major order, each counting its look-ups and one more for
 //! itself, fall into ranges of nearly equal weight, some for each thread. So long and short bags, few tables and few
-//! samples all share out well, and a thread that is done early takes ranges of another. A bag is summed by one thread in its own order, whoever that is: bits do not depend
-//! on threads.
+//! samples all share out well, and a thread that is done early takes ranges of another. A bag is summed by one thread
+//! in its own order, whoever that is: bits do not depend on threads.
 
 use super::feed::share;
 use super::form::{Seen, with_seen};
@@ -36,8 +36,9 @@ impl LookUp {
     }
 
     /// Writes, for every row (sample) of `features` and every table, the sum or the mean of the rows that the sample's
-    /// bag names, each times its learned weight, if it has one, which is rounded, and the look-up's; an empty bag gives 0. Sums start at 0 and run in the order of the bag, one
-    /// fused multiply-add a look-up; a mean is the sum times the rounded reciprocal of the bag's length. Of split rows the upper halves count.
+    /// bag names, each times its learned weight, if it has one, which is rounded, and the look-up's; an empty bag gives
+    /// 0. Sums start at 0 and run in the order of the bag, one fused multiply-add a look-up; a mean is the sum times
+    /// the rounded reciprocal of the bag's length. Of split rows the upper halves count.
     ///
     /// # Panics
     /// When a bag has not as many samples as `features` or names a row that the table does not have (see

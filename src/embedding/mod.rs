@@ -1,8 +1,8 @@
 //! Embedding tables: their rows, the look-up that pools them, and the update that moves them.
 //!
-//! Local rows only: nothing here knows that other ranks exist; an update is given all look-ups that there are of its rows
-//! in a step, source by source. A new way to update is one new file, one entry of `base::config::Update` and one line in
-//! `update`.
+//! Local rows only: nothing here knows that other ranks exist; an update is given all look-ups that there are of its
+//! rows in a step, source by source. A new way to update is one new file, one entry of `base::config::Update` and one
+//! line in `update`.
 
 mod atomic;
 mod choice;
@@ -27,10 +27,11 @@ use std::ops::Range;
 
 use crate::data::{Bag, BagView, Batch};
 
-/// Where the pooled rows of some tables lie in a row-major matrix with a row a sample: the model's features, or a message.
+/// Where the pooled rows of some tables lie in a row-major matrix with a row a sample: the model's features, or a
+/// message.
 ///
-/// Sample n's row starts at `n * row`; table t's vector starts `starts[t]` elements into it. Of a table whose rows are not
-/// pooled but kept as a sequence, a sample has several bags, one a position, each with a vector of its own.
+/// Sample n's row starts at `n * row`; table t's vector starts `starts[t]` elements into it. Of a table whose rows are
+/// not pooled but kept as a sequence, a sample has several bags, one a position, each with a vector of its own.
 #[derive(Debug, Clone, Copy)]
 pub struct Slots<'a> {
     /// Distance between samples.
@@ -104,7 +105,8 @@ impl<'a> Lookups<'a> {
         Self { bags: Bags::Own(bags, &[]), tables: None, weighted: false }
     }
 
-    /// Look-ups with a list of weights a table, in the order of the bag's rows; lists without entries: all weights are 1.
+    /// Look-ups with a list of weights a table, in the order of the bag's rows; lists without entries: all weights are
+    /// 1.
     #[must_use]
     pub const fn new(bags: &'a [Bag], weights: &'a [Vec<f32>]) -> Self {
         Self { bags: Bags::Own(bags, weights), tables: None, weighted: true }

@@ -7,8 +7,8 @@ use super::row::{MOST_AHEAD, Move, columns, prefetch, rows_ahead};
 use crate::simd::{Kernel, Simd};
 use crate::sync::{Band, Lender};
 
-/// One table's rows, moved look-up by look-up: samples in ascending order, a bag's look-ups in theirs. The definition of
-/// every other way.
+/// One table's rows, moved look-up by look-up: samples in ascending order, a bag's look-ups in theirs. The definition
+/// of every other way.
 pub(super) struct MoveSerially<'a, F> {
     pub form: F,
     pub table: &'a mut Table,
@@ -88,8 +88,8 @@ impl<F: Form> Kernel for MoveOwn<'_, F> {
 }
 
 impl<F: Form> MoveOwn<'_, F> {
-    /// Asks for a look-up's row, and for its gradient, which samples lie too far apart for the hardware to foresee, unless it is
-    /// that of the sample `asked` before.
+    /// Asks for a look-up's row, and for its gradient, which samples lie too far apart for the hardware to foresee,
+    /// unless it is that of the sample `asked` before.
     #[inline(always)]
     fn ask<S: Simd>(&mut self, simd: S, (sample, position): (u32, u32), asked: &mut u32) {
         prefetch(simd, self.band.row(self.feed.bag().rows[position as usize] as usize));

@@ -17,8 +17,9 @@ use crate::simd::{Simd, combine};
 /// Vectors whose sums fit into registers on every instruction set, beside operands.
 const WIDEST: usize = 8;
 
-/// Bytes of rows that are asked for before they are used: a sixth of a first cache, and as many lines as a core waits for at a
-/// time. On a Zen 5 look-ups of random rows of 128 bytes took 3.8 ms 24 rows ahead, 2.7 ms 48 and 96 rows ahead.
+/// Bytes of rows that are asked for before they are used: a sixth of a first cache, and as many lines as a core waits
+/// for at a time. On a Zen 5 look-ups of random rows of 128 bytes took 3.8 ms 24 rows ahead, 2.7 ms 48 and 96 rows
+/// ahead.
 const AHEAD_BYTES: usize = 8 << 10;
 
 /// Rows that are asked for ahead, at least and at most.
@@ -81,8 +82,8 @@ pub(super) fn prefetch_write<S: Simd, T: Pod>(simd: S, row: &[T]) {
     }
 }
 
-/// `out[e] = scale * sum over the bag of factor * row[e]`, from 0 on, in the bag's order, each addition fused. A row that has a
-/// learned weight is multiplied by that first, and rounded.
+/// `out[e] = scale * sum over the bag of factor * row[e]`, from 0 on, in the bag's order, each addition fused. A row
+/// that has a learned weight is multiplied by that first, and rounded.
 pub(super) struct Pool<'a, F, W> {
     pub form: F,
     /// All rows, and the words of one.
@@ -222,8 +223,8 @@ impl<F: Form> Columns for MoveAll<'_, F> {
     }
 }
 
-/// `sum[e] += factor * gradient[e]` for several look-ups of one row, in their order; both operations are rounded. The sum
-/// stays in the first cache.
+/// `sum[e] += factor * gradient[e]` for several look-ups of one row, in their order; both operations are rounded. The
+/// sum stays in the first cache.
 #[inline(always)]
 pub(super) fn add_all<S: Simd>(simd: S, sum: &mut [f32], records: &[u64], feeds: Feeds<'_>) {
     for &record in records {

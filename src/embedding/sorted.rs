@@ -7,8 +7,8 @@
 //!    of one table (the rows' upper bits);
 //! 2. scatter: it writes (row, look-up) records to their buckets, each thread to places of its own (a radix sort's
 //!    first pass, stable because a part's places lie behind those of the parts before it);
-//! 3. move: threads take consecutive buckets, equal in look-ups; each sorts its buckets by the rows' lower bits (stable)
-//!    and walks the rows.
+//! 3. move: threads take consecutive buckets, equal in look-ups; each sorts its buckets by the rows' lower bits
+//!    (stable) and walks the rows.
 //!
 //! Stable sorting keeps a row's look-ups in the order of the serial definition, and one thread has all of them, so the
 //! bits are those of the definition, for any number of threads and buckets. A single row hotter than a thread's part
@@ -198,7 +198,8 @@ impl Sorter {
             let wanted = (count / BUCKET_LOOKUPS).max(balance).clamp(1, TABLE_BUCKETS).next_power_of_two();
             let last = table.rows().saturating_sub(1);
             let bits = usize::BITS - last.leading_zeros();
-            // Rows are of 32 bits, none of which is left where all are cut off: the largest tables have two buckets at least.
+            // Rows are of 32 bits, none of which is left where all are cut off: the largest tables have two buckets at
+            // least.
             let shift = bits.saturating_sub(wanted.trailing_zeros()).min(u32::BITS - 1);
             let buckets = (last >> shift) + 1;
             self.layouts.push(Layout { before, first, buckets, shift, rows: table.rows() });
@@ -227,8 +228,8 @@ impl Sorter {
         });
     }
 
-    /// Turns counts into places: bucket by bucket, in each one thread after the other. Each thread does so for its share of the
-    /// buckets, once it is known how many look-ups lie before that.
+    /// Turns counts into places: bucket by bucket, in each one thread after the other. Each thread does so for its
+    /// share of the buckets, once it is known how many look-ups lie before that.
     fn places(&mut self, team: &Team, buckets: usize) {
         let (threads, Self { counts, starts, before, .. }) = (team.threads(), self);
         let counts = &mut counts[..threads * buckets];
@@ -368,7 +369,8 @@ fn sort_lower(records: &mut [u64], spare: &mut [u64], bits: u32) {
     }
 }
 
-/// Two passes of a stable counting sort, by two digits that follow each other, there and back; both are counted at once.
+/// Two passes of a stable counting sort, by two digits that follow each other, there and back; both are counted at
+/// once.
 fn sort_digits(records: &mut [u64], spare: &mut [u64], shift: u32, digit: u32) {
     let of = |record: u64, shift: u32| (record >> shift) as usize & ((1 << digit) - 1);
     let (mut low, mut high) = ([0u32; 256], [0u32; 256]);

@@ -156,8 +156,8 @@ impl Table {
         (&mut self.words, width)
     }
 
-    /// All rows with the words of one, the number that is kept of each, if one is, and learned weights with how many numbers
-    /// there are of each, if there are any.
+    /// All rows with the words of one, the number that is kept of each, if one is, and learned weights with how many
+    /// numbers there are of each, if there are any.
     #[expect(clippy::type_complexity, reason = "three matrices, each with its width, that are lent side by side")]
     pub(super) fn matrices_mut(&mut self) -> ((&mut [u32], usize), &mut [f32], Option<(&mut [f32], usize)>) {
         let width = self.width();
@@ -233,8 +233,8 @@ impl Table {
         &self.words[row * self.width()..][..seen_words(self.precision, self.dim)]
     }
 
-    /// Overwrites what a look-up reads of some columns of a row by what it reads of a row of so many columns; what else is
-    /// kept of them stays.
+    /// Overwrites what a look-up reads of some columns of a row by what it reads of a row of so many columns; what else
+    /// is kept of them stays.
     ///
     /// # Panics
     /// When there is no such row or column.
@@ -314,8 +314,8 @@ impl Table {
         self.row_weights().map(|weights| weights.weight(row))
     }
 
-    /// The learned weights of some rows, `place` 0, or what the optimizer keeps of them: its moments, or of row-wise Adagrad its
-    /// one number, from place 1 on.
+    /// The learned weights of some rows, `place` 0, or what the optimizer keeps of them: its moments, or of row-wise
+    /// Adagrad its one number, from place 1 on.
     ///
     /// # Panics
     /// When there are no such rows, or rows have no weights, or nothing is in that place.

@@ -1,13 +1,14 @@
 //! Backward pass and update of the embedding bags: SC20, Algorithms 2 to 4.
 //!
-//! With SGD the definition is serial (`owned::MoveSerially`): samples in ascending order, a bag's look-ups in their order, each
-//! look-up moving its row by `-rate * gradient` with one fused multiply-add an element. `serial`, `race-free` and
-//! `sorted` give its bits for any number of threads; `atomic` and `rtm` only up to the order of a row's sums.
+//! With SGD the definition is serial (`owned::MoveSerially`): samples in ascending order, a bag's look-ups in their
+//! order, each look-up moving its row by `-rate * gradient` with one fused multiply-add an element. `serial`,
+//! `race-free` and `sorted` give its bits for any number of threads; `atomic` and `rtm` only up to the order of a row's
+//! sums.
 //!
-//! Every other optimizer moves a row once, and so does any optimizer a row that has a learned weight, and SGD in minibatches so
-//! large that single steps are lost beside the weight ([`crate::optim::Optimizer::SgdOfSums`]): by the sum of its look-ups'
-//! gradients, in the same order, each rounded before it is added. Only sorted look-ups bring them together. What is kept of rows
-//! that a step does not meet stays as it is.
+//! Every other optimizer moves a row once, and so does any optimizer a row that has a learned weight, and SGD in
+//! minibatches so large that single steps are lost beside the weight ([`crate::optim::Optimizer::SgdOfSums`]): by the
+//! sum of its look-ups' gradients, in the same order, each rounded before it is added. Only sorted look-ups bring them
+//! together. What is kept of rows that a step does not meet stays as it is.
 //!
 //! Each comes in two forms with the same bits: fused, where a look-up takes its bag's gradient, and separate, where a
 //! backward pass writes one gradient row a look-up first, as deep-learning frameworks do.
@@ -123,8 +124,8 @@ impl Updater {
 
     /// Moves, for every sample and table, each row that the sample's bag names against the sample's gradient: the
     /// gradient of the pooled vector, times the look-up's weight and divided by the bag's length under mean pooling, is
-    /// that of every row in it. Sources count in their order, each with one bag a table. `pace` is a [`StepSize`], or of the
-    /// first update the learning rate.
+    /// that of every row in it. Sources count in their order, each with one bag a table. `step_size` is a [`StepSize`], or
+    /// of the first update the learning rate.
     ///
     /// # Panics
     /// When a gradient has fewer rows than a bag has samples, or a bag names a row that the table does not have.

@@ -1,12 +1,13 @@
-//! Learned weights of rows (`model.weighted_pooling`, facebookresearch/dlrm's `--weighted-pooling=learned`): what look-ups
-//! multiply a row by, and how it moves.
+//! Learned weights of rows (`model.weighted_pooling`, facebookresearch/dlrm's `--weighted-pooling=learned`): what
+//! look-ups multiply a row by, and how it moves.
 //!
-//! A row e with the weight w is to all others the row `w * e`, rounded: that is what is pooled, by the weight of the look-up,
-//! and what travels where rows travel unpooled. So of the sum G of the gradients that a step has for such a row, which is made
-//! as for any other row, the gradient of e is `w * G` and that of w `<e, G>`, by the values that the look-ups read: both are
-//! formed once the sum is complete, and no more travels than without weights.
+//! A row e with the weight w is to all others the row `w * e`, rounded: that is what is pooled, by the weight of the
+//! look-up, and what travels where rows travel unpooled. So of the sum G of the gradients that a step has for such a
+//! row, which is made as for any other row, the gradient of e is `w * G` and that of w `<e, G>`, by the values that the
+//! look-ups read: both are formed once the sum is complete, and no more travels than without weights.
 //!
-//! Weights are 32-bit floats whatever the precision of the rows, and lie apart from these, so that rows begin at cache lines.
+//! Weights are 32-bit floats whatever the precision of the rows, and lie apart from these, so that rows begin at cache
+//! lines.
 
 use std::ops::Range;
 
@@ -164,8 +165,8 @@ impl Weigh for Learned<'_> {
     }
 }
 
-/// Moves a row's weight, the first of its `numbers`, by a rule and the sum of the row's gradients, of which it makes the
-/// gradient of the row.
+/// Moves a row's weight, the first of its `numbers`, by a rule and the sum of the row's gradients, of which it makes
+/// the gradient of the row.
 #[inline(always)]
 pub(super) fn weigh<S: Simd, F: Seen, R: Rule>(
     simd: S,

@@ -44,8 +44,8 @@ impl Gradients {
         self.own.settle(arena);
     }
 
-    /// Sends each other owner its part of `gradient`, a row of features a sample of this rank, or the vectors that `ids` tell
-    /// of. Of divided rows every part gets the whole gradient.
+    /// Sends each other owner its part of `gradient`, a row of features a sample of this rank, or the vectors that
+    /// `ids` tell of. Of divided rows every part gets the whole gradient.
     ///
     /// # Errors
     /// [`crate::base::Error::Rank`] when the job is in trouble.
@@ -86,9 +86,9 @@ impl Gradients {
         })
     }
 
-    /// Waits for the gradients of all ranks and lends them to `take`: of each rank a row of this rank's stride for each of
-    /// its samples, and nothing of this rank's own; or the vectors that `ids` tell of, this rank's own of divided rows
-    /// among them. Where copies serve all look-ups, whose gradients go as sums, there is nothing here and in
+    /// Waits for the gradients of all ranks and lends them to `take`: of each rank a row of this rank's stride for each
+    /// of its samples, and nothing of this rank's own; or the vectors that `ids` tell of, this rank's own of divided
+    /// rows among them. Where copies serve all look-ups, whose gradients go as sums, there is nothing here and in
     /// [`Gradients::begin`].
     ///
     /// # Errors

@@ -1,10 +1,11 @@
-//! What keeps copies of hot rows equal to the rows: sums of their gradients, to the owners, and the moved rows, from there.
+//! What keeps copies of hot rows equal to the rows: sums of their gradients, to the owners, and the moved rows, from
+//! there.
 //!
-//! A rank's bags of hot rows alone never leave it, so it sums their gradients row by row and sends each owner a list for
-//! every shard: rows that were met, each once with its sum. The owner moves a row once a step, by these sums and the
-//! gradients of bags that came whole, and keeps alone what the optimizer needs. Then every hot row that moved goes to all
-//! ranks, as look-ups read it. A row that `n` of `r` ranks met so costs `n` gradients and `r - 1` rows, however often it was
-//! looked up.
+//! A rank's bags of hot rows alone never leave it, so it sums their gradients row by row and sends each owner a list
+//! for every shard: rows that were met, each once with its sum. The owner moves a row once a step, by these sums and
+//! the gradients of bags that came whole, and keeps alone what the optimizer needs. Then every hot row that moved goes
+//! to all ranks, as look-ups read it. A row that `n` of `r` ranks met so costs `n` gradients and `r - 1` rows, however
+//! often it was looked up.
 
 use super::layout::Layout;
 use super::row_gradients::{self, Parts};
@@ -72,7 +73,8 @@ impl HotRows {
         self.out.iter_mut().for_each(Vec::clear);
     }
 
-    /// Adds an owner's next shard, with the rows that were met, as it numbers them, and the sum of each one's gradients.
+    /// Adds an owner's next shard, with the rows that were met, as it numbers them, and the sum of each one's
+    /// gradients.
     pub fn push_sums<'a>(&mut self, owner: RankId, met: impl Iterator<Item = (u32, &'a [f32])> + Clone) {
         row_gradients::push(&mut self.out[owner.index()], met);
     }

@@ -1,5 +1,5 @@
-//! Ids of rows, from the ranks that have the samples to those that have the rows; with them, where a column has weights,
-//! those of its look-ups.
+//! Ids of rows, from the ranks that have the samples to those that have the rows; with them, where a column has
+//! weights, those of its look-ups.
 //!
 //! The team puts every look-up into the message of its row's owner, once: tables and stretches of samples are shared
 //! out, first to count what each owner gets, then to write. Messages are read where they lie; nothing is unpacked.
@@ -183,8 +183,8 @@ impl Unit {
     }
 }
 
-/// Bytes of a message of ids in minibatches of `batch` samples: the offsets of every stream, and every look-up, in proportion
-/// to the rows that the receiver has.
+/// Bytes of a message of ids in minibatches of `batch` samples: the offsets of every stream, and every look-up, in
+/// proportion to the rows that the receiver has.
 pub(super) fn expected(layout: &Layout, batch: usize, from: RankId, to: RankId) -> usize {
     let samples = layout.samples(batch, from);
     let streams = if from == to { layout.of(to).partial_streams() } else { &layout.of(to).streams[..] };
@@ -243,7 +243,8 @@ impl Ids {
     }
 
     /// Sends the ids of this rank's samples to their owners and takes in those of all ranks; `whole` is the size of the
-    /// whole minibatch of such inputs, of which `batch` is this rank's slice. Where copies serve all look-ups nothing is sent.
+    /// whole minibatch of such inputs, of which `batch` is this rank's slice. Where copies serve all look-ups nothing
+    /// is sent.
     ///
     /// # Errors
     /// [`Error::Rank`] when the job is in trouble, and when hot inputs look up rows that are not hot.
@@ -358,8 +359,8 @@ impl Ids {
         layout.asks_owners(self.inputs)
     }
 
-    /// What `from` looks up in the shards of one of this rank's groups, as rows are moved by it: a bag a sample of that rank,
-    /// or where there are copies of hot rows those bags that are there.
+    /// What `from` looks up in the shards of one of this rank's groups, as rows are moved by it: a bag a sample of that
+    /// rank, or where there are copies of hot rows those bags that are there.
     ///
     /// # Panics
     /// When there is no such rank, or it is this rank and the group has whole tables.
@@ -398,8 +399,8 @@ impl Ids {
         Lookups::packed(words, bags)
     }
 
-    /// What this rank looks up in its copies of hot rows: the tables, rising, and of each as many bags as of the minibatch,
-    /// with slots for rows, and nothing in bags that other ranks pool.
+    /// What this rank looks up in its copies of hot rows: the tables, rising, and of each as many bags as of the
+    /// minibatch, with slots for rows, and nothing in bags that other ranks pool.
     #[must_use]
     pub fn hot(&self) -> (&[usize], Lookups<'_>) {
         let (tables, bags) = self.sparse.as_ref().map_or((&[][..], &[][..]), SparseIds::hot);
@@ -424,8 +425,8 @@ impl Ids {
         Some(self.sparse.as_ref()?.blocks(route, pass))
     }
 
-    /// The numbers of this rank's bags in a stream of an owner, rising, whose vectors a pass exchanges: those that it pools,
-    /// or all whose gradients it gets.
+    /// The numbers of this rank's bags in a stream of an owner, rising, whose vectors a pass exchanges: those that it
+    /// pools, or all whose gradients it gets.
     ///
     /// # Panics
     /// When each sample has a row.

@@ -1,9 +1,9 @@
 //! Where each shard's columns lie in the messages of its rank, and each table's in the features of a sample.
 //!
 //! A message of pooled rows or of their gradients has one row a sample. In it, the owner's shards lie in groups of one
-//! width, first those whose rows are divided, then the widest, without gaps, so that one look-up serves a group; a row is
-//! filled up to whole cache lines. What ids are sent for lies in streams; weights of look-ups go with the ids, and only
-//! where a column has weights.
+//! width, first those whose rows are divided, then the widest, without gaps, so that one look-up serves a group; a row
+//! is filled up to whole cache lines. What ids are sent for lies in streams; weights of look-ups go with the ids, and
+//! only where a column has weights.
 //!
 //! What a rank holds whole it pools straight into the features of its own samples, without a message.
 
@@ -26,8 +26,8 @@ use crate::sync::Line;
 pub struct Group {
     /// Columns of each.
     pub width: usize,
-    /// Rows of a sample that each brings side by side: 1 where rows are pooled, more where they are a sequence; then the
-    /// group has one shard.
+    /// Rows of a sample that each brings side by side: 1 where rows are pooled, more where they are a sequence; then
+    /// the group has one shard.
     pub positions: usize,
     /// Distance of a sequence's rows in a sample's features; in a message they are `width` apart.
     pub step: usize,
@@ -66,8 +66,8 @@ pub struct Stream {
 /// What one rank holds of the tables that are divided, in the order of its messages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Holding {
-    /// The shards: those of divided rows first, then the widest, among their like those of wider tables first, then a wide
-    /// part's, those that are pooled plainly last among these, then by table and part.
+    /// The shards: those of divided rows first, then the widest, among their like those of wider tables first, then a
+    /// wide part's, those that are pooled plainly last among these, then by table and part.
     pub shards: Vec<Shard>,
     /// What ids are sent for: shards that have the same rows of a table (slices of its columns) share them. Those of
     /// divided rows come first.
@@ -210,8 +210,8 @@ pub struct LayoutSpec<'a> {
     /// Of each table, how many rows of a sample the features have side by side, each by itself, where that is not 1:
     /// minibatches have as many bags (see [`crate::data::Bag::spread`]). Empty: 1 of all.
     pub sequences: &'a [usize],
-    /// Minibatches are shared by whole grains, and all that is summed over samples or look-ups is so in an order that does
-    /// not depend on the ranks: see [`super::Unpooled`], [`super::Replicas`] and [`super::Nodes`].
+    /// Minibatches are shared by whole grains, and all that is summed over samples or look-ups is so in an order that
+    /// does not depend on the ranks: see [`super::Unpooled`], [`super::Replicas`] and [`super::Nodes`].
     pub grains: Option<Grains>,
     /// How rows and gradients travel; what ranks sum by grains travels as it is.
     pub wire: Wire,
@@ -221,8 +221,8 @@ impl Layout {
     /// The messages that a division of tables makes, without copies of hot rows.
     ///
     /// # Panics
-    /// When there are columns or sequences, but not one a table, a sequence is 0, or there are grains and rows do not travel
-    /// as they are.
+    /// When there are columns or sequences, but not one a table, a sequence is 0, or there are grains and rows do not
+    /// travel as they are.
     #[must_use]
     pub fn new(sharding: Sharding, spec: &LayoutSpec<'_>) -> Self {
         let LayoutSpec { columns, deep, sequences, grains, wire } = *spec;
@@ -264,8 +264,8 @@ impl Layout {
         self.lookups[table.index()].max(self.positions(table))
     }
 
-    /// With copies of these rows, of which look-ups read this, and of so many tables, the first ones, a learned weight of each
-    /// row, on all ranks that do not hold their table alone; a rank that is alone needs none.
+    /// With copies of these rows, of which look-ups read this, and of so many tables, the first ones, a learned weight
+    /// of each row, on all ranks that do not hold their table alone; a rank that is alone needs none.
     ///
     /// # Panics
     /// When the rows are of other tables.
@@ -295,8 +295,8 @@ impl Layout {
         self.hot.as_ref().map(|(hot, _)| &**hot)
     }
 
-    /// Whether look-ups of such inputs, and their gradients, go to the owners of rows: all but those that copies serve, whose
-    /// gradients go as sums.
+    /// Whether look-ups of such inputs, and their gradients, go to the owners of rows: all but those that copies serve,
+    /// whose gradients go as sums.
     pub(super) fn asks_owners(&self, inputs: Inputs) -> bool {
         self.owners_pool(inputs) || self.grains.is_some()
     }
@@ -306,8 +306,8 @@ impl Layout {
         inputs != Inputs::Hot || self.hot.is_none()
     }
 
-    /// Tables of whose hot rows a rank has copies: all that other ranks have a part of, and all whose rows are divided, even if
-    /// this rank has every part.
+    /// Tables of whose hot rows a rank has copies: all that other ranks have a part of, and all whose rows are divided,
+    /// even if this rank has every part.
     pub fn served(&self, rank: RankId) -> impl Iterator<Item = TableId> {
         let others = move |table: TableId| self.sharding.of_table(table).iter().any(|shard| shard.rank != rank);
         let elsewhere = move |table: TableId| self.sharding.partial(table) || others(table);
@@ -315,7 +315,8 @@ impl Layout {
         tables.filter(move |table| !self.is_replicated(*table) && elsewhere(*table))
     }
 
-    /// Words of a shard's row of which copies are kept: what a look-up reads, and the row's learned weight if it has one.
+    /// Words of a shard's row of which copies are kept: what a look-up reads, and the row's learned weight if it has
+    /// one.
     #[must_use]
     pub fn hot_words(&self, shard: &Shard) -> usize {
         let words = |(_, (precision, _)): &(_, (Precision, _))| seen_words(*precision, shard.columns.len());
@@ -358,8 +359,8 @@ impl Layout {
         self.sharding.partial(table) && self.positions(table) == 1
     }
 
-    /// Whether the rank of the sample multiplies a table's rows with their look-ups' weights, and not their owner: where
-    /// it adds the rows of several owners in the order of the bag, product and addition are one rounding.
+    /// Whether the rank of the sample multiplies a table's rows with their look-ups' weights, and not their owner:
+    /// where it adds the rows of several owners in the order of the bag, product and addition are one rounding.
     #[must_use]
     pub fn weighs_at_sample(&self, table: TableId) -> bool {
         self.grains.is_some() && self.weighted(table) && self.sums_of_ranks(table)

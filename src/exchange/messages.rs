@@ -1,7 +1,7 @@
 //! Messages of rows: floats on both sides, and on the way between them what the layout says.
 //!
-//! What travels as it is, is written in the receiver's window and read there. What is rounded on the way is written beside
-//! it first, and widened when it has come.
+//! What travels as it is, is written in the receiver's window and read there. What is rounded on the way is written
+//! beside it first, and widened when it has come.
 
 use super::layout::Layout;
 use crate::base::config::Wire;
@@ -28,8 +28,8 @@ pub struct RowMessages {
 }
 
 impl RowMessages {
-    /// The messages of `rank`, of at most so many bytes of floats from each rank to each; `stage` is what messages of errors
-    /// call it.
+    /// The messages of `rank`, of at most so many bytes of floats from each rank to each; `stage` is what messages of
+    /// errors call it.
     ///
     /// # Errors
     /// When the supply is exhausted.

@@ -2,15 +2,15 @@
 //!
 //! A rank reads its own slice of the minibatch. It sends the ids of its samples to the owners of rows ([`Ids`]); owners
 //! pool what they have straight into the windows of the ranks that asked ([`Pooled`]); gradients of pooled rows go back
-//! the same way ([`Gradients`]). Replicated tables ([`Replicas`]), of which every rank has a copy, move by the gradients of
-//! all. Routes and shards are in the [`Layout`]. Layers are `train/reduction`'s.
+//! the same way ([`Gradients`]). Replicated tables ([`Replicas`]), of which every rank has a copy, move by the
+//! gradients of all. Routes and shards are in the [`Layout`]. Layers are `train/reduction`'s.
 //!
-//! Where ranks have copies of hot rows ([`Layout::with_hot`]), bags of these alone are pooled at home: only other bags travel
-//! ([`Blocks`]), and sums of gradients to the owners and rows back from them ([`HotRows`]).
+//! Where ranks have copies of hot rows ([`Layout::with_hot`]), bags of these alone are pooled at home: only other bags
+//! travel ([`Blocks`]), and sums of gradients to the owners and rows back from them ([`HotRows`]).
 //!
 //! Owners of divided rows sum, whatever the model's pooling. Under mean pooling the sample's rank divides, because it
-//! alone knows how long a bag is; the bits are those of one rank. Weights of look-ups go to the owners with the ids, where
-//! a column has weights; nothing goes for other columns.
+//! alone knows how long a bag is; the bits are those of one rank. Weights of look-ups go to the owners with the ids,
+//! where a column has weights; nothing goes for other columns.
 //!
 //! Sources: SC20, IV; ids that travel instead of minibatches that everybody reads: Intel's MLPerf DLRM (2021).
 
@@ -68,8 +68,8 @@ pub struct LanePlan {
 /// Bytes of a message of ids or of dense gradients, at most; what is longer goes in pieces.
 const PIECE: usize = 256 << 10;
 
-/// Bytes of a message between any two of many ranks: pieces become smaller, so that the windows of all pairs together take
-/// no more than those of 8 ranks, until they are a page.
+/// Bytes of a message between any two of many ranks: pieces become smaller, so that the windows of all pairs together
+/// take no more than those of 8 ranks, until they are a page.
 #[must_use]
 pub const fn piece_of_pairs(ranks: usize) -> usize {
     let shared = PIECE * 64 / if ranks > 8 { ranks * ranks } else { 64 };
@@ -190,8 +190,8 @@ pub fn gradient_bytes(layout: &Layout, batch: usize, from: RankId, to: RankId) -
     pooled_bytes(layout, batch, to, from)
 }
 
-/// Multiplies some columns of each sample's features with the part that a look-up has in the sample's bag; those of empty
-/// bags stay.
+/// Multiplies some columns of each sample's features with the part that a look-up has in the sample's bag; those of
+/// empty bags stay.
 pub fn average(team: &Team, features: &mut [f32], row: usize, columns: &Range<usize>, bag: &Bag) {
     team.each(Rows::new(features, row, team.threads(), 1), |band| {
         for (sample, row) in (band.first..).zip(band.data.chunks_exact_mut(row)) {

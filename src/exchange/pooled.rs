@@ -1,9 +1,9 @@
 //! Pooled rows, from their owners to the ranks that have the samples.
 //!
 //! The owner's look-up writes into the receiver's window; the receiver brings what came from other owners to its place
-//! among the features. What the receiver holds whole is there already: its look-up writes the features themselves. Sums of
-//! divided rows are added in the order of the table's parts, whoever was first; or row by row, where the number of ranks
-//! shall change no bit ([`super::Unpooled`]).
+//! among the features. What the receiver holds whole is there already: its look-up writes the features themselves. Sums
+//! of divided rows are added in the order of the table's parts, whoever was first; or row by row, where the number of
+//! ranks shall change no bit ([`super::Unpooled`]).
 
 use super::layout::Layout;
 use super::messages::{Arrived, RowMessages};
@@ -46,9 +46,9 @@ impl Pooled {
         self.messages.settle(arena);
     }
 
-    /// Lets `look_up` write, for each other rank, this rank's part of the pooled rows of that rank's samples: rows of the
-    /// layout's stride, or the vectors that `ids` tell of. `whole` is the size of the whole minibatch. Where copies serve all
-    /// look-ups, nothing is pooled for others, here and in [`Pooled::finish`].
+    /// Lets `look_up` write, for each other rank, this rank's part of the pooled rows of that rank's samples: rows of
+    /// the layout's stride, or the vectors that `ids` tell of. `whole` is the size of the whole minibatch. Where copies
+    /// serve all look-ups, nothing is pooled for others, here and in [`Pooled::finish`].
     ///
     /// # Errors
     /// [`crate::base::Error::Rank`] when the job is in trouble.
@@ -75,8 +75,8 @@ impl Pooled {
         self.messages.begin(team, carrier, |to, lines, _| look_up(to, bytemuck::cast_slice_mut(lines)))
     }
 
-    /// Where this rank's pooled terms of its own samples go: rows of the layout's partial stride, or the vectors that `ids`
-    /// tell of.
+    /// Where this rank's pooled terms of its own samples go: rows of the layout's partial stride, or the vectors that
+    /// `ids` tell of.
     pub fn own_mut(&mut self, layout: &Layout, ids: &Ids) -> &mut [f32] {
         let rows = || layout.samples(self.whole, self.rank) * layout.of(self.rank).partial_stride;
         let len = ids.blocks(Route::own(self.rank), Pass::Forward).map_or_else(rows, super::Blocks::floats);
@@ -84,8 +84,8 @@ impl Pooled {
     }
 
     /// Waits for all owners and writes the pooled rows of every divided table that this rank does not hold whole to
-    /// `features`, a row a sample. With `unpooled`, exchanged before, bags of divided rows are summed in their own order;
-    /// they are those of `batch`.
+    /// `features`, a row a sample. With `unpooled`, exchanged before, bags of divided rows are summed in their own
+    /// order; they are those of `batch`.
     ///
     /// # Errors
     /// [`crate::base::Error::Rank`] when the job is in trouble.

@@ -1,9 +1,9 @@
 //! Gradients of replicated tables' rows, from each rank to all.
 //!
-//! A rank's list has, table by table, only rows that its samples looked up: each once with its summed gradient, or, where
-//! the number of ranks shall change no bit, each sample with the gradient of its pooled row and its look-ups as they are.
-//! Lists go around a ring until all ranks have all of them; then every rank moves its copy by them, rank after rank in
-//! ascending order, so that copies stay the same.
+//! A rank's list has, table by table, only rows that its samples looked up: each once with its summed gradient, or,
+//! where the number of ranks shall change no bit, each sample with the gradient of its pooled row and its look-ups as
+//! they are. Lists go around a ring until all ranks have all of them; then every rank moves its copy by them, rank
+//! after rank in ascending order, so that copies stay the same.
 
 use super::layout::Layout;
 use super::row_gradients::{self, Parts};
@@ -75,8 +75,8 @@ impl Replicas {
         row_gradients::push(&mut self.lists[self.rank.index()], met);
     }
 
-    /// Makes the own list the look-ups of `batch`, this rank's slice, as they are; `gradient` has a row of `width` features
-    /// a sample.
+    /// Makes the own list the look-ups of `batch`, this rank's slice, as they are; `gradient` has a row of `width`
+    /// features a sample.
     pub fn push_samples(&mut self, batch: &Batch, gradient: &[f32], width: usize) {
         self.clear();
         let list = &mut self.lists[self.rank.index()];

@@ -1,5 +1,5 @@
-//! Gradients of rows in a list of words, as hot rows and replicated tables send them: part by part, one a table or shard,
-//! the number of vectors, the vectors, and what was looked up for each, as a stream of ids has it.
+//! Gradients of rows in a list of words, as hot rows and replicated tables send them: part by part, one a table or
+//! shard, the number of vectors, the vectors, and what was looked up for each, as a stream of ids has it.
 
 use std::ops::Range;
 
@@ -38,8 +38,8 @@ impl Parts {
         self.bags.clear();
     }
 
-    /// Finds the next part, from word `start` on, of vectors of `width` columns, with weights of look-ups if it has such.
-    /// Returns where it ends.
+    /// Finds the next part, from word `start` on, of vectors of `width` columns, with weights of look-ups if it has
+    /// such. Returns where it ends.
     ///
     /// # Panics
     /// When the list is shorter than it says.

@@ -1,8 +1,8 @@
 //! How many bytes a minibatch sends from each rank to each other, as it goes over the wire: what the lanes must have
 //! counted afterwards, to the byte.
 //!
-//! [`crate::shard::traffic`] counts what a division of tables makes necessary; planning compares divisions by it. On the
-//! wire rows of messages are filled up to whole cache lines, and a line says how long a list of ids is.
+//! [`crate::shard::traffic`] counts what a division of tables makes necessary; planning compares divisions by it. On
+//! the wire rows of messages are filled up to whole cache lines, and a line says how long a list of ids is.
 
 use std::collections::HashSet;
 
@@ -31,7 +31,8 @@ pub struct Traffic {
     pub pooled_gradients: Links,
     /// Gradients of the MLPs and of replicated tables.
     pub dense_gradients: Links,
-    /// What goes instead or besides, where the number of ranks shall change no bit: see [`super::Unpooled`], [`super::Replicas`] and [`super::Nodes`].
+    /// What goes instead or besides, where the number of ranks shall change no bit: see [`super::Unpooled`],
+    /// [`super::Replicas`] and [`super::Nodes`].
     pub ordered: Links,
     /// Sums of the gradients of hot rows, to their owners: see [`super::HotRows`].
     pub hot_gradients: Links,
@@ -78,8 +79,9 @@ impl Traffic {
         Self::of(std::array::from_fn(|part| own[part].1.clone().plus(other[part].1)))
     }
 
-    /// What one training step on `batch`, a whole minibatch of such inputs, sends; `dense` are the dense gradients, which go by
-    /// grains where the layout has them. Between cold inputs and others, hot rows go to their copies beside.
+    /// What one training step on `batch`, a whole minibatch of such inputs, sends; `dense` are the dense gradients,
+    /// which go by grains where the layout has them. Between cold inputs and others, hot rows go to their copies
+    /// beside.
     #[must_use]
     pub fn of_step(layout: &Layout, (batch, inputs): (&Batch, Inputs), dense: &Links) -> Self {
         let (of, none) = (Minibatch { layout, batch, inputs }, || Links::uniform(layout.ranks(), 0));
@@ -127,8 +129,8 @@ impl<'a> Minibatch<'a> {
         layout.hot().map(|hot| hot.table(table.index()))
     }
 
-    /// The bags of a rank's samples that have look-ups in some rows of a table, how many they have, and whether the rank pools
-    /// them from copies of hot rows.
+    /// The bags of a rank's samples that have look-ups in some rows of a table, how many they have, and whether the
+    /// rank pools them from copies of hot rows.
     fn bags_in(&self, rank: RankId, table: TableId, rows: Rows) -> impl Iterator<Item = (usize, bool)> + use<'a> {
         let slots = self.slots_of(rank, table);
         let held = move |bag: &[u32]| bag.iter().filter(|row| rows.local(u64::from(**row)).is_some()).count();
@@ -136,8 +138,8 @@ impl<'a> Minibatch<'a> {
         bags.map(move |bag| (held(bag), slots.is_some_and(|slots| slots.serves(bag)))).filter(|(held, _)| *held > 0)
     }
 
-    /// For each stream of a holder where every sample's ids begin and the last one's end, and those look-ups that it holds; or
-    /// where there are copies of hot rows, those bags that go.
+    /// For each stream of a holder where every sample's ids begin and the last one's end, and those look-ups that it
+    /// holds; or where there are copies of hot rows, those bags that go.
     fn ids(&self) -> Links {
         let layout = self.layout;
         let mut links = Links::uniform(layout.ranks(), 0);
@@ -157,8 +159,8 @@ impl<'a> Minibatch<'a> {
         links
     }
 
-    /// Pooled rows and their gradients: a row for each sample, or where there are copies of hot rows a vector for each bag that
-    /// an owner pools, or whose gradient it gets.
+    /// Pooled rows and their gradients: a row for each sample, or where there are copies of hot rows a vector for each
+    /// bag that an owner pools, or whose gradient it gets.
     fn rows(&self) -> [Links; 2] {
         let Self { layout, batch, .. } = *self;
         let [mut rows, mut gradients] = [(); 2].map(|()| Links::uniform(layout.ranks(), 0));

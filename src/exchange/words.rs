@@ -73,7 +73,8 @@ impl Words {
         }
     }
 
-    /// Sends this rank's list, which is among `lists` by its number, around a ring of all ranks, and takes in the others'.
+    /// Sends this rank's list, which is among `lists` by its number, around a ring of all ranks, and takes in the
+    /// others'.
     ///
     /// # Errors
     /// [`Error::Rank`] when the job is in trouble.

@@ -1,5 +1,5 @@
-//! Work in a process of its own, for libraries that may crash on what they are given; and processes that end with the one
-//! that started them.
+//! Work in a process of its own, for libraries that may crash on what they are given; and processes that end with the
+//! one that started them.
 //!
 //! Sources: fork(2), alarm(2), prctl(2), signal-safety(7).
 
@@ -12,8 +12,8 @@ use std::process::{Child, Command, ExitStatus};
 /// What `work` returns, computed by a copy of this process that ends with it. A crash, an exit or a hang of more than
 /// `seconds` there is an error here, and nothing that the work writes in memory is seen.
 ///
-/// The copy has this thread alone: a lock that another thread held stays held in it. That of glibc's allocator is freed by
-/// fork itself; of any other, the copy would wait until its `seconds` have passed.
+/// The copy has this thread alone: a lock that another thread held stays held in it. That of glibc's allocator is freed
+/// by fork itself; of any other, the copy would wait until its `seconds` have passed.
 ///
 /// # Errors
 /// When the work did not end by itself, with how it ended, or when there can be no other process.
@@ -43,7 +43,8 @@ pub fn in_child(seconds: u32, work: impl FnOnce() -> Vec<u8>) -> io::Result<Vec<
 
 /// All that the copy does.
 fn end_of(seconds: u32, mut to: impl Write, work: impl FnOnce() -> Vec<u8>) -> ! {
-    // SAFETY: both ask the kernel for something that concerns this process alone: an end after a time, and no core file.
+    // SAFETY: both ask the kernel for something that concerns this process alone: an end after a time, and no core
+    // file.
     unsafe { libc::alarm(seconds) };
     // SAFETY: as above.
     unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 0) };
@@ -55,8 +56,8 @@ fn end_of(seconds: u32, mut to: impl Write, work: impl FnOnce() -> Vec<u8>) -> !
     unsafe { libc::_exit(i32::from(!written)) }
 }
 
-/// Starts a program in a group of its own, which the keys of this terminal do not reach; it is asked to end (SIGTERM) when the
-/// thread that starts it ends, however that comes.
+/// Starts a program in a group of its own, which the keys of this terminal do not reach; it is asked to end (SIGTERM)
+/// when the thread that starts it ends, however that comes.
 ///
 /// # Errors
 /// When the system refuses.

@@ -80,7 +80,8 @@ unsafe extern "C" {
 
 /// Asks the system to let this process use AMX tiles, in all its threads, for good; whether it does.
 ///
-/// Source: Linux, Documentation/arch/x86/xstate.rst. A thread that touches a tile without permission is killed (SIGILL).
+/// Source: Linux, Documentation/arch/x86/xstate.rst. A thread that touches a tile without permission is killed
+/// (SIGILL).
 #[must_use]
 pub fn permit_tile_data() -> bool {
     const SYS_ARCH_PRCTL: c_long = 158;

@@ -1,12 +1,12 @@
-//! MPI, as far as octorec needs it: messages between processes that own their memory while they travel, and the way out of
-//! a job for good.
+//! MPI, as far as octorec needs it: messages between processes that own their memory while they travel, and the way out
+//! of a job for good.
 //!
-//! Sources: MPI 3.1, chapters 3 (point-to-point), 4 (datatypes), 8 (errors) and 12.4 (threads). The crate `mpi` starts and
-//! ends the library; its communicators stay on one thread and its requests borrow, so both are wrapped anew here.
+//! Sources: MPI 3.1, chapters 3 (point-to-point), 4 (datatypes), 8 (errors) and 12.4 (threads). The crate `mpi` starts
+//! and ends the library; its communicators stay on one thread and its requests borrow, so both are wrapped anew here.
 //!
 //! Every object here is used by one thread at a time unless the library grants [`Calls::Any`]; who uses it otherwise
-//! breaks no memory of Rust's, since a request keeps its buffers until the library says that it has done with them, but may
-//! confuse the library. The bridge between machines (`collective::mpi`) keeps to that.
+//! breaks no memory of Rust's, since a request keeps its buffers until the library says that it has done with them, but
+//! may confuse the library. The bridge between machines (`collective::mpi`) keeps to that.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::fmt;
@@ -33,8 +33,8 @@ pub struct Library {
     pub calls: Calls,
 }
 
-/// A group of processes with messages of their own (MPI_Comm). It lives as long as the process: to free one is collective,
-/// and peers may be gone.
+/// A group of processes with messages of their own (MPI_Comm). It lives as long as the process: to free one is
+/// collective, and peers may be gone.
 pub struct Communicator(ffi::MPI_Comm);
 
 // SAFETY: a communicator is a handle to what belongs to the process, not to a thread; who may call is in `Calls`.
@@ -189,8 +189,8 @@ impl Communicator {
         done(unsafe { ffi::MPI_Allreduce(from, to, count, float, sum, self.0) })
     }
 
-    /// Sends each process its part, the parts of all being of one size, and receives as many (MPI_Alltoall); all call it at
-    /// the same time.
+    /// Sends each process its part, the parts of all being of one size, and receives as many (MPI_Alltoall); all call
+    /// it at the same time.
     ///
     /// # Errors
     /// What the library says.
@@ -202,7 +202,8 @@ impl Communicator {
         assert!(from.len() == to.len() && from.len().is_multiple_of(processes), "a part for each process");
         let count = c_int::try_from(from.len() / processes).expect("less than 2 GiB");
         let (from, to) = (from.as_ptr().cast::<c_void>(), to.as_mut_ptr().cast::<c_void>());
-        // SAFETY: a part for each process is to be read there, and as much to be written elsewhere, before the call returns.
+        // SAFETY: a part for each process is to be read there, and as much to be written elsewhere, before the call
+        // returns.
         done(unsafe { ffi::MPI_Alltoall(from, count, byte(), to, count, byte(), self.0) })
     }
 
@@ -248,7 +249,8 @@ impl Communicator {
         let filled = || parts.iter().filter(|part| part.used > 0).map(|part| &part.memory[..part.used]);
         if let (Some(only), None) = (filled().next(), filled().nth(1)) {
             let at: *const c_void = only.as_ptr().cast();
-            // SAFETY: the part lies there, is not written, and does not move until the request is done: `Sending` owns it.
+            // SAFETY: the part lies there, is not written, and does not move until the request is done: `Sending` owns
+            // it.
             done(unsafe { ffi::MPI_Isend(at, bytes(only), byte, to, tag, self.0, request.as_mut_ptr()) })?;
         } else {
             let (lengths, places): (Vec<c_int>, Vec<ffi::MPI_Aint>) =

@@ -1,9 +1,9 @@
 //! libnuma, bound by hand: which node memory belongs to, and where it really is.
 //!
 //! The crate libnuma-sys no longer compiles and lacks `mbind`, so the few functions that placement needs are declared
-//! here against libnuma 2.0 (numaif.h). They are plain system calls behind libnuma's names, and need no `numa_available`
-//! before them as `numa_*` calls do. Never `numa_alloc_onnode`: it returns memory on another node when the wished one
-//! does not exist.
+//! here against libnuma 2.0 (numaif.h). They are plain system calls behind libnuma's names, and need no
+//! `numa_available` before them as `numa_*` calls do. Never `numa_alloc_onnode`: it returns memory on another node when
+//! the wished one does not exist.
 
 use std::ffi::{c_int, c_long, c_uint, c_ulong, c_void};
 use std::fmt;
@@ -119,8 +119,8 @@ pub enum PageHome {
     Unknown(i32),
 }
 
-/// Asks the kernel for the node of a page each `step` bytes of `start..start + len`, of each page at least, without touching or
-/// moving any.
+/// Asks the kernel for the node of a page each `step` bytes of `start..start + len`, of each page at least, without
+/// touching or moving any.
 ///
 /// `start` is rounded down to a page. A page of a huge page can answer EBUSY at first: it is asked again.
 ///

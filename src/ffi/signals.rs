@@ -71,8 +71,8 @@ pub fn end_at_once(code: u8) -> ! {
 }
 
 /// From now on, `repair` is asked about addresses of mapped files behind which there is no file any more (SIGBUS), from
-/// the thread that met one and at any point of its work. What it does not repair goes on to whoever took the signal before.
-/// The first one to be named stays.
+/// the thread that met one and at any point of its work. What it does not repair goes on to whoever took the signal
+/// before. The first one to be named stays.
 ///
 /// # Errors
 /// When the system refuses.
@@ -139,12 +139,12 @@ static ENDING: AtomicBool = AtomicBool::new(false);
 /// That thread's number.
 static ENDER: AtomicI32 = AtomicI32::new(0);
 
-/// From now on a process that aborts because the system has no memory for it, as the C library does where it cannot start
-/// a thread, ends with this message and exit code 1 instead. The first message to be named stays.
+/// From now on a process that aborts because the system has no memory for it, as the C library does where it cannot
+/// start a thread, ends with this message and exit code 1 instead. The first message to be named stays.
 pub fn tell_aborts_without_memory(message: Vec<u8>) {
     if WITHOUT_MEMORY.set(message).is_ok() {
-        // SAFETY: the function takes a signal's number; it maps a page, reads what was written before it was named here, and
-        // calls `end_with`, all of which is async-signal-safe.
+        // SAFETY: the function takes a signal's number; it maps a page, reads what was written before it was named
+        // here, and calls `end_with`, all of which is async-signal-safe.
         unsafe { libc::signal(libc::SIGABRT, on_abort as extern "C" fn(c_int) as usize) };
     }
 }

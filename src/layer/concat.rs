@@ -44,8 +44,8 @@ impl Concat {
         team.share(grid, |out| isa.run(Forward { shape, from, out }));
     }
 
-    /// Replaces the features of the first `samples` samples by their gradient, given `gradient` with respect to [x, pooled];
-    /// what goes to x becomes 0 where x, a ReLU's output, is.
+    /// Replaces the features of the first `samples` samples by their gradient, given `gradient` with respect to [x,
+    /// pooled]; what goes to x becomes 0 where x, a ReLU's output, is.
     ///
     /// # Panics
     /// As [`Concat::forward`].

@@ -10,11 +10,12 @@
 //! | x_l         | g_l = V_lᵀ of that + g_{l+1}        |
 //! | x_0         | g_0 + the sum of g_{l+1} ⊙ h_l      |
 //!
-//! The products with V and W are those of [`Linear`] layers. What goes round a layer is added where the layer's own sums
-//! end; the element-wise rest is one pass over a layer's numbers forward and one backward, a fused multiply-add each.
+//! The products with V and W are those of [`Linear`] layers. What goes round a layer is added where the layer's own
+//! sums end; the element-wise rest is one pass over a layer's numbers forward and one backward, a fused multiply-add
+//! each.
 //!
-//! Layers of split weights multiply bfloat16: x_l, u_l and h_l are rounded to it, and so are the gradients of h_l and u_l.
-//! Gradients of x_l stay in 32 bits from end to end, and so does x_L, which leaves.
+//! Layers of split weights multiply bfloat16: x_l, u_l and h_l are rounded to it, and so are the gradients of h_l and
+//! u_l. Gradients of x_l stay in 32 bits from end to end, and so does x_L, which leaves.
 
 use super::flow::{Backward, Flow, MIXED};
 use super::{Concat, Features, FeaturesMut, Linear};
@@ -55,8 +56,8 @@ struct Level {
 }
 
 impl Cross {
-    /// `[layers, rank]` layers, which have as many numbers between V and W, on the concatenation of a sample's vectors, all
-    /// weights 0, with room for parts of `samples` samples.
+    /// `[layers, rank]` layers, which have as many numbers between V and W, on the concatenation of a sample's vectors,
+    /// all weights 0, with room for parts of `samples` samples.
     ///
     /// # Errors
     /// When the supply is exhausted.
@@ -168,10 +169,10 @@ impl Cross {
         }
     }
 
-    /// Replaces the features of the samples of a part, that of the last forward pass, by their gradient, given `gradient` with
-    /// respect to x_L; what goes to x becomes 0 where x, a ReLU's output, is. With the last part, `done` gets each of
-    /// [`Cross::layers`], last to first, as soon as the gradients of its weights are complete: until the next forward pass
-    /// nothing else needs it.
+    /// Replaces the features of the samples of a part, that of the last forward pass, by their gradient, given
+    /// `gradient` with respect to x_L; what goes to x becomes 0 where x, a ReLU's output, is. With the last part,
+    /// `done` gets each of [`Cross::layers`], last to first, as soon as the gradients of its weights are complete:
+    /// until the next forward pass nothing else needs it.
     ///
     /// # Panics
     /// As [`Cross::forward`].
@@ -263,9 +264,9 @@ impl<C: Cell, D: Cell> Kernel for Advance<'_, C, D> {
     }
 }
 
-/// What the way back through a layer begins with, for the first `samples` rows, from g_{l+1} and `[x_0, h_l]`: the gradient
-/// of h_l, and the sum of g_{l+1} ⊙ h_l, which the last layer begins and to which the first adds g_1; `last` and `first` say
-/// whether it is one of them.
+/// What the way back through a layer begins with, for the first `samples` rows, from g_{l+1} and `[x_0, h_l]`: the
+/// gradient of h_l, and the sum of g_{l+1} ⊙ h_l, which the last layer begins and to which the first adds g_1; `last`
+/// and `first` say whether it is one of them.
 fn retreat<C: Cell>(
     team: &Team,
     samples: usize,

@@ -1,15 +1,15 @@
 //! The dot interaction: every pair of a sample's vectors, multiplied.
 //!
-//! A sample's features T are F vectors of E elements (the bottom MLP's output x first, then one pooled row a table). Where
-//! samples have no dense features there is no x: T are the pooled rows, and the result is z alone.
-//! Forward: Z = T Tᵀ, and the result is [x, z] with z the entries of Z's lower triangle, row by row (i ascending, j < i,
-//! or j <= i with `itself`), as facebookresearch/dlrm orders them. (TorchRec takes the upper triangle: its top weights
-//! come in another order, [`Dot::upper_triangle`].)
-//! Backward: with the symmetric S that has dz at (i, j) and (j, i), dT = S T, plus dx in row 0.
+//! A sample's features T are F vectors of E elements (the bottom MLP's output x first, then one pooled row a table).
+//! Where samples have no dense features there is no x: T are the pooled rows, and the result is z alone. Forward: Z = T
+//! Tᵀ, and the result is [x, z] with z the entries of Z's lower triangle, row by row (i ascending, j < i, or j <= i
+//! with `itself`), as facebookresearch/dlrm orders them. (TorchRec takes the upper triangle: its top weights come in
+//! another order, [`Dot::upper_triangle`].) Backward: with the symmetric S that has dz at (i, j) and (j, i), dT = S T,
+//! plus dx in row 0.
 //!
 //! Every number is read from where its producer left it and written to where its consumer wants it, once: x and its
-//! gradient are the bottom MLP's panels, [x, z] and its gradient the top MLP's. What lies between stays in L1 or L2. The
-//! gradient of pooled rows takes the place of these.
+//! gradient are the bottom MLP's panels, [x, z] and its gradient the top MLP's. What lies between stays in L1 or L2.
+//! The gradient of pooled rows takes the place of these.
 
 use std::convert::identity;
 
@@ -78,8 +78,8 @@ impl Shape {
         self.dim.next_multiple_of(STEPS)
     }
 
-    /// Elements before the products in the gradient of a sample: those of x, which row 0 of the features' gradient starts
-    /// at, or as many zeros as a padded vector has.
+    /// Elements before the products in the gradient of a sample: those of x, which row 0 of the features' gradient
+    /// starts at, or as many zeros as a padded vector has.
     const fn before(self) -> usize {
         if self.with_x { self.dim } else { self.padded() }
     }
@@ -127,8 +127,8 @@ impl Dot {
         self.shape.x() + self.shape.pairs()
     }
 
-    /// The columns of the result in the order of the upper triangle of Z, row by row, as TorchRec gives them: [x, z] with
-    /// z_ij at i ascending, j > i, or j >= i with `itself`. The products are the same.
+    /// The columns of the result in the order of the upper triangle of Z, row by row, as TorchRec gives them: [x, z]
+    /// with z_ij at i ascending, j > i, or j >= i with `itself`. The products are the same.
     #[must_use]
     pub fn upper_triangle(&self) -> Vec<usize> {
         let Shape { vectors, itself, .. } = self.shape;
@@ -219,8 +219,8 @@ impl<C: Cell> Forward<'_, C> {
                 }
                 simd.transpose(rows.as_flattened(), STEPS, blocks[0].as_flattened_mut(), GROUP);
             }
-            // The same columns of the samples lie far apart, where no hardware prefetcher looks: those after them are asked for
-            // a piece ahead.
+            // The same columns of the samples lie far apart, where no hardware prefetcher looks: those after them are
+            // asked for a piece ahead.
             let ahead = if element + STEPS < dim { STEPS } else { GROUP * row - element };
             for (table, block) in blocks[usize::from(with_x)..vectors].iter_mut().enumerate() {
                 let from = &self.from.pooled[first * row + table * dim + element..];

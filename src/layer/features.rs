@@ -20,7 +20,8 @@ pub struct Features<'a, C> {
     pub row: usize,
 }
 
-/// A minibatch's features on the way back. The gradient of pooled rows takes their place, where their lines are in a cache.
+/// A minibatch's features on the way back. The gradient of pooled rows takes their place, where their lines are in a
+/// cache.
 #[derive(Debug)]
 pub struct FeaturesMut<'a, C> {
     /// The output of the bottom MLP.
@@ -69,7 +70,8 @@ impl<'a, C: Cell> FeaturesMut<'a, C> {
         }
     }
 
-    /// Cuts the samples into `pieces`: each has the same samples of the gradient of x and of pooled rows, [`FeaturesMut::row`] apart.
+    /// Cuts the samples into `pieces`: each has the same samples of the gradient of x and of pooled rows,
+    /// [`FeaturesMut::row`] apart.
     pub(super) fn deal(self, samples: usize, pieces: usize) -> (Grid<'a, Row<C>>, Grid<'a, f32>) {
         let x = [self.x_gradient.panels(), samples, self.x_gradient.stride()];
         let whole = samples * self.row;

@@ -1,7 +1,7 @@
 //! Vectors from several places, side by side: what a layer reads that has no neighbour of its own to read from.
 //!
-//! A layer whose only neighbour writes its input, or reads its output, works in place. Where several layers read the same
-//! numbers, each has its own copy, and their gradients are added here, in the order of the readers.
+//! A layer whose only neighbour writes its input, or reads its output, works in place. Where several layers read the
+//! same numbers, each has its own copy, and their gradients are added here, in the order of the readers.
 
 use crate::base::Result;
 use crate::machine::team::Team;
@@ -87,8 +87,8 @@ impl Gather {
     }
 }
 
-/// Writes to the first `samples` rows of `to` the sums of `count` vectors of as many numbers, `from` their first to their last;
-/// 0 where a row of `gate`, if there is one, has no number above 0.
+/// Writes to the first `samples` rows of `to` the sums of `count` vectors of as many numbers, `from` their first to
+/// their last; 0 where a row of `gate`, if there is one, has no number above 0.
 ///
 /// # Panics
 /// When a matrix has too few rows.
@@ -163,8 +163,8 @@ pub struct Reading {
     pub is_first: bool,
 }
 
-/// Writes to the first `samples` rows of `to`, `row` numbers apart, the sums of what readers' gradients have of them, in their order:
-/// of each reader its gradient, and how far rows of it are apart.
+/// Writes to the first `samples` rows of `to`, `row` numbers apart, the sums of what readers' gradients have of them,
+/// in their order: of each reader its gradient, and how far rows of it are apart.
 pub fn sum_readings<'a>(
     team: &Team,
     samples: usize,

@@ -34,8 +34,8 @@ pub struct Linear {
     wide: bool,
     /// What the optimizer keeps of each weight and bias.
     moments: Vec<Tensors>,
-    /// Squares of weights and directions, and of biases and theirs, row by row of their memory; those of gradients where
-    /// these are clipped. None where no norm is needed.
+    /// Squares of weights and directions, and of biases and theirs, row by row of their memory; those of gradients
+    /// where these are clipped. None where no norm is needed.
     squares: [Buffer<Squares>; 2],
     /// Memory that steps use again.
     pieces: Vec<[Piece<'static>; 2]>,
@@ -177,7 +177,7 @@ impl Linear {
         Ok(layer)
     }
 
-    /// Plans room for the squares that the norm of gradients is made of: where the optimizer needs norms, there is some.
+    /// Plans room for the squares of which the norm of gradients is made, unless the optimizer has some for its norms.
     ///
     /// # Errors
     /// When the supply is exhausted.
@@ -348,8 +348,8 @@ impl Linear {
         self.gradient.sizes()
     }
 
-    /// The gradients of weights, with the padding of their layout, and bias; then as much of each other sum over samples
-    /// that there is room for.
+    /// The gradients of weights, with the padding of their layout, and bias; then as much of each other sum over
+    /// samples that there is room for.
     pub fn sums_mut(&mut self) -> impl Iterator<Item = [&mut [f32]; 2]> {
         std::iter::once(&mut self.gradient).chain(&mut self.partial).map(Tensors::parts_mut)
     }
@@ -400,10 +400,10 @@ impl Linear {
         }
     }
 
-    /// dW = Xᵀ dY and db = the column sums of dY, over the samples of a part, which are the first rows of both; chains go on
-    /// from the part before ([`Part::chains`]). `pairs` is room for both operands in pairs of samples, which passes on bfloat16
-    /// need. With leaves, over each leaf alone: they are added up as they say, and what is left after the last part are
-    /// [`Linear::sums_mut`].
+    /// dW = Xᵀ dY and db = the column sums of dY, over the samples of a part, which are the first rows of both; chains
+    /// go on from the part before ([`Part::chains`]). `pairs` is room for both operands in pairs of samples, which
+    /// passes on bfloat16 need. With leaves, over each leaf alone: they are added up as they say, and what is left
+    /// after the last part are [`Linear::sums_mut`].
     ///
     /// # Panics
     /// When a matrix is too small, or there is no room for the sums.
@@ -440,7 +440,7 @@ impl Linear {
         }
     }
 
-    /// Moves weights and bias against their gradients. `pace` is a [`StepSize`], or of the first update the learning rate.
+    /// Moves weights and bias against their gradients, by a [`StepSize`], or the learning rate of the first update.
     pub fn update(&mut self, team: &Team, step_size: impl Into<StepSize>) {
         let step_size = step_size.into();
         let (count, isa) = (self.shares(team), team.isa());

@@ -1,7 +1,7 @@
 //! A multilayer perceptron: fully connected layers with ReLU between them.
 //!
-//! It keeps every activation for the backward pass, in panels sized for the largest part of a minibatch. Its neighbours write its
-//! input and read its output there, and likewise for the gradients, so nothing is repacked at its doors.
+//! It keeps every activation for the backward pass, in panels sized for the largest part of a minibatch. Its neighbours
+//! write its input and read its output there, and likewise for the gradients, so nothing is repacked at its doors.
 //!
 //! Layers of split weights pass bfloat16 to each other. What they get and give at the ends is in 32-bit floats: a
 //! logit of 8 bits would tell too few samples apart.
@@ -168,9 +168,9 @@ impl Mlp {
         }
     }
 
-    /// Back from the gradient of the output to every weight's gradient, and to the input's where it was planned for; the
-    /// part is that of the last forward pass. With the last part, `done` gets each layer, last to first, as soon as the
-    /// gradients of its weights are complete: until the next forward pass nothing else needs it.
+    /// Back from the gradient of the output to every weight's gradient, and to the input's where it was planned for;
+    /// the part is that of the last forward pass. With the last part, `done` gets each layer, last to first, as soon as
+    /// the gradients of its weights are complete: until the next forward pass nothing else needs it.
     ///
     /// # Panics
     /// When there is no room for the samples.

@@ -1,9 +1,9 @@
 //! A layer in pieces: weights that one rank moves for all, with their gradients.
 //!
-//! Ranks have the same weights and each its own gradient of them. One rank sums a piece's gradient over all ranks, moves
-//! the piece, and gives the moved weights to the others (SC20, Section IV-A), so a piece shows its weights as words that
-//! travel as they are. Pieces of a layer follow one another in memory order; cutting more finely keeps the boundaries of
-//! a coarser cut, if its number divides the finer one.
+//! Ranks have the same weights and each its own gradient of them. One rank sums a piece's gradient over all ranks,
+//! moves the piece, and gives the moved weights to the others (SC20, Section IV-A), so a piece shows its weights as
+//! words that travel as they are. Pieces of a layer follow one another in memory order; cutting more finely keeps the
+//! boundaries of a coarser cut, if its number divides the finer one.
 
 use std::ops::Range;
 
@@ -287,8 +287,8 @@ impl<'a> Piece<'a> {
         isa.run(Scale { gradient: self.gradient, factor });
     }
 
-    /// Moves the weights `range` against their gradients to which `term` is still to be added, if each is kept as a 32-bit
-    /// float and moves on its own; false where not, and nothing is done.
+    /// Moves the weights `range` against their gradients to which `term` is still to be added, if each is kept as a
+    /// 32-bit float and moves on its own; false where not, and nothing is done.
     pub fn update_with(&mut self, range: Range<usize>, term: &[f32], isa: Isa, step_size: StepSize) -> bool {
         if !self.is_whole() {
             return false;

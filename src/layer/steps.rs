@@ -1,8 +1,8 @@
 //! A time series: each sample becomes as many rows as it has steps, one behind the other.
 //!
-//! At a step, the vector of a sequence is the row of its look-up there, and that of any other table its pooled row, which is
-//! the same at all of them; the step's position in the series is a dense feature before the sample's. A step is there if a
-//! sequence has a look-up for it: series that are shorter begin later.
+//! At a step, the vector of a sequence is the row of its look-up there, and that of any other table its pooled row,
+//! which is the same at all of them; the step's position in the series is a dense feature before the sample's. A step
+//! is there if a sequence has a look-up for it: series that are shorter begin later.
 
 use crate::base::Result;
 use crate::machine::team::Team;
@@ -37,8 +37,8 @@ struct Column {
 }
 
 impl Steps {
-    /// For tables with `dims` columns each, of which a sample's features have `positions` rows each: one, or as many as there
-    /// are `steps`. Has room for parts of `samples`.
+    /// For tables with `dims` columns each, of which a sample's features have `positions` rows each: one, or as many as
+    /// there are `steps`. Has room for parts of `samples`.
     ///
     /// # Errors
     /// When the supply is exhausted.
@@ -104,8 +104,9 @@ impl Steps {
         &mut self.vectors
     }
 
-    /// Notes which steps of a part's samples are there, by where the bags of each table's look-ups begin, a bag a step, and writes
-    /// the dense features of each to `inputs`, if they are asked for; `dense` are those of the whole slice, so many a sample.
+    /// Notes which steps of a part's samples are there, by where the bags of each table's look-ups begin, a bag a step,
+    /// and writes the dense features of each to `inputs`, if they are asked for; `dense` are those of the whole slice,
+    /// so many a sample.
     pub fn begin<'a>(
         &mut self,
         team: &Team,

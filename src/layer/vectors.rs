@@ -1,11 +1,11 @@
 //! Vectors that are made of pooled rows before anything meets.
 //!
-//! Mixed-dimension tables (Ginart et al., arXiv:1909.11810; facebookresearch/dlrm, `PrEmbeddingBag`): a table that is narrower than
-//! the model's vectors is made as wide by a matrix. Matrices are multiplied in 32-bit floats, whatever precision other layers
-//! have: they are small.
+//! Mixed-dimension tables (Ginart et al., arXiv:1909.11810; facebookresearch/dlrm, `PrEmbeddingBag`): a table that is
+//! narrower than the model's vectors is made as wide by a matrix. Matrices are multiplied in 32-bit floats, whatever
+//! precision other layers have: they are small.
 //!
-//! Quotients and remainders (Shi et al., arXiv:1909.02107; facebookresearch/dlrm, `QREmbeddingBag`): the rows of two tables are
-//! multiplied, added, or put side by side.
+//! Quotients and remainders (Shi et al., arXiv:1909.02107; facebookresearch/dlrm, `QREmbeddingBag`): the rows of two
+//! tables are multiplied, added, or put side by side.
 
 use super::Linear;
 use super::flow::{Backward, Flow};
@@ -18,8 +18,8 @@ use crate::memory::{Arena, Buffer, Supply};
 use crate::optim::ParamState;
 use crate::sync::Rows;
 
-/// The vectors of the current part of a minibatch, which their gradient replaces on the way back, with the matrices of those that
-/// have one.
+/// The vectors of the current part of a minibatch, which their gradient replaces on the way back, with the matrices of
+/// those that have one.
 #[derive(Debug)]
 pub struct Vectors {
     columns: Vec<Column>,
@@ -55,8 +55,8 @@ enum Made {
 }
 
 impl Vectors {
-    /// Of tables of so many columns; a sample's features have `row` elements, those of other tables last. All weights 0, with
-    /// room for parts of `samples`. Nothing where rows are the vectors.
+    /// Of tables of so many columns; a sample's features have `row` elements, those of other tables last. All weights
+    /// 0, with room for parts of `samples`. Nothing where rows are the vectors.
     ///
     /// # Errors
     /// When the supply is exhausted.
@@ -182,8 +182,8 @@ impl Vectors {
         });
     }
 
-    /// Back from the gradient of the vectors of a part, that of the last forward pass, to that of its features, whose place it
-    /// takes; `done` gets each layer, as [`super::Mlp::backward`] has it.
+    /// Back from the gradient of the vectors of a part, that of the last forward pass, to that of its features, whose
+    /// place it takes; `done` gets each layer, as [`super::Mlp::backward`] has it.
     pub fn backward(
         &mut self,
         team: &Team,

@@ -1,5 +1,5 @@
-//! The wide part of Wide & Deep (Cheng et al. 2016): a linear model of the dense features and of the rows of tables of one
-//! column, whose sum goes round all other layers to the logit.
+//! The wide part of Wide & Deep (Cheng et al. 2016): a linear model of the dense features and of the rows of tables of
+//! one column, whose sum goes round all other layers to the logit.
 //!
 //! The weights of categories are rows like any other: pooled where they lie, at the end of a sample's features.
 
@@ -72,8 +72,8 @@ impl Wide {
         self.linear.settle(arena);
     }
 
-    /// Adds the wide part to the logits of so many samples, whose `features` these are; `dense` are their dense features, so
-    /// many a sample.
+    /// Adds the wide part to the logits of so many samples, whose `features` these are; `dense` are their dense
+    /// features, so many a sample.
     pub fn forward(&mut self, team: &Team, (dense, width): (&[f32], usize), features: &[f32], logits: &mut [f32]) {
         let samples = logits.len();
         if width > 0 {
@@ -90,8 +90,8 @@ impl Wide {
         });
     }
 
-    /// Given the gradient of the logits of a part, puts that of its pooled rows in their place among the features, and that of the
-    /// layer's weights; `done` gets the layer, as [`Mlp::backward`] has it.
+    /// Given the gradient of the logits of a part, puts that of its pooled rows in their place among the features, and
+    /// that of the layer's weights; `done` gets the layer, as [`Mlp::backward`] has it.
     pub fn backward(
         &mut self,
         team: &Team,

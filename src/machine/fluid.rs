@@ -1,10 +1,10 @@
 //! What shares links, memories and cores at a time: activities as fluids with max-min fair rates.
 //!
-//! An activity has an amount (bytes, seconds, whatever its unit is) and takes some of each of its resources for a unit of it.
-//! It flows from the moment at which all that it comes after has ended. All activities that flow at a time get max-min fair
-//! rates (Bertsekas and Gallager, Data Networks, 1992, section 6.5.2): they grow together until a resource is full; what
-//! takes of it keeps its rate, the others go on growing. When its amount has flowed, an activity is gone from its sender; a
-//! latency later it has arrived.
+//! An activity has an amount (bytes, seconds, whatever its unit is) and takes some of each of its resources for a unit
+//! of it. It flows from the moment at which all that it comes after has ended. All activities that flow at a time get
+//! max-min fair rates (Bertsekas and Gallager, Data Networks, 1992, section 6.5.2): they grow together until a resource
+//! is full; what takes of it keeps its rate, the others go on growing. When its amount has flowed, an activity is gone
+//! from its sender; a latency later it has arrived.
 
 /// What an activity comes after.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -258,8 +258,8 @@ impl Running<'_> {
         self.fluid.activities[self.flows[flow].number].takes.iter().copied().filter(|(_, share)| *share > 0.0)
     }
 
-    /// Flows whose rates may be other than they were: those that take of what has changed, and whoever shares a resource with
-    /// such a one. Most ranks compute by themselves, so these are few.
+    /// Flows whose rates may be other than they were: those that take of what has changed, and whoever shares a
+    /// resource with such a one. Most ranks compute by themselves, so these are few.
     fn touched(&mut self) -> Vec<usize> {
         let mut users: Vec<Vec<usize>> = vec![Vec::new(); self.fluid.rates.len()];
         for flow in 0..self.flows.len() {

@@ -1,8 +1,9 @@
-//! Which nodes of a machine are joined by links, inferred: from distances alone, or from them and from what was measured.
+//! Which nodes of a machine are joined by links, inferred: from distances alone, or from them and from what was
+//! measured.
 //!
-//! No software can ask a board for its links. Distances order pairs by how many links lie between them; what pairs of nodes
-//! write alone tells how much a link carries; and what they write while all write at once tells who shares links with whom: the
-//! max-min fair shares ([`Fluid`]) that would come of some links and routes are held against it.
+//! No software can ask a board for its links. Distances order pairs by how many links lie between them; what pairs of
+//! nodes write alone tells how much a link carries; and what they write while all write at once tells who shares links
+//! with whom: the max-min fair shares ([`Fluid`]) that would come of some links and routes are held against it.
 //!
 //! Everything here is a function of its arguments.
 
@@ -12,8 +13,8 @@ use super::fluid::{Activity, Fluid};
 use super::routes::Routes;
 use crate::base::NodeId;
 
-/// Links and routes explain a measurement that is off by no more than this, the root of the mean squared logarithm of what is
-/// found over what is expected.
+/// Links and routes explain a measurement that is off by no more than this, the root of the mean squared logarithm of
+/// what is found over what is expected.
 const EXPLAINED: f64 = 0.10;
 /// What does not, must at least come so much nearer to be taken instead of what distances say.
 const BETTER: f64 = 0.5;
@@ -26,7 +27,8 @@ const WEAK: f64 = 0.8;
 /// With less than this something else limits them, such as cores that take turns: that explains no links.
 const LIMITED: f64 = 0.5;
 
-/// Links and routes are changed one by one on machines of so many nodes, at most; there are too many of them on larger ones.
+/// Links and routes are changed one by one on machines of so many nodes, at most; there are too many of them on larger
+/// ones.
 const FEW: usize = 8;
 /// And links so often, at most.
 const CHANGES: usize = 64;
@@ -61,8 +63,8 @@ pub struct Inferred {
     pub unexplained: bool,
 }
 
-/// All links that distances allow, each with the largest distance of a link, ascending: everything that is near enough is
-/// joined, the machine is in one piece, and more hops are never nearer. The last one joins all pairs.
+/// All links that distances allow, each with the largest distance of a link, ascending: everything that is near enough
+/// is joined, the machine is in one piece, and more hops are never nearer. The last one joins all pairs.
 #[must_use]
 pub fn by_distance(distances: &[Vec<u32>]) -> Vec<(u32, Vec<[usize; 2]>)> {
     let nodes = distances.len();
@@ -88,9 +90,9 @@ pub fn follow(distances: &[Vec<u32>], nodes: &[NodeId], routes: &Routes) -> bool
 
 /// The links and routes that distances and measurement speak for.
 ///
-/// Distances are believed where they explain the measurement: the fewest links that they allow first. Where none do, links
-/// are added and taken away one by one, and equally short routes tried, as long as that comes nearer to what was measured;
-/// what explains it then is taken, with a doubt, else the links stay what distances say, with another one.
+/// Distances are believed where they explain the measurement: the fewest links that they allow first. Where none do,
+/// links are added and taken away one by one, and equally short routes tried, as long as that comes nearer to what was
+/// measured; what explains it then is taken, with a doubt, else the links stay what distances say, with another one.
 ///
 /// # Panics
 /// When there are fewer than two nodes, or a matrix is not as large as they are many.
@@ -136,7 +138,8 @@ pub fn infer(measured: &Measured<'_>) -> Inferred {
     Inferred { links: taken.links, routes: taken.routes, doubts, unexplained }
 }
 
-/// Joins pairs from those on that write the most while all write, each time one more: who is joined shares less with others.
+/// Joins pairs from those on that write the most while all write, each time one more: who is joined shares less with
+/// others.
 fn by_share(measured: &Measured<'_>) -> Vec<Guess> {
     let share = |[a, b]: &[usize; 2]| measured.loaded[*a][*b] + measured.loaded[*b][*a];
     let mut all: Vec<[usize; 2]> = pairs(measured.nodes.len()).into_iter().filter(|[a, b]| a < b).collect();

@@ -1,11 +1,9 @@
 //! The machine that octorec runs on: what it is, where ranks stand on it, and the threads of a rank.
 //!
-//! [`describe`] says what a machine is and [`discover`] finds out, [`links`] which nodes are joined; [`routes`] follows links;
-//! [`placement`] chooses
-//! nodes and cores for ranks; [`site`] is the machine as ranks see it, [`network`] its links as a graph, and [`fluid`] what
-//! shares them; [`draw`] shows
-//! all of it; [`team`] runs the threads; [`limits`] measures what they can do, and [`figures`] keeps that for the machine
-//! as a whole.
+//! [`describe`] says what a machine is and [`discover`] finds out, [`links`] which nodes are joined; [`routes`] follows
+//! links; [`placement`] chooses nodes and cores for ranks; [`site`] is the machine as ranks see it, [`network`] its
+//! links as a graph, and [`fluid`] what shares them; [`draw`] shows all of it; [`team`] runs the threads; [`limits`]
+//! measures what they can do, and [`figures`] keeps that for the machine as a whole.
 
 pub mod cluster;
 pub mod describe;

@@ -1,7 +1,7 @@
 //! The links between ranks as a directed graph, and how much can flow through it.
 //!
-//! Vertices are the nodes that have ranks ([`Site::homes`], in that order), then whatever else passes messages on: switches,
-//! and nodes without ranks. Arcs are the site's wires.
+//! Vertices are the nodes that have ranks ([`Site::homes`], in that order), then whatever else passes messages on:
+//! switches, and nodes without ranks. Arcs are the site's wires.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -89,8 +89,8 @@ impl Network {
         self.arcs.iter().filter(|arc| part[arc.from] && !part[arc.to]).map(|arc| arc.capacity).sum()
     }
 
-    /// From one vertex to each the length of the shortest way and its last arc; no arc to where it starts, nor to what it
-    /// cannot reach.
+    /// From one vertex to each the length of the shortest way and its last arc; no arc to where it starts, nor to what
+    /// it cannot reach.
     #[must_use]
     pub fn ways(&self, from: usize, lengths: &[f64]) -> Vec<(f64, Option<usize>)> {
         let mut ways = vec![(f64::INFINITY, None); self.vertices];

@@ -272,7 +272,8 @@ impl Site {
         (from != to && !apart).then(|| path.iter().map(|wire| self.wires[*wire].gb_s).fold(WITHIN, f64::min))
     }
 
-    /// Bytes a second of each wire, then of each pool, copied past the caches: what a [`Fluid`](super::fluid::Fluid) shares.
+    /// Bytes a second of each wire, then of each pool, copied past the caches: what a [`Fluid`](super::fluid::Fluid)
+    /// shares.
     #[must_use]
     pub fn resources(&self) -> Vec<f64> {
         let wires = self.wires.iter().map(|wire| wire.gb_s);

@@ -1,7 +1,7 @@
 //! The threads of a rank: they run a closure together, on whole regions or on pieces of memory.
 //!
-//! Pieces of work are dealt statically, or shared so that a thread that is done early helps a late one. No result depends
-//! on which thread computes a piece, because pieces are independent (see `sync::parts`).
+//! Pieces of work are dealt statically, or shared so that a thread that is done early helps a late one. No result
+//! depends on which thread computes a piece, because pieces are independent (see `sync::parts`).
 //!
 //! A pinned team pins its owner too, and gives the owner's old affinity back when it is dropped. Threads that the owner
 //! starts meanwhile inherit its pin; those that belong to no rank's core call [`roam`].
@@ -21,8 +21,8 @@ static PERMITTED: OnceLock<Vec<PuId>> = OnceLock::new();
 
 /// A rank's threads and the instruction set that they use. The thread that owns the team is its number 0.
 ///
-/// Two threads cannot share a team, so a closure that captures one to start a region inside a region does not compile. A
-/// team that a closure reaches without capturing it, through a `thread_local!`, refuses at run time.
+/// Two threads cannot share a team, so a closure that captures one to start a region inside a region does not compile.
+/// A team that a closure reaches without capturing it, through a `thread_local!`, refuses at run time.
 ///
 /// ```
 /// # use octorec::machine::team::Team;
@@ -80,7 +80,8 @@ impl Team {
     pub fn pinned(pus: &[PuId], spin: bool, isa: Isa) -> Result<Self> {
         assert!(!pus.is_empty(), "a team has at least its leader");
         let before = current_affinity()?;
-        // The first team sees the process as it was started, and so does rayon's pool: later its one thread would be here.
+        // The first team sees the process as it was started, and so does rayon's pool: later its one thread would be
+        // here.
         if PERMITTED.get().is_none() {
             start_pool(before.len())?;
         }
@@ -153,8 +154,8 @@ impl Team {
         self.crew.deal(parts, body);
     }
 
-    /// Runs `body(piece)` for every piece on whichever thread is free, each thread beginning as [`Team::each`] says: for
-    /// more pieces than threads.
+    /// Runs `body(piece)` for every piece on whichever thread is free, each thread beginning as [`Team::each`] says:
+    /// for more pieces than threads.
     ///
     /// # Panics
     /// As [`Team::run`].

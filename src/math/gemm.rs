@@ -1,7 +1,7 @@
 //! The matrix product that all passes of a layer are made of.
 //!
-//! `out[i][j] = act(start[i][j] + sum over d of a[i][d] * b[d][j])`: each element is one chain of fused multiply-adds in
-//! ascending d, so its bits depend neither on the vector width nor on how rows are dealt to threads.
+//! `out[i][j] = act(start[i][j] + sum over d of a[i][d] * b[d][j])`: each element is one chain of fused multiply-adds
+//! in ascending d, so its bits depend neither on the vector width nor on how rows are dealt to threads.
 //!
 //! Method: Goto and van de Geijn, "Anatomy of high-performance matrix multiplication", TOMS 2008. A panel of R rows of
 //! `a` is packed so that each step of d reads R neighbours; a tile of R x V vectors of `out` stays in registers for a

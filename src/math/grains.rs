@@ -18,8 +18,8 @@ use crate::sync::Rows;
 /// Grains of a small minibatch: as many ranks can share it, and more ranks than 5 of it evenly within 17 %.
 const FEW: usize = 32;
 
-/// Samples of a grain above which there are more grains instead: a gradient's elements are then written once for so many
-/// multiply-adds that it hardly shows.
+/// Samples of a grain above which there are more grains instead: a gradient's elements are then written once for so
+/// many multiply-adds that it hardly shows.
 const MANY_SAMPLES: usize = 256;
 
 /// Samples that are never parted: passes on bfloat16 take them in pairs.

@@ -51,8 +51,8 @@ const TAYLOR: [f64; 14] = {
 #[must_use]
 #[inline(always)]
 pub fn log1p_of_fraction(x: f64) -> f64 {
-    // ln(1 + x) = 2 artanh(s) with s = x / (2 + x) <= 1/3: the sum of 2 s^(2k + 1) / (2k + 1) up to k = 16; what is left
-    // out is below 2^-58 of it.
+    // ln(1 + x) = 2 artanh(s) with s = x / (2 + x) <= 1/3: the sum of 2 s^(2k + 1) / (2k + 1) up to k = 16; what is
+    // left out is below 2^-58 of it.
     let s = x / (2.0 + x);
     let square = s * s;
     let mut sum = ARTANH[0];

@@ -1,10 +1,10 @@
 //! A symmetric matrix, kept as its packed lower triangle, times a matrix: the backward pass of all pairs of vectors.
 //!
 //! `out[i] = start[i] + sum over j of S[i][j] * vectors[j]`, each element one chain of fused multiply-adds in ascending
-//! j. A tile of R rows x V vectors stays in registers over all j. Its R coefficients of a step lie side by side in row j
-//! of the triangle when j is below the tile's rows, and in a column when j is above them; of the square between, half is
-//! there. So the columns' rows are first brought to a constant distance, where each coefficient is a broadcast from a
-//! constant offset, and only the square is mirrored: S itself is never built.
+//! j. A tile of R rows x V vectors stays in registers over all j. Its R coefficients of a step lie side by side in row
+//! j of the triangle when j is below the tile's rows, and in a column when j is above them; of the square between, half
+//! is there. So the columns' rows are first brought to a constant distance, where each coefficient is a broadcast from
+//! a constant offset, and only the square is mirrored: S itself is never built.
 
 use super::pairs::pairs_before;
 use crate::simd::Simd;
@@ -31,8 +31,8 @@ pub trait Take {
 /// The product for one sample.
 #[derive(Debug, Clone, Copy)]
 pub struct Mirrored<'a> {
-    /// The lower triangle row by row, with [`SLACK`] behind it: `S[i][j]` for j < i, or j <= i with `itself`; an entry on
-    /// the diagonal counts twice, because it stands for both of its mirror images.
+    /// The lower triangle row by row, with [`SLACK`] behind it: `S[i][j]` for j < i, or j <= i with `itself`; an entry
+    /// on the diagonal counts twice, because it stands for both of its mirror images.
     pub triangle: &'a [f32],
     /// Whether the diagonal is there; else it is 0.
     pub itself: bool,

@@ -1,28 +1,28 @@
 //! Parts of a minibatch: the samples that walk through a network at a time, forward and back.
 //!
 //! What a part leaves between its layers is small enough to stay in the caches, and all parts use the same memory, so a
-//! minibatch of any size takes no more of it than one part. Gradients of weights go on from part to part in the order of
-//! samples, in chains that are counted from the first of the slice: they have the bits of the whole minibatch's, however it is
-//! parted.
+//! minibatch of any size takes no more of it than one part. Gradients of weights go on from part to part in the order
+//! of samples, in chains that are counted from the first of the slice: they have the bits of the whole minibatch's,
+//! however it is parted.
 
 use std::ops::Range;
 
 use super::brgemm::{Onto, TOGETHER};
 use super::grains::{Leaf, Share};
 
-/// Bytes of caches that a thread has for what a part leaves between the layers: a core's second level and half of its share of
-/// the third, on servers whose third level is large. On two cores of a Zen 4 server that share 32 MiB, steps of time series
-/// (`rmc1`, f32, whose layers are narrow, so that memory is all that they wait for) took 9.6 ms in parts of 8 MiB a thread,
-/// and 13.0 in parts of 16.
+/// Bytes of caches that a thread has for what a part leaves between the layers: a core's second level and half of its
+/// share of the third, on servers whose third level is large. On two cores of a Zen 4 server that share 32 MiB, steps
+/// of time series (`rmc1`, f32, whose layers are narrow, so that memory is all that they wait for) took 9.6 ms in parts
+/// of 8 MiB a thread, and 13.0 in parts of 16.
 const CACHE_BYTES: usize = 8 << 20;
 
-/// Fewest rows of a part a thread, whatever they leave: smaller products have shorter sums and more meetings of threads.
-/// On two cores of a Zen 5 server, steps of 32,768 samples (`kaggle`, bf16) took 282 to 298 ms in parts of 1024 a thread, 301
-/// to 315 in parts of half that, 325 in parts of a quarter, and 293 to 347 whole.
+/// Fewest rows of a part a thread, whatever they leave: smaller products have shorter sums and more meetings of
+/// threads. On two cores of a Zen 5 server, steps of 32,768 samples (`kaggle`, bf16) took 282 to 298 ms in parts of
+/// 1024 a thread, 301 to 315 in parts of half that, 325 in parts of a quarter, and 293 to 347 whole.
 const FEW_ROWS: usize = 1024;
 
-/// Samples whose terms gradients of weights sum in one chain at most; such sums are then added. In longer chains a sum grows so
-/// far beyond its terms that much of these is rounded away. A multiple of [`TOGETHER`].
+/// Samples whose terms gradients of weights sum in one chain at most; such sums are then added. In longer chains a sum
+/// grows so far beyond its terms that much of these is rounded away. A multiple of [`TOGETHER`].
 pub const CHAIN: usize = 4096;
 
 /// Samples of a part, of each of which so many bytes lie between the layers, in so many rows, for a team of `threads`.

@@ -218,7 +218,8 @@ impl Arena {
         Homes::ask(self.mapping.start.as_ptr(), self.mapping.len, wanted)
     }
 
-    /// As [`Arena::ask`], of each region of the arena's plan: its name, its bytes, and the pages that have a part of it.
+    /// As [`Arena::ask`], of each region of the arena's plan: its name, its bytes, and the pages that have a part of
+    /// it.
     ///
     /// # Errors
     /// As [`Arena::ask`].

@@ -87,8 +87,8 @@ impl<T: Pod> Buffer<T> {
         Self(State::Alone { map, offset, bytes })
     }
 
-    /// `len` numbers of a mapped file, from byte `offset` on, to be read only; nothing where they are not aligned, or the file
-    /// has fewer. (Unlike other buffers, this one begins where the file has it.)
+    /// `len` numbers of a mapped file, from byte `offset` on, to be read only; nothing where they are not aligned, or
+    /// the file has fewer. (Unlike other buffers, this one begins where the file has it.)
     #[must_use]
     pub fn of_file(map: &Arc<FileMap>, offset: usize, len: usize) -> Option<Self> {
         let bytes = len.checked_mul(size_of::<T>())?;

@@ -43,8 +43,8 @@ impl NodeMemory {
         Some(Self { total: value("MemTotal")?, free: value("MemFree")? + files })
     }
 
-    /// What stays with the system: a 32nd of the node, at least 16 MiB, and at most 1 GiB or a 256th, half of which the tables of
-    /// small pages take.
+    /// What stays with the system: a 32nd of the node, at least 16 MiB, and at most 1 GiB or a 256th, half of which the
+    /// tables of small pages take.
     #[must_use]
     pub fn reserve(self) -> u64 {
         (self.total / 32).clamp(16 << 20, (1 << 30).max(self.total / 256))

@@ -1,9 +1,9 @@
 //! Files for reading: mapped where octorec wrote them, read piece by piece where they are the user's.
 //!
-//! A mapping is the quickest way to bytes that stay where they are: a checkpoint larger than the free memory is streamed
-//! from one. octorec replaces its own files by renaming, never by writing into them; others may copy over theirs while a
-//! run reads them, and then a read that fails says which file it was. Where somebody cuts a mapped file short, what is
-//! missing reads as zeros, and [`FileMap::check`] tells.
+//! A mapping is the quickest way to bytes that stay where they are: a checkpoint larger than the free memory is
+//! streamed from one. octorec replaces its own files by renaming, never by writing into them; others may copy over
+//! theirs while a run reads them, and then a read that fails says which file it was. Where somebody cuts a mapped file
+//! short, what is missing reads as zeros, and [`FileMap::check`] tells.
 #![allow(unsafe_code)]
 
 use std::fs::{File, Metadata};
@@ -27,8 +27,8 @@ pub enum Access {
     Random,
 }
 
-/// Has the system forget what it holds of a file, or of all files in a folder and those below it, so that what is read next
-/// comes from the disk. What is not on the disk yet stays.
+/// Has the system forget what it holds of a file, or of all files in a folder and those below it, so that what is read
+/// next comes from the disk. What is not on the disk yet stays.
 ///
 /// # Errors
 /// When it cannot be opened, or the system refuses.
@@ -62,10 +62,10 @@ impl FileMap {
     pub fn open(path: &Path) -> Result<Self> {
         let file = input::open(path)?;
         let number = number(&file.metadata().map_err(Error::io(path, "read"))?);
-        // SAFETY: octorec replaces files by renaming, never by writing into them, so the bytes behind this mapping do not
-        // change while it lives, and so do other programs that write safetensors. Block files and checkpoints alone are
-        // mapped; data in other formats is read with `FileBytes`. (Of a file that a foreign program cuts short, the rest
-        // turns to zeros, and `check` tells.)
+        // SAFETY: octorec replaces files by renaming, never by writing into them, so the bytes behind this mapping do
+        // not change while it lives, and so do other programs that write safetensors. Block files and checkpoints alone
+        // are mapped; data in other formats is read with `FileBytes`. (Of a file that a foreign program cuts short, the
+        // rest turns to zeros, and `check` tells.)
         let map = unsafe { Mmap::map(&file) };
         let map = map.map_err(Error::io(path, "map"))?;
         let watched = Watched::add(&map);
@@ -75,8 +75,8 @@ impl FileMap {
     /// Whether all that was read so far was the file's.
     ///
     /// # Errors
-    /// [`Error::BadFile`] when it was cut short, or could not be read, since it was mapped: some of what was read is then
-    /// zeros.
+    /// [`Error::BadFile`] when it was cut short, or could not be read, since it was mapped: some of what was read is
+    /// then zeros.
     pub fn check(&self) -> Result<()> {
         let had = self.map.len();
         let reason = match std::fs::metadata(&self.path) {

@@ -31,8 +31,8 @@ pub struct Homes {
 }
 
 impl Homes {
-    /// Asks for the pages of `start..start + len`; none is touched or moved. Of large memory it asks for one page in each huge
-    /// page's place, which one thread has touched: for each of a terabyte's pages the kernel takes minutes.
+    /// Asks for the pages of `start..start + len`; none is touched or moved. Of large memory it asks for one page in
+    /// each huge page's place, which one thread has touched: for each of a terabyte's pages the kernel takes minutes.
     ///
     /// # Errors
     /// [`crate::base::Error::System`] when the kernel refuses the call.

@@ -1,7 +1,7 @@
 //! Huge pages: the pool of reserved ones (hugetlb), asked before it is used, and whether the kernel gives others.
 //!
-//! The kernel grants a mapping when the pools of all nodes together suffice, but a bound page comes from its node's pool
-//! alone: touching beyond that ends the process with SIGBUS. So the node's pool is counted first.
+//! The kernel grants a mapping when the pools of all nodes together suffice, but a bound page comes from its node's
+//! pool alone: touching beyond that ends the process with SIGBUS. So the node's pool is counted first.
 
 use std::fs;
 

@@ -1,12 +1,12 @@
 //! Mapped files that somebody cuts short: the pages behind the new end cannot be read, which would end the process with
 //! SIGBUS.
 //!
-//! Instead, the rest of such a mapping becomes zeros, and a mark says that they are none of the file's. Whoever reads from
-//! a mapping asks for the mark before it relies on what it read: see [`super::FileMap::check`]. (Wayland's compositors do
-//! the same with the memory of their clients.)
+//! Instead, the rest of such a mapping becomes zeros, and a mark says that they are none of the file's. Whoever reads
+//! from a mapping asks for the mark before it relies on what it read: see [`super::FileMap::check`]. (Wayland's
+//! compositors do the same with the memory of their clients.)
 //!
-//! The list of mappings is walked by a signal handler, so it is made of atomics, and nothing of it is ever freed: a mapping
-//! that ends leaves its place to another one.
+//! The list of mappings is walked by a signal handler, so it is made of atomics, and nothing of it is ever freed: a
+//! mapping that ends leaves its place to another one.
 #![allow(unsafe_code)]
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -86,8 +86,8 @@ fn repair(address: usize) -> bool {
             // Before the zeros can be read.
             watched.lost.store(true, Ordering::Release);
             let (at, flags) = (std::ptr::with_exposed_provenance_mut(page), MapFlags::PRIVATE | MapFlags::FIXED);
-            // SAFETY: page..page + len lies in a mapping of whole pages that whoever watches it owns (invariant of `end`);
-            // it is read as bytes alone, and zeros are bytes.
+            // SAFETY: page..page + len lies in a mapping of whole pages that whoever watches it owns (invariant of
+            // `end`); it is read as bytes alone, and zeros are bytes.
             return unsafe { mmap_anonymous(at, len, ProtFlags::READ, flags) }.is_ok();
         }
         place = watched.next.get().map(|next| &**next);

@@ -1,5 +1,5 @@
-//! How much memory this process can still have, and what limits it: the machine, its control groups of either version, or
-//! the limits of the process (`ulimit -v`, `ulimit -d`).
+//! How much memory this process can still have, and what limits it: the machine, its control groups of either version,
+//! or the limits of the process (`ulimit -v`, `ulimit -d`).
 
 use std::fmt;
 use std::fs;
@@ -40,14 +40,15 @@ impl fmt::Display for Limit {
     }
 }
 
-/// Bytes that can be allocated without swapping: the kernel's estimate, or what is left of the limit of a control group or
-/// of the process if that is less. `None` where none of them can be read.
+/// Bytes that can be allocated without swapping: the kernel's estimate, or what is left of the limit of a control group
+/// or of the process if that is less. `None` where none of them can be read.
 #[must_use]
 pub fn available_bytes() -> Option<u64> {
     available().map(|available| available.bytes)
 }
 
-/// Lets this process have as many files open at a time as it may. Shells begin with fewer, for programs that call select(2).
+/// Lets this process have as many files open at a time as it may. Shells begin with fewer, for programs that call
+/// select(2).
 pub fn raise_open_files() {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     if current != maximum {

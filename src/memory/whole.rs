@@ -111,8 +111,8 @@ impl WholeFile {
         self.append(bytes)
     }
 
-    /// What it is called until it has its name, from the root, once what was written is on the disk, where others see it;
-    /// nothing where it goes straight into a device or a pipe.
+    /// What it is called until it has its name, from the root, once what was written is on the disk, where others see
+    /// it; nothing where it goes straight into a device or a pipe.
     ///
     /// # Errors
     /// As [`WholeFile::append`].
@@ -182,8 +182,8 @@ pub struct FilePart {
 }
 
 impl FilePart {
-    /// Opens it by the name that [`WholeFile::share`] told, if this machine sees it: if it begins with `len` bytes of which
-    /// `known` says that they are its own.
+    /// Opens it by the name that [`WholeFile::share`] told, if this machine sees it: if it begins with `len` bytes of
+    /// which `known` says that they are its own.
     #[must_use]
     pub fn open(path: &Path, len: usize, known: impl FnOnce(&[u8]) -> bool) -> Option<Self> {
         let file = File::options().read(true).write(true).open(path).ok()?;

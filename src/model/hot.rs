@@ -1,8 +1,8 @@
 //! A rank's copies of hot rows of tables that other ranks have a part of.
 //!
-//! A copy is what look-ups read of the row, its learned weight if it has one included, without what the optimizer keeps. It is
-//! written when the owner has moved the row: between steps it is equal to the row, whoever looks, or behind it as long as inputs
-//! are cold, which read no copy.
+//! A copy is what look-ups read of the row, its learned weight if it has one included, without what the optimizer
+//! keeps. It is written when the owner has moved the row: between steps it is equal to the row, whoever looks, or
+//! behind it as long as inputs are cold, which read no copy.
 
 use std::collections::HashSet;
 
@@ -145,8 +145,8 @@ impl Copies {
         }
     }
 
-    /// Takes over copies of another layout's hot rows, as far as both are of the same rows, and marks those of this rank's own
-    /// rows as moved of which there was no copy.
+    /// Takes over copies of another layout's hot rows, as far as both are of the same rows, and marks those of this
+    /// rank's own rows as moved of which there was no copy.
     ///
     /// # Panics
     /// When more differs than which rows are hot.
@@ -176,8 +176,8 @@ impl Copies {
         }
     }
 
-    /// Forward: pools this rank's hot bags to their places among the features, and writes 0 where other bags of these tables
-    /// will be.
+    /// Forward: pools this rank's hot bags to their places among the features, and writes 0 where other bags of these
+    /// tables will be.
     pub(super) fn look_up(&mut self, team: &Team, ids: &Ids, features: &mut [f32]) {
         for Group { numbers, starts, positions, dim, weights, look_up, .. } in &mut self.groups {
             let slots = Slots::new(self.row, starts).sequences(*positions, *dim);
@@ -230,8 +230,8 @@ impl Copies {
         }
     }
 
-    /// Marks the hot rows of this rank's shards that a step's look-ups met, which have moved; `sums` has those in bags that
-    /// did not come, unless all did.
+    /// Marks the hot rows of this rank's shards that a step's look-ups met, which have moved; `sums` has those in bags
+    /// that did not come, unless all did.
     pub(super) fn mark(
         &mut self,
         team: &Team,

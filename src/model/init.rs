@@ -1,8 +1,9 @@
-//! Initial weights, by the reference's distributions (facebookresearch/dlrm, `create_mlp` and `create_emb`):
-//! W ~ N(0, sqrt(2 / (m + n))) for m outputs and n inputs, b ~ N(0, sqrt(1 / m)), embedding rows ~ U(-sqrt(1 / rows),
-//! sqrt(1 / rows)). Models that TorchRec defines begin as there: layers of MLPs with PyTorch's W, b ~ U(-sqrt(1 / n),
-//! sqrt(1 / n)), cross layers with W ~ N(0, sqrt(2 / (m + n))) and b = 0, embedding rows as above. Rows of quotients and of
-//! remainders of n values, where they are multiplied, ~ U(sqrt(1 / n), 1) (`QREmbeddingBag`). Drawn as f64 and rounded once.
+//! Initial weights, by the reference's distributions (facebookresearch/dlrm, `create_mlp` and `create_emb`): W ~ N(0,
+//! sqrt(2 / (m + n))) for m outputs and n inputs, b ~ N(0, sqrt(1 / m)), embedding rows ~ U(-sqrt(1 / rows), sqrt(1 /
+//! rows)). Models that TorchRec defines begin as there: layers of MLPs with PyTorch's W, b ~ U(-sqrt(1 / n), sqrt(1 /
+//! n)), cross layers with W ~ N(0, sqrt(2 / (m + n))) and b = 0, embedding rows as above. Rows of quotients and of
+//! remainders of n values, where they are multiplied, ~ U(sqrt(1 / n), 1) (`QREmbeddingBag`). Drawn as f64 and rounded
+//! once.
 //!
 //! The reference draws all of them from one sequential generator, so they depend on what was drawn before; here each
 //! number is a pure function of (seed, tensor, position), whatever the threads, ranks or order.
@@ -83,7 +84,8 @@ fn mlp(project: Project, layers: &mut [Linear], which: [u32; 2], seed: u64) {
     });
 }
 
-/// Fills layers whose outputs are multiplied with something: those of a cross network, that of attention. As [`mlp`] does.
+/// Fills layers whose outputs are multiplied with something: those of a cross network, that of attention. As [`mlp`]
+/// does.
 fn product(layers: &mut [Linear], which: u32, seed: u64) {
     fill(layers, [which, 0], seed, |layer| [glorot(layer), Draw::Zero]);
 }
@@ -118,10 +120,10 @@ const DRAW: usize = 4;
 pub(super) struct Bounds([f64; 2]);
 
 impl Bounds {
-    /// Those of each of a model's tables of so many rows: 1/sqrt(rows) on both sides of 0; of a column that is looked up in two,
-    /// by its values instead of the tables' rows. Rows that are multiplied are drawn from there to 1, as facebookresearch/dlrm draws
-    /// all rows of such tables: products of numbers near 0 would begin with nearly no gradient, and sums of numbers near 1 with
-    /// vectors that are nearly the same and so large that training diverges.
+    /// Those of each of a model's tables of so many rows: 1/sqrt(rows) on both sides of 0; of a column that is looked
+    /// up in two, by its values instead of the tables' rows. Rows that are multiplied are drawn from there to 1, as
+    /// facebookresearch/dlrm draws all rows of such tables: products of numbers near 0 would begin with nearly no
+    /// gradient, and sums of numbers near 1 with vectors that are nearly the same and so large that training diverges.
     /// Of the wide part's, 0, as its layers ([`zeros`]).
     pub(super) fn of(model: &ModelConfig, rows: &[u64]) -> Vec<Self> {
         let root = |rows: u64| libm::sqrt(1.0 / rows as f64);

@@ -1,5 +1,5 @@
-//! Models: the network between pooled rows and the loss ([`Network`]), whose layers presets name ([`graph`]), and a rank's
-//! part of the tables ([`Tables`]).
+//! Models: the network between pooled rows and the loss ([`Network`]), whose layers presets name ([`graph`]), and a
+//! rank's part of the tables ([`Tables`]).
 
 pub mod graph;
 mod hot;

@@ -73,8 +73,8 @@ impl Project {
         if model.own_composed().contains(&column) { format!("{of}_q") } else { of }
     }
 
-    /// The weights of all of a model's `count` tables: those that its columns are looked up in, then those of remainders or of a
-    /// wide part.
+    /// The weights of all of a model's `count` tables: those that its columns are looked up in, then those of
+    /// remainders or of a wide part.
     #[must_use]
     pub fn tables(self, model: &ModelConfig, count: usize) -> Vec<String> {
         let (composed, deep) = (model.own_composed(), model.deep_tables(count));
@@ -84,8 +84,8 @@ impl Project {
         columns.chain(remainders).chain(wide).collect()
     }
 
-    /// What the learned weights of rows are called of those of a model's `count` tables whose rows have some. TorchRec has
-    /// none, and so no name of its own for them.
+    /// What the learned weights of rows are called of those of a model's `count` tables whose rows have some. TorchRec
+    /// has none, and so no name of its own for them.
     #[must_use]
     pub fn row_weights(self, model: &ModelConfig, count: usize) -> Vec<String> {
         let of = |table: usize| match self {

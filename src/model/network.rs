@@ -2,9 +2,10 @@
 //!
 //! A training step knows a network by this trait alone. Its parameters are [`Linear`] layers, numbered from 0; the
 //! backward pass announces each as soon as its gradient is complete, so that its reduction over ranks can begin. Pooled
-//! rows come into the features from outside, one row a sample with each table's columns side by side, and their gradient
-//! is taken from there: the tables may be anywhere and of any width, and a network need not use all of them. Rows of a bag
-//! may also come unpooled, side by side in their order, the last one last ([`crate::exchange::LayoutSpec::sequences`]).
+//! rows come into the features from outside, one row a sample with each table's columns side by side, and their
+//! gradient is taken from there: the tables may be anywhere and of any width, and a network need not use all of them.
+//! Rows of a bag may also come unpooled, side by side in their order, the last one last
+//! ([`crate::exchange::LayoutSpec::sequences`]).
 
 use std::fmt::Debug;
 
@@ -26,8 +27,8 @@ const NO_LAYER: &str = "there is no such layer";
 
 /// A network, and what a part of a minibatch leaves in it between its forward and its backward pass.
 ///
-/// Each method of a stage is called once for each part of a minibatch, in the order of [`Stage`]: a part goes forward and
-/// back before the next, and the gradients of weights are complete with the last.
+/// Each method of a stage is called once for each part of a minibatch, in the order of [`Stage`]: a part goes forward
+/// and back before the next, and the gradients of weights are complete with the last.
 pub trait Network: Debug + Send {
     /// Takes all planned buffers from the arena.
     fn settle(&mut self, arena: &mut Arena);
@@ -99,7 +100,8 @@ pub trait Network: Debug + Send {
     /// When the supply is exhausted.
     fn plan_sums(&mut self, share: &Share, supply: &mut Supply<'_>) -> Result<()>;
 
-    /// The pooled rows of a slice of `samples` samples; of each part, once [`Network::back_interact`] has run, their gradient.
+    /// The pooled rows of a slice of `samples` samples; of each part, once [`Network::back_interact`] has run, their
+    /// gradient.
     fn features(&self, samples: usize) -> &[f32];
 
     /// As [`Network::features`], to be written.
@@ -126,7 +128,8 @@ pub trait Network: Debug + Send {
     /// Backward of [`Network::top`].
     fn back_top(&mut self, team: &Team, part: &Part<'_>, announce: Announce<'_>);
 
-    /// Backward of [`Network::interact`]: afterwards the gradient of the part's pooled rows, all of them, is in their place.
+    /// Backward of [`Network::interact`]: afterwards the gradient of the part's pooled rows, all of them, is in their
+    /// place.
     fn back_interact(&mut self, team: &Team, part: &Part<'_>, announce: Announce<'_>);
 
     /// Backward of [`Network::bottom`].
@@ -143,7 +146,8 @@ pub struct NetworkSpec<'a> {
     pub config: &'a ModelConfig,
     /// Columns of each table.
     pub dims: &'a [usize],
-    /// Rows of each table that a sample's features have side by side: 1 where rows are pooled, else the steps of a time series.
+    /// Rows of each table that a sample's features have side by side: 1 where rows are pooled, else the steps of a time
+    /// series.
     pub positions: &'a [usize],
     /// Samples of the rank's largest slice of a minibatch.
     pub samples: usize,

@@ -1,7 +1,7 @@
 //! A model's tensors by name: what checkpoints and other programs' weights go through.
 //!
-//! Names and shapes are those of a state dict of the model's own project ([`super::Network`] says which). Tensors are read
-//! and written in ranges of rows, so that nobody needs a second copy of a large one.
+//! Names and shapes are those of a state dict of the model's own project ([`super::Network`] says which). Tensors are
+//! read and written in ranges of rows, so that nobody needs a second copy of a large one.
 
 use std::ops::Range;
 
@@ -49,7 +49,8 @@ impl Place {
         }
     }
 
-    /// Whether what is here, or this that is kept of it, is one number for each row of a table, and not one for each column.
+    /// Whether what is here, or this that is kept of it, is one number for each row of a table, and not one for each
+    /// column.
     #[must_use]
     pub fn is_of_rows(self, moment: Option<Moment>) -> bool {
         matches!(self, Self::RowWeights(_)) || moment == Some(Moment::OfRow)

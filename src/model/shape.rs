@@ -1,5 +1,5 @@
-//! A network's sizes without its weights: what its layers are, and what each stage of a step has to do for them. What is
-//! planned or predicted, perhaps for a machine that nobody has, knows networks by this alone.
+//! A network's sizes without its weights: what its layers are, and what each stage of a step has to do for them. What
+//! is planned or predicted, perhaps for a machine that nobody has, knows networks by this alone.
 
 use super::graph::{Block, ChainLayer, Op, Rows, plan};
 use super::stage::{Bound, Stage, Work};
@@ -88,8 +88,8 @@ pub struct Layer<'a> {
 }
 
 impl Shape {
-    /// Of a model with these tables, those of a wide part among them, of each of which so many vectors of a sample reach it, and
-    /// which have so many columns.
+    /// Of a model with these tables, those of a wide part among them, of each of which so many vectors of a sample
+    /// reach it, and which have so many columns.
     ///
     /// # Panics
     /// When the model's layers make no network.
@@ -175,7 +175,8 @@ impl Shape {
         })
     }
 
-    /// Multiply-adds of layer number `index` for a sample, forward: its weights, as often as the sample goes through it.
+    /// Multiply-adds of layer number `index` for a sample, forward: its weights, as often as the sample goes through
+    /// it.
     ///
     /// # Panics
     /// When there is no such layer.
@@ -196,8 +197,8 @@ impl Shape {
         self.layers().map(|layer| layer.shape.parameters()).sum()
     }
 
-    /// Bytes that a sample leaves between the layers, of activations and their gradients, while its part of a minibatch is
-    /// worked on, and the rows in which it does.
+    /// Bytes that a sample leaves between the layers, of activations and their gradients, while its part of a minibatch
+    /// is worked on, and the rows in which it does.
     #[must_use]
     pub fn part_sizes(&self) -> [usize; 2] {
         // A row of a matrix takes whole panels, however narrow it is.
@@ -205,8 +206,8 @@ impl Shape {
         let ends = |widths: &[usize]| widths.iter().map(|width| kept(*width)).sum::<usize>();
         let of_block = |block: &Block| {
             let of_op = match &block.op {
-                // Of a cross layer there are the outputs of V and of W, and its input, which is as wide as its biases; of all of
-                // them together three gradients as wide as that, that of W's output, and that of V's.
+                // Of a cross layer there are the outputs of V and of W, and its input, which is as wide as its biases;
+                // of all of them together three gradients as wide as that, that of W's output, and that of V's.
                 Op::Cross { layers, rank } => layers * (rank + 2 * block.inputs) + 4 * block.inputs + rank,
                 Op::Attention(hidden) => {
                     let mlp = [&[self.steps - 1], &hidden[..], &[self.steps - 1]].concat();
@@ -236,8 +237,8 @@ impl Shape {
         self.features() * size_of::<f32>() + size_of::<f32>() + size_of::<f64>()
     }
 
-    /// Operations of a sample, forward and backward to inputs and weights, of layers and products; a multiply-add counts as
-    /// two.
+    /// Operations of a sample, forward and backward to inputs and weights, of layers and products; a multiply-add
+    /// counts as two.
     #[must_use]
     pub fn operations(&self) -> usize {
         let products: usize = self.blocks.iter().map(|block| self.products(block)).sum();
@@ -269,8 +270,8 @@ impl Shape {
         match &block.op {
             // What goes straight into the first layer's passes.
             Op::Dense => Work::NONE,
-            // Dot products are too few to hide what is moved; cross layers are not: a factor is multiplied and added to something
-            // forward, and backward twice multiplied and twice added.
+            // Dot products are too few to hide what is moved; cross layers are not: a factor is multiplied and added to
+            // something forward, and backward twice multiplied and twice added.
             Op::Cross { layers, .. } => {
                 let factors = (times * layers * block.inputs) as f64;
                 Work::arithmetic(2.0 * (weights + factors)).plus(Work::stream(0.0, moved))
@@ -376,7 +377,8 @@ mod tests {
     #[test]
     fn parameters_of_dcnv2_are_those_of_mlperf() {
         let shape = shape_of("dcnv2");
-        // MLPs of 13-512-256-128 and 3456-1024-1024-512-256-1, and three layers of V (512 x 3456), W (3456 x 512) and b.
+        // MLPs of 13-512-256-128 and 3456-1024-1024-512-256-1, and three layers of V (512 x 3456), W (3456 x 512) and
+        // b.
         let mlps = 171_392 + 5_245_953;
         assert_eq!(shape.parameters(), mlps + 3 * (2 * 512 * 3456 + 3456));
         assert_eq!(shape.operations(), 6 * shape.layers().map(|layer| layer.shape.weights()).sum::<usize>());

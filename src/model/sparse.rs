@@ -55,8 +55,8 @@ pub(super) struct SparseGradients {
 }
 
 impl SparseGradients {
-    /// Of tables of `dim` columns and so many `rows` each; `sums` has as many, in 32-bit floats, and `updater` is for plain
-    /// SGD on them.
+    /// Of tables of `dim` columns and so many `rows` each; `sums` has as many, in 32-bit floats, and `updater` is for
+    /// plain SGD on them.
     pub(super) fn new(sums: Vec<Table>, rows: impl Iterator<Item = usize>, updater: Updater, dim: usize) -> Self {
         Self { sums, updater, met: rows.map(RowSet::new).collect(), zeros: vec![0.0; dim] }
     }

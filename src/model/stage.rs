@@ -1,5 +1,5 @@
-//! The stages of a training step: what each is called, what it waits for, how much arithmetic and memory traffic it must
-//! have, and how much it sends.
+//! The stages of a training step: what each is called, what it waits for, how much arithmetic and memory traffic it
+//! must have, and how much it sends.
 //!
 //! The work is what the definition needs, not what an implementation happens to do: it is what measured times are held
 //! against. Multiply-adds count two operations; every operand is read once and every result written once.

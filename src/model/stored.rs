@@ -1,5 +1,5 @@
-//! Tables as a checkpoint's file has them, mapped: rows that are looked up where they are, so that a model that predicts
-//! starts at once, and only what is asked for is read.
+//! Tables as a checkpoint's file has them, mapped: rows that are looked up where they are, so that a model that
+//! predicts starts at once, and only what is asked for is read.
 
 use std::sync::Arc;
 
@@ -27,8 +27,8 @@ impl StoredTables {
         self.tables.get(table).is_some_and(|(_, known)| *known == sizes)
     }
 
-    /// The weights of a shard of a table of `rows` rows and `dim` columns; nothing where they do not lie one behind the other
-    /// in the file, or the file has another table.
+    /// The weights of a shard of a table of `rows` rows and `dim` columns; nothing where they do not lie one behind the
+    /// other in the file, or the file has another table.
     pub(super) fn weights(&self, shard: &Shard, [rows, dim]: [usize; 2]) -> Option<Buffer<u32>> {
         let &(start, sizes) = self.tables.get(shard.table.index())?;
         let whole = shard.columns == (0..dim) && (shard.rows.step == 1 || shard.rows.count <= 1);

@@ -1,9 +1,9 @@
 //! A rank's part of the embedding tables: the shards that it holds alone, and its copies of those that every rank has.
 //!
-//! What a rank holds whole it pools straight into the features of its own samples, and moves by their gradient where the
-//! network has left it; for other ranks' samples it fills and reads messages. Of divided rows it pools terms of a sum.
-//! Tables that are replicated are looked up at home, and moved alike on all ranks by the gradients of all. Copies of hot rows
-//! are looked up at home, too, and written when their owners have moved them.
+//! What a rank holds whole it pools straight into the features of its own samples, and moves by their gradient where
+//! the network has left it; for other ranks' samples it fills and reads messages. Of divided rows it pools terms of a
+//! sum. Tables that are replicated are looked up at home, and moved alike on all ranks by the gradients of all. Copies
+//! of hot rows are looked up at home, too, and written when their owners have moved them.
 
 mod tensors;
 
@@ -78,7 +78,8 @@ impl Group {
 }
 
 impl Tables {
-    /// The part of `rank`, without copies of hot rows, all weights 0 but those that `stored` has; `spec.samples` is that of the whole minibatch.
+    /// The part of `rank`, without copies of hot rows, all weights 0 but those that `stored` has; `spec.samples` is
+    /// that of the whole minibatch.
     ///
     /// # Errors
     /// When the supply is exhausted.
@@ -240,8 +241,8 @@ impl Tables {
         }
     }
 
-    /// Forward: pools what this rank holds for its own samples, whole tables into their features, divided rows into rows
-    /// of the layout's partial stride.
+    /// Forward: pools what this rank holds for its own samples, whole tables into their features, divided rows into
+    /// rows of the layout's partial stride.
     pub fn look_up_own(
         &mut self,
         team: &Team,
@@ -299,8 +300,8 @@ impl Tables {
     }
 
     /// Moves the rows of this rank's shards that samples of any rank looked up, each against the message of its pooled
-    /// rows' gradients; there is none of its own samples, whose features' gradient is `own` and whose minibatch is `batch`.
-    /// With the sums of hot rows' gradients, unless these came with others.
+    /// rows' gradients; there is none of its own samples, whose features' gradient is `own` and whose minibatch is
+    /// `batch`. With the sums of hot rows' gradients, unless these came with others.
     pub fn update_rows<'m>(
         &mut self,
         team: &Team,
@@ -346,7 +347,8 @@ impl Tables {
         self.copies.iter_mut().for_each(|copies| copies.sum(team, layout, (rank, ids), gradient, to));
     }
 
-    /// Marks this rank's hot rows that a step has moved, given its look-ups; with the sums of hot rows' gradients, if these came.
+    /// Marks this rank's hot rows that a step has moved, given its look-ups; with the sums of hot rows' gradients, if
+    /// these came.
     pub fn mark_hot(&mut self, team: &Team, layout: &Layout, (ids, batch): (&Ids, &Batch), sums: Option<&HotRows>) {
         self.copies.iter_mut().for_each(|copies| copies.mark(team, layout, (self.rank, ids), batch, sums));
     }
@@ -395,8 +397,8 @@ impl Tables {
         }
     }
 
-    /// The work of looking up rows, and of moving them, in a step: of all samples that ask this rank, its own of `batch`.
-    /// Every different row is read from memory at least once, however often it is looked up.
+    /// The work of looking up rows, and of moving them, in a step: of all samples that ask this rank, its own of
+    /// `batch`. Every different row is read from memory at least once, however often it is looked up.
     #[must_use]
     pub fn work(&self, layout: &Layout, ids: &Ids, batch: &Batch) -> [Work; 2] {
         let own = Lookups::of(batch);
@@ -438,8 +440,8 @@ impl Tables {
         }
         let [looked_up, met, pooled, moved, weighing] =
             [looked_up, met, pooled, moved, weighing].map(|count| count as f64);
-        // A look-up reads what the precision lets it and writes a pooled row a bag; an update reads and writes all that is
-        // kept, and reads the pooled row's gradient.
+        // A look-up reads what the precision lets it and writes a pooled row a bag; an update reads and writes all that
+        // is kept, and reads the pooled row's gradient.
         let read = self.kept[0].precision.read_bytes() as f64;
         let streamed = pooled * size_of::<f32>() as f64;
         [

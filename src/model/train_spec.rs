@@ -93,8 +93,8 @@ impl TrainSpec {
     }
 }
 
-/// Refuses tables of a model that the machine cannot hold, before the first page is touched: of each its own columns, and what
-/// is kept of them.
+/// Refuses tables of a model that the machine cannot hold, before the first page is touched: of each its own columns,
+/// and what is kept of them.
 ///
 /// # Errors
 /// [`Error::TableTooBig`], which names the largest.
@@ -122,7 +122,8 @@ pub fn check_tables(schema: &Schema, model: &ModelConfig, spec: &TrainSpec) -> R
     }
 }
 
-/// Refuses to divide the columns of a table where something is kept of whole rows: what an optimizer keeps, or learned weights.
+/// Refuses to divide the columns of a table where something is kept of whole rows: what an optimizer keeps, or learned
+/// weights.
 ///
 /// # Errors
 /// [`Error::Config`], which names the table.

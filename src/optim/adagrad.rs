@@ -1,5 +1,5 @@
-//! Adagrad (Duchi, Hazan, Singer 2011) as PyTorch's `Adagrad` without decay of the rate, and row-wise Adagrad, which keeps
-//! one number a row (fbgemm's exact row-wise Adagrad, TorchRec's, and `RWSAdagrad` of facebookresearch/dlrm).
+//! Adagrad (Duchi, Hazan, Singer 2011) as PyTorch's `Adagrad` without decay of the rate, and row-wise Adagrad, which
+//! keeps one number a row (fbgemm's exact row-wise Adagrad, TorchRec's, and `RWSAdagrad` of facebookresearch/dlrm).
 
 use super::{MOMENTS, Rule};
 use crate::simd::Simd;
@@ -30,16 +30,16 @@ impl Rule for Adagrad {
     }
 }
 
-/// Adds the mean of the squares of a row's `gradient` to what is kept of the row, `sum`; the rate at which SGD then moves the
-/// row: `rate / (sqrt(sum) + eps)`.
+/// Adds the mean of the squares of a row's `gradient` to what is kept of the row, `sum`; the rate at which SGD then
+/// moves the row: `rate / (sqrt(sum) + eps)`.
 #[inline(always)]
 pub fn rowwise_rate(gradient: &[f32], sum: &mut f32, rate: f32, eps: f32) -> f32 {
     *sum += sum_of_squares(gradient) / gradient.len() as f32;
     rate / (sum.sqrt() + eps)
 }
 
-/// Added up in 16 lanes, element i in lane i mod 16, and the lanes in pairs of ever fewer: the order does not depend on the
-/// width of vectors.
+/// Added up in 16 lanes, element i in lane i mod 16, and the lanes in pairs of ever fewer: the order does not depend on
+/// the width of vectors.
 #[inline(always)]
 pub(super) fn sum_of_squares(numbers: &[f32]) -> f32 {
     let (mut lanes, (whole, rest)) = ([0.0f32; LANES], numbers.as_chunks::<LANES>());

@@ -1,5 +1,5 @@
-//! Clipping of gradients by their norm, as PyTorch's `clip_grad_norm_`: where the norm of all gradients together exceeds a
-//! bound, all of them are multiplied by bound over norm (Pascanu, Mikolov, Bengio 2013).
+//! Clipping of gradients by their norm, as PyTorch's `clip_grad_norm_`: where the norm of all gradients together
+//! exceeds a bound, all of them are multiplied by bound over norm (Pascanu, Mikolov, Bengio 2013).
 //!
 //! Squares are added up row by row of memory as those of LAMB's norms are, so that who has which rows changes no bit.
 

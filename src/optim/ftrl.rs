@@ -1,18 +1,18 @@
-//! FTRL-Proximal (McMahan et al., "Ad Click Prediction: a View from the Trenches", KDD 2013), which keeps a weight at exactly
-//! 0 until its gradients have told more than `l1`.
+//! FTRL-Proximal (McMahan et al., "Ad Click Prediction: a View from the Trenches", KDD 2013), which keeps a weight at
+//! exactly 0 until its gradients have told more than `l1`.
 //!
-//! The paper keeps z, the sum of gradients corrected for how rates have shrunk. Here z is kept times the rate, each gradient
-//! by the rate of its own step: with one rate it is the paper's algorithm, and where rates warm up or decay, weights do not
-//! grow or shrink by that alone, without l1 and l2. What these ask for is taken times the rate of the step that asks: with a
-//! rate that has decayed, gradients of earlier steps count for more than l1, and weights that were held at 0 are let go; and
-//! l2 pulls less, so that weights grow.
+//! The paper keeps z, the sum of gradients corrected for how rates have shrunk. Here z is kept times the rate, each
+//! gradient by the rate of its own step: with one rate it is the paper's algorithm, and where rates warm up or decay,
+//! weights do not grow or shrink by that alone, without l1 and l2. What these ask for is taken times the rate of the
+//! step that asks: with a rate that has decayed, gradients of earlier steps count for more than l1, and weights that
+//! were held at 0 are let go; and l2 pulls less, so that weights grow.
 
 use super::{MOMENTS, Rule};
 use crate::simd::Simd;
 
-/// With n the sum of squares, `z += rate * gradient - (sqrt(n + gradient^2) - sqrt(n)) * weight; n += gradient^2`, and then
-/// `weight = -(z without rate * l1 of its distance from 0) / (beta + sqrt(n) + rate * l2)`. A weight that began elsewhere than
-/// at 0 begins with the z that belongs to it.
+/// With n the sum of squares, `z += rate * gradient - (sqrt(n + gradient^2) - sqrt(n)) * weight; n += gradient^2`, and
+/// then `weight = -(z without rate * l1 of its distance from 0) / (beta + sqrt(n) + rate * l2)`. A weight that began
+/// elsewhere than at 0 begins with the z that belongs to it.
 #[derive(Debug, Clone, Copy)]
 pub struct Ftrl {
     /// The learning rate: the paper's alpha.

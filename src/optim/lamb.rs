@@ -1,12 +1,13 @@
-//! LAMB (You et al. 2020), as Intel's MLPerf DLRM submissions have it: Adam's direction, made as long as the weights of its
-//! tensor are.
+//! LAMB (You et al. 2020), as Intel's MLPerf DLRM submissions have it: Adam's direction, made as long as the weights of
+//! its tensor are.
 //!
-//! `r = m / (sqrt(v) + eps) + decay * weight; weight -= rate * trust * r`, where `trust` is the norm of the tensor's weights,
-//! at most [`LONGEST`], over that of r, or 1 where either is 0. Their implementation corrects no bias unless asked to.
+//! `r = m / (sqrt(v) + eps) + decay * weight; weight -= rate * trust * r`, where `trust` is the norm of the tensor's
+//! weights, at most [`LONGEST`], over that of r, or 1 where either is 0. Their implementation corrects no bias unless
+//! asked to.
 //!
-//! A tensor moves in two passes: the first leaves r in the gradient's place ([`Direct`]), with the squares that the norms
-//! are made of; then SGD moves the weights at `rate * trust`. Squares are added up row by row in an order that depends on
-//! nothing else, and rows in theirs, so that who has which rows changes no bit of a norm.
+//! A tensor moves in two passes: the first leaves r in the gradient's place ([`Direct`]), with the squares that the
+//! norms are made of; then SGD moves the weights at `rate * trust`. Squares are added up row by row in an order that
+//! depends on nothing else, and rows in theirs, so that who has which rows changes no bit of a norm.
 
 use super::adagrad::sum_of_squares;
 use super::adam::Means;

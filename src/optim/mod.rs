@@ -1,13 +1,14 @@
 //! How weights move: optimizers and the learning rate over time.
 //!
-//! An optimizer is a [`Rule`]: what one weight becomes by its gradient and the moments that belong to it. Who owns weights
-//! applies the rule to all of them: layers to whole blocks ([`Move`], and [`MoveSplit`] where weights are in halves),
-//! embedding tables to each row that a step looked up. Moments lie beside the weights: they are allocated, divided and
-//! saved with them. Two move weights as SGD does, at a rate that follows from what they keep: row-wise Adagrad, with
-//! a number a row, and LAMB, which needs norms of whole tensors and so passes over them twice ([`Direct`]).
+//! An optimizer is a [`Rule`]: what one weight becomes by its gradient and the moments that belong to it. Who owns
+//! weights applies the rule to all of them: layers to whole blocks ([`Move`], and [`MoveSplit`] where weights are in
+//! halves), embedding tables to each row that a step looked up. Moments lie beside the weights: they are allocated,
+//! divided and saved with them. Two move weights as SGD does, at a rate that follows from what they keep: row-wise
+//! Adagrad, with a number a row, and LAMB, which needs norms of whole tensors and so passes over them twice
+//! ([`Direct`]).
 //!
-//! A new optimizer is one new file with its rule, a variant of [`Optimizer`] and of [`StepRule`], and its name and what it is
-//! configured by in `base/config`; the compiler names each `match` that must know it.
+//! A new optimizer is one new file with its rule, a variant of [`Optimizer`] and of [`StepRule`], and its name and what
+//! it is configured by in `base/config`; the compiler names each `match` that must know it.
 
 mod adagrad;
 mod adam;

@@ -1,5 +1,5 @@
-//! Stochastic gradient descent with momentum, as PyTorch's `SGD(momentum=…)` without dampening and Nesterov's correction
-//! (Sutskever et al., 2013, in PyTorch's form).
+//! Stochastic gradient descent with momentum, as PyTorch's `SGD(momentum=…)` without dampening and Nesterov's
+//! correction (Sutskever et al., 2013, in PyTorch's form).
 
 use super::{MOMENTS, Rule};
 use crate::simd::Simd;

@@ -3,8 +3,8 @@
 use super::{Adagrad, Adam, Averages, Decayed, Ftrl, Lamb, Momentum, Schedule, Sgd};
 use crate::base::config::{OptimizerName, Precision, TrainConfig, Update};
 
-/// Minibatches of so many samples and more, over the base rate of rows, move rows by sums of gradients: a look-up's own step,
-/// of a mean over the minibatch, is then so small beside most weights that it would be rounded away.
+/// Minibatches of so many samples and more, over the base rate of rows, move rows by sums of gradients: a look-up's own
+/// step, of a mean over the minibatch, is then so small beside most weights that it would be rounded away.
 const SUMS_FROM: f64 = (1 << 18) as f64;
 
 /// An optimizer, with what is the same in all steps.
@@ -260,8 +260,8 @@ impl Optimizer {
         matches!(self, Self::Lamb { .. })
     }
 
-    /// Its rule at one step. What row-wise Adagrad leaves to do once a row's rate is known, and LAMB once a tensor's is, is
-    /// SGD.
+    /// Its rule at one step. What row-wise Adagrad leaves to do once a row's rate is known, and LAMB once a tensor's
+    /// is, is SGD.
     ///
     /// # Panics
     /// When weights do not move.
@@ -289,8 +289,8 @@ impl Optimizer {
     }
 }
 
-/// Whether SGD moves rows by sums: known from the configuration alone, so that all steps and ranks do alike. A way to move
-/// rows that is asked for by name and does not sort look-ups moves them one by one.
+/// Whether SGD moves rows by sums: known from the configuration alone, so that all steps and ranks do alike. A way to
+/// move rows that is asked for by name and does not sort look-ups moves them one by one.
 fn sums_first(config: &TrainConfig) -> bool {
     let sorts = matches!(config.update, Update::Auto | Update::Sorted);
     sorts && config.minibatch() as f64 >= SUMS_FROM * Schedule::rows(config).base()
@@ -351,15 +351,17 @@ impl ParamState {
         (self.row_weight_numbers() + self.optimizer.row_moment().is_some() as usize) * size_of::<f32>()
     }
 
-    /// Numbers that a row's learned weight takes: itself, and what the optimizer keeps of it. None where rows have no weight.
+    /// Numbers that a row's learned weight takes: itself, and what the optimizer keeps of it. None where rows have no
+    /// weight.
     #[must_use]
     pub const fn row_weight_numbers(self) -> usize {
         let moments = self.optimizer.moments().len() + self.optimizer.row_moment().is_some() as usize;
         if self.row_weights { 1 + moments } else { 0 }
     }
 
-    /// Whether a row moves once a step, by the sum of its gradients, and not by each of them: where something is kept of it
-    /// that must not be moved twice, where it moves by a product with the sum, or where single steps would be lost.
+    /// Whether a row moves once a step, by the sum of its gradients, and not by each of them: where something is kept
+    /// of it that must not be moved twice, where it moves by a product with the sum, or where single steps would be
+    /// lost.
     #[must_use]
     pub fn sums_gradients(self) -> bool {
         self.optimizer != Optimizer::Sgd || self.row_weights

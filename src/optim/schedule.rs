@@ -1,12 +1,13 @@
-//! The learning rate as a function of the step: linear warm-up, a plateau, and a decay that is polynomial, a half wave of the
-//! cosine, in steps, or exponential. Rows have a course of their own where one is configured.
+//! The learning rate as a function of the step: linear warm-up, a plateau, and a decay that is polynomial, a half wave
+//! of the cosine, in steps, or exponential. Rows have a course of their own where one is configured.
 //!
 //! Warm-up and polynomial decay are those of facebookresearch/dlrm's `LRPolicyScheduler`. It differs in two places, on
 //! purpose:
 //! * between warm-up and decay its rate stays at `lr * (W - 1) / W`, the last warm-up value; here it is `lr`.
 //! * without warm-up and with a late decay it fails with an AttributeError; here the rate is `lr` until decay begins.
 //!
-//! The others are PyTorch's `CosineAnnealingLR` down to 0, `StepLR` and `ExponentialLR`, counted from where decay begins.
+//! The others are PyTorch's `CosineAnnealingLR` down to 0, `StepLR` and `ExponentialLR`, counted from where decay
+//! begins.
 
 use crate::base::config::{Decay, LrScaling, TrainConfig};
 

@@ -6,20 +6,21 @@
 //! * look-up: rows that the minibatch names, each once from memory in whole cache lines, further times from cache
 //!   ([`CACHE_GAIN`] as fast), over the bandwidth of random rows; ids read, pooled sums written, over that of streams.
 //! * exchange: ids, pooled sums (S x N x E elements, SC20 equation 2) and their gradients, one all-to-all each. It ends
-//!   when its most loaded wire has carried its bytes along the machine's routes, or when the rank has read what it sends
-//!   and stored what it receives (past the caches), whichever is later, and then the latency of the way from its farthest
-//!   peer. Nothing is taken as hidden behind computation.
+//!   when its most loaded wire has carried its bytes along the machine's routes, or when the rank has read what it
+//!   sends and stored what it receives (past the caches), whichever is later, and then the latency of the way from its
+//!   farthest peer. Nothing is taken as hidden behind computation.
 //! * all-reduce: of replicated tables, each rank's list of the rows that its samples name, with their summed gradients,
 //!   brought to every other around a ring of ranks in the order of their numbers, as the exchange does it; of the MLPs'
-//!   gradients, layer by layer, the schedule that they take, as [`priced`].
-//!   Where the number of ranks shall change no bit, a list has each sample's gradient and look-ups as they are, and of rows
-//!   that are divided those travel unpooled, too, of which a bag has several in one part (`exchange/ordered`).
+//!   gradients, layer by layer, the schedule that they take, as [`priced`]. Where the number of ranks shall change no
+//!   bit, a list has each sample's gradient and look-ups as they are, and of rows that are divided those travel
+//!   unpooled, too, of which a bag has several in one part (`exchange/ordered`).
 //! * update: pooled gradients read, each named row (and its optimizer state) read and written once; of replicated
 //!   tables each rank sums its samples' gradients by row, and moves the rows that any rank names (SC20 III-A).
-//! * MLPs: operations of the rank's samples over the peak of its cores, in f32 or bfloat16; the same for every division,
-//!   but not on all ranks of a machine whose nodes differ.
+//! * MLPs: operations of the rank's samples over the peak of its cores, in f32 or bfloat16; the same for every
+//!   division, but not on all ranks of a machine whose nodes differ.
 //!
-//! A rank's windows are double; room is kept for the longest bags, and for an evaluation's minibatches if they are larger.
+//! A rank's windows are double; room is kept for the longest bags, and for an evaluation's minibatches if they are
+//! larger.
 
 use serde::Serialize;
 
@@ -120,8 +121,8 @@ pub struct Model<'a> {
     ring_latency_s: Vec<f64>,
     /// Seconds of each rank's MLPs.
     mlp_s: Vec<f64>,
-    /// How gradients of layers are reduced, and what that takes; nothing with one rank, or where the schedule that was named
-    /// is not to be had.
+    /// How gradients of layers are reduced, and what that takes; nothing with one rank, or where the schedule that was
+    /// named is not to be had.
     pub dense: Option<Priced>,
 }
 
@@ -259,7 +260,8 @@ impl<'a> Model<'a> {
         }
     }
 
-    /// Look-ups of a minibatch whose rows travel as they are, since their bag has others in this part of a divided table.
+    /// Look-ups of a minibatch whose rows travel as they are, since their bag has others in this part of a divided
+    /// table.
     fn unpooled(&self, table: TableId, rows: &Rows) -> f64 {
         let load = &self.workload.tables[table.index()];
         let whole = rows.count == load.rows;
@@ -313,8 +315,8 @@ impl<'a> Model<'a> {
         }
     }
 
-    /// Bytes of random rows, and bytes in order, with which a rank sums its samples' gradients of a replicated table by row;
-    /// part of what [`Model::replica`] counts as update.
+    /// Bytes of random rows, and bytes in order, with which a rank sums its samples' gradients of a replicated table by
+    /// row; part of what [`Model::replica`] counts as update.
     pub(super) fn listed(&self, table: TableId) -> [f64; 2] {
         if !self.workload.learns {
             return [0.0; 2];

@@ -1,5 +1,5 @@
-//! What a data set asks of its tables: how many look-ups a sample makes, and how unevenly they fall on rows; measured on
-//! its first samples.
+//! What a data set asks of its tables: how many look-ups a sample makes, and how unevenly they fall on rows; measured
+//! on its first samples.
 //!
 //! The exponent of a table's Zipf distribution is the one with which as many look-ups would name as many different rows
 //! as these did: what the cost of a minibatch depends on. A log whose rows come evenly has 0.
@@ -12,8 +12,8 @@ use crate::data::{Batch, Source, Split};
 const CHUNK: usize = 512;
 /// Row numbers of one table that are held at most.
 const MOST_LOOKUPS: usize = 4 << 20;
-/// Look-ups that are looked at: so many a row, and at least the second: with more of them every row comes, and with fewer
-/// none comes twice, whatever their frequencies.
+/// Look-ups that are looked at: so many a row, and at least the second: with more of them every row comes, and with
+/// fewer none comes twice, whatever their frequencies.
 const DRAWS_A_ROW: u64 = 4;
 const LEAST_DRAWS: usize = 64;
 /// Standard deviations by which even look-ups may differ from their mean.
@@ -64,7 +64,8 @@ pub fn measured(source: &dyn Source, samples: usize) -> Option<(Vec<Demand>, usi
 /// The exponent with which `draws` look-ups of a table of `rows` rows name `distinct` different ones.
 fn exponent(rows: u64, draws: usize, distinct: usize) -> f64 {
     let expected = |exponent: f64| Skew::new(rows, exponent).unique(&Rows::all(rows), draws as f64);
-    // Balls into bins: so many bins stay empty, and their number varies by so much (Johnson and Kotz, "Urn models", 1977).
+    // Balls into bins: so many bins stay empty, and their number varies by so much (Johnson and Kotz, "Urn models",
+    // 1977).
     let a_row = draws as f64 / rows as f64;
     let empty = libm::exp(-a_row);
     let deviation = (rows as f64 * empty * (1.0 - (1.0 + a_row) * empty)).max(0.0).sqrt();

@@ -155,7 +155,8 @@ fn shape(source: &Source<'_>) -> Result<File> {
 ///
 /// # Errors
 /// [`Error::ShardingPlan`] with the line of what is wrong: not TOML, unknown keys, another number of ranks, a
-/// table that is missing, twice there or of other rows or columns, a rank that does not exist, sizes that do not add up.
+/// table that is missing, twice there or of other rows or columns, a rank that does not exist, sizes that do not add
+/// up.
 pub fn parse(text: &str, origin: &str, workload: &Workload, ranks: usize) -> Result<Sharding> {
     let source = Source { text, origin };
     let file = shape(&source)?;

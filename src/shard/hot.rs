@@ -1,9 +1,10 @@
-//! What copies of hot rows on every rank save in a step's exchange, and what they cost: bytes, for a division that is given.
+//! What copies of hot rows on every rank save in a step's exchange, and what they cost: bytes, for a division that is
+//! given.
 //!
-//! Rows are looked up as [`Skew`] says, each look-up by itself. A row is hot from a share of its table's look-ups on, which
-//! is the same for all tables; a bag is pooled at home when all its rows are hot. Of others only what lies in a shard
-//! goes to its owner. What keeps copies equal are sums of hot bags' gradients, a row once from each rank that met it, and
-//! rows that any look-up moved, to all other ranks.
+//! Rows are looked up as [`Skew`] says, each look-up by itself. A row is hot from a share of its table's look-ups on,
+//! which is the same for all tables; a bag is pooled at home when all its rows are hot. Of others only what lies in a
+//! shard goes to its owner. What keeps copies equal are sums of hot bags' gradients, a row once from each rank that met
+//! it, and rows that any look-up moved, to all other ranks.
 
 use std::collections::HashSet;
 
@@ -53,8 +54,8 @@ pub struct HotPrice {
     pub fae: FaePrice,
 }
 
-/// What copies within a budget come to in FAE's order: rows that are looked up seldom have copies, too, so that more inputs look
-/// up no others.
+/// What copies within a budget come to in FAE's order: rows that are looked up seldom have copies, too, so that more
+/// inputs look up no others.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
 pub struct FaePrice {
     /// Hot rows of all tables.
@@ -68,8 +69,8 @@ pub struct FaePrice {
 }
 
 impl HotPrice {
-    /// Bytes that leave their rank in a step with copies, besides those of revisions, one after so many steps, of which each row
-    /// is new: as many as there can be.
+    /// Bytes that leave their rank in a step with copies, besides those of revisions, one after so many steps, of which
+    /// each row is new: as many as there can be.
     #[must_use]
     pub fn with_revisions(&self, steps: u64) -> f64 {
         self.with() + self.filling / steps as f64
@@ -155,7 +156,8 @@ impl<'a> HotPrices<'a> {
         bytes.fold(0, u64::saturating_add)
     }
 
-    /// The least share of a table's look-ups from which a copy pays: as many look-ups in a minibatch as there are ranks.
+    /// The least share of a table's look-ups from which a copy pays: as many look-ups in a minibatch as there are
+    /// ranks.
     fn least(&self) -> f64 {
         let copied = self.workload.copied();
         let tables = self.workload.tables.iter().zip(&copied).filter(|(_, copied)| **copied);
@@ -298,8 +300,8 @@ impl<'a> HotPrices<'a> {
         rows * (ID_BYTES as f64 + seen as f64) + ID_BYTES as f64
     }
 
-    /// What keeps copies of a shard's hot rows equal to them: sums of gradients to it, of so many times a minibatch's look-ups, and
-    /// moved rows from it, of so many.
+    /// What keeps copies of a shard's hot rows equal to them: sums of gradients to it, of so many times a minibatch's
+    /// look-ups, and moved rows from it, of so many.
     fn copies(&self, shard: &Shard, hot: u64, [summed, moving]: [f64; 2]) -> [f64; 2] {
         let lookups = self.workload.tables[shard.table.index()].lookups;
         let unique = |samples: f64| self.unique_hot(shard, hot, samples * lookups);
@@ -332,9 +334,9 @@ impl<'a> HotPrices<'a> {
         self.bytes(self.rows(u64::MAX).into_iter())
     }
 
-    /// The prices of doubling budgets until all rows that pay have copies or a rank has no `room` for more, and which of them
-    /// is chosen: the least with which nearly as little travels as with any, revisions after so many steps included; nothing
-    /// where no budget lets less travel.
+    /// The prices of doubling budgets until all rows that pay have copies or a rank has no `room` for more, and which
+    /// of them is chosen: the least with which nearly as little travels as with any, revisions after so many steps
+    /// included; nothing where no budget lets less travel.
     #[must_use]
     pub fn ladder(&self, revised: Option<u64>, room: u64) -> (Vec<HotPrice>, Option<usize>) {
         let all = self.most();

@@ -1,4 +1,5 @@
-//! What a division of tables needs of each memory: weights and state of shards, receive buffers, and what every rank has.
+//! What a division of tables needs of each memory: weights and state of shards, receive buffers, and what every rank
+//! has.
 
 use super::cost::{Model, Tally};
 use super::scheme::Rows;
@@ -34,8 +35,8 @@ impl Model<'_> {
         self.most_lookups(table, rows) * (table.sorting + gradient) as i64
     }
 
-    /// Bytes of what a rank receives and sends, and of what its updates reserve. Windows of rows are double; rows that travel
-    /// rounded are widened beside them. Ids go in pieces, and are kept as a whole on both sides.
+    /// Bytes of what a rank receives and sends, and of what its updates reserve. Windows of rows are double; rows that
+    /// travel rounded are widened beside them. Ids go in pieces, and are kept as a whole on both sides.
     pub(super) fn buffers(&self, tally: &Tally, rank: usize) -> i64 {
         let own = &tally.ranks[rank];
         let updates = own.update_room + tally.replicas.update_room;

@@ -1,7 +1,7 @@
 //! What ranks do with rows in a step, and what they send each other: bytes, for a division that is given.
 //!
-//! With copies of hot rows, bags of hot rows alone are pooled at home. Their gradients are summed row by row there; owners get
-//! the sums and send moved rows to all. Rows come as [`Skew`](super::skew::Skew) says.
+//! With copies of hot rows, bags of hot rows alone are pooled at home. Their gradients are summed row by row there;
+//! owners get the sums and send moved rows to all. Rows come as [`Skew`](super::skew::Skew) says.
 
 use super::cost::{CACHE_GAIN, Model, WORD_BYTES};
 use super::hot::{HotPrices, Split};
@@ -84,7 +84,8 @@ impl RankLoad {
         }
     }
 
-    /// Of each rank with copies, where so many rows of each table are hot, and inputs may look up any rows or hot ones alone.
+    /// Of each rank with copies, where so many rows of each table are hot, and inputs may look up any rows or hot ones
+    /// alone.
     ///
     /// # Panics
     /// When inputs are cold: these know no copies.
@@ -190,7 +191,8 @@ impl Step<'_> {
         }
     }
 
-    /// Look-ups that move hot rows, of as many as there are: where all inputs are hot, more of them are of each hot row.
+    /// Look-ups that move hot rows, of as many as there are: where all inputs are hot, more of them are of each hot
+    /// row.
     fn moving(&self) -> f64 {
         match self.inputs {
             Inputs::Hot => self.prices.more(self.shard.table, self.hot),

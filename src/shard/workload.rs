@@ -105,8 +105,8 @@ pub struct Workload {
     pub bf16: bool,
     /// Whether weights move: else there are no gradients, nor what is exchanged of them.
     pub learns: bool,
-    /// Whether the number of ranks shall change no bit: ranks then send what their samples' gradients are instead of sums, and
-    /// rows themselves instead of sums of several ([`crate::base::config::Determinism::Ranks`]).
+    /// Whether the number of ranks shall change no bit: ranks then send what their samples' gradients are instead of
+    /// sums, and rows themselves instead of sums of several ([`crate::base::config::Determinism::Ranks`]).
     pub by_grains: bool,
     /// What else ranks reserve.
     pub reserve: Reserve,
@@ -131,8 +131,8 @@ impl Workload {
         self.tables.iter().map(|table| table.dim).max().unwrap_or(0)
     }
 
-    /// Of each table, whether ranks may have copies of its hot rows. Not of a table of one column beside wider ones, which is
-    /// a wide part's: a copy of all of it takes little more than what finds hot rows in it.
+    /// Of each table, whether ranks may have copies of its hot rows. Not of a table of one column beside wider ones,
+    /// which is a wide part's: a copy of all of it takes little more than what finds hot rows in it.
     #[must_use]
     pub fn copied(&self) -> Vec<bool> {
         let all = self.widest() == 1;

@@ -1,8 +1,8 @@
 //! AMX-BF16: products of whole tiles of bfloat16. All other operations are those of AVX512-BF16.
 //!
 //! Source: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 1, chapter 18 and volume 2, LDTILECFG,
-//! TILELOADD and TDPBF16PS. A tile has 16 rows of 64 bytes. One instruction adds to 16 x 16 sums the products of 16 rows
-//! of 16 pairs with 16 pairs of 16 columns, as [`super::bf16::dot_tile`] defines it.
+//! TILELOADD and TDPBF16PS. A tile has 16 rows of 64 bytes. One instruction adds to 16 x 16 sums the products of 16
+//! rows of 16 pairs with 16 pairs of 16 columns, as [`super::bf16::dot_tile`] defines it.
 //!
 //! The instructions are written out, because the compiler's names for them are not stable; the assembler knows them
 //! whatever the processor. Only whole tiles are multiplied: tails are padded with zeros in memory, so one configuration
@@ -47,7 +47,8 @@ fn is_present() -> bool {
     const BF16_AND_TILES: u32 = 1 << 22 | 1 << 24;
     const OSXSAVE: u32 = 1 << 27;
     const TILE_STATE: u64 = 0b11 << 17;
-    // Leaf 0x1d describes tiles; some hypervisors pass the instructions on and hide it. Then there is palette 1, as always.
+    // Leaf 0x1d describes tiles; some hypervisors pass the instructions on and hide it. Then there is palette 1, as
+    // always.
     let last = __cpuid(0).eax;
     let no_palette = last >= 0x1d && __cpuid_count(0x1d, 0).eax == 0;
     if last < 7 || no_palette || __cpuid(1).ecx & OSXSAVE == 0 {
@@ -89,8 +90,8 @@ impl Amx {
             bytes[48 + tile] = TILE as u8;
         }
         let configuration = Configuration(bytes);
-        // SAFETY: `self` proves the instruction and the permission; palette 1 has 8 tiles of 16 rows of 64 bytes. No other
-        // `Tiles` of this thread relies on what its tiles hold.
+        // SAFETY: `self` proves the instruction and the permission; palette 1 has 8 tiles of 16 rows of 64 bytes. No
+        // other `Tiles` of this thread relies on what its tiles hold.
         unsafe {
             asm!("ldtilecfg [{}]", in(reg) &raw const configuration.0, options(nostack, readonly, preserves_flags));
         }
@@ -169,8 +170,8 @@ macro_rules! ahead {
     };
 }
 
-/// One step in depth of M x N tiles: `$a` and `$b` are its bytes from the unit's start. Meanwhile half of the lines of the
-/// unit of the left operand that comes next, from `$ahead` on, are asked for.
+/// One step in depth of M x N tiles: `$a` and `$b` are its bytes from the unit's start. Meanwhile half of the lines of
+/// the unit of the left operand that comes next, from `$ahead` on, are asked for.
 macro_rules! step {
     (2, 2, $a:literal, $b:literal, $ahead:literal) => {
         concat!(
@@ -296,8 +297,8 @@ macro_rules! multiply {
 }
 
 impl Tiles {
-    /// Adds to M x N tiles of `sums` the products of 16 M rows of `left` from `row` on with 16 N columns of `right`, unit
-    /// by unit of depth. Other elements of `sums` become their start. The first unit of the rows from `next` on is
+    /// Adds to M x N tiles of `sums` the products of 16 M rows of `left` from `row` on with 16 N columns of `right`,
+    /// unit by unit of depth. Other elements of `sums` become their start. The first unit of the rows from `next` on is
     /// brought to L1 meanwhile.
     ///
     /// # Panics

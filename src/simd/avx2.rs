@@ -156,7 +156,8 @@ impl Simd for Avx2 {
 
     #[inline(always)]
     fn prefetch_write<T>(self, at: &[T], elements: usize) {
-        // SAFETY: a prefetch never faults, whatever the address, and changes nothing; where this one is unknown it does nothing.
+        // SAFETY: a prefetch never faults, whatever the address, and changes nothing; where this one is unknown it does
+        // nothing.
         unsafe {
             asm!("prefetchw [{}]", in(reg) at.as_ptr().wrapping_add(elements), options(nostack, preserves_flags));
         }

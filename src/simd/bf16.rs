@@ -7,9 +7,9 @@
 //! tiny means: below the least normal number after rounding to 24 bits as if exponents had no end.
 //!
 //! AMX-BF16 multiplies the same numbers but sums them otherwise, see [`dot_tile`]: its bits are its own. It is so much
-//! faster than multiply-adds in 32-bit floats that it multiplies these, too, in three parts each: see [`thirds`]. Source:
-//! Henry, Tang, Heinecke, "Leveraging the bfloat16 artificial intelligence datatype for higher-precision computations",
-//! ARITH 2019.
+//! faster than multiply-adds in 32-bit floats that it multiplies these, too, in three parts each: see [`thirds`].
+//! Source: Henry, Tang, Heinecke, "Leveraging the bfloat16 artificial intelligence datatype for higher-precision
+//! computations", ARITH 2019.
 
 /// The value of a bfloat16; exact.
 #[inline(always)]
@@ -38,7 +38,8 @@ pub const fn pair(even: u16, odd: u16) -> u32 {
     even as u32 | (odd as u32) << 16
 }
 
-/// `sum + a.odd * b.odd + a.even * b.even`, the pairs given as the bits of `a` and `b`; see the module for the rounding.
+/// `sum + a.odd * b.odd + a.even * b.even`, the pairs given as the bits of `a` and `b`; see the module for the
+/// rounding.
 #[inline(always)]
 #[must_use]
 pub fn dot_pair(a: f32, b: f32, sum: f32) -> f32 {
@@ -63,8 +64,8 @@ pub fn dot_tile(a: &[u32; 16], b: &[u32; 16], sum: f32) -> f32 {
 
 /// Three bfloat16 whose sum is `x`, from the largest to the smallest, as the upper halves of 32-bit words.
 ///
-/// Exact for numbers from 2^-103 to 2^127, whose parts are normal numbers or 0: each rounds what is left, ties away from
-/// 0, and takes 8 of the 24 bits. What is not finite stays so in the sum of its parts, though it may become NaN.
+/// Exact for numbers from 2^-103 to 2^127, whose parts are normal numbers or 0: each rounds what is left, ties away
+/// from 0, and takes 8 of the 24 bits. What is not finite stays so in the sum of its parts, though it may become NaN.
 #[inline(always)]
 #[must_use]
 pub fn thirds(x: f32) -> [u32; 3] {

@@ -5,7 +5,8 @@
 //! has it: it can only be had from detection.
 //!
 //! All twins give the same bits. Every multiply-add is fused and rounded once, and every sum runs in an order that the
-//! algorithm fixes, never the vector width. Tiles of bfloat16 ([`amx`]) are no twin: they have a definition of their own.
+//! algorithm fixes, never the vector width. Tiles of bfloat16 ([`amx`]) are no twin: they have a definition of their
+//! own.
 
 pub mod amx;
 mod avx2;

@@ -1,11 +1,12 @@
-//! A few steps as activities: each rank walks the corridor (`train/step.rs`), stage by stage, and messages lead from rank
-//! to rank.
+//! A few steps as activities: each rank walks the corridor (`train/step.rs`), stage by stage, and messages lead from
+//! rank to rank.
 //!
-//! Ranks of one host write messages straight into each other's windows: the look-up of a row, or the packing of a gradient,
-//! is the message, and takes of the sender's cores, of both memories and of the links between. Between hosts they are
-//! staged, and travel while the ranks compute: one message from all ranks of a host to all of another. Layers are reduced one after another, in the order in which their gradients
-//! are complete, by communication cores, or by the compute cores after the backward pass. Lists for replicated tables go
-//! around a ring of all ranks, in turn with the layers.
+//! Ranks of one host write messages straight into each other's windows: the look-up of a row, or the packing of a
+//! gradient, is the message, and takes of the sender's cores, of both memories and of the links between. Between hosts
+//! they are staged, and travel while the ranks compute: one message from all ranks of a host to all of another. Layers
+//! are reduced one after another, in the order in which their gradients are complete, by communication cores, or by the
+//! compute cores after the backward pass. Lists for replicated tables go around a ring of all ranks, in turn with the
+//! layers.
 
 use std::collections::BTreeMap;
 
@@ -163,8 +164,8 @@ impl<'a> Builder<'a> {
         number
     }
 
-    /// Something that a rank's compute cores do next, once what it waits for has come: alone it takes `alone_s` seconds, of
-    /// which its memory is busy for `memory_s`.
+    /// Something that a rank's compute cores do next, once what it waits for has come: alone it takes `alone_s`
+    /// seconds, of which its memory is busy for `memory_s`.
     pub(super) fn walk(
         &mut self,
         rank: usize,
@@ -293,8 +294,8 @@ impl<'a> Builder<'a> {
         self.stage(rank, stage, &work, waits)
     }
 
-    /// The backward pass of the last part, with which gradients are complete. Returns the layers in the order in which their
-    /// gradients are: the number of each, and the activity that completes it on each rank.
+    /// The backward pass of the last part, with which gradients are complete. Returns the layers in the order in which
+    /// their gradients are: the number of each, and the activity that completes it on each rank.
     fn backward(&mut self, element: f64) -> Vec<(usize, Vec<usize>)> {
         let ranks = self.ranks();
         let of = |stage: Stage| -> Vec<usize> {

@@ -20,8 +20,8 @@ struct Staged {
 }
 
 impl Builder<'_> {
-    /// Messages of a kind from each rank to each other, the next one first; `work` gives the bytes, and the seconds of cores and
-    /// memory.
+    /// Messages of a kind from each rank to each other, the next one first; `work` gives the bytes, and the seconds of
+    /// cores and memory.
     pub(super) fn exchange(&mut self, kind: Kind, stage: Stage, work: impl Fn(&Self, usize, usize) -> Sent) {
         let ranks = self.ranks();
         let mut between: BTreeMap<[u32; 2], Vec<Staged>> = BTreeMap::new();

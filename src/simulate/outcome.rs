@@ -42,8 +42,8 @@ impl Kind {
         Self::DenseGradients,
     ];
 
-    /// As people call it, also where bytes are counted ([`crate::exchange::Traffic`], which counts replicated tables' among
-    /// dense gradients).
+    /// As people call it, also where bytes are counted ([`crate::exchange::Traffic`], which counts replicated tables'
+    /// among dense gradients).
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -181,7 +181,8 @@ impl Outcome {
         }
     }
 
-    /// The mean of steps of which a share is another: of hot and cold inputs that take turns. Its timeline stays this one's.
+    /// The mean of steps of which a share is another: of hot and cold inputs that take turns. Its timeline stays this
+    /// one's.
     #[must_use]
     pub fn mixed(self, other: &Self, share: f64) -> Self {
         let mean = |own: f64, others: f64| (1.0 - share) * own + share * others;

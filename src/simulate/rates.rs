@@ -21,20 +21,21 @@ pub struct Rates {
     pub bucket_bytes: usize,
     /// Whether compute cores copy gradients into a buffer of their own before they are reduced, and back from it.
     pub copies_gradients: bool,
-    /// How often a byte that leaves its host, or comes from another, is read or written by communication cores besides: what
-    /// the network's software copies.
+    /// How often a byte that leaves its host, or comes from another, is read or written by communication cores besides:
+    /// what the network's software copies.
     pub network_copies: f64,
     /// Whether rows move when all gradients are reduced; else that goes on until layers are needed again.
     pub waits_before_update: bool,
-    /// Where the shares were measured: peak of the cores of a rank that had its memory to itself, in GFLOP/s. What a rank draws
-    /// of memory then grows with its cores until all ranks together draw what there is; else ranks of one memory have equal
-    /// parts of its bandwidth.
+    /// Where the shares were measured: peak of the cores of a rank that had its memory to itself, in GFLOP/s. What a
+    /// rank draws of memory then grows with its cores until all ranks together draw what there is; else ranks of one
+    /// memory have equal parts of its bandwidth.
     pub measured_on_gflop_s: Option<f64>,
     /// Where these figures come from, for people.
     pub told: String,
 }
 
-/// Share of the peak that the MLPs of SC20 reach on a socket, forward and backward, on average (Section VI-A, Figure 5).
+/// Share of the peak that the MLPs of SC20 reach on a socket, forward and backward, on average (Section VI-A, Figure
+/// 5).
 const LAYERS: f64 = 0.72;
 
 /// What a core reads and writes while the others of its socket compute: from the same paper's all-reduce by four cores

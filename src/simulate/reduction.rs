@@ -72,8 +72,8 @@ impl Builder<'_> {
         }
     }
 
-    /// The reduction of so many parameters, their update and the way back, as one activity of all ranks: it takes as long as
-    /// by itself, or longer where others take of the same links and memories.
+    /// The reduction of so many parameters, their update and the way back, as one activity of all ranks: it takes as
+    /// long as by itself, or longer where others take of the same links and memories.
     fn reduction(&mut self, parameters: usize, copiers: &[Copier]) -> Activity {
         if let Some(known) = self.reductions.get(&parameters) {
             return known.clone();
@@ -96,7 +96,8 @@ impl Builder<'_> {
         let ends = flow(&gather, self.site, works, Some(copiers), &mut alone, moved);
         let flowed = alone.run();
         let seconds = ends.into_iter().flatten().map(|end| flowed[end].gone_s).fold(0.0, f64::max);
-        // Its unit is a byte of the gradients, so that it shares memory and links as messages do; the copiers are all its own.
+        // Its unit is a byte of the gradients, so that it shares memory and links as messages do; the copiers are all
+        // its own.
         let amount = (parameters * size_of::<f32>()) as f64;
         let taken = alone.taken().into_iter().enumerate().filter(|(_, taken)| *taken > 0.0);
         let mut takes: Vec<(usize, f64)> = taken.map(|(resource, taken)| (resource, taken / amount)).collect();
@@ -108,8 +109,8 @@ impl Builder<'_> {
         activity
     }
 
-    /// All ranks' lists for replicated tables around a ring, as one activity, unless they have been sent: after what was reduced
-    /// before, and after these, or as soon as there are lists.
+    /// All ranks' lists for replicated tables around a ring, as one activity, unless they have been sent: after what
+    /// was reduced before, and after these, or as soon as there are lists.
     fn send_lists(&mut self, copiers: &[Copier], after: Option<&[usize]>) {
         let listed = std::mem::take(&mut self.listed);
         if listed.is_empty() {

@@ -149,7 +149,8 @@ fn a_rank_alone_takes_the_sum_of_its_stages_and_waits_for_nobody() {
     let limits = Limits { gflop_s: 1000.0, stream_gb_s: 100.0, gather_gb_s: 100.0, scatter_gb_s: 100.0 };
     let ms = |stage| limits.ms(&shape.work(stage, batch, ParamState::default()));
     let network: f64 = Stage::ALL.into_iter().map(ms).sum();
-    // Two tables: a row of 256 bytes read for a look-up, a sum written, an id read; as much and a row's write to update.
+    // Two tables: a row of 256 bytes read for a look-up, a sum written, an id read; as much and a row's write to
+    // update.
     let rows = (2 * batch) as f64 * (256.0 + 256.0 + 4.0 + 512.0 + 256.0 + 4.0) / 100e6;
     near(outcome.step_s * 1e3, network + rows, 0.01);
     near(outcome.compute_s, outcome.step_s, 1e-9);
@@ -205,7 +206,8 @@ fn layers_are_reduced_behind_the_backward_pass_or_waited_for() {
 fn gradients_of_replicated_tables_are_sent_and_waited_for_before_copies_move() {
     let (shape, rates) = (shape(&[64], None), Rates { core_gb_s: 1e3, ..Rates::at_the_limits() });
     let of = |comm_cores, overlap| divided(Division::Replicated, (2, comm_cores, overlap), 65_536, &shape, &rates);
-    // Of two tables the rows that 32,768 look-ups name of 2^20: a sum of 64 numbers of each, an offset and the row's number.
+    // Of two tables the rows that 32,768 look-ups name of 2^20: a sum of 64 numbers of each, an offset and the row's
+    // number.
     let rows = f64::from(1 << 20) * (1.0 - (-32_768.0 / f64::from(1 << 20)).exp());
     let wire_s = 2.0 * rows * 66.0 * 4.0 / 10e9;
     let (replicas, dense) = (Kind::ReplicaGradients as usize, Kind::DenseGradients as usize);

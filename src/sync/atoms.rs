@@ -1,7 +1,7 @@
 //! Ordinary memory seen as atomic words for the length of a region, and the float addition that x86 lacks.
 //!
-//! All accesses are relaxed: the words carry numbers, never permissions. What one region wrote the next may read because
-//! the end of a region orders everything before it (see `region`).
+//! All accesses are relaxed: the words carry numbers, never permissions. What one region wrote the next may read
+//! because the end of a region orders everything before it (see `region`).
 
 use super::primitive::{AtomicU32, AtomicU64, Ordering};
 
@@ -10,8 +10,8 @@ use super::primitive::{AtomicU32, AtomicU64, Ordering};
 #[allow(unsafe_code)]
 pub fn atomic_floats(data: &mut [f32]) -> &[AtomicU32] {
     const { assert!(size_of::<AtomicU32>() == size_of::<f32>() && align_of::<AtomicU32>() == align_of::<f32>()) };
-    // SAFETY: same size and alignment, every bit pattern is valid in both, and the exclusive borrow lasts as long as the
-    // atomic view, so that nobody uses the memory otherwise meanwhile.
+    // SAFETY: same size and alignment, every bit pattern is valid in both, and the exclusive borrow lasts as long as
+    // the atomic view, so that nobody uses the memory otherwise meanwhile.
     unsafe { std::slice::from_raw_parts(data.as_mut_ptr().cast(), data.len()) }
 }
 

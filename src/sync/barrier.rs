@@ -1,11 +1,11 @@
 //! A barrier among ranks: nobody passes before all have come.
 //!
 //! # Protocol
-//! Each rank has a cache line with the number of barriers that it has come to, which it alone writes. To pass number n a
-//! rank stores n into its own line (release) and waits until every other line holds n or more (acquire). What any rank
-//! wrote before it came is therefore seen by all that passed. Numbers only grow, so nothing is reset, and a rank that is
-//! already at n + 1 disturbs nobody who still looks for n. R lines are read by each of R ranks: meant for setup and
-//! benches, not for steps.
+//! Each rank has a cache line with the number of barriers that it has come to, which it alone writes. To pass number n
+//! a rank stores n into its own line (release) and waits until every other line holds n or more (acquire). What any
+//! rank wrote before it came is therefore seen by all that passed. Numbers only grow, so nothing is reset, and a rank
+//! that is already at n + 1 disturbs nobody who still looks for n. R lines are read by each of R ranks: meant for setup
+//! and benches, not for steps.
 
 use std::ops::Range;
 

@@ -4,10 +4,10 @@
 //! interrupt or a colder cache make one a tenth or a quarter slower for milliseconds. [`Crew::deal`] waits for it;
 //! [`Crew::share`] gives its remaining pieces away.
 //!
-//! Every thread begins with a share of consecutive pieces of its own, takes them in order and then looks into the shares
-//! of the threads after it. A share is a counter of the pieces claimed; a claim adds 1, and what was there before is the
-//! piece. So no piece is taken twice, in whatever order threads come. Nothing is published by a claim: what pieces hold
-//! is handed over by the region's beginning and end, hence `Relaxed`.
+//! Every thread begins with a share of consecutive pieces of its own, takes them in order and then looks into the
+//! shares of the threads after it. A share is a counter of the pieces claimed; a claim adds 1, and what was there
+//! before is the piece. So no piece is taken twice, in whatever order threads come. Nothing is published by a claim:
+//! what pieces hold is handed over by the region's beginning and end, hence `Relaxed`.
 
 use super::primitive::{AtomicUsize, Ordering};
 use super::{Crew, Parts};
@@ -80,8 +80,8 @@ impl Crew {
         });
     }
 
-    /// As [`Crew::share`] with something that a thread keeps from piece to piece: `begin` makes it of the thread's part of
-    /// `own`, which has one part a thread.
+    /// As [`Crew::share`] with something that a thread keeps from piece to piece: `begin` makes it of the thread's part
+    /// of `own`, which has one part a thread.
     ///
     /// # Panics
     /// As [`Crew::share`], and when `own` has another number of parts.

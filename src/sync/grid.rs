@@ -58,8 +58,8 @@ impl<'a, T> Grid<'a, T> {
     /// Cuts `panels` panels of `rows` rows; ranges of rows begin at multiples of `grain`.
     ///
     /// # Panics
-    /// When `data` is too small for the panels, one of `across`, `down` and `grain` is 0, or the pieces are more than can
-    /// be counted.
+    /// When `data` is too small for the panels, one of `across`, `down` and `grain` is 0, or the pieces are more than
+    /// can be counted.
     pub fn new(
         data: &'a mut [T],
         [panels, rows, stride]: [usize; 3],

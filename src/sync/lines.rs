@@ -52,8 +52,8 @@ pub(super) fn fence_streams() {
     }
 }
 
-/// Copies `from` to the first lines of `to`; the last line, if `from` ends inside of it, is filled up with zeros. `from` may
-/// lie anywhere. On return all stores are in order with later ones.
+/// Copies `from` to the first lines of `to`; the last line, if `from` ends inside of it, is filled up with zeros.
+/// `from` may lie anywhere. On return all stores are in order with later ones.
 ///
 /// # Panics
 /// When `to` is too short.

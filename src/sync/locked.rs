@@ -75,8 +75,8 @@ unsafe impl<T: Send> Sync for LockedRows<'_, T> {}
 /// ```
 #[derive(Debug)]
 pub struct LockedRow<'a, T> {
-    /// A pointer and no reference: a reference that `drop` is handed counts as in use until `drop` returns, when the next
-    /// holder may have the row already (rust-lang/rust#63787).
+    /// A pointer and no reference: a reference that `drop` is handed counts as in use until `drop` returns, when the
+    /// next holder may have the row already (rust-lang/rust#63787).
     row: NonNull<[T]>,
     held: &'a AtomicBool,
     memory: PhantomData<&'a mut [T]>,

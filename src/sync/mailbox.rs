@@ -142,8 +142,8 @@ impl Mailbox {
     /// idle -> running; for the leader.
     ///
     /// # Safety
-    /// The mailbox is idle ([`Mailbox::is_idle`]), the caller its only leader, and what the order's closure borrows lives
-    /// until it is idle again.
+    /// The mailbox is idle ([`Mailbox::is_idle`]), the caller its only leader, and what the order's closure borrows
+    /// lives until it is idle again.
     #[allow(unsafe_code)]
     pub(super) unsafe fn post(&self, order: Order) {
         self.order.with_mut(|slot| {

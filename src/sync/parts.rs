@@ -164,8 +164,8 @@ impl Crew {
         let (parts, body) = (&parts, &body);
         self.run(move |thread| {
             for index in pieces * thread / threads..pieces * (thread + 1) / threads {
-                // SAFETY: the shares of threads 0..T partition 0..pieces (no product wraps: checked above), and a region
-                // runs each thread once, so each index is below `len` and taken once.
+                // SAFETY: the shares of threads 0..T partition 0..pieces (no product wraps: checked above), and a
+                // region runs each thread once, so each index is below `len` and taken once.
                 #[allow(unsafe_code)]
                 let piece = unsafe { parts.part(index) };
                 body(piece);

@@ -47,10 +47,12 @@ impl<T> Guarded<T> {
 #[cfg(loom)]
 pub(crate) use loom::cell::UnsafeCell as Guarded;
 
-/// A wait in which a thread gives its core away: it yields at first, and sleeps between looks once it has waited for long.
+/// A wait in which a thread gives its core away: it yields at first, and sleeps between looks once it has waited for
+/// long.
 ///
-/// To yield costs nothing where nobody else wants the core. Where others do, Linux counts it as if the thread had used up
-/// its slice (EEVDF since 6.18), and threads that yield to each other may starve one that has work to do for seconds.
+/// To yield costs nothing where nobody else wants the core. Where others do, Linux counts it as if the thread had used
+/// up its slice (EEVDF since 6.18), and threads that yield to each other may starve one that has work to do for
+/// seconds.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Yielding {
     #[cfg(not(loom))]
@@ -61,9 +63,9 @@ impl Yielding {
     /// How long it yields: so much longer than a nap that naps make no wait much longer.
     #[cfg(not(loom))]
     const LONG: std::time::Duration = std::time::Duration::from_millis(1);
-    /// How long it sleeps between two looks: a 32nd of what it has waited, within these bounds; the kernel adds some 50 us.
-    /// Who computes on the same core is interrupted twice by every nap: 10,000 of them in a second took a third of a virtual
-    /// core from a step's GEMMs.
+    /// How long it sleeps between two looks: a 32nd of what it has waited, within these bounds; the kernel adds some 50
+    /// us. Who computes on the same core is interrupted twice by every nap: 10,000 of them in a second took a third of
+    /// a virtual core from a step's GEMMs.
     #[cfg(not(loom))]
     const NAP: [std::time::Duration; 2] = [std::time::Duration::from_micros(20), std::time::Duration::from_micros(400)];
 

@@ -1,8 +1,8 @@
 //! A fork-join region: one closure, run once by each of T threads, all of which have finished when it returns.
 //!
 //! # Protocol
-//! The leader (the thread that calls [`Crew::run`]) shares one [`Mailbox`] with each of its T - 1 helpers, and there the
-//! states of a region stand.
+//! The leader (the thread that calls [`Crew::run`]) shares one [`Mailbox`] with each of its T - 1 helpers, and there
+//! the states of a region stand.
 //!
 //! * A helper that has waited long enough raises its `asleep` flag, looks at `epoch` once more and parks; the leader
 //!   changes `epoch` before it looks at the flags. A sequentially consistent fence stands between the write and the
@@ -12,15 +12,15 @@
 //! leader.
 //!
 //! # Cost
-//! A region costs the journeys of cache lines between cores. A mailbox is one line, so that it travels to its helper and
-//! back, which is the least possible, and helpers never queue for a counter. How long that takes depends on the line:
-//! some are half as fast again as others, probably for where their part of the outermost cache lies. So a crew tries
-//! [`CANDIDATES`] lines for each mailbox when it starts, and stays with the quickest. What a closure captures travels in
-//! the same line if it is small enough ([`Crew::run`] demands closures that may be copied); more than that stays with
-//! the leader and is one journey more. The flags of sleepers have lines of their own, which stay shared while nobody
-//! sleeps. `pause` takes 140 cycles on Intel cores since Skylake, a good part of a region: a waiting thread first looks
-//! [`EAGER_LOOKS`] times without it. `octorec bench team` measures all of this, the journey of a line alone, rayon and
-//! scoped threads.
+//! A region costs the journeys of cache lines between cores. A mailbox is one line, so that it travels to its helper
+//! and back, which is the least possible, and helpers never queue for a counter. How long that takes depends on the
+//! line: some are half as fast again as others, probably for where their part of the outermost cache lies. So a crew
+//! tries [`CANDIDATES`] lines for each mailbox when it starts, and stays with the quickest. What a closure captures
+//! travels in the same line if it is small enough ([`Crew::run`] demands closures that may be copied); more than that
+//! stays with the leader and is one journey more. The flags of sleepers have lines of their own, which stay shared
+//! while nobody sleeps. `pause` takes 140 cycles on Intel cores since Skylake, a good part of a region: a waiting
+//! thread first looks [`EAGER_LOOKS`] times without it. `octorec bench team` measures all of this, the journey of a
+//! line alone, rayon and scoped threads.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -85,8 +85,8 @@ pub struct Crew {
     helpers: Vec<thread::JoinHandle<()>>,
     /// Where each helper waits: a number in `mailboxes`.
     places: Vec<usize>,
-    /// Whether a region runs. A region has one leader, so two threads must not share a crew, which the cell forbids; nor
-    /// may a region start inside another of the same crew, which the cell tells at run time.
+    /// Whether a region runs. A region has one leader, so two threads must not share a crew, which the cell forbids;
+    /// nor may a region start inside another of the same crew, which the cell tells at run time.
     running: Cell<bool>,
 }
 
@@ -168,9 +168,9 @@ impl Crew {
         }
         let order = Order::call(&body);
         for place in &self.places {
-            // SAFETY: the mailbox is idle, because the last region was joined and this crew has no second leader: it is not
-            // Sync, and `running` says that its own thread is in no other region. This region is joined below before
-            // `body` is gone.
+            // SAFETY: the mailbox is idle, because the last region was joined and this crew has no second leader: it is
+            // not Sync, and `running` says that its own thread is in no other region. This region is joined below
+            // before `body` is gone.
             #[allow(unsafe_code)]
             unsafe {
                 self.shared.mailboxes[*place].post(order);
@@ -438,8 +438,9 @@ mod models {
     use super::super::primitive::Guarded;
     use super::*;
 
-    /// Interleavings of two regions and the shutdown, with a helper that spins, sleeps or does both, or moves first; with
-    /// at most seven preemptions: many more than a wrong order of two accesses needs, and all of them take minutes.
+    /// Interleavings of two regions and the shutdown, with a helper that spins, sleeps or does both, or moves first;
+    /// with at most seven preemptions: many more than a wrong order of two accesses needs, and all of them take
+    /// minutes.
     #[test]
     fn two_regions_and_the_end() {
         for (patience, moves) in

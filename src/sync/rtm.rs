@@ -81,9 +81,9 @@ unsafe fn attempt(row: &[AtomicU32], rate: f32, factor: f32, gradient: &[f32]) -
     let (rate, factor): (__m256, __m256) = (_mm256_set1_ps(rate), _mm256_set1_ps(factor));
     let mut status = COMMITTED;
     let bytes = size_of_val(row);
-    // SAFETY: all loads and stores lie in the two slices, `bytes` long each (the contract); the row's words are atomics,
-    // so they may be changed through a shared reference, and the transaction makes the change whole. On an abort the
-    // processor restores all registers and memory as of XBEGIN, writes EAX and jumps to label 6.
+    // SAFETY: all loads and stores lie in the two slices, `bytes` long each (the contract); the row's words are
+    // atomics, so they may be changed through a shared reference, and the transaction makes the change whole. On an
+    // abort the processor restores all registers and memory as of XBEGIN, writes EAX and jumps to label 6.
     unsafe {
         asm!(
             "xbegin 6f",

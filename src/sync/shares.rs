@@ -93,8 +93,8 @@ impl<T> Lender<T> {
         self.checked()
     }
 
-    /// Lends windows of `width` columns of one matrix of rows of `stride`: window m, which is matrix m, begins at column
-    /// `starts[m]`.
+    /// Lends windows of `width` columns of one matrix of rows of `stride`: window m, which is matrix m, begins at
+    /// column `starts[m]`.
     ///
     /// # Panics
     /// As [`Lender::matrices`], and when the windows overlap or do not fit into a row.

@@ -283,8 +283,8 @@ impl Receiver {
         let lines = Line::hold(self.bytes()?);
         let slot = self.taken % SLOTS;
         self.window.marks[slot].with(|_| ());
-        // SAFETY: state filled (`bytes` checked it, and only `release` ends it, which needs `&mut self`): the sender does
-        // not touch the slot; `publish` checked that the message is no longer than the slot.
+        // SAFETY: state filled (`bytes` checked it, and only `release` ends it, which needs `&mut self`): the sender
+        // does not touch the slot; `publish` checked that the message is no longer than the slot.
         Some(unsafe { std::slice::from_raw_parts(self.window.slots[slot].as_ptr(), lines) })
     }
 

@@ -1,8 +1,9 @@
 //! Where copies of hot rows lie, and how others take their place between two steps.
 //!
-//! Copies have memory of their own, as much as the rows that are hot need. A revision builds it anew: a copy of a row that
-//! stays is moved within the rank, and owners send the rows of which ranks had no copy, as they send moved ones. No result
-//! of a step depends on which rows are hot, but the order of sums may, unless it is fixed ([`crate::exchange::LayoutSpec::grains`]).
+//! Copies have memory of their own, as much as the rows that are hot need. A revision builds it anew: a copy of a row
+//! that stays is moved within the rank, and owners send the rows of which ranks had no copy, as they send moved ones.
+//! No result of a step depends on which rows are hot, but the order of sums may, unless it is fixed
+//! ([`crate::exchange::LayoutSpec::grains`]).
 
 use std::sync::Arc;
 
@@ -52,7 +53,8 @@ impl PlannedCopies {
 }
 
 impl Rank {
-    /// Has copies of a layout's hot rows from now on, which differs from this rank's in nothing else, equal to the rows.
+    /// Has copies of a layout's hot rows from now on, which differs from this rank's in nothing else, equal to the
+    /// rows.
     fn revise_copies(&mut self, setup: &Setup, layout: Arc<Layout>) -> Result<()> {
         self.enter("revision of hot rows");
         let planned = PlannedCopies::new(setup, &layout, self.number, &self.team)?.expect("a layout with hot rows");
@@ -71,8 +73,8 @@ impl Rank {
 }
 
 impl Ranks {
-    /// Has copies of these hot rows from now on, in place of those that there were; returns the bytes that ranks have sent each
-    /// other for that.
+    /// Has copies of these hot rows from now on, in place of those that there were; returns the bytes that ranks have
+    /// sent each other for that.
     ///
     /// # Errors
     /// As [`Ranks::all`], when machines have other hot rows, and when a rank's node cannot hold old and new copies.

@@ -63,7 +63,8 @@ pub trait Taker {
     fn pause(&mut self) -> Result<bool>;
 }
 
-/// Runs every sample of `split` through the model, `batch` at a time at most, and hands over their probabilities, in order.
+/// Runs every sample of `split` through the model, `batch` at a time at most, and hands over their probabilities, in
+/// order.
 ///
 /// # Errors
 /// When the data is malformed, or the user interrupts, and those of `to`.
@@ -88,11 +89,11 @@ fn recycle(loader: &Loader, batch: Arc<Batch>) {
     }
 }
 
-/// The model's scores on all samples of `split`, `batch` at a time, and what else is asked; `None` where there is no sample.
-/// All machines of a job call it at the same time, and find the same.
+/// The model's scores on all samples of `split`, `batch` at a time, and what else is asked; `None` where there is no
+/// sample. All machines of a job call it at the same time, and find the same.
 ///
-/// Each rank keeps what it scores itself, 4 bytes a sample, 4 more where true probabilities are known and 8 where samples are
-/// grouped; they are sorted there, and merged in pieces that fit.
+/// Each rank keeps what it scores itself, 4 bytes a sample, 4 more where true probabilities are known and 8 where
+/// samples are grouped; they are sorted there, and merged in pieces that fit.
 ///
 /// # Errors
 /// As [`predict`], and when a sample has several groups.

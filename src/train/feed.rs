@@ -48,8 +48,8 @@ impl Upcoming {
 }
 
 impl Ranks {
-    /// Lets every rank load its own slices of minibatches from now on, from a source each for some inputs; of each whether there
-    /// is a first one.
+    /// Lets every rank load its own slices of minibatches from now on, from a source each for some inputs; of each
+    /// whether there is a first one.
     ///
     /// # Errors
     /// As [`Ranks::all`]; inside, what is wrong with the data, which leaves the ranks as they are.
@@ -91,7 +91,8 @@ impl Ranks {
     /// [`Ranks::step`]. Beside it, whether there is a next minibatch of these inputs.
     ///
     /// # Errors
-    /// As [`Ranks::all`]; inside, what is wrong with the data of the next minibatch, which leaves the ranks as they are.
+    /// As [`Ranks::all`]; inside, what is wrong with the data of the next minibatch, which leaves the ranks as they
+    /// are.
     ///
     /// # Panics
     /// When there is no minibatch.

@@ -1,6 +1,6 @@
-//! Hot rows in a safetensors file: of each table a tensor of its hot rows, rising. How many rows each table has stands in the
-//! head, so that a file is taken for no other tables than its own. Where training samples were told apart by them, their tags
-//! are a tensor more, a bit a sample, and the head says how many samples there are.
+//! Hot rows in a safetensors file: of each table a tensor of its hot rows, rising. How many rows each table has stands
+//! in the head, so that a file is taken for no other tables than its own. Where training samples were told apart by
+//! them, their tags are a tensor more, a bit a sample, and the head says how many samples there are.
 
 use std::path::Path;
 

@@ -1,8 +1,8 @@
 //! MLPerf's log of a run: a line an event, as mlcommons/logging writes and checks them.
 //!
-//! `:::MLLOG {"namespace", "time_ms", "event_type", "key", "value", "metadata"}`, times in milliseconds since 1970. Keys and
-//! their order are those of the rules of two benchmarks: DLRM (training v0.7 to v2.1) and DLRM-DCNv2 (v3.0 on), which differ in
-//! hyper-parameters and in how they count epochs: from 1 and from 0.
+//! `:::MLLOG {"namespace", "time_ms", "event_type", "key", "value", "metadata"}`, times in milliseconds since 1970.
+//! Keys and their order are those of the rules of two benchmarks: DLRM (training v0.7 to v2.1) and DLRM-DCNv2 (v3.0
+//! on), which differ in hyper-parameters and in how they count epochs: from 1 and from 0.
 
 use std::fs::File;
 use std::io::Write;

@@ -1,11 +1,11 @@
-//! In which order a run takes its minibatches: as the data set has them, or, of hot and cold inputs, as a shuffle scheduler
-//! says.
+//! In which order a run takes its minibatches: as the data set has them, or, of hot and cold inputs, as a shuffle
+//! scheduler says.
 //!
 //! Source: Adnan, Maboud, Mahajan and Nair (FAE, VLDB 2022), section 4.4. An epoch's cold and hot inputs are cut into
-//! minibatches of their own. They take turns, cold ones first: at the rate R(r) a turn is r % of the epoch's minibatches of its
-//! kind, one at least. Between two turns the model is tested. A test loss that has not fallen halves the rate, and one that
-//! has fallen four times in a row doubles it, within R(1) and R(100); the first rate is R(50). (The paper's Equation 5 has
-//! `min` and `max` the wrong way round, as its text says.)
+//! minibatches of their own. They take turns, cold ones first: at the rate R(r) a turn is r % of the epoch's
+//! minibatches of its kind, one at least. Between two turns the model is tested. A test loss that has not fallen halves
+//! the rate, and one that has fallen four times in a row doubles it, within R(1) and R(100); the first rate is R(50).
+//! (The paper's Equation 5 has `min` and `max` the wrong way round, as its text says.)
 
 use std::fmt;
 use std::sync::Arc;
@@ -152,8 +152,8 @@ impl Shuffled {
 }
 
 impl Order {
-    /// The order of minibatches of so many samples, from where a run stands; with the tags of its inputs, if hot and cold ones
-    /// take turns.
+    /// The order of minibatches of so many samples, from where a run stands; with the tags of its inputs, if hot and
+    /// cold ones take turns.
     ///
     /// # Errors
     /// When the run has begun in another order, or with another number of minibatches of either kind.

@@ -1,5 +1,5 @@
-//! What a run leaves behind: `config.toml`, `metrics.jsonl`, the checkpoint, the vocabulary and, of several ranks, who held
-//! what (`plan.toml`), in one directory.
+//! What a run leaves behind: `config.toml`, `metrics.jsonl`, the checkpoint, the vocabulary and, of several ranks, who
+//! held what (`plan.toml`), in one directory.
 
 use std::fs::{self, File};
 use std::io::{BufWriter, ErrorKind, Write};
@@ -24,8 +24,9 @@ const PREVIOUS: &str = ".previous";
 
 /// A run's directory, to which nobody else writes.
 ///
-/// A run that replaces another moves it aside when it begins, and removes it when it has saved its own first checkpoint; if
-/// it ends before, by whatever, the one before comes back. A directory without a checkpoint holds no run.
+/// A run that replaces another moves it aside when it begins, and removes it when it has saved its own first
+/// checkpoint; if it ends before, by whatever, the one before comes back. A directory without a checkpoint holds no
+/// run.
 #[derive(Debug)]
 pub struct OutputDir {
     path: PathBuf,
@@ -74,7 +75,8 @@ impl OutputDir {
         if held.contains(&CHECKPOINT) {
             let aside = self.path.join(PREVIOUS);
             fs::create_dir_all(&aside).map_err(Error::io(&aside, "create"))?;
-            // The checkpoint first, and last on its way back: where it is, its run is, with files that have not moved yet.
+            // The checkpoint first, and last on its way back: where it is, its run is, with files that have not moved
+            // yet.
             let first_to_last: Vec<_> = held.into_iter().rev().collect();
             move_files(&first_to_last, &self.path, &aside)?;
         } else {
@@ -133,8 +135,8 @@ impl OutputDir {
         FILES.map(|name| self.path.join(name))
     }
 
-    /// Whether an input is a file that a new run moves aside or removes: what a run before does not need any more may be named
-    /// to the one that replaces it, but for hot rows, which a run goes on reading.
+    /// Whether an input is a file that a new run moves aside or removes: what a run before does not need any more may
+    /// be named to the one that replaces it, but for hot rows, which a run goes on reading.
     #[must_use]
     pub fn would_lose(&self, input: &Path) -> bool {
         let is = |name: &&str| same_file(&self.path.join(name), input);

@@ -117,7 +117,8 @@ impl Profile {
                 bound: work.bound,
             }
         };
-        // A single rank neither packs nor waits; a reading of the clock is no time. Several may wait, even if none had to.
+        // A single rank neither packs nor waits; a reading of the clock is no time. Several may wait, even if none had
+        // to.
         let several = ranks.len() > 1;
         let shown = |stage: &Stage| {
             self.work(*stage) != Work::NONE || several && (stage.is_wait() || ms(*stage).any(|ms| ms > 0.0))

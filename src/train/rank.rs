@@ -253,7 +253,8 @@ impl Rank {
         self.tables.initialise(&self.team, &self.layout, seed);
     }
 
-    /// Takes its slices of minibatches of such inputs from these loaders from now on; of each whether there is a first one.
+    /// Takes its slices of minibatches of such inputs from these loaders from now on; of each whether there is a first
+    /// one.
     ///
     /// An error of the data is no error of the rank.
     pub(super) fn feed(&mut self, loaders: Vec<(Inputs, RankLoader)>) -> Vec<Result<bool>> {
@@ -268,8 +269,8 @@ impl Rank {
         Ok(next.is_some())
     }
 
-    /// Trains on the slice of such inputs that was fetched, and fetches the next one, outside of anything for which others
-    /// wait: what was trained on, and whether there is more of these inputs.
+    /// Trains on the slice of such inputs that was fetched, and fetches the next one, outside of anything for which
+    /// others wait: what was trained on, and whether there is more of these inputs.
     ///
     /// # Panics
     /// When there is no slice.
@@ -297,7 +298,8 @@ impl Rank {
         step::step(self, whole, step_sizes)
     }
 
-    /// Makes `batch` this rank's slice of a minibatch: alone, and without sequences, the minibatch itself, without a copy.
+    /// Makes `batch` this rank's slice of a minibatch: alone, and without sequences, the minibatch itself, without a
+    /// copy.
     fn take_slice(&mut self, whole: &Arc<Batch>) {
         if self.layout.ranks() == 1 && !self.layout.has_sequences() {
             self.batch = whole.clone();

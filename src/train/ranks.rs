@@ -1,9 +1,9 @@
-//! Training on 1 to n ranks of one process: each a team of threads with a copy of the network and its part of the tables,
-//! on its own node.
+//! Training on 1 to n ranks of one process: each a team of threads with a copy of the network and its part of the
+//! tables, on its own node.
 //!
 //! [`Ranks`] is what the caller holds. The caller's own thread is rank 0: alone it needs nobody to be woken. The other
-//! ranks have threads of their own, which wait for tasks; between steps nothing of theirs is shared. One that fails ends
-//! all, with its message.
+//! ranks have threads of their own, which wait for tasks; between steps nothing of theirs is shared. One that fails
+//! ends all, with its message.
 
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
@@ -137,8 +137,8 @@ impl Outcome {
     }
 }
 
-/// The life of a rank's thread: builds the rank, and does the tasks that come until there are no more senders or one fails.
-/// The first error that is not another rank's goes to `error`.
+/// The life of a rank's thread: builds the rank, and does the tasks that come until there are no more senders or one
+/// fails. The first error that is not another rank's goes to `error`.
 fn serve(
     setup: &Setup,
     common: &Common,
@@ -357,8 +357,8 @@ impl Ranks {
         if matches!(error, Error::Rank(_)) { own.unwrap_or(error) } else { error }
     }
 
-    /// Lets every rank of this machine do this at the same time, and returns what they return, by rank. On several machines
-    /// all do it at the same time, and each gets its own.
+    /// Lets every rank of this machine do this at the same time, and returns what they return, by rank. On several
+    /// machines all do it at the same time, and each gets its own.
     ///
     /// # Errors
     /// The error of the rank that failed first. After an error the ranks have ended.
@@ -392,8 +392,8 @@ impl Ranks {
         .map(|_| ())
     }
 
-    /// Trains on one minibatch at learning rates `rates`, or one for all weights, and returns its mean loss (from before the update): the sum of
-    /// the samples' losses in their order, whatever the number of ranks.
+    /// Trains on one minibatch at learning rates `rates`, or one for all weights, and returns its mean loss (from
+    /// before the update): the sum of the samples' losses in their order, whatever the number of ranks.
     ///
     /// # Errors
     /// As [`Ranks::all`].
@@ -401,8 +401,8 @@ impl Ranks {
         self.step_on(batch, Inputs::Mixed, rates)
     }
 
-    /// The same on a minibatch of such inputs: of cold ones no look-up reads a copy of a hot row, and copies are behind until
-    /// other inputs come; of hot ones all look-ups read copies, where ranks have some.
+    /// The same on a minibatch of such inputs: of cold ones no look-up reads a copy of a hot row, and copies are behind
+    /// until other inputs come; of hot ones all look-ups read copies, where ranks have some.
     ///
     /// # Errors
     /// As [`Ranks::all`].

@@ -1,9 +1,9 @@
 //! Hot rows that follow the data: every so many samples those are hot which the next samples look up most.
 //!
-//! Training data are gone through in the order of their samples, in windows. Which rows have copies during a window is told from
-//! a sample of this very window, read ahead by a thread of its own while the window before is trained on. So the rows that are
-//! hot at a step depend on the data and the step alone, not on the ranks, nor on where a run was interrupted; and rows that
-//! come into fashion are copied when they do, not when they have been counted.
+//! Training data are gone through in the order of their samples, in windows. Which rows have copies during a window is
+//! told from a sample of this very window, read ahead by a thread of its own while the window before is trained on. So
+//! the rows that are hot at a step depend on the data and the step alone, not on the ranks, nor on where a run was
+//! interrupted; and rows that come into fashion are copied when they do, not when they have been counted.
 
 use std::fmt;
 use std::ops::Range;

@@ -111,8 +111,8 @@ impl Run {
     /// Takes weights and position from a checkpoint of this model, `verified` as by [`Checkpoint::open_as`].
     ///
     /// # Errors
-    /// When the file does not fit the model, is damaged, was trained on other data or in another order within a pass, or is none
-    /// of octorec's.
+    /// When the file does not fit the model, is damaged, was trained on other data or in another order within a pass,
+    /// or is none of octorec's.
     pub fn restore(&mut self, path: &Path, verified: bool) -> Result<()> {
         let checkpoint = Checkpoint::open_as(path, verified)?;
         let Some((progress, _)) = checkpoint.header()? else {
@@ -314,7 +314,8 @@ impl Run {
         Ok(())
     }
 
-    /// Evaluates and logs, if there are test samples, and notes whether the target is reached; whether it came to its end.
+    /// Evaluates and logs, if there are test samples, and notes whether the target is reached; whether it came to its
+    /// end.
     fn evaluate(&mut self, tally: &mut Tally, reporter: &Reporter) -> Result<bool> {
         if self.source.samples(Split::Test) == Some(0) {
             return Ok(false);
@@ -419,8 +420,8 @@ impl Run {
         self.output.as_mut().map_or(Ok(()), OutputDir::flush).and(traced)
     }
 
-    /// Saves what was trained before this error, unless it is a rank's, whose weights are gone, or one machine's, which the
-    /// others do not know of; returns the error.
+    /// Saves what was trained before this error, unless it is a rank's, whose weights are gone, or one machine's, which
+    /// the others do not know of; returns the error.
     fn keep(&mut self, error: Error, reporter: &Reporter) -> Error {
         let step = self.progress.step;
         let alone = self.ranks.world().machines() == 1;
@@ -441,7 +442,8 @@ impl Run {
     fn or_kept<T>(&mut self, result: Result<T>, (reporter, steps): (&Reporter, u64)) -> Result<T> {
         result.map_err(|error| {
             reporter.finish();
-            // Before this process has done a step, what is there is no older, and may be told in words that are not at fault.
+            // Before this process has done a step, what is there is no older, and may be told in words that are not at
+            // fault.
             if steps == 0 { error } else { self.keep(error, reporter) }
         })
     }

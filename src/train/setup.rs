@@ -53,7 +53,8 @@ pub struct Setup {
     pub grains: Option<Grains>,
     /// What rows and gradients travel in.
     pub wire: Wire,
-    /// Rows of which every rank has a copy beside their owners'; nothing where there is one rank. No result depends on them.
+    /// Rows of which every rank has a copy beside their owners'; nothing where there is one rank. No result depends on
+    /// them.
     pub hot: Option<Arc<HotSlots>>,
     /// Whether other rows will be hot later: for a moment, ranks then have the copies before and those after it.
     pub hot_revised: bool,
@@ -64,8 +65,8 @@ pub struct Setup {
     /// By table, as how many rows side by side a sample's look-ups reach the network, in their order, the
     /// last one last, and 0 before where a bag has fewer; 1: pooled to one.
     pub sequences: Vec<usize>,
-    /// Tables that are looked up where a checkpoint has them, as far as ranks have their rows as they lie there: of a model
-    /// that only predicts.
+    /// Tables that are looked up where a checkpoint has them, as far as ranks have their rows as they lie there: of a
+    /// model that only predicts.
     pub stored: Option<StoredTables>,
     /// What lies between pooled rows and the loss.
     pub network: BuildNetwork,
@@ -74,8 +75,8 @@ pub struct Setup {
 }
 
 impl Setup {
-    /// The defaults for ranks on these places: the model's network over shared memory, dense gradients around a ring in both
-    /// directions, five minutes' patience.
+    /// The defaults for ranks on these places: the model's network over shared memory, dense gradients around a ring in
+    /// both directions, five minutes' patience.
     #[must_use]
     pub fn new(
         config: &ModelConfig,
@@ -130,8 +131,8 @@ impl Setup {
         Layout::new(self.sharding.clone(), &spec).with_hot(self.hot.clone(), (self.spec.precision, weighing))
     }
 
-    /// Checks that the host can hold what ranks take beside their arenas, which grows with the pairs of them, before any of
-    /// it is taken.
+    /// Checks that the host can hold what ranks take beside their arenas, which grows with the pairs of them, before
+    /// any of it is taken.
     ///
     /// # Errors
     /// [`Error::NodeFull`](crate::base::Error::NodeFull).

@@ -2,8 +2,8 @@
 //!
 //! Each rank walks its own slice. A rank that is alone has no peers to exchange with: its rows are pooled straight into
 //! the features, nothing is copied, and nothing waits. Rows are looked up, exchanged and moved for the whole slice; the
-//! network takes it in parts, each forward and back before the next. Where a minibatch is of hot inputs alone ([`Inputs`]), no
-//! rank asks another for rows.
+//! network takes it in parts, each forward and back before the next. Where a minibatch is of hot inputs alone
+//! ([`Inputs`]), no rank asks another for rows.
 
 use super::rank::{CopyState, Rank};
 use super::reduction::Scene;

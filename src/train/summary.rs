@@ -53,8 +53,8 @@ pub struct Summary {
     pub data_first_wait_seconds: f64,
     /// The others, milliseconds a step.
     pub data_wait_ms_step: f64,
-    /// Bytes of data files that were read for training, minibatches that are still ahead included: one entry a rank that
-    /// reads.
+    /// Bytes of data files that were read for training, minibatches that are still ahead included: one entry a rank
+    /// that reads.
     pub data_bytes_read: Vec<u64>,
     /// `samples / seconds`.
     pub samples_per_s: f64,

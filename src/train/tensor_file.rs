@@ -1,11 +1,11 @@
-//! Files of tensors (safetensors) that are checked when they are read: each tensor's hash stands in the file's head, and
-//! so does the head's own.
+//! Files of tensors (safetensors) that are checked when they are read: each tensor's hash stands in the file's head,
+//! and so does the head's own.
 //!
-//! Two keys of `__metadata__` hold them, in 16 hexadecimal digits each: `octorec.hashes` those of the tensors, as a JSON
-//! object by name, and `octorec.head` that of all bytes before the first tensor, taken with 16 zeros in its own place. A
-//! tensor's hash is a tree of two levels, so that several threads can take it: the XXH3 of each MiB of its bytes (the last
-//! may be shorter), and over these, little-endian and one behind the other, XXH3 again. What is written is hashed on its
-//! way, what is read is hashed a window ahead of its use: memory does not grow with the model.
+//! Two keys of `__metadata__` hold them, in 16 hexadecimal digits each: `octorec.hashes` those of the tensors, as a
+//! JSON object by name, and `octorec.head` that of all bytes before the first tensor, taken with 16 zeros in its own
+//! place. A tensor's hash is a tree of two levels, so that several threads can take it: the XXH3 of each MiB of its
+//! bytes (the last may be shorter), and over these, little-endian and one behind the other, XXH3 again. What is written
+//! is hashed on its way, what is read is hashed a window ahead of its use: memory does not grow with the model.
 //!
 //! Other programs ignore these keys; their own files have neither and are read as they are.
 
@@ -80,8 +80,8 @@ impl Tree {
     }
 }
 
-/// A file on its way to be whole. Tensors' bytes are appended one tensor after another: in their order, or from one that was
-/// sought. Other machines may write some of them ([`TensorFile::join`]).
+/// A file on its way to be whole. Tensors' bytes are appended one tensor after another: in their order, or from one
+/// that was sought. Other machines may write some of them ([`TensorFile::join`]).
 pub(super) struct TensorFile {
     file: Sink,
     metadata: BTreeMap<&'static str, String>,
@@ -111,7 +111,8 @@ impl Sink {
     }
 }
 
-/// By what another machine finds a file of tensors and knows it: its name for now, and the length and the hash of its head.
+/// By what another machine finds a file of tensors and knows it: its name for now, and the length and the hash of its
+/// head.
 pub(super) type Landmark = (PathBuf, usize, u64);
 
 /// The JSON before the tensors.
@@ -130,8 +131,8 @@ impl Serialize for Head<'_> {
 }
 
 impl TensorFile {
-    /// Begins a file with one entry of metadata and these tensors, each given with its name, type, shape and bytes. Wider
-    /// types come first, so that all are aligned.
+    /// Begins a file with one entry of metadata and these tensors, each given with its name, type, shape and bytes.
+    /// Wider types come first, so that all are aligned.
     ///
     /// # Errors
     /// When the file cannot be written.

@@ -1,5 +1,5 @@
-//! The model's tensors, wherever ranks hold their parts: by name, and by ranges of rows, so that nobody needs a second copy
-//! of a large one.
+//! The model's tensors, wherever ranks hold their parts: by name, and by ranges of rows, so that nobody needs a second
+//! copy of a large one.
 
 use std::ops::Range;
 
@@ -70,8 +70,8 @@ impl Ranks {
         holders.next().filter(|_| holders.next().is_none())
     }
 
-    /// Some rows of one tensor, row-major; of what all ranks have, the first rank's. All machines take part, and the first
-    /// one gets the rows: the others only what their own ranks have of them, and 0 elsewhere.
+    /// Some rows of one tensor, row-major; of what all ranks have, the first rank's. All machines take part, and the
+    /// first one gets the rows: the others only what their own ranks have of them, and 0 elsewhere.
     ///
     /// # Errors
     /// As [`Ranks::all`], and when another machine does not give its part.

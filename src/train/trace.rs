@@ -1,5 +1,5 @@
-//! Traces in the Trace Event Format, which Perfetto (ui.perfetto.dev) and chrome://tracing read: a process a rank, in it a
-//! track of its compute threads, which go through the stages together, and one a communication thread.
+//! Traces in the Trace Event Format, which Perfetto (ui.perfetto.dev) and chrome://tracing read: a process a rank, in
+//! it a track of its compute threads, which go through the stages together, and one a communication thread.
 
 use std::time::Instant;
 

@@ -96,8 +96,8 @@ impl Ranks {
         Ok(Verified(regions.into_iter().collect::<Result<Vec<_>>>()?.concat()))
     }
 
-    /// Bytes that ranks have sent to each other since they were started, evaluations included, but not what brings copies
-    /// of hot rows up to date when weights were set, or after cold inputs.
+    /// Bytes that ranks have sent to each other since they were started, evaluations included, but not what brings
+    /// copies of hot rows up to date when weights were set, or after cold inputs.
     ///
     /// # Errors
     /// As [`Ranks::all`].
@@ -116,7 +116,8 @@ impl Ranks {
         })))
     }
 
-    /// Bytes that a training step on this minibatch of such inputs sends, as planned: [`Ranks::traffic`] grows by just so much.
+    /// Bytes that a training step on this minibatch of such inputs sends, as planned: [`Ranks::traffic`] grows by just
+    /// so much.
     ///
     /// # Errors
     /// As [`Ranks::all`].

@@ -1,5 +1,5 @@
-//! The vocabulary of a run, in a safetensors file beside its checkpoint: one tensor of values a column, in id order. Values
-//! of text are two: their bytes, one value behind the other, and where each ends.
+//! The vocabulary of a run, in a safetensors file beside its checkpoint: one tensor of values a column, in id order.
+//! Values of text are two: their bytes, one value behind the other, and where each ends.
 //!
 //! It is a file of its own so that the checkpoint keeps exactly the tensors of the reference's state dict.
 
@@ -82,8 +82,8 @@ fn add(end: &mut u32, bytes: usize) -> u32 {
     *end
 }
 
-/// Reads a vocabulary; if it shall be `verified`, what is read is checked by the hashes that the file carries. (Files of
-/// versions that wrote none are known by their checkpoints.)
+/// Reads a vocabulary; if it shall be `verified`, what is read is checked by the hashes that the file carries. (Files
+/// of versions that wrote none are known by their checkpoints.)
 ///
 /// # Errors
 /// When the file cannot be read or is damaged.

@@ -1,5 +1,5 @@
-//! Nothing ends without a word: what cannot be read, held or reached is an error that names it and what to do, with exit
-//! code 1, and what it says to do works.
+//! Nothing ends without a word: what cannot be read, held or reached is an error that names it and what to do, with
+//! exit code 1, and what it says to do works.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use super::{TINY, fail, json, octorec, succeed, tsv};
 
-/// Runs a command line under a shell's limits (`ulimit` with this, if anything); one that hangs is killed after a minute.
+/// Runs a command line under a shell's limits (`ulimit` with this, if anything); one that hangs is killed after a
+/// minute.
 fn under(limit: &str, line: &str) -> Output {
     let limits = if limit.is_empty() { String::new() } else { format!("ulimit {limit} && ") };
     let script = format!("{limits}exec timeout -s KILL 60 \"$0\" \"$@\"");

@@ -1,4 +1,5 @@
-//! Models as other programs take them: what is in the files, and that those programs find the probabilities of `predict`.
+//! Models as other programs take them: what is in the files, and that those programs find the probabilities of
+//! `predict`.
 
 use std::collections::HashSet;
 use std::fs;
@@ -39,8 +40,8 @@ fn bytes(tensor: &proto::Tensor, beside: &[u8]) -> Vec<u8> {
     }
 }
 
-/// Checks that a graph can be run from its first node to its last, and holds its tensors against a checkpoint's; returns
-/// the names of what is given to it.
+/// Checks that a graph can be run from its first node to its last, and holds its tensors against a checkpoint's;
+/// returns the names of what is given to it.
 fn hold(onnx: &Path, checkpoint: &[u8], bags: &str) -> Vec<String> {
     let model = proto::Model::decode(&*fs::read(onnx).unwrap()).unwrap();
     let beside = fs::read(onnx.with_extension("onnx.data")).unwrap_or_default();

@@ -1,4 +1,5 @@
-//! One job on several machines: processes that mpirun starts, each with ranks of its own, train to the bits of one process.
+//! One job on several machines: processes that mpirun starts, each with ranks of its own, train to the bits of one
+//! process.
 //!
 //! All processes are on this host; `tests/mpi` has two hosts.
 

@@ -1,4 +1,5 @@
-//! A command touches the files that are its own: whatever else lies in a folder stays, and a run goes on as it was left.
+//! A command touches the files that are its own: whatever else lies in a folder stays, and a run goes on as it was
+//! left.
 
 use std::fs;
 use std::io::Write;

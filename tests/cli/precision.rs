@@ -58,8 +58,8 @@ fn a_step_in_bfloat16_reads_half_of_each_row() {
         stages.iter().find(|stage| stage["stage"] == name).unwrap_or_else(|| panic!("{name}: {report}"))["bytes"]
             .clone()
     };
-    // Of a row's 4 bytes a column 2 are looked up, and 4 are read and written; 3 tables of 96 pooled rows of 16 columns, of
-    // 4 bytes each, are written by one and their gradients read by the other.
+    // Of a row's 4 bytes a column 2 are looked up, and 4 are read and written; 3 tables of 96 pooled rows of 16
+    // columns, of 4 bytes each, are written by one and their gradients read by the other.
     let (rows, pooled) = (report["row_bytes"].as_f64().unwrap(), 3.0 * 96.0 * 64.0);
     assert_eq!(stage("look up rows"), rows / 2.0 + pooled);
     assert_eq!(stage("update rows"), 2.0 * rows + pooled);

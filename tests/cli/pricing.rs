@@ -261,7 +261,8 @@ fn precision_changes_the_bytes_of_rows_and_the_time_of_layers() {
     assert!((ratio - 4.0).abs() < 1e-9, "{ratio}");
 }
 
-/// Clicks with 40 words of 5,000 each, an item of 3,000 that comes as Zipf says, and a user of 20,000 that comes evenly.
+/// Clicks with 40 words of 5,000 each, an item of 3,000 that comes as Zipf says, and a user of 20,000 that comes
+/// evenly.
 fn clicks(folder: &Path) -> String {
     let mut state = 7u64;
     let mut next = || {

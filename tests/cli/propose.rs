@@ -1,5 +1,5 @@
-//! What `inspect` proposes for logs in the shapes of public data sets trains as well, unedited, as what somebody writes who
-//! knows how they came about; and each rule by which it tells columns apart.
+//! What `inspect` proposes for logs in the shapes of public data sets trains as well, unedited, as what somebody writes
+//! who knows how they came about; and each rule by which it tells columns apart.
 
 use std::fmt::Write;
 use std::fs;

@@ -302,8 +302,8 @@ fn real_clicks_train_alike_on_any_number_of_ranks() {
     let Some(file) = criteo_sample() else { return };
     let folder = tempfile::tempdir().unwrap();
     let trace = folder.path().join("trace");
-    // Sums in another order differ in their last bits. Sooner or later that moves a unit of an MLP over its ReLU's edge,
-    // and from there on the runs part; with these rows none does within the steps that are compared.
+    // Sums in another order differ in their last bits. Sooner or later that moves a unit of an MLP over its ReLU's
+    // edge, and from there on the runs part; with these rows none does within the steps that are compared.
     for (precision, bound) in [("f32", 1e-6), ("bf16", 1e-3)] {
         let run = |ranks: usize| {
             succeed(&format!(

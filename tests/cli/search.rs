@@ -36,7 +36,8 @@ fn outline(report: &Value) -> Vec<Value> {
 #[test]
 fn the_best_of_many_trials_is_found_and_every_trial_is_a_run() {
     let folder = tempfile::tempdir().unwrap();
-    // Drawn evenly: what is learned from which trials depends on which of two ends first, and few say little about a key.
+    // Drawn evenly: what is learned from which trials depends on which of two ends first, and few say little about a
+    // key.
     let line = search(folder.path(), "--set data.train_samples=25600 --trials 24 --parallel 2 --sampler random --json");
     let report = json(&line);
     let trials = report["trials"].as_array().unwrap();

@@ -1,4 +1,5 @@
-//! A trained model at work: rows that arrive by standard input, and tables that are looked up where the checkpoint has them.
+//! A trained model at work: rows that arrive by standard input, and tables that are looked up where the checkpoint has
+//! them.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -153,7 +154,8 @@ fn a_reader_who_has_seen_enough_ends_the_command() {
 #[test]
 fn a_model_finds_the_same_where_its_checkpoint_has_the_tables() {
     let folder = tempfile::tempdir().unwrap();
-    // While it trained, its tables lay in memory; bit for bit the same is found with those of the file, whatever the ranks.
+    // While it trained, its tables lay in memory; bit for bit the same is found with those of the file, whatever the
+    // ranks.
     for (name, more) in [
         ("plain", ""),
         ("mean", "--set model.pooling=mean --set data.lookups=3"),

@@ -152,8 +152,8 @@ fn steps_are_predicted_for_any_number_of_ranks() {
     );
 }
 
-/// The last span of each stage that does something begins after the last ones of those whose results it needs, on each rank and
-/// in each step; rows and layers are those that the step before has moved.
+/// The last span of each stage that does something begins after the last ones of those whose results it needs, on each
+/// rank and in each step; rows and layers are those that the step before has moved.
 fn in_order(trace: &Path) {
     let text = std::fs::read_to_string(trace).unwrap();
     let trace: serde_json::Value = serde_json::from_str(&text).unwrap();

@@ -1,5 +1,5 @@
-//! Dense columns that are standardised or ages, and times as hours and weekdays: the same features in training, evaluation,
-//! prediction and every format, learned from the training samples alone.
+//! Dense columns that are standardised or ages, and times as hours and weekdays: the same features in training,
+//! evaluation, prediction and every format, learned from the training samples alone.
 
 use std::fmt::Write;
 use std::fs;

@@ -1,5 +1,5 @@
-//! The files of FAE's published code (`tests/vectors/fae.py`): samples, hot rows and tags as they were, and a word for whatever is
-//! wrong with them.
+//! The files of FAE's published code (`tests/vectors/fae.py`): samples, hot rows and tags as they were, and a word for
+//! whatever is wrong with them.
 
 use std::fs;
 use std::io::{Cursor, Read, Write};

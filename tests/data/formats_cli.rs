@@ -1,4 +1,5 @@
-//! Data sets as a user of the command meets them: generated, converted, verified, inspected, trained on, and interrupted.
+//! Data sets as a user of the command meets them: generated, converted, verified, inspected, trained on, and
+//! interrupted.
 
 use std::path::Path;
 use std::process::{Command, Output};

@@ -1,5 +1,5 @@
-//! Every parser against what nobody would write: arbitrary bytes, and sound documents with bytes damaged or with numbers,
-//! words and lines where they should not stand. Whatever it is, it is an error or a value, never a panic.
+//! Every parser against what nobody would write: arbitrary bytes, and sound documents with bytes damaged or with
+//! numbers, words and lines where they should not stand. Whatever it is, it is an error or a value, never a panic.
 //!
 //! PROPTEST_CASES=n tries n of each instead of what a second allows.
 

@@ -1,5 +1,6 @@
-//! Parquet: files that Apache Arrow wrote (`tests/fixtures/parquet/generate.py`) are read as the field's tools mean them,
-//! what octorec writes comes back, slices leave their neighbours alone, and faults are named by file, column and row group.
+//! Parquet: files that Apache Arrow wrote (`tests/fixtures/parquet/generate.py`) are read as the field's tools mean
+//! them, what octorec writes comes back, slices leave their neighbours alone, and faults are named by file, column and
+//! row group.
 #![cfg(feature = "parquet")]
 
 use std::path::{Path, PathBuf};

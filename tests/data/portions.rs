@@ -1,5 +1,5 @@
-//! Loaders for ranks: in every mode, format and order, the slices of all ranks are the minibatches that one loader gives,
-//! and each rank reads what it should.
+//! Loaders for ranks: in every mode, format and order, the slices of all ranks are the minibatches that one loader
+//! gives, and each rank reads what it should.
 
 use std::path::Path;
 use std::sync::{Arc, LazyLock};

@@ -1,7 +1,8 @@
 //! Preprocessing against the definition: ids, counts, days and order as facebookresearch/dlrm's `data_utils.py` gives
 //! them, whatever the threads, the memory, the compression and the pieces.
 //!
-//! The definition stands here once more, slow and in memory: a walk over the rows that gives each new value the next id.
+//! The definition stands here once more, slow and in memory: a walk over the rows that gives each new value the next
+//! id.
 
 use std::collections::HashMap;
 use std::fs;

@@ -1,4 +1,5 @@
-//! Files that other projects' own tools wrote (`tests/fixtures/reference/generate.py`) are read, and written byte for byte.
+//! Files that other projects' own tools wrote (`tests/fixtures/reference/generate.py`) are read, and written byte for
+//! byte.
 
 use std::path::{Path, PathBuf};
 

@@ -1,5 +1,5 @@
-//! Separated text with named columns honours what Criteo's text honours: vocabularies, limits, malformed rows, a second file
-//! of test samples, compression; and it has delimiters of any kind and weights.
+//! Separated text with named columns honours what Criteo's text honours: vocabularies, limits, malformed rows, a second
+//! file of test samples, compression; and it has delimiters of any kind and weights.
 
 use std::io::Write;
 use std::path::Path;

@@ -1,7 +1,8 @@
-//! A training step allocates nothing once it has run: neither from the heap nor, for its large buffers, from the system.
+//! A training step allocates nothing once it has run: neither from the heap nor, for its large buffers, from the
+//! system.
 //!
-//! All threads of the process are counted, and all of them are the step's: minibatches are drawn before. So the test has
-//! a process of its own, which runs nothing beside the step.
+//! All threads of the process are counted, and all of them are the step's: minibatches are drawn before. So the test
+//! has a process of its own, which runs nothing beside the step.
 
 use std::sync::Arc;
 
@@ -83,8 +84,9 @@ fn nothing_is_taken(ranks: &Ranks, batches: &[Arc<Batch>], count: usize, name: &
         losses.map(|batch| ranks.step(batch, 0.01).unwrap()).sum::<f64>()
     };
     steps(batches.len());
-    // The test harness, too, may say something meanwhile, and a channel takes memory when somebody first waits at it, which
-    // may be late, and threads of ranks before may still be ending; but not always, and a step is always the same.
+    // The test harness, too, may say something meanwhile, and a channel takes memory when somebody first waits at it,
+    // which may be late, and threads of ranks before may still be ending; but not always, and a step is always the
+    // same.
     let round = |_| taken(|| assert!(steps(count).is_finite(), "the step trains"));
     let counts = |stats: &Stats| (stats.allocations, stats.reallocations, stats.deallocations);
     let rounds = (0..8).map(round).map(|(stats, pages)| (counts(&stats), pages));

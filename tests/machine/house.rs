@@ -43,6 +43,9 @@ const UNSAFE_ROOMS: [&str; 4] = ["ffi", "memory", "simd", "sync"];
 /// Lines above which a file should be split by subject.
 const LONGEST: usize = 500;
 
+/// Columns of a line; rustfmt sees to code.
+const WIDEST: usize = 120;
+
 fn source_files() -> Vec<PathBuf> {
     fn collect(folder: &Path, into: &mut Vec<PathBuf>) {
         for entry in fs::read_dir(folder).unwrap() {
@@ -111,11 +114,19 @@ fn files_open_with_their_purpose_and_stay_short() {
         assert!(text.starts_with("//!"), "{} opens with //!", path.display());
         let lines = text.lines().count();
         assert!(lines <= LONGEST, "{} has {lines} lines: split it by subject", path.display());
+        for (number, line) in (1..).zip(text.lines()).filter(|(_, line)| is_prose(line)) {
+            assert!(line.chars().count() <= WIDEST, "{}:{number}: wrap this comment", path.display());
+        }
         let stem = path.file_stem().unwrap().to_string_lossy().into_owned();
         for vague in ["util", "utils", "common", "misc", "helper", "helpers"] {
             assert!(stem != vague, "{}: a room needs a name", path.display());
         }
     }
+}
+
+/// A line of a comment that can be wrapped: no row of a table.
+fn is_prose(line: &str) -> bool {
+    line.trim_start().starts_with("//") && !line.trim_end().ends_with('|')
 }
 
 #[test]

@@ -43,8 +43,8 @@ impl Matrices {
     }
 }
 
-/// What would be measured with a rank on each node: the narrowest of what a message passes, alone; a max-min fair share of it,
-/// under load.
+/// What would be measured with a rank on each node: the narrowest of what a message passes, alone; a max-min fair share
+/// of it, under load.
 fn ideal(machine: &Machine) -> Matrices {
     let wishes = Wishes { ranks: Some(machine.nodes.len()), threads: Some(1), ..Wishes::default() };
     let placement = place(machine, &wishes).expect("a rank a node");

@@ -104,8 +104,8 @@ fn expected(path: &str) -> String {
     expected
 }
 
-/// Trains with a core of each node for the gradients of layers, behind the backward pass; the losses are those in the file
-/// at `path` but for the order of summation.
+/// Trains with a core of each node for the gradients of layers, behind the backward pass; the losses are those in the
+/// file at `path` but for the order of summation.
 pub fn communicate(path: &str) -> String {
     let wishes = Wishes { comm_cores: CommCores::Count(1), ..Wishes::default() };
     let placement = octorec::machine::place(&crate::host(), &wishes).expect("each node has a core to spare");
@@ -135,7 +135,8 @@ pub fn choose() -> String {
                  [train]\nbatch = 24\n[data]\nsource = \"random\"\ntrain_samples = 480\ntest_samples = 48\n";
     std::fs::write(file, model).expect("the guest's files can be written");
     let own = std::env::current_exe().expect("it runs");
-    // Two ranks of a core that computes and one that may communicate: more threads would only wait for their turn longer.
+    // Two ranks of a core that computes and one that may communicate: more threads would only wait for their turn
+    // longer.
     let words = ["train", "--config", file, "--ranks", "2", "--steps", "2"];
     let output = Command::new(own).arg("--octorec").args(words).output().expect("it starts");
     let told = String::from_utf8_lossy(&output.stderr);
@@ -145,8 +146,8 @@ pub fn choose() -> String {
     trade.to_owned()
 }
 
-/// Trains on all nodes with dense gradients reduced by other schedules where they are reduced by one: sums by grains have an
-/// exchange of their own, and the bits in the file at `path` come out again.
+/// Trains on all nodes with dense gradients reduced by other schedules where they are reduced by one: sums by grains
+/// have an exchange of their own, and the bits in the file at `path` come out again.
 pub fn whatever(path: &str) -> String {
     let (config, placement) = (config(), placement());
     let site = Site::new(&crate::host(), &placement, Known::default());

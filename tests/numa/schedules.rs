@@ -1,4 +1,5 @@
-//! Schedules of every planner, carried out by a rank on each node: results are right, and every link carries what is planned.
+//! Schedules of every planner, carried out by a rank on each node: results are right, and every link carries what is
+//! planned.
 
 use std::time::Duration;
 

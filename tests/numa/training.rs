@@ -42,7 +42,8 @@ pub fn batches(config: &Config) -> (Schema, Vec<Arc<Batch>>) {
     (source.schema().clone(), batches)
 }
 
-/// One line a step, the loss and its bits, and one for all weights after the last; of one rank on these processing units.
+/// One line a step, the loss and its bits, and one for all weights after the last; of one rank on these processing
+/// units.
 fn losses(pus: &[PuId], isa: Isa, config: &Config, schema: &Schema, batches: &[Arc<Batch>]) -> String {
     let wishes = Wishes { ranks: Some(1), ..Wishes::default() };
     let mut placement = octorec::machine::place(&crate::host(), &wishes).expect("one rank has a place");

@@ -505,8 +505,8 @@ impl Case {
         tables.iter().map(|table| table.weights().to_vec()).chain(moments).collect()
     }
 
-    /// What an optimizer is, in plain loops: rows and what is kept of them after three updates. `step` moves a row and its
-    /// moments, `kept` numbers a weight or one of the row, by the sum of the row's gradients.
+    /// What an optimizer is, in plain loops: rows and what is kept of them after three updates. `step` moves a row and
+    /// its moments, `kept` numbers a weight or one of the row, by the sum of the row's gradients.
     fn defined(&self, kept: usize, step: impl Fn(&mut [f32], &[f32], &mut [Vec<f32>])) -> Vec<Vec<f32>> {
         let (gradient, slots) = (self.gradient(), self.slots());
         let mut all: Vec<_> = self.tables().iter().map(|table| table.weights().to_vec()).collect();

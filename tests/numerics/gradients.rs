@@ -73,7 +73,8 @@ fn interacted(config: &Config, weights: &Weights, x: Vec<f64>, others: &[Vec<f64
     features
 }
 
-/// The logit of a time series: of a table that is a sequence, `rows` has those of its look-ups, of another the pooled one.
+/// The logit of a time series: of a table that is a sequence, `rows` has those of its look-ups, of another the pooled
+/// one.
 fn series(config: &Config, weights: &Weights, dense: &[f64], rows: &[(bool, Vec<Vec<f64>>)]) -> f64 {
     let (model, steps) = (&config.model, config.model.ts_length + 1);
     let spheres: Vec<Vec<f64>> = (0..steps)

@@ -2,8 +2,9 @@
 //!
 //! The model below is written from the specification (SC20, Section VII), not from octorec's code: layers see the upper
 //! halves of their weights, and activations and the gradients between layers are rounded to bfloat16; all other numbers
-//! are f64. Sums differ from octorec's by the rounding of 32-bit floats, which now and then puts one of them on the other
-//! side of a boundary of bfloat16. That is the tolerance: a few of the thousands of terms of a gradient are off by 2^-9.
+//! are f64. Sums differ from octorec's by the rounding of 32-bit floats, which now and then puts one of them on the
+//! other side of a boundary of bfloat16. That is the tolerance: a few of the thousands of terms of a gradient are off
+//! by 2^-9.
 
 use std::sync::Arc;
 

@@ -1,8 +1,9 @@
 //! Vector operations are called by nothing but kernels that are compiled for their instruction set.
 //!
-//! The body of a closure that a function of the standard library calls (`array::from_fn`, `for_each`) is compiled without
-//! the instruction set of the kernel around it, unless the compiler happens to inline both. Nothing is wrong then but the
-//! speed: each vector operation is a call, and vectors travel through memory. The binary's machine code tells.
+//! The body of a closure that a function of the standard library calls (`array::from_fn`, `for_each`) is compiled
+//! without the instruction set of the kernel around it, unless the compiler happens to inline both. Nothing is wrong
+//! then but the speed: each vector operation is a call, and vectors travel through memory. The binary's machine code
+//! tells.
 //!
 //! With debug assertions the standard library's own loads and stores are too long to be inlined anywhere; calls from
 //! kernels, whose functions are all named `compiled`, are therefore left out.

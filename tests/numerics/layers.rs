@@ -15,7 +15,8 @@ struct Network<'a> {
     wide: f64,
 }
 
-/// The logit of a sample with these dense features, whose pooled rows are `vectors`, and whose wide part's sum is `wide`.
+/// The logit of a sample with these dense features, whose pooled rows are `vectors`, and whose wide part's sum is
+/// `wide`.
 pub fn logit(model: &ModelConfig, weights: &Weights, dense: Vec<f64>, vectors: &[Vec<f64>], wide: f64) -> f64 {
     let mut given: HashMap<_, _> =
         vectors.iter().enumerate().map(|(at, vector)| (format!("C{}", at + 1), vec![vector.clone()])).collect();

@@ -1,5 +1,6 @@
-//! TorchRec's models, Wide & Deep, TBSM, tables made smaller, learned weights of rows and networks of one's own layers, against PyTorch: logits of the same weights, and what 30 steps make of them.
-//! `tests/vectors/README.md` says where the files come from.
+//! TorchRec's models, Wide & Deep, TBSM, tables made smaller, learned weights of rows and networks of one's own layers,
+//! against PyTorch: logits of the same weights, and what 30 steps make of them. `tests/vectors/README.md` says where
+//! the files come from.
 
 use std::sync::Arc;
 
@@ -64,8 +65,8 @@ fn follow([file, case]: [&str; 2], threads: usize, isa: Isa, precision: Precisio
     // Bfloat16 keeps 8 bits: what it computes is near, and tests of roundings say how it computes.
     let [logits, loss, weights] = match precision {
         Precision::F32 => [1e-6, 1e-5, 1e-5],
-        // Of Wide & Deep the dense features are rounded as they are, in no layer of their own; rows of few columns are multiplied
-        // by larger numbers.
+        // Of Wide & Deep the dense features are rounded as they are, in no layer of their own; rows of few columns are
+        // multiplied by larger numbers.
         Precision::Bf16 | Precision::Bf16Lsb8 => match file {
             // Of rows near 1 the vectors' products are tens, whose roundings are as much larger than the logit.
             _ if case == "multsgd" || case == "add" => [5e-2, 2e-2, 5e-2],

@@ -242,8 +242,8 @@ fn a_checkpoint_holds_the_exact_weights_for_a_run_in_any_precision() {
     }
 }
 
-/// SC20 tried 8 bits and found them not enough. Here a row is pulled away by many small steps, as late in a run: 16 bits
-/// follow 32 exactly, 8 bits stand still.
+/// SC20 tried 8 bits and found them not enough. Here a row is pulled away by many small steps, as late in a run: 16
+/// bits follow 32 exactly, 8 bits stand still.
 #[test]
 fn eight_bits_are_not_enough() {
     let team = Team::new(1).unwrap();

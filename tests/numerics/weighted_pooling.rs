@@ -1,5 +1,5 @@
-//! Learned weights of rows against their definition in plain loops, bit for bit: what look-ups pool, and how rows and weights
-//! move, on any instruction set, by any number of threads, from any number of sources.
+//! Learned weights of rows against their definition in plain loops, bit for bit: what look-ups pool, and how rows and
+//! weights move, on any instruction set, by any number of threads, from any number of sources.
 
 use octorec::base::config::{Pooling, Precision, Update};
 use octorec::base::rng::{Random, Stream};

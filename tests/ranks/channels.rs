@@ -1,6 +1,6 @@
-//! A second fabric: channels that copy, with messages of a few cache lines and delays at random. Where messages may wait for
-//! those of other ranks, the last one waits until its sender says that it has sent all. What a job computes may not depend
-//! on what carries its messages.
+//! A second fabric: channels that copy, with messages of a few cache lines and delays at random. Where messages may
+//! wait for those of other ranks, the last one waits until its sender says that it has sent all. What a job computes
+//! may not depend on what carries its messages.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;

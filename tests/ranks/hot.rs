@@ -373,8 +373,8 @@ fn copies_are_those_of_the_rows_that_are_hot_from_then_on() {
     }
 }
 
-/// Bytes that owners send for rows that are hot now and were not before: of each shard how many they are, and of each row its
-/// slot and what look-ups read, to every other rank.
+/// Bytes that owners send for rows that are hot now and were not before: of each shard how many they are, and of each
+/// row its slot and what look-ups read, to every other rank.
 fn spread(ranks: &Ranks, now: &HotSlots, before: Option<&HotSlots>) -> u64 {
     let layout = ranks.layout();
     // How long a list is takes a cache line.

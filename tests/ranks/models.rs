@@ -1,5 +1,5 @@
-//! Models that are more than a DLRM among ranks, with a wide part or of time series: whatever the division of their tables, and
-//! the optimizers that move them.
+//! Models that are more than a DLRM among ranks, with a wide part or of time series: whatever the division of their
+//! tables, and the optimizers that move them.
 
 use std::sync::Arc;
 
@@ -54,8 +54,8 @@ impl Case {
         Self::new(model, 3.into(), precision, wide)
     }
 
-    /// Of users, whose bags are pooled, and sequences that are shorter, as long as, and longer than the series; as wide as several
-    /// panels where they are side by side.
+    /// Of users, whose bags are pooled, and sequences that are shorter, as long as, and longer than the series; as wide
+    /// as several panels where they are side by side.
     fn series(interaction: Interaction, pooling: Pooling, precision: Precision, layers: Optimizer) -> Self {
         let model = ModelConfig {
             bottom: vec![5, 9, 12],

@@ -1,5 +1,5 @@
-//! A second network behind the seam: one linear layer on the concatenated features. It knows no bottom MLP, leaves a table
-//! unused, and its tables differ in width.
+//! A second network behind the seam: one linear layer on the concatenated features. It knows no bottom MLP, leaves a
+//! table unused, and its tables differ in width.
 
 use std::sync::Arc;
 

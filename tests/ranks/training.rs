@@ -1,4 +1,5 @@
-//! Several ranks train as one does: whatever the division of tables, the number of ranks, the pooling and the precision.
+//! Several ranks train as one does: whatever the division of tables, the number of ranks, the pooling and the
+//! precision.
 
 use crate::channels::Channels;
 use crate::shard::{linked, on};
@@ -141,8 +142,8 @@ impl Case {
     }
 }
 
-/// Every way to reduce among so many ranks: around a ring with a chord where there are enough, so that slices go several
-/// ways, and on machines of any size.
+/// Every way to reduce among so many ranks: around a ring with a chord where there are enough, so that slices go
+/// several ways, and on machines of any size.
 fn every_way(ranks: usize) -> Vec<Reduction> {
     let mut links: Vec<_> = (1..ranks).map(|rank| (rank - 1, rank)).collect();
     links.extend((ranks > 2).then_some((0, ranks - 1)));

@@ -1,4 +1,5 @@
-//! TorchRec's names of tensors, and those of tables of networks of one's own, as those of facebookresearch/dlrm, so that one definition of a model serves both.
+//! TorchRec's names of tensors, and those of tables of networks of one's own, as those of facebookresearch/dlrm, so
+//! that one definition of a model serves both.
 
 /// The name of a tensor of a model whose top MLP has `top` layers; those of cross layers stay as they are.
 pub fn renamed(name: &str, top: usize) -> String {

@@ -2,8 +2,8 @@
 
 use super::chance::Chance;
 
-/// What was done to a file, for people, and whether a reader that has checksums must notice: a whole range cut out of the
-/// middle of a text may leave a text.
+/// What was done to a file, for people, and whether a reader that has checksums must notice: a whole range cut out of
+/// the middle of a text may leave a text.
 pub struct Damage {
     /// In words.
     pub what: String,

@@ -4,8 +4,8 @@ use std::env;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-/// The folder of the user's cache: `$OCTOREC_CACHE`, else `$XDG_CACHE_HOME/octorec`, else `~/.cache/octorec`; `None` where
-/// none of these is set. As the XDG base directory specification says, paths that are not absolute do not count.
+/// The folder of the user's cache: `$OCTOREC_CACHE`, else `$XDG_CACHE_HOME/octorec`, else `~/.cache/octorec`; `None`
+/// where none of these is set. As the XDG base directory specification says, paths that are not absolute do not count.
 #[must_use]
 pub fn cache_dir() -> Option<PathBuf> {
     choose(|name| env::var_os(name))

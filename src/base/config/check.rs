@@ -264,7 +264,8 @@ impl Config {
 }
 
 impl TrainConfig {
-    /// Checks that no rate falls before it has risen, as facebookresearch/dlrm does; runs that were begun otherwise go on.
+    /// Checks that no rate falls before it has risen, as facebookresearch/dlrm does; runs that were begun otherwise go
+    /// on.
     ///
     /// # Errors
     /// [`Error::Config`] that names the key.

@@ -69,9 +69,10 @@ pub enum LrScaling {
 
 /// The instruction set that kernels use.
 ///
-/// All but the last give the same bits in 32-bit floats, on any machine; in bfloat16 all but the last two do: without the
-/// instructions their arithmetic is imitated, slowly. AMX adds products in another order, and only a machine that has it
-/// gives its bits; so a run that other machines shall repeat names `avx512-bf16`, or where that is not, any other.
+/// All but the last give the same bits in 32-bit floats, on any machine; in bfloat16 all but the last two do: without
+/// the instructions their arithmetic is imitated, slowly. AMX adds products in another order, and only a machine that
+/// has it gives its bits; so a run that other machines shall repeat names `avx512-bf16`, or where that is not, any
+/// other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum IsaChoice {
@@ -133,10 +134,10 @@ pub enum Wire {
     /// 32-bit floats, as they are.
     #[default]
     F32,
-    /// bfloat16, rounded to nearest even. Pooled rows and their gradients are rounded once and added up in 32 bits. So are
-    /// dense gradients by the schedule `direct`: each rank's once. Every other schedule passes sums of some ranks' on, which
-    /// are rounded at each hop. Weights that a rank has moved travel whole, and so do the gradients of tables of which every
-    /// rank has a copy.
+    /// bfloat16, rounded to nearest even. Pooled rows and their gradients are rounded once and added up in 32 bits. So
+    /// are dense gradients by the schedule `direct`: each rank's once. Every other schedule passes sums of some ranks'
+    /// on, which are rounded at each hop. Weights that a rank has moved travel whole, and so do the gradients of tables
+    /// of which every rank has a copy.
     Bf16,
 }
 
@@ -158,20 +159,22 @@ pub enum Hot {
     /// No: rows are read where they are kept.
     #[default]
     Off,
-    /// Yes, and copies are equal to the rows in every step: only other look-ups, sums of hot rows' gradients and moved hot
-    /// rows travel. One rank has no use for copies.
+    /// Yes, and copies are equal to the rows in every step: only other look-ups, sums of hot rows' gradients and moved
+    /// hot rows travel. One rank has no use for copies.
     Exact,
-    /// Yes, as FAE does: inputs that look up hot rows alone are trained in minibatches of their own, for which no row travels
-    /// but sums of gradients and moved rows; they take turns with all others, which read rows where they are kept.
+    /// Yes, as FAE does: inputs that look up hot rows alone are trained in minibatches of their own, for which no row
+    /// travels but sums of gradients and moved rows; they take turns with all others, which read rows where they are
+    /// kept.
     Fae,
 }
 
-/// How the gradients of layers are reduced and their weights gathered, from rank to rank. Which rank's term is added first
-/// follows from it, so that the bits of more than two ranks do, too.
+/// How the gradients of layers are reduced and their weights gathered, from rank to rank. Which rank's term is added
+/// first follows from it, so that the bits of more than two ranks do, too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Collective {
-    /// The one that is predicted to be the quickest on this machine; with `train.determinism = "none"` the best are tried.
+    /// The one that is predicted to be the quickest on this machine; with `train.determinism = "none"` the best are
+    /// tried.
     #[default]
     Auto,
     /// Everybody sends everybody its part at once.

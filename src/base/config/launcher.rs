@@ -42,7 +42,8 @@ fn bound_alone_by(variable: impl Fn(&str) -> Option<String>) -> bool {
 /// Which threads may call MPI, where that is not left to octorec.
 const CALLS: &str = "OCTOREC_MPI_CALLS";
 
-/// Whether one thread alone is to call MPI: `OCTOREC_MPI_CALLS=one`; `any`, as without it, leaves it to what MPI grants.
+/// Whether one thread alone is to call MPI: `OCTOREC_MPI_CALLS=one`; `any`, as without it, leaves it to what MPI
+/// grants.
 ///
 /// # Errors
 /// [`Error::Config`] for another word.

@@ -180,8 +180,8 @@ impl Layers {
     /// `model.bottom` was given.
     ///
     /// # Errors
-    /// When layers contradict each other, see [`Config::contradiction`], or the command line has a key that would have no
-    /// effect on this command.
+    /// When layers contradict each other, see [`Config::contradiction`], or the command line has a key that would have
+    /// no effect on this command.
     pub fn finish(self, command: Command) -> Result<Config> {
         let mut config: Config = self.merged.clone().try_into().expect("every layer was checked when it was put on");
         if !config.model.layers.is_empty() {

@@ -53,8 +53,9 @@ pub struct ModelConfig {
     pub top: Vec<usize>,
     /// Columns of every embedding table.
     pub dim: usize,
-    /// How much narrower tables of more rows are (mixed dimensions, Ginart et al. 2019): columns of the smallest times (its rows /
-    /// their rows) to this power. What is narrower than `dim` is made as wide by a matrix. 0: all tables have `dim` columns.
+    /// How much narrower tables of more rows are (mixed dimensions, Ginart et al. 2019): columns of the smallest times
+    /// (its rows / their rows) to this power. What is narrower than `dim` is made as wide by a matrix. 0: all tables
+    /// have `dim` columns.
     #[serde(default)]
     pub md_temperature: f64,
     /// Tables of at most so many rows have `dim` columns in any case.
@@ -63,8 +64,9 @@ pub struct ModelConfig {
     /// Whether these columns are rounded to powers of two.
     #[serde(default)]
     pub md_round_dims: bool,
-    /// How many values share a row of a large table (quotient-remainder trick, Shi et al. 2019): a value's vector is made of two
-    /// rows, one of a table of its row number divided by this, one of a table of what is left. 0: every value has its own row.
+    /// How many values share a row of a large table (quotient-remainder trick, Shi et al. 2019): a value's vector is
+    /// made of two rows, one of a table of its row number divided by this, one of a table of what is left. 0: every
+    /// value has its own row.
     #[serde(default)]
     pub qr_collisions: u64,
     /// How the two become one vector.
@@ -87,8 +89,8 @@ pub struct ModelConfig {
     pub interaction: Interaction,
     /// Whether `dot` keeps each vector's product with itself.
     pub interaction_itself: bool,
-    /// In which order `dot` gives its products; with `upper` the model is TorchRec's DLRM, by its initial weights and the
-    /// names of its tensors, too.
+    /// In which order `dot` gives its products; with `upper` the model is TorchRec's DLRM, by its initial weights and
+    /// the names of its tensors, too.
     #[serde(default)]
     pub triangle: Triangle,
     /// Layers of the cross network (`dcn`).
@@ -97,8 +99,8 @@ pub struct ModelConfig {
     /// Numbers between the two matrices of a cross layer (`dcn`).
     #[serde(default = "cross_rank")]
     pub cross_rank: usize,
-    /// Whether a wide part (Cheng et al. 2016) adds to the logit: a weight for each dense feature, each category and each
-    /// cross of categories.
+    /// Whether a wide part (Cheng et al. 2016) adds to the logit: a weight for each dense feature, each category and
+    /// each cross of categories.
     #[serde(default)]
     pub wide: bool,
     /// Crosses of categorical columns, by their names, whose combinations the wide part has weights for.
@@ -107,13 +109,13 @@ pub struct ModelConfig {
     /// Rows of the table of each cross; combinations are hashed to them.
     #[serde(default = "wide_buckets")]
     pub wide_buckets: u64,
-    /// Steps of a time series before the one in question (TBSM, Ishkhanov et al. 2020): the network above, `bottom`, interaction and
-    /// `top`, is then a tower that is run for each step, and attention over the steps follows. The step's position in the
-    /// series counts as a dense feature, the first. 0: no time series.
+    /// Steps of a time series before the one in question (TBSM, Ishkhanov et al. 2020): the network above, `bottom`,
+    /// interaction and `top`, is then a tower that is run for each step, and attention over the steps follows. The
+    /// step's position in the series counts as a dense feature, the first. 0: no time series.
     #[serde(default)]
     pub ts_length: usize,
-    /// Columns whose look-ups are the steps, by their names, the last one that in question; every other column is the same at
-    /// each step. Empty: all that have several look-ups a sample.
+    /// Columns whose look-ups are the steps, by their names, the last one that in question; every other column is the
+    /// same at each step. Empty: all that have several look-ups a sample.
     #[serde(default)]
     pub sequences: Vec<String>,
     /// Layers of attention: each one's outputs, between as many inputs and outputs as the series has steps.
@@ -128,8 +130,9 @@ pub struct ModelConfig {
     pub loss_weights: [f32; 2],
     /// Probabilities are clamped to [t, 1 - t] before the loss; 0: not clamped.
     pub loss_threshold: f32,
-    /// The layers between the features and the logit, by their names, instead of those that `bottom`, `interaction`, `top`,
-    /// `tsl_mlp`, `arch_mlp` and `wide` describe; of `bottom` the number of dense features remains. Empty: those.
+    /// The layers between the features and the logit, by their names, instead of those that `bottom`, `interaction`,
+    /// `top`, `tsl_mlp`, `arch_mlp` and `wide` describe; of `bottom` the number of dense features remains. Empty:
+    /// those.
     #[serde(default)]
     pub layers: Vec<NamedLayer>,
 }
@@ -240,8 +243,8 @@ pub struct DataConfig {
     pub test_samples: u64,
     /// Seed of generated data (initial weights have their own).
     pub seed: u64,
-    /// Look-ups of a sample in each table: a number for all, or a list with one for each; for
-    /// `criteo`, whose further ones tell nothing, `random`, and `taobao`, whose users have one however long sequences are.
+    /// Look-ups of a sample in each table: a number for all, or a list with one for each; for `criteo`, whose further
+    /// ones tell nothing, `random`, and `taobao`, whose users have one however long sequences are.
     pub lookups: LookUps,
     /// The days that the training samples are of, as many of each; for `criteo`.
     pub days: u64,
@@ -432,9 +435,10 @@ impl DataConfig {
 }
 
 impl Config {
-    /// Keeps what a trained model is, and takes this machine's best instead of what it was trained with: as many threads
-    /// a rank (0: one for each core), the widest instruction set, no order of sums over ranks, since predictions have
-    /// none, rows that travel as they are, and no memory for an optimizer's moments or copies of hot rows.
+    /// Keeps what a trained model is, and takes this machine's best instead of what it was trained with: as many
+    /// threads a rank (0: one for each core), the widest instruction set, no order of sums over ranks, since
+    /// predictions have none, rows that travel as they are, and no memory for an optimizer's moments or copies of hot
+    /// rows.
     pub fn use_here(&mut self, threads: usize) {
         let plain = TrainConfig::default();
         let TrainConfig { isa, tuned, determinism, wire, collective, optimizer, optimizer_rows, hot, .. } = plain;

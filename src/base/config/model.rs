@@ -3,7 +3,8 @@
 use super::{Composition, LayerKind, ModelConfig, Precision, Triangle, WeightedPooling};
 
 impl ModelConfig {
-    /// Dense features of a sample, where they are the model's to say: 0 before [`ModelConfig::follow`] where they are not.
+    /// Dense features of a sample, where they are the model's to say: 0 before [`ModelConfig::follow`] where they are
+    /// not.
     #[must_use]
     pub fn dense(&self) -> usize {
         self.bottom.first().map_or(0, |inputs| inputs.saturating_sub(self.positions()))
@@ -21,8 +22,8 @@ impl ModelConfig {
         self.ts_length + 1
     }
 
-    /// Of so many tables those whose rows are vectors of the network's features. Those of a wide part follow: one for each
-    /// of the former, then one for each cross.
+    /// Of so many tables those whose rows are vectors of the network's features. Those of a wide part follow: one for
+    /// each of the former, then one for each cross.
     #[must_use]
     pub fn deep_tables(&self, tables: usize) -> usize {
         if self.wide { (tables - self.wide_crosses.len()) / 2 } else { tables }
@@ -40,8 +41,8 @@ impl ModelConfig {
         if self.weighs_rows() { self.deep_tables(tables) } else { 0 }
     }
 
-    /// Which of the data's columns, of so many values, are looked up in two tables: of quotients, in the column's place, and of
-    /// remainders, behind all columns.
+    /// Which of the data's columns, of so many values, are looked up in two tables: of quotients, in the column's
+    /// place, and of remainders, behind all columns.
     #[must_use]
     pub fn composed(&self, rows: &[u64]) -> Vec<usize> {
         let is_composed = |rows: u64| self.qr_collisions > 0 && rows > self.qr_threshold.max(self.qr_collisions);
@@ -103,14 +104,16 @@ impl ModelConfig {
         deep.iter().map(dim_of).chain(wide.iter().map(|_| 1)).collect()
     }
 
-    /// What weights of layers are kept in where rows are kept in `precision`. Those of a time series stay in 32 bits: most are
-    /// narrower than what is multiplied at once, so that bfloat16 gains nothing, and what steps are told apart by is small.
+    /// What weights of layers are kept in where rows are kept in `precision`. Those of a time series stay in 32 bits:
+    /// most are narrower than what is multiplied at once, so that bfloat16 gains nothing, and what steps are told apart
+    /// by is small.
     #[must_use]
     pub const fn layer_precision(&self, precision: Precision) -> Precision {
         if self.ts_length == 0 { precision } else { Precision::F32 }
     }
 
-    /// Takes from the data what the model leaves to them: the number of dense features, and the name and the rows of each table.
+    /// Takes from the data what the model leaves to them: the number of dense features, and the name and the rows of
+    /// each table.
     pub fn follow(&mut self, dense: usize, columns: Vec<String>, rows: Vec<u64>) {
         let inputs = self.positions() + dense;
         match self.bottom.first_mut() {

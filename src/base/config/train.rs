@@ -11,12 +11,12 @@ use super::{
 pub struct TrainConfig {
     /// Samples a step, or with `accumulate` a part of a step.
     pub batch: usize,
-    /// Minibatches of `batch` samples whose gradients are summed for one update: the same as one minibatch that is as many
-    /// times as large.
+    /// Minibatches of `batch` samples whose gradients are summed for one update: the same as one minibatch that is as
+    /// many times as large.
     #[serde(default = "accumulate")]
     pub accumulate: usize,
-    /// Samples that walk through a rank's network at a time, forward and back, at most; `auto`: so many that what they leave
-    /// between the layers stays in the caches. No bit of the results depends on it.
+    /// Samples that walk through a rank's network at a time, forward and back, at most; `auto`: so many that what they
+    /// leave between the layers stays in the caches. No bit of the results depends on it.
     #[serde(default)]
     pub part: Setting<usize>,
     /// Steps in all; 0: as many as the epochs take.
@@ -67,8 +67,8 @@ pub struct TrainConfig {
     /// The optimizer of the network's layers.
     #[serde(default)]
     pub optimizer: OptimizerName,
-    /// The optimizer of the tables' rows. All but `sgd`, and `sgd` in large minibatches, move each row that a step looked up
-    /// once, by the sum of its gradients; what they keep of other rows stays as it is.
+    /// The optimizer of the tables' rows. All but `sgd`, and `sgd` in large minibatches, move each row that a step
+    /// looked up once, by the sum of its gradients; what they keep of other rows stays as it is.
     #[serde(default)]
     pub optimizer_rows: OptimizerName,
     /// The optimizer of a wide part (`model.wide`): of its tables, and of its layer over the dense features.
@@ -77,8 +77,8 @@ pub struct TrainConfig {
     /// The part of the last step that `momentum` makes again.
     #[serde(default = "momentum")]
     pub momentum: f64,
-    /// What the denominators of `adagrad`, `rowwise-adagrad`, `adam` and `lamb` are at least; `auto`: 1e-10, 1e-8, 1e-8 and
-    /// 1e-6.
+    /// What the denominators of `adagrad`, `rowwise-adagrad`, `adam` and `lamb` are at least; `auto`: 1e-10, 1e-8, 1e-8
+    /// and 1e-6.
     #[serde(default)]
     pub eps: Setting<f64>,
     /// The part of the mean of gradients that stays in a step of `adam` and `lamb`.
@@ -94,8 +94,8 @@ pub struct TrainConfig {
     /// The part of a weight that is added to its gradient, in the network's layers; with `lamb`, to its direction.
     #[serde(default)]
     pub weight_decay: f64,
-    /// The gradients of all layers together are scaled down to this norm where theirs is longer, before the optimizer sees
-    /// them (PyTorch's `clip_grad_norm_`); 0: never. Those of rows are not clipped and do not count.
+    /// The gradients of all layers together are scaled down to this norm where theirs is longer, before the optimizer
+    /// sees them (PyTorch's `clip_grad_norm_`); 0: never. Those of rows are not clipped and do not count.
     #[serde(default)]
     pub clip_norm: f64,
     /// What the roots of `ftrl`'s sums of squares are added to: McMahan's beta.
@@ -126,8 +126,8 @@ pub struct TrainConfig {
     /// Whether rows that are looked up most are read from copies that every rank has.
     #[serde(default)]
     pub hot: Hot,
-    /// Bytes that copies of hot rows may take on each rank; `auto`: a fiftieth of what the tables' weights take, beside tables
-    /// that are hot as a whole.
+    /// Bytes that copies of hot rows may take on each rank; `auto`: a fiftieth of what the tables' weights take, beside
+    /// tables that are hot as a whole.
     #[serde(default)]
     pub hot_budget: Setting<u64>,
     /// A file of `octorec inspect --hot --out` with the hot rows; empty: they are told from a sample of the data.
@@ -136,7 +136,8 @@ pub struct TrainConfig {
     /// Steps after which it is told anew which rows are hot, from a sample of the samples to come; 0: they stay.
     #[serde(default)]
     pub hot_revise: u64,
-    /// Test samples, the first ones, by which the order of hot and cold inputs is judged each time that they take turns; 0: all.
+    /// Test samples, the first ones, by which the order of hot and cold inputs is judged each time that they take
+    /// turns; 0: all.
     pub hot_test_samples: u64,
     /// How the gradients of layers are reduced, from rank to rank.
     #[serde(default)]

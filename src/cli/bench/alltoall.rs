@@ -1,8 +1,9 @@
 //! `octorec bench alltoall`: what an all-to-all moves, against the non-temporal copy limit of the same minute.
 //!
 //! "in place" writes straight into the receivers' windows, where they read it: one read and one write a byte. The three
-//! ways of calling (SC20, section IV-B) copy once more, out of the window: two reads and two writes. "relayed" goes by way of
-//! other ranks where the machine's routes collide, which reads and writes once more; where none do, it is "alltoall".
+//! ways of calling (SC20, section IV-B) copy once more, out of the window: two reads and two writes. "relayed" goes by
+//! way of other ranks where the machine's routes collide, which reads and writes once more; where none do, it is
+//! "alltoall".
 
 use std::fmt;
 

@@ -57,7 +57,8 @@ enum What {
 /// Flags of benches that hold their figures against limits of memory.
 #[derive(Debug, Clone, Copy, Args)]
 struct LimitArgs {
-    /// Memory on which limits are measured; default: 4 x last-level cache, at least 1024. What fits a cache measures that
+    /// Memory on which limits are measured; default: 4 x last-level cache, at least 1024. What fits a cache measures
+    /// that
     #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u32).range(2..=1 << 20))]
     limit_mib: Option<u32>,
 }

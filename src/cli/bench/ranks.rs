@@ -144,8 +144,8 @@ impl Clock<'_> {
             if !barrier.is_first() {
                 continue;
             }
-            // Each batch tells how many runs the next one takes: where other processes want the cores, too, runs may take
-            // a thousand times longer all of a sudden, and a batch of the old number would take minutes.
+            // Each batch tells how many runs the next one takes: where other processes want the cores, too, runs may
+            // take a thousand times longer all of a sudden, and a batch of the old number would take minutes.
             self.runs.store(next_runs(runs, seconds), Ordering::Relaxed);
             // The first one warms up.
             if batch > 0 {
@@ -216,8 +216,8 @@ impl BenchRanks {
         self.site.as_ref()
     }
 
-    /// What MPI's own call takes among machines, by its name: alone, and with the copies into its buffer and out of it; nothing
-    /// for one machine.
+    /// What MPI's own call takes among machines, by its name: alone, and with the copies into its buffer and out of it;
+    /// nothing for one machine.
     pub fn time_raw(&self, what: Raw, sizes: Sizes, bytes: usize) -> Result<Vec<(&'static str, Figures)>> {
         let mut found = Vec::new();
         for buffers in [Buffers::AsTheyAre, Buffers::Filled] {

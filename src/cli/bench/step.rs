@@ -1,7 +1,7 @@
 //! `octorec bench step`: milliseconds of a training step on random data, and the least that this machine allows.
 //!
-//! Rows are looked up cold or warm. Cold, as a user's are: steps turn over so many minibatches that the rows of one have
-//! left the caches when it comes again. Warm, one minibatch comes again and again.
+//! Rows are looked up cold or warm. Cold, as a user's are: steps turn over so many minibatches that the rows of one
+//! have left the caches when it comes again. Warm, one minibatch comes again and again.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -49,8 +49,8 @@ pub struct StepArgs {
     /// Steps that are timed
     #[arg(long, value_name = "N", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..))]
     repeat: u32,
-    /// Different minibatches, drawn before the clock starts and used in turn; default: so many that their rows take twice
-    /// the last-level cache, at most 1024
+    /// Different minibatches, drawn before the clock starts and used in turn; default: so many that their rows take
+    /// twice the last-level cache, at most 1024
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     minibatches: Option<u32>,
     /// Several ranks: also time one rank with all of their threads, before and after

@@ -29,8 +29,8 @@ const IDLE_REGIONS: usize = 300;
 const SLOW_REGIONS: usize = 5_000;
 /// Regions before the first that is timed.
 const WARM_UP: usize = 1_000;
-/// Teams that are timed, one after another: what a region costs depends a little on where the machine put a team's lines
-/// and how busy its neighbours are.
+/// Teams that are timed, one after another: what a region costs depends a little on where the machine put a team's
+/// lines and how busy its neighbours are.
 const TEAMS: usize = 5;
 /// Cache lines whose journeys are timed: they differ by half.
 const LINES: usize = 16;

@@ -1,5 +1,5 @@
-//! `octorec topo --schedule`: what a collective's schedule puts on each link of a machine, round by round, as a picture, as
-//! text or as JSON.
+//! `octorec topo --schedule`: what a collective's schedule puts on each link of a machine, round by round, as a
+//! picture, as text or as JSON.
 
 mod shown;
 
@@ -30,8 +30,8 @@ const MOST_RANKS: usize = 64;
 /// Which schedule is shown.
 #[derive(Debug, Clone, Args)]
 pub struct ScheduleArgs {
-    /// Show a collective's schedule instead of machine and ranks: the bytes that its rounds put on each link, as text, as JSON
-    /// or drawn (--svg); `auto`: the cheapest one there
+    /// Show a collective's schedule instead of machine and ranks: the bytes that its rounds put on each link, as text,
+    /// as JSON or drawn (--svg); `auto`: the cheapest one there
     #[arg(long, value_name = "NAME|auto", value_parser = names())]
     #[arg(conflicts_with_all = ["export", "measure", "threads", "smt", "comm_cores"])]
     pub schedule: Option<String>,
@@ -80,8 +80,8 @@ fn refuse<T>(origin: &str, reason: String) -> Result<T> {
 /// What `topo --schedule NAME` prints; writes the picture if one was asked for.
 ///
 /// # Errors
-/// When the machine cannot be read or has no room for the ranks, when it has no such schedule, and when the picture cannot be
-/// written.
+/// When the machine cannot be read or has no room for the ranks, when it has no such schedule, and when the picture
+/// cannot be written.
 pub fn report(name: &str, args: &ScheduleArgs, places: &PlaceArgs, svg: Option<&Path>, json: bool) -> Result<String> {
     let machine = figures::load(&places.topology)?;
     let placement = place(&machine, &places.wishes(1))?;

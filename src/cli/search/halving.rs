@@ -1,5 +1,5 @@
-//! Asynchronous successive halving (ASHA; Li et al. 2020, its stopping rule): a trial that reaches an evaluation 1, η, η², …
-//! goes on if it is among the best 1/η of all that have reached it so far.
+//! Asynchronous successive halving (ASHA; Li et al. 2020, its stopping rule): a trial that reaches an evaluation 1, η,
+//! η², … goes on if it is among the best 1/η of all that have reached it so far.
 
 use std::collections::BTreeMap;
 

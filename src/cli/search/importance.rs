@@ -1,8 +1,8 @@
 //! How much a key matters: the share of the variance of trials' ranks that its value explains alone.
 //!
-//! Trials are ranked by their score, so that one that fails is the last and no outlier. A range is cut into quarters, a list of
-//! choices is what it is, and the share is epsilon squared, the correlation ratio less what as many classes would explain by
-//! chance (Kelley 1935). It tells of one key at a time, and nothing of what keys do together.
+//! Trials are ranked by their score, so that one that fails is the last and no outlier. A range is cut into quarters, a
+//! list of choices is what it is, and the share is epsilon squared, the correlation ratio less what as many classes
+//! would explain by chance (Kelley 1935). It tells of one key at a time, and nothing of what keys do together.
 
 use super::space::Space;
 

@@ -1,7 +1,7 @@
 //! What a search has done, a line at a time: where a kill leaves it, the next process goes on.
 //!
-//! The first line says what is searched; then come trials that began, with their places, and how they ended. A line that a
-//! kill cut off was not done.
+//! The first line says what is searched; then come trials that began, with their places, and how they ended. A line
+//! that a kill cut off was not done.
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};

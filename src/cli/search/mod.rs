@@ -1,7 +1,7 @@
 //! `octorec search`: trains with many configurations and says which was best.
 //!
-//! Each trial is an ordinary run with a directory of its own, in a process of its own on cores of its own. What was done is
-//! in a journal: after a kill the same command goes on, trials that were under way from their last checkpoints.
+//! Each trial is an ordinary run with a directory of its own, in a process of its own on cores of its own. What was
+//! done is in a journal: after a kill the same command goes on, trials that were under way from their last checkpoints.
 
 mod halving;
 mod importance;
@@ -99,8 +99,8 @@ pub struct SearchArgs {
     #[command(flatten)]
     base: BaseArgs,
 
-    /// The keys that are searched over, a TOML file: `[train]` and below it `lr = { from = 0.01, to = 10.0, log = true }` or
-    /// `optimizer = { choices = ["sgd", "adagrad"] }`; of a range whose ends are whole, all numbers are.
+    /// The keys that are searched over, a TOML file: `[train]` and below it `lr = { from = 0.01, to = 10.0, log = true
+    /// }` or `optimizer = { choices = ["sgd", "adagrad"] }`; of a range whose ends are whole, all numbers are.
     #[arg(long, value_name = "FILE", display_order = 0)]
     space: PathBuf,
 
@@ -124,8 +124,8 @@ pub struct SearchArgs {
     #[arg(long, value_enum, default_value_t, display_order = 0)]
     sampler: Sampler,
 
-    /// Stop trials early (asynchronous successive halving): of those that reach evaluation 1, N, N^2, ... the best 1/N go on;
-    /// 0: all do.
+    /// Stop trials early (asynchronous successive halving): of those that reach evaluation 1, N, N^2, ... the best 1/N
+    /// go on; 0: all do.
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = halving, display_order = 0)]
     halving: u64,
 

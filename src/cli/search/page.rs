@@ -1,5 +1,5 @@
-//! A page of a search: the trials in order, the best so far, every trial as a line through its values, what matters, and a
-//! table.
+//! A page of a search: the trials in order, the best so far, every trial as a line through its values, what matters,
+//! and a table.
 
 use std::fmt::Write;
 

@@ -1,5 +1,5 @@
-//! Which trial comes next: drawn evenly, or by tree-structured Parzen estimators (Bergstra, Bardenet, Bengio, Kégl 2011), each
-//! key for itself, from how trials before it ended.
+//! Which trial comes next: drawn evenly, or by tree-structured Parzen estimators (Bergstra, Bardenet, Bengio, Kégl
+//! 2011), each key for itself, from how trials before it ended.
 
 use clap::ValueEnum;
 use rand::rngs::StdRng;

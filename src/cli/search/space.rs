@@ -47,7 +47,8 @@ struct Entry {
 }
 
 impl Space {
-    /// Reads a file: a table a section, in it `key = { from = 0.01, to = 10, log = true }` or `key = { choices = [..] }`.
+    /// Reads a file: a table a section, in it `key = { from = 0.01, to = 10, log = true }` or `key = { choices = [..]
+    /// }`.
     ///
     /// # Errors
     /// [`Error::Config`] that names the file and the key.
@@ -95,8 +96,8 @@ impl Space {
         layers.finish(Command::Config)
     }
 
-    /// Checks that the ends of all ranges and all choices can be set, one at a time, and that each key has an effect with some
-    /// of the others'.
+    /// Checks that the ends of all ranges and all choices can be set, one at a time, and that each key has an effect
+    /// with some of the others'.
     ///
     /// # Errors
     /// When a key is unknown, has a value that is none of its, or has no effect.

@@ -121,7 +121,8 @@ pub fn run(files: &Files, mut goes_on: impl FnMut(Found) -> Result<bool>, wanted
     })
 }
 
-/// Waits for a process that a search before has left to let go of the run's directory; false when nobody is wanted any more.
+/// Waits for a process that a search before has left to let go of the run's directory; false when nobody is wanted any
+/// more.
 fn wait_until_free(run: &Path, wanted: &impl Fn() -> bool) -> Result<bool> {
     loop {
         match FolderLock::take(run).map(|_| ()) {

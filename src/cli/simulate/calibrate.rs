@@ -40,8 +40,8 @@ pub(super) fn read(path: &Path) -> Result<Measured> {
 }
 
 impl Measured {
-    /// The share of its limits that each stage has reached on so many threads with this peak, of which `limits` says what it
-    /// takes there at least; what is no stage's is each step's.
+    /// The share of its limits that each stage has reached on so many threads with this peak, of which `limits` says
+    /// what it takes there at least; what is no stage's is each step's.
     pub(super) fn rates(&self, limits: &Outcome, threads: usize, gflop_s: f64, path: &Path) -> Result<Rates> {
         if self.threads != threads {
             let reason = format!(

@@ -28,8 +28,8 @@ use crate::simulate::{Kind, Rates};
 /// The paper's implementation.
 const RATES: &str = include_str!("../../../topology/rates/sc20.toml");
 
-/// Seconds of a sample that a loader spends on every rank, where samples come from files (Section VI-D2): its 160 bytes are
-/// read and written by a core.
+/// Seconds of a sample that a loader spends on every rank, where samples come from files (Section VI-D2): its 160 bytes
+/// are read and written by a core.
 fn loader_s(rates: &Rates) -> f64 {
     2.0 * 160.0 / (rates.core_gb_s * 1e9)
 }

@@ -47,7 +47,8 @@ pub struct StepArgs {
     /// Samples of each rank; the minibatch grows with the ranks (instead of --batch)
     #[arg(long, value_name = "N", conflicts_with = "batch", value_parser = clap::value_parser!(u32).range(1..), display_order = 6)]
     batch_per_rank: Option<u32>,
-    /// strong: every number of ranks has the minibatch of --batch; weak: that is the smallest number's, and others' grow
+    /// strong: every number of ranks has the minibatch of --batch; weak: that is the smallest number's, and others'
+    /// grow
     #[arg(long, value_enum, default_value_t, conflicts_with = "batch_per_rank", display_order = 7)]
     scaling: Scaling,
     /// The machine: `host`, a shipped name, FILE.toml, an hwloc FILE.xml or synthetic:DESCRIPTION
@@ -56,8 +57,8 @@ pub struct StepArgs {
     /// What a rank is given
     #[arg(long, value_enum, default_value_t, help_heading = MACHINE)]
     rank_per: RankPer,
-    /// Cores of each rank that reduce the gradients of layers while the others compute; threads on its core where it has but
-    /// one; `auto`: as many as are predicted best
+    /// Cores of each rank that reduce the gradients of layers while the others compute; threads on its core where it
+    /// has but one; `auto`: as many as are predicted best
     #[arg(long, value_name = "N|auto", default_value = "auto", value_parser = comm_cores, help_heading = MACHINE)]
     comm_cores: CommCores,
     #[command(flatten)]
@@ -65,8 +66,8 @@ pub struct StepArgs {
     /// Whether communication cores reduce layers behind the backward pass or after it
     #[arg(long, value_enum, default_value_t, help_heading = MACHINE)]
     overlap: Overlap,
-    /// Rates that were measured on real cores: what `octorec bench step --ranks 1 --json` printed for the same model; or
-    /// FILE.toml with shares of the limits, as `topology/rates/sc20.toml`
+    /// Rates that were measured on real cores: what `octorec bench step --ranks 1 --json` printed for the same model;
+    /// or FILE.toml with shares of the limits, as `topology/rates/sc20.toml`
     #[arg(long, value_name = "FILE", help_heading = MACHINE)]
     calibrate: Option<PathBuf>,
     /// Write a timeline of the last number of ranks for Perfetto

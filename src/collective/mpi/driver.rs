@@ -66,8 +66,8 @@ impl Driver {
         Ok(Self { tasks: Some(tasks), ended, endpoints, spare, calls, version, process, processes })
     }
 
-    /// Has the thread do something, and returns what comes of it. It may wait for other processes in it, which may need what
-    /// was handed over before: that leaves first, if it does so within `patience`.
+    /// Has the thread do something, and returns what comes of it. It may wait for other processes in it, which may need
+    /// what was handed over before: that leaves first, if it does so within `patience`.
     ///
     /// # Errors
     /// What the library says.
@@ -163,8 +163,8 @@ impl Driver {
 impl Drop for Driver {
     fn drop(&mut self) {
         self.tasks = None;
-        // All that was to be done is done, so this process may end without the library: MPICH 4.0 over UCX's TCP sometimes
-        // waits in MPI_Finalize for a process that has left it.
+        // All that was to be done is done, so this process may end without the library: MPICH 4.0 over UCX's TCP
+        // sometimes waits in MPI_Finalize for a process that has left it.
         if self.ended.recv_timeout(LAST) == Err(RecvTimeoutError::Timeout) {
             note!("warning: MPI has not ended within {} s and is left as it is", LAST.as_secs());
         }

@@ -1,13 +1,14 @@
 //! One end of the messages between processes: what several ranks of a machine have for the ranks of another goes as one
 //! message of MPI, a frame.
 //!
-//! A frame is a list of messages, each a line that says from whom to whom and how long, and the lines of its body. Every
-//! rank of the group that shares an endpoint fills a part of its own; the frame leaves when all have closed theirs, and
-//! MPI gathers the parts from where they lie. A part that is full before it is closed leaves alone, ahead of the frame. A
-//! frame that has come is read where it lies; its memory takes the next one when its last message was released.
+//! A frame is a list of messages, each a line that says from whom to whom and how long, and the lines of its body.
+//! Every rank of the group that shares an endpoint fills a part of its own; the frame leaves when all have closed
+//! theirs, and MPI gathers the parts from where they lie. A part that is full before it is closed leaves alone, ahead
+//! of the frame. A frame that has come is read where it lies; its memory takes the next one when its last message was
+//! released.
 //!
-//! Who waits drives the library, where it may be called by any thread, and the [`Driver`](super::driver::Driver) drives it
-//! for all: MPI moves nothing by itself.
+//! Who waits drives the library, where it may be called by any thread, and the [`Driver`](super::driver::Driver) drives
+//! it for all: MPI moves nothing by itself.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -167,8 +168,8 @@ impl Endpoint {
         }
     }
 
-    /// Lets the library move what is under way, unless another thread does; whether anything moved. Called by a thread that
-    /// may call the library.
+    /// Lets the library move what is under way, unless another thread does; whether anything moved. Called by a thread
+    /// that may call the library.
     pub fn drive(&self) -> bool {
         match self.state.try_lock() {
             Ok(mut state) => state.drive(),

@@ -1,7 +1,8 @@
 //! The fabric of several machines: windows among the ranks of one, frames of MPI between machines.
 //!
-//! A lane in which all ranks send in the same stage sends one frame from machine to machine ([`Endpoint::close`]); a lane
-//! whose ranks send each for itself (the dense reduction, rings) has an endpoint a rank, with communicators of their own.
+//! A lane in which all ranks send in the same stage sends one frame from machine to machine ([`Endpoint::close`]); a
+//! lane whose ranks send each for itself (the dense reduction, rings) has an endpoint a rank, with communicators of
+//! their own.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -80,8 +81,8 @@ struct Ends {
     peers: Vec<Arc<Vec<Option<usize>>>>,
 }
 
-/// Lines of the part that a rank fills for one machine at most: on each link the longest message and, before it, one of a
-/// line that announces it.
+/// Lines of the part that a rank fills for one machine at most: on each link the longest message and, before it, one of
+/// a line that announces it.
 fn part_lines(links: &Links, from: usize, to: Range<usize>) -> usize {
     let bytes = |to: usize| links.at(RankId(from as u32), RankId(to as u32));
     to.map(bytes).filter(|bytes| *bytes > 0).map(|bytes| lines_of(bytes) + lines_of(Line::BYTES)).sum()
@@ -131,7 +132,8 @@ impl Bridge {
     }
 }
 
-/// The ways from a group of ranks to those of other machines with which it has links, and which of them leads to each rank.
+/// The ways from a group of ranks to those of other machines with which it has links, and which of them leads to each
+/// rank.
 fn routes(
     machines: &Machines,
     own: usize,

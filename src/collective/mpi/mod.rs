@@ -1,7 +1,7 @@
 //! The bridge between machines: MPI carries between them what windows carry inside of one.
 //!
-//! A machine is a process with its local ranks; a rank is known by its number among all, machine after machine. Lanes are
-//! the same as among the ranks of one machine ([`Bridge`]); what the machines themselves have to agree on goes by
+//! A machine is a process with its local ranks; a rank is known by its number among all, machine after machine. Lanes
+//! are the same as among the ranks of one machine ([`Bridge`]); what the machines themselves have to agree on goes by
 //! [`Processes::gather`].
 
 mod driver;
@@ -108,8 +108,8 @@ impl Processes {
         end_at_once(code)
     }
 
-    /// What all machines give, by machine: for all of them, or for the first alone, where the others get nothing but their
-    /// own; `stage` says what for, and all must mean the same.
+    /// What all machines give, by machine: for all of them, or for the first alone, where the others get nothing but
+    /// their own; `stage` says what for, and all must mean the same.
     ///
     /// # Errors
     /// [`Error::Mpi`] when a machine does not give its own within `deadline`, or means something else.
@@ -226,8 +226,9 @@ impl Processes {
         })
     }
 
-    /// Seconds in which this process and the first one send each other so many bytes, one pair after another: the median of
-    /// so many runs, for each process but the first. All processes call it at the same time; what counts is the first one's.
+    /// Seconds in which this process and the first one send each other so many bytes, one pair after another: the
+    /// median of so many runs, for each process but the first. All processes call it at the same time; what counts is
+    /// the first one's.
     ///
     /// # Errors
     /// What MPI says.
@@ -256,8 +257,8 @@ impl Processes {
         })
     }
 
-    /// Seconds in which each process sends each other so many messages, all of them under way at once and asked for again and
-    /// again, as lanes do it: the median of so many runs. All processes call it at the same time.
+    /// Seconds in which each process sends each other so many messages, all of them under way at once and asked for
+    /// again and again, as lanes do it: the median of so many runs. All processes call it at the same time.
     ///
     /// # Errors
     /// What MPI says.

@@ -1,11 +1,12 @@
-//! `breadth-first`: as few rounds as the machine's links allow. In round t of the all-gather each rank receives the slices
-//! of all ranks that are t links away, from neighbours that are a link nearer to them and have them since the round before;
-//! each slice is divided among these neighbours so that the busiest link into the rank ends as early as possible. Only
-//! links between neighbours are used, so where ranks see equally many others at each distance all links are always busy.
+//! `breadth-first`: as few rounds as the machine's links allow. In round t of the all-gather each rank receives the
+//! slices of all ranks that are t links away, from neighbours that are a link nearer to them and have them since the
+//! round before; each slice is divided among these neighbours so that the busiest link into the rank ends as early as
+//! possible. Only links between neighbours are used, so where ranks see equally many others at each distance all links
+//! are always busy.
 //!
 //! Source: Zhao et al., Efficient direct-connect topologies for collective communications, arXiv 2202.03356, section 5.
-//! Their shares are real numbers. Here they are whole parts of a slice cut in a few ways, so that a schedule is the same for
-//! every size: the fewest ways that lose little.
+//! Their shares are real numbers. Here they are whole parts of a slice cut in a few ways, so that a schedule is the
+//! same for every size: the fewest ways that lose little.
 
 use super::{Flow, Reduction};
 use crate::base::RankId;
@@ -28,8 +29,8 @@ struct Front {
     pairs: Vec<(usize, usize)>,
 }
 
-/// Among the ranks of a site, whose slices are equal. None where neighbours do not lead from each rank to each other one:
-/// two explicit routes may each pass the node at which the other ends.
+/// Among the ranks of a site, whose slices are equal. None where neighbours do not lead from each rank to each other
+/// one: two explicit routes may each pass the node at which the other ends.
 #[must_use]
 pub fn breadth_first(site: &Site) -> Option<Reduction> {
     let ranks = site.ranks.len();
@@ -133,7 +134,8 @@ impl Front {
         }
     }
 
-    /// The shares in parts of which a slice has `ways`, and the seconds of the busiest way, which are at least `seconds`.
+    /// The shares in parts of which a slice has `ways`, and the seconds of the busiest way, which are at least
+    /// `seconds`.
     fn divide(&self, ways: usize, mut seconds: f64) -> (f64, Vec<Flow>) {
         let slice = ways as f64;
         // A part that rounding would keep out by a hair comes in.

@@ -100,8 +100,8 @@ const fn names<T, const N: usize>(planners: &[(&'static str, T); N]) -> [&'stati
     names
 }
 
-/// The all-to-all of `parcels` of this name among the ranks of a site; with relays it counts these works. None if there is no
-/// such name.
+/// The all-to-all of `parcels` of this name among the ranks of a site; with relays it counts these works. None if there
+/// is no such name.
 ///
 /// # Panics
 /// When there are other ranks.

@@ -1,10 +1,10 @@
 //! `halving-doubling`: ceil(log2 R) rounds, for any number of ranks.
 //!
 //! The ranks are divided into two groups; each rank sends its part of all slices of the other group to a partner there,
-//! and then both groups go on by themselves. If one group has a rank more, its last rank sends to the partner of another
-//! and gets nothing: invariant is only that the parts of a group's ranks add up to the whole for the group's slices.
-//! With R a power of two this is recursive halving (Thakur, Rabenseifner and Gropp, 2005); no rank is left out and
-//! nothing is sent twice with any other R.
+//! and then both groups go on by themselves. If one group has a rank more, its last rank sends to the partner of
+//! another and gets nothing: invariant is only that the parts of a group's ranks add up to the whole for the group's
+//! slices. With R a power of two this is recursive halving (Thakur, Rabenseifner and Gropp, 2005); no rank is left out
+//! and nothing is sent twice with any other R.
 
 use std::ops::Range;
 

@@ -1,4 +1,5 @@
-//! `hierarchical`: first inside each machine, then between machines, so that what crosses the network is what it must be.
+//! `hierarchical`: first inside each machine, then between machines, so that what crosses the network is what it must
+//! be.
 //!
 //! Inside, a rank gets its machine's part of the slices of all ranks that have its place on their machines; then these
 //! ranks, one a machine, send each other theirs. A machine with M - 1 others sends (M - 1) / M of the tensor over the

@@ -1,6 +1,6 @@
-//! Planners, one file each. Those of all-to-alls make a schedule of sizes; those of reductions, which training takes for
-//! many tensors, a [`Reduction`], which makes schedules. A new one is a file and a line in a list ([`reductions()`],
-//! [`exchanges()`]).
+//! Planners, one file each. Those of all-to-alls make a schedule of sizes; those of reductions, which training takes
+//! for many tensors, a [`Reduction`], which makes schedules. A new one is a file and a line in a list
+//! ([`reductions()`], [`exchanges()`]).
 
 mod alltoall;
 mod breadth_first;

@@ -1,8 +1,8 @@
-//! `multi-ring`: rings that share no direction of a link, each with an equal part of every slice. Where rings take all links,
-//! as four do among five ranks that are all linked, none is ever idle.
+//! `multi-ring`: rings that share no direction of a link, each with an equal part of every slice. Where rings take all
+//! links, as four do among five ranks that are all linked, none is ever idle.
 //!
-//! On the twisted hypercube of eight sockets two are the most, which leave a third of the links idle: no three of its ten
-//! directed rings are disjoint. The published code of SC20 has two there, 0-1-2-4-7-6-5-3 and its reverse.
+//! On the twisted hypercube of eight sockets two are the most, which leave a third of the links idle: no three of its
+//! ten directed rings are disjoint. The published code of SC20 has two there, 0-1-2-4-7-6-5-3 and its reverse.
 
 use super::{Reduction, Ring};
 use crate::base::RankId;

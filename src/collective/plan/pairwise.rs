@@ -1,6 +1,6 @@
-//! `pairwise`: in round k rank r sends to r + k and receives from r - k, so that nobody sends or receives twice at once: what
-//! MPI's libraries do with long messages (Thakur, Rabenseifner and Gropp, "Optimization of Collective Communication
-//! Operations in MPICH", 2005, section 4.3).
+//! `pairwise`: in round k rank r sends to r + k and receives from r - k, so that nobody sends or receives twice at
+//! once: what MPI's libraries do with long messages (Thakur, Rabenseifner and Gropp, "Optimization of Collective
+//! Communication Operations in MPICH", 2005, section 4.3).
 
 use super::{Hop, Parcels, bring_all};
 

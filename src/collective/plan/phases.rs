@@ -1,12 +1,13 @@
 //! What goes directly, what by way of relays, and when: a linear program.
 //!
-//! Time is cut into phases. A phase lasts until its busiest resource (a direction of a link, a memory) has moved its load; all
-//! together are as short as possible. What is relayed gets to its relay in one phase and leaves it in a later one. Of the
-//! divisions that are equally short, one with few detours and with messages of even sizes is taken: messages that share a
-//! resource get even parts of it, so that an uneven phase ends with resources that nobody fills.
+//! Time is cut into phases. A phase lasts until its busiest resource (a direction of a link, a memory) has moved its
+//! load; all together are as short as possible. What is relayed gets to its relay in one phase and leaves it in a later
+//! one. Of the divisions that are equally short, one with few detours and with messages of even sizes is taken:
+//! messages that share a resource get even parts of it, so that an uneven phase ends with resources that nobody fills.
 //!
-//! Source: the concurrent flow of Basu et al., Efficient all-to-all collective communication schedules for direct-connect
-//! topologies, arXiv 2309.13541, for machines whose routes are fixed, so that only relays can leave them.
+//! Source: the concurrent flow of Basu et al., Efficient all-to-all collective communication schedules for
+//! direct-connect topologies, arXiv 2309.13541, for machines whose routes are fixed, so that only relays can leave
+//! them.
 
 use std::collections::BTreeMap;
 
@@ -56,8 +57,8 @@ pub(super) struct Taste {
     pub(super) longest: f64,
 }
 
-/// The division of each demand, and the time of all phases; nothing when the solver finds none. `rates`: how much of each
-/// resource there is in a unit of time; the first `wires` resources are links.
+/// The division of each demand, and the time of all phases; nothing when the solver finds none. `rates`: how much of
+/// each resource there is in a unit of time; the first `wires` resources are links.
 pub(super) fn divide(demands: &[Demand], rates: &[f64], wires: usize, taste: Taste) -> Option<(Vec<Division>, f64)> {
     // Numbers near 1, as the solver likes them.
     let amounts = demands.iter().map(|demand| demand.amount).fold(0.0, f64::max);

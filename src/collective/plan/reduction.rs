@@ -1,9 +1,9 @@
 //! A reduction as a value without sizes: which part of whose slice goes from whom to whom, round by round.
 //!
 //! A slice may go several ways at once: every owner's is cut in as many nearly equal parts, and each flow of the
-//! reduce-scatter adds some that follow each other to what the receiver has. Sizes come last ([`Reduction::plan`]), so that
-//! one value serves all layers of a model and all threads that share them; who owns an element and in which order its terms
-//! are added follows from its owner and its way alone.
+//! reduce-scatter adds some that follow each other to what the receiver has. Sizes come last ([`Reduction::plan`]), so
+//! that one value serves all layers of a model and all threads that share them; who owns an element and in which order
+//! its terms are added follows from its owner and its way alone.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -77,7 +77,8 @@ impl Reduction {
 
     /// The flows as hops of elements: `part` says where a way of an owner's slice lies.
     ///
-    /// A hop brings the last terms of all of its elements or of none, so that who adds them can go on at once with the sums.
+    /// A hop brings the last terms of all of its elements or of none, so that who adds them can go on at once with the
+    /// sums.
     fn lay(&self, slices: Slices, part: impl Fn(usize, usize) -> Range<usize>, payload: Payload) -> Schedule {
         assert!(!matches!(payload, Payload::Raw(_)), "raw bytes cannot be added");
         assert_eq!(self.ranks, slices.ranks(), "a reduction among the ranks of the slices");

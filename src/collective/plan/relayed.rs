@@ -1,10 +1,10 @@
 //! `relayed`: an all-to-all whose parcels go partly by way of other ranks, where the machine's own routes collide.
 //!
 //! A machine sends what goes from one node to another along one fixed way, though others may be as short; where many of
-//! these ways share a link, others stay idle. A rank on another way can take a part and send it on: it lands in its transit
-//! buffer in one round and leaves it in a later one. Who takes how much is what [`super::phases`] finds, from the sizes of
-//! all parcels, so that hot owners and unequal slices are evened out as well. Relays cost memory bandwidth: where that is
-//! short, fewer are used. A part is whole cache lines, unless it is the last one.
+//! these ways share a link, others stay idle. A rank on another way can take a part and send it on: it lands in its
+//! transit buffer in one round and leaves it in a later one. Who takes how much is what [`super::phases`] finds, from
+//! the sizes of all parcels, so that hot owners and unequal slices are evened out as well. Relays cost memory
+//! bandwidth: where that is short, fewer are used. A part is whole cache lines, unless it is the last one.
 //!
 //! Every process that plans finds the same: nothing here depends on time, on threads or on the order of a hash.
 
@@ -44,8 +44,8 @@ const MOST_WAYS: usize = 5000;
 /// Who gains less of the time than this needs no second round.
 const LEAST_GAIN: f64 = 1e-3;
 
-/// The all-to-all of `parcels` among the ranks of a site, as short as the works that count allow. Where relays gain nothing it
-/// is [`Exchange::AllToAll`].
+/// The all-to-all of `parcels` among the ranks of a site, as short as the works that count allow. Where relays gain
+/// nothing it is [`Exchange::AllToAll`].
 ///
 /// # Panics
 /// When parcels and site have different ranks.

@@ -36,7 +36,8 @@ impl Ring {
         Self(order)
     }
 
-    /// From neighbour to neighbour of a site where its links form such a ring and it is soon found; else as [`Ring::of`].
+    /// From neighbour to neighbour of a site where its links form such a ring and it is soon found; else as
+    /// [`Ring::of`].
     ///
     /// # Panics
     /// When there is no rank.
@@ -85,8 +86,8 @@ impl Ring {
         self.0.len()
     }
 
-    /// The rounds of one way of every slice. Slice s sets out at its owner's successor and arrives at its owner, each rank
-    /// on its way adding its own part.
+    /// The rounds of one way of every slice. Slice s sets out at its owner's successor and arrives at its owner, each
+    /// rank on its way adding its own part.
     pub(super) fn rounds(&self, way: usize) -> Vec<Vec<Flow>> {
         let ranks = self.0.len();
         let flow = |round: usize, at: usize| {

@@ -237,8 +237,8 @@ impl<'a> Cursor<'a> {
         self.file.check()
     }
 
-    /// Appends up to `limit` samples to a minibatch, dense features transformed: `description` is the file's, with what was
-    /// learned of its columns.
+    /// Appends up to `limit` samples to a minibatch, dense features transformed: `description` is the file's, with what
+    /// was learned of its columns.
     ///
     /// # Errors
     /// As [`Cursor::read`].

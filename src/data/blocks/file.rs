@@ -1,5 +1,5 @@
-//! A block file, mapped. Opening reads its head and index; each block is checked when it is first read, whoever reads it:
-//! later readers of the same opened file, such as the other ranks of a process, touch only the rows that they want.
+//! A block file, mapped. Opening reads its head and index; each block is checked when it is first read, whoever reads
+//! it: later readers of the same opened file, such as the other ranks of a process, touch only the rows that they want.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};

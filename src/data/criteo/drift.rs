@@ -1,5 +1,5 @@
-//! Which values are popular changes from day to day: of the hottest ranks of each column a share is taken by other values,
-//! which were rare before, and the values that had these ranks are rare from then on.
+//! Which values are popular changes from day to day: of the hottest ranks of each column a share is taken by other
+//! values, which were rare before, and the values that had these ranks are rare from then on.
 //!
 //! How often a rank is drawn stays, and so does every other rank's value, so that each day has the shape of all.
 

@@ -3,9 +3,9 @@
 //! With more `data.lookups` than one, further rows are drawn uniformly beside a sample's own, as MLPerf makes multi-hot
 //! data of Criteo's: they tell nothing. With a `data.drift` the values that are popular change from day to day.
 //!
-//! Sample n is a pure function of (`data.seed`, n): nothing is stored, any sample is reached at once, and the tables may
-//! be of any size. Test samples are the numbers after the training samples. The true click probability of every sample
-//! is known ([`Source::truth`]), so a model's AUC can be held against the best that is possible.
+//! Sample n is a pure function of (`data.seed`, n): nothing is stored, any sample is reached at once, and the tables
+//! may be of any size. Test samples are the numbers after the training samples. The true click probability of every
+//! sample is known ([`Source::truth`]), so a model's AUC can be held against the best that is possible.
 
 mod drift;
 mod integers;
@@ -50,7 +50,8 @@ impl Criteo {
     /// Criteo's sample. Columns beyond Criteo's 13 and 26 repeat their shapes.
     ///
     /// # Errors
-    /// [`Error::Config`] when a table has 0 rows or 2^32 and more, a bag no look-up, or `data.lookups` not one for each table.
+    /// [`Error::Config`] when a table has 0 rows or 2^32 and more, a bag no look-up, or `data.lookups` not one for each
+    /// table.
     pub fn new(config: &DataConfig, model_rows: &[u64], dense: usize) -> Result<Self> {
         let sample_rows: Vec<u64> = CATEGORIES.iter().map(|shape| shape.rows).collect();
         let rows = if model_rows.is_empty() { &sample_rows[..] } else { model_rows };

@@ -40,9 +40,9 @@ impl Criteo {
         }
     }
 
-    /// Writes samples `range` of a split: label, integers and 8-digit hexadecimal categories, separated by tabs; what is
-    /// missing is empty, and there is no place for more than the first row of a bag. A category's value is a function of its
-    /// column and row, different for every row and never 0.
+    /// Writes samples `range` of a split: label, integers and 8-digit hexadecimal categories, separated by tabs; what
+    /// is missing is empty, and there is no place for more than the first row of a bag. A category's value is a
+    /// function of its column and row, different for every row and never 0.
     ///
     /// # Errors
     /// When `out` cannot be written to.

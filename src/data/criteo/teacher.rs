@@ -6,9 +6,9 @@
 //! - interactions: every value, and the integers together, have a short vector; all pairs of vectors are multiplied
 //!   (a factorisation machine, Rendle 2010), so that a model with dot interactions has something to find.
 //!
-//! A value's bias and vector are functions of (seed, column, value, rank), so tables of any size need no memory. They shrink
-//! with the rank, because what is seen a few times can hardly be learned. Scale and intercept are set on samples of
-//! their own such that click rate and the teacher's own AUC (the Bayes AUC) meet their targets.
+//! A value's bias and vector are functions of (seed, column, value, rank), so tables of any size need no memory. They
+//! shrink with the rank, because what is seen a few times can hardly be learned. Scale and intercept are set on samples
+//! of their own such that click rate and the teacher's own AUC (the Bayes AUC) meet their targets.
 
 use super::integers::signed_log;
 use super::sample::Sample;

@@ -20,7 +20,8 @@ pub struct Dataset {
     pub members: Vec<Member>,
     /// Whether row numbers were given while the files were opened: other files then have other numbers.
     pub learned: bool,
-    /// Whether tables have as many rows as the values of these files ask for: other files of the same columns may ask for more.
+    /// Whether tables have as many rows as the values of these files ask for: other files of the same columns may ask
+    /// for more.
     pub sized_by_values: bool,
     /// The values behind row numbers, where they were numbered by first appearance, now or for an earlier model.
     pub vocabulary: Option<Vocabulary>,
@@ -74,8 +75,8 @@ impl Dataset {
         self.members.iter().filter(|member| member.role == role).map(|member| member.table.rows()).sum()
     }
 
-    /// Learns from its training samples (from all, where there are none) what its columns need to become features: for formats
-    /// that hold features.
+    /// Learns from its training samples (from all, where there are none) what its columns need to become features: for
+    /// formats that hold features.
     ///
     /// # Errors
     /// When rows are malformed or damaged.

@@ -1,7 +1,7 @@
 //! The [`Source`] that trains on a data set of any format.
 //!
-//! Tables of one role follow each other. Training and test samples are those of their roles; where a data set has no test
-//! samples, its validation samples stand in, and where it has neither, the last share of the training samples.
+//! Tables of one role follow each other. Training and test samples are those of their roles; where a data set has no
+//! test samples, its validation samples stand in, and where it has neither, the last share of the training samples.
 
 use std::collections::VecDeque;
 use std::path::Path;

@@ -1,6 +1,6 @@
-//! HugeCTR's raw rows (NVIDIA-Merlin/HugeCTR, `samples/dlrm/preprocessing/convert_to_raw.py`): for each sample a label (i32),
-//! dense features (f32, as they are trained on) and the look-ups of every column (i32), one behind the other, little-endian.
-//! MLPerf's DCNv2 data has 1 + 13 + 214 words, 912 bytes a row.
+//! HugeCTR's raw rows (NVIDIA-Merlin/HugeCTR, `samples/dlrm/preprocessing/convert_to_raw.py`): for each sample a label
+//! (i32), dense features (f32, as they are trained on) and the look-ups of every column (i32), one behind the other,
+//! little-endian. MLPerf's DCNv2 data has 1 + 13 + 214 words, 912 bytes a row.
 //!
 //! Files are called `train_data.bin`, `val_data.bin` and `test_data.bin`. They say nothing of their columns, so a
 //! `schema.toml` must lie beside them; row numbers are a column's own, from 0.

@@ -11,10 +11,11 @@
 //! | `csv`      | text with a header line and a description of it ([`csv`])                      | yes   | no     |
 //! | `fae`      | `train_normal.npz`, `train_hot.npz`, `hot_emb_dict.npz` of FAE's published code (`fae`)  | yes   | no     |
 //!
-//! `nvidia`, `torchrec` and `hugectr` hold dense features as a model reads them; all others keep what the log said, with the
-//! transform that a model applies (see [`super::schema::feature`]).
+//! `nvidia`, `torchrec` and `hugectr` hold dense features as a model reads them; all others keep what the log said,
+//! with the transform that a model applies (see [`super::schema::feature`]).
 //!
-//! A `schema.toml` (a [`Description`]) beside foreign files tells what their format does not: names and numbers of rows.
+//! A `schema.toml` (a [`Description`]) beside foreign files tells what their format does not: names and numbers of
+//! rows.
 
 pub mod csv;
 mod dataset;
@@ -206,8 +207,8 @@ pub trait Rows: Send {
     /// When rows are malformed or damaged; the message names them.
     fn read(&mut self, samples: &mut Samples, limit: usize) -> Result<usize>;
 
-    /// Appends up to `limit` rows to a minibatch, by way of `scratch` where the format has no straighter one; `description` is
-    /// the table's, with what was learned of its columns.
+    /// Appends up to `limit` rows to a minibatch, by way of `scratch` where the format has no straighter one;
+    /// `description` is the table's, with what was learned of its columns.
     ///
     /// # Errors
     /// As [`Rows::read`].
@@ -262,8 +263,8 @@ fn folder(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Where the first of some numbers is that nothing can be learned from, and what is wrong with it; with gaps, NaN is a value
-/// that is missing.
+/// Where the first of some numbers is that nothing can be learned from, and what is wrong with it; with gaps, NaN is a
+/// value that is missing.
 fn unfit(values: &[f32], gaps: bool) -> Option<(usize, String)> {
     let at = values.iter().position(|value| !(value.is_finite() || gaps && value.is_nan()))?;
     Some((at, format!("a finite number is expected, found {}", values[at])))

@@ -81,9 +81,9 @@ impl Header {
         Ok(Self { dtype: dtype.to_owned(), shape: shape.ok_or_else(no_array)?, by_columns, data })
     }
 
-    /// The numbers of an array that must be row by row, of one of `dtypes` and of two dimensions, the second `width` long where that
-    /// is given (one dimension counts as a width of 1); the array file has `length` bytes. Returns the number of rows, the
-    /// width and which bytes they are.
+    /// The numbers of an array that must be row by row, of one of `dtypes` and of two dimensions, the second `width`
+    /// long where that is given (one dimension counts as a width of 1); the array file has `length` bytes. Returns the
+    /// number of rows, the width and which bytes they are.
     ///
     /// # Errors
     /// [`crate::base::Error::BadFile`] with what was found.

@@ -1,7 +1,7 @@
 //! NumPy's archives: a zip file with one array file a member.
 //!
-//! Members that are stored are read where they stand; `numpy.savez` stores, `numpy.savez_compressed` does not. A [`Member`]
-//! reads either from front to back.
+//! Members that are stored are read where they stand; `numpy.savez` stores, `numpy.savez_compressed` does not. A
+//! [`Member`] reads either from front to back.
 
 use std::io::{self, BufReader, Cursor, Read, Take, Write};
 use std::path::Path;
@@ -41,7 +41,8 @@ pub(super) fn stored(file: &Arc<FileBytes>, name: &str) -> Result<(usize, usize)
     Ok((start, length))
 }
 
-/// The bytes of one array file of an archive, from front to back; its end is an error where the checksum is another one.
+/// The bytes of one array file of an archive, from front to back; its end is an error where the checksum is another
+/// one.
 pub(super) struct Member {
     bytes: Packed,
     sum: crc32fast::Hasher,

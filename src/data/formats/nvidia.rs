@@ -1,7 +1,8 @@
 //! NVIDIA's split binary (DeepLearningExamples, `dlrm/data`): `feature_spec.yaml`, and for each mapping (train, test)
 //! `label.bin` (bool), `numerical.bin` (float16, row-major) and a file of int8, int16 or int32 a categorical column.
 //!
-//! Dense features are stored transformed. A cardinality decides the type: below 127 int8, below 32767 int16, else int32.
+//! Dense features are stored transformed. A cardinality decides the type: below 127 int8, below 32767 int16, else
+//! int32.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

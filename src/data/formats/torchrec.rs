@@ -1,6 +1,6 @@
 //! TorchRec's arrays (torchrec/datasets/criteo.py): for each day `day_N_dense.npy` (float32, transformed),
-//! `day_N_sparse.npy` (int32, one look-up a column) or `day_N_sparse_multi_hot.npz` (int32, one array a column, named by
-//! its number) and `day_N_labels.npy` (int32).
+//! `day_N_sparse.npy` (int32, one look-up a column) or `day_N_sparse_multi_hot.npz` (int32, one array a column, named
+//! by its number) and `day_N_labels.npy` (int32).
 //!
 //! The last of several days is split as TorchRec does: its first half (rounded up) is for validation, its second for
 //! test; the reference (facebookresearch/dlrm) has it the other way round. Table sizes are in none of these files: they

@@ -1,5 +1,5 @@
-//! The mark of a data set that is being written: its writer holds the mark's lock and removes it at the end. Where that one was
-//! killed, the mark stays and says of which format its files are, so that they are told from anybody else's.
+//! The mark of a data set that is being written: its writer holds the mark's lock and removes it at the end. Where that
+//! one was killed, the mark stays and says of which format its files are, so that they are told from anybody else's.
 
 use std::fs;
 use std::path::{Path, PathBuf};

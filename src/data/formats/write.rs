@@ -43,8 +43,8 @@ impl Target {
     /// Prepares `folder` for rows of `description`.
     ///
     /// # Errors
-    /// When it cannot be created, holds a data set or files of its kind already, another process writes to it, or the format can
-    /// only be read.
+    /// When it cannot be created, holds a data set or files of its kind already, another process writes to it, or the
+    /// format can only be read.
     pub fn create(folder: &Path, format: Format, description: &Description, options: Options) -> Result<Self> {
         if !Format::WRITTEN.contains(&format) {
             #[cfg(not(feature = "parquet"))]

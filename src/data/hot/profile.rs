@@ -53,7 +53,8 @@ impl Options {
         self
     }
 
-    /// What holds the counts of so many inputs, by table that is not hot as a whole, and the bytes that are taken, at most.
+    /// What holds the counts of so many inputs, by table that is not hot as a whole, and the bytes that are taken, at
+    /// most.
     fn counts(&self, source: &dyn Source, inputs: u64, stretch: u64) -> Result<(Vec<Kind>, u64)> {
         let schema = source.schema();
         let large: Vec<u64> =
@@ -156,8 +157,8 @@ pub fn profile(
     profile_within(source, 0..total, options, progress)
 }
 
-/// Finds the hot rows of some training samples; `progress` is told of every stretch that is done with, and an error of it ends
-/// the search.
+/// Finds the hot rows of some training samples; `progress` is told of every stretch that is done with, and an error of
+/// it ends the search.
 ///
 /// Counting and judging use the threads of the rayon pool that this is called in. The result depends on the data and
 /// the options alone.

@@ -6,9 +6,9 @@
 //! times as many. So the rates at which rows are accessed are inferred from how many rows the sample accessed never,
 //! once, twice …: these numbers are a mixture of Poisson distributions, whose weights expectation maximisation finds,
 //! smoothed at each step (Silverman, Jones, Wilson and Nychka, "A smoothed EM approach to indirect estimation
-//! problems", 1990). Here logarithms of densities are smoothed, over the logarithm of the rate, so that a power law stays as it
-//! is, and the less the greater the rate: a count of n tells its logarithm to 1 / sqrt(n), so that many rows tell of an edge
-//! there (the rarest rows of a table by Zipf's law are all about as rare) and few counts do not.
+//! problems", 1990). Here logarithms of densities are smoothed, over the logarithm of the rate, so that a power law
+//! stays as it is, and the less the greater the rate: a count of n tells its logarithm to 1 / sqrt(n), so that many
+//! rows tell of an edge there (the rarest rows of a table by Zipf's law are all about as rare) and few counts do not.
 //! What a row's accesses in the sample leave open is what the other inputs bring, by the rates that it may have.
 //!
 //! Accesses are taken to be independent of each other; those of a log that come in bursts are not quite.

@@ -1,7 +1,7 @@
 //! Where a hot row lies among the hot rows of its table: what a copy of them is looked up by.
 //!
-//! Every look-up of a step asks whether its row is hot, at random places, so that one answer reads one cache line: for 32
-//! rows a bit each, and beside them how many hot rows lie before these 32.
+//! Every look-up of a step asks whether its row is hot, at random places, so that one answer reads one cache line: for
+//! 32 rows a bit each, and beside them how many hot rows lie before these 32.
 
 use twox_hash::XxHash3_64;
 

@@ -46,8 +46,8 @@ impl Tags {
         Ok(Self { samples, words, before, hot })
     }
 
-    /// Tells all training samples of a source apart, by so many threads that read; `told` hears how many are done, and of how
-    /// many.
+    /// Tells all training samples of a source apart, by so many threads that read; `told` hears how many are done, and
+    /// of how many.
     ///
     /// # Errors
     /// As [`classify()`].

@@ -1,7 +1,7 @@
 //! An object of JSON becomes the fields of a row, by the names of its columns.
 //!
-//! Every column must be there, so that a misspelt name is told; `null` is a blank field. Lists become fields with the column's
-//! separator between their values. What else an object has is of no interest.
+//! Every column must be there, so that a misspelt name is told; `null` is a blank field. Lists become fields with the
+//! column's separator between their values. What else an object has is of no interest.
 
 use std::collections::HashMap;
 use std::fmt;

@@ -1,9 +1,9 @@
 //! Rows that are read as they arrive, once, from standard input: what a trained model is asked.
 //!
-//! A row is a line: text as files of the same data have it, or an object of JSON by the columns' names (`json`). Nothing is
-//! known of how many there are. Readers hand over what has come whenever the input pauses ([`Source::pauses`]), so that
-//! whoever writes rows one by one is answered one by one. Categories become rows by what the model knows: nothing is learned
-//! here. A malformed row ends everything.
+//! A row is a line: text as files of the same data have it, or an object of JSON by the columns' names (`json`).
+//! Nothing is known of how many there are. Readers hand over what has come whenever the input pauses
+//! ([`Source::pauses`]), so that whoever writes rows one by one is answered one by one. Categories become rows by what
+//! the model knows: nothing is learned here. A malformed row ends everything.
 
 mod json;
 

@@ -9,8 +9,8 @@
 //! What is stored in blocks is read by the block: in `local`, one that slices of several ranks lie in is read by each.
 //!
 //! Invariant: in every mode, with and without a shuffle, and after resuming at any minibatch's end, the slices of all
-//! ranks in their order are the minibatch that a [`Loader`] gives under the same [`Plan`]. The last minibatch of an epoch
-//! is divided as any other is: by [`Slice::of`].
+//! ranks in their order are the minibatch that a [`Loader`] gives under the same [`Plan`]. The last minibatch of an
+//! epoch is divided as any other is: by [`Slice::of`].
 //!
 //! A rank's loop, on the rank's own thread:
 //!
@@ -32,9 +32,10 @@
 //! # }
 //! ```
 //!
-//! Each rank must take its portions to the end or be dropped: in `broadcast` the thread that reads waits for the slowest,
-//! at most [`Plan::depth`] minibatches ahead of it. An error reaches every rank, after the minibatches before it. Only what
-//! a rank reads itself is checked by it: in `local`, a row beyond its table is found by the rank that looks it up.
+//! Each rank must take its portions to the end or be dropped: in `broadcast` the thread that reads waits for the
+//! slowest, at most [`Plan::depth`] minibatches ahead of it. An error reaches every rank, after the minibatches before
+//! it. Only what a rank reads itself is checked by it: in `local`, a row beyond its table is found by the rank that
+//! looks it up.
 
 mod own;
 mod shared;
@@ -181,8 +182,8 @@ impl Held {
 }
 
 impl RankLoader {
-    /// Starts to read for the ranks `local` of `ranks`, those of this process; one loader each, in their order. Minibatches
-    /// may be cut into grains, which no two ranks share.
+    /// Starts to read for the ranks `local` of `ranks`, those of this process; one loader each, in their order.
+    /// Minibatches may be cut into grains, which no two ranks share.
     ///
     /// # Errors
     /// When the system gives no thread.

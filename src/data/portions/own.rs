@@ -3,8 +3,8 @@
 //! Invariant: the slices of all ranks, in the order of ranks, are what [`Epoch`](super::super::Epoch) gives as one
 //! minibatch. Without a shuffle a slice is a stretch of rows: the reader steps over the others. With a windowed shuffle
 //! the samples that the permutation puts into the rank's slices are picked in the order of the file, and handed out in
-//! the order of the permutation; a window takes 1/R of its samples in memory, and every rank draws its whole permutation.
-//! As in an [`Epoch`](super::super::Epoch), the next window can be read while one is handed out.
+//! the order of the permutation; a window takes 1/R of its samples in memory, and every rank draws its whole
+//! permutation. As in an [`Epoch`](super::super::Epoch), the next window can be read while one is handed out.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -118,7 +118,8 @@ impl<'a> OwnEpoch<'a> {
         Ok(Self { reader: source.open(split, first)?, reader_at: first, grid, at: start, shuffled: Some(window) })
     }
 
-    /// Appends the rank's slice of the next minibatch and returns how many samples the whole minibatch has; 0 at the end.
+    /// Appends the rank's slice of the next minibatch and returns how many samples the whole minibatch has; 0 at the
+    /// end.
     ///
     /// # Errors
     /// As [`Reader::read`].
@@ -152,8 +153,8 @@ impl<'a> OwnEpoch<'a> {
         self.shuffled.as_ref().is_some_and(|window| !window.has_more(self.grid))
     }
 
-    /// Reads up to `count` of the rank's samples of the window after this, or of the first; nothing where samples are not
-    /// shuffled.
+    /// Reads up to `count` of the rank's samples of the window after this, or of the first; nothing where samples are
+    /// not shuffled.
     pub(in crate::data) fn read_ahead(&mut self, count: usize) {
         if let Some(window) = &mut self.shuffled {
             window.ahead(&mut *self.reader, &mut self.reader_at, self.grid, count);

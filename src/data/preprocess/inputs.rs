@@ -89,8 +89,8 @@ fn refuse_twice(all: &[PathBuf]) -> Result<()> {
     Ok(())
 }
 
-/// Refuses inputs of which no row is of use: each would be a day without rows, the last one that of validation and test.
-/// Of each, `found` are its rows, and the malformed ones that were left out.
+/// Refuses inputs of which no row is of use: each would be a day without rows, the last one that of validation and
+/// test. Of each, `found` are its rows, and the malformed ones that were left out.
 pub(super) fn refuse_empty<'a>(inputs: impl Iterator<Item = &'a Path>, found: &[[u64; 2]]) -> Result<()> {
     let empty: Vec<_> = inputs.zip(found).filter(|(_, [rows, _])| *rows == 0).collect();
     let what = |skipped: u64| match skipped {

@@ -68,7 +68,8 @@ impl Stamp {
 pub(super) enum Earlier {
     /// Nothing.
     None,
-    /// Everything finished is of use, but for the parts of these inputs, which have changed since or are judged otherwise.
+    /// Everything finished is of use, but for the parts of these inputs, which have changed since or are judged
+    /// otherwise.
     Same { work: WorkSizes, changed: Vec<usize> },
 }
 

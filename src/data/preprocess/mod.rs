@@ -55,8 +55,8 @@ pub enum Recipe {
     CriteoTerabyte,
     /// A table of text.
     Table(TextSchema),
-    /// Taobao's behaviour sequences ([`taobao_sequences`]), of whose users points are made: the columns `user`, `items` and
-    /// `categories`.
+    /// Taobao's behaviour sequences ([`taobao_sequences`]), of whose users points are made: the columns `user`, `items`
+    /// and `categories`.
     Points {
         /// Positive points of a user at most, and as many negative ones; 0: the line itself.
         most: u32,
@@ -83,8 +83,8 @@ pub enum ShuffleBy {
 pub struct Options {
     /// What the input is.
     pub recipe: Recipe,
-    /// Text files (plain, gzip or zstd) in order, a day each; a folder stands for its files in the order of their names,
-    /// numbers in names compared as numbers.
+    /// Text files (plain, gzip or zstd) in order, a day each; a folder stands for its files in the order of their
+    /// names, numbers in names compared as numbers.
     pub inputs: Vec<PathBuf>,
     /// The folder of the data set; it may hold an unfinished run with the same options.
     pub out: PathBuf,

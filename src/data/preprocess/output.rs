@@ -1,8 +1,9 @@
-//! The folder of a data set: who may write to it, what an earlier run left in it, and how a new data set takes its place.
+//! The folder of a data set: who may write to it, what an earlier run left in it, and how a new data set takes its
+//! place.
 //!
-//! Everything is written into a working folder, beside an older data set, which stays and can be read until the new one is
-//! whole. Then the old one goes and the new files move into its place, the manifest last. A kill in the middle of that is
-//! mended by the next run, whatever it was asked for.
+//! Everything is written into a working folder, beside an older data set, which stays and can be read until the new one
+//! is whole. Then the old one goes and the new files move into its place, the manifest last. A kill in the middle of
+//! that is mended by the next run, whatever it was asked for.
 
 use std::collections::HashSet;
 use std::fs::{self, File};

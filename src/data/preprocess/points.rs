@@ -1,10 +1,10 @@
-//! Time series of a behaviour log, as facebookresearch/tbsm trains on them (`tbsm_data_pytorch.py`): users with all that they
-//! have seen become points, each some steps of a history and the item in question.
+//! Time series of a behaviour log, as facebookresearch/tbsm trains on them (`tbsm_data_pytorch.py`): users with all
+//! that they have seen become points, each some steps of a history and the item in question.
 //!
-//! Of a user with H items before the last one, min(N, 0, 1, 3, 6, N, N, ... for H / 10 = 0, 1, 2, ...) points are positive: a
-//! stretch of the history whose last item is in question, which ends anywhere from the first place where it is whole. As
-//! many are negative: a stretch that is one shorter, and one of the items of others. With N = 0 a user is one point, with the
-//! label and the last item of the line, as for test.
+//! Of a user with H items before the last one, min(N, 0, 1, 3, 6, N, N, ... for H / 10 = 0, 1, 2, ...) points are
+//! positive: a stretch of the history whose last item is in question, which ends anywhere from the first place where it
+//! is whole. As many are negative: a stretch that is one shorter, and one of the items of others. With N = 0 a user is
+//! one point, with the label and the last item of the line, as for test.
 //!
 //! The reference draws from one sequential generator; here each number is a pure function of (seed, user, point).
 

@@ -1,4 +1,5 @@
-//! What a log looks like: Criteo's two layouts, and tables of text with a column for each name (Avazu, Taobao, any CSV).
+//! What a log looks like: Criteo's two layouts, and tables of text with a column for each name (Avazu, Taobao, any
+//! CSV).
 
 use std::path::Path;
 
@@ -70,7 +71,8 @@ fn clock(column: &str, unit: Unit) -> Vec<TextCategorical> {
     vec![of(Clock::Hour, "hour_of_day"), of(Clock::Weekday, "weekday")]
 }
 
-/// Avazu's click log: all columns are categorical, the hour as that of the day and as the day of the week; the id is left out.
+/// Avazu's click log: all columns are categorical, the hour as that of the day and as the day of the week; the id is
+/// left out.
 #[must_use]
 pub fn avazu() -> TextSchema {
     TextSchema {
@@ -89,8 +91,8 @@ pub fn avazu() -> TextSchema {
     }
 }
 
-/// Taobao's user behaviour log, which has no header: a purchase is positive; of the time, the hour of the day and the day of the
-/// week count.
+/// Taobao's user behaviour log, which has no header: a purchase is positive; of the time, the hour of the day and the
+/// day of the week count.
 #[must_use]
 pub fn taobao() -> TextSchema {
     TextSchema {
@@ -102,12 +104,13 @@ pub fn taobao() -> TextSchema {
     }
 }
 
-/// Taobao's behaviour sequences as the reference of TBSM prepares them (facebookresearch/tbsm, `tools/taobao_prepare.py`:
-/// `taobao_train.txt`, `taobao_test.txt`): the user, the item and category in question, whether it was the user's, the 200
-/// last items and their categories (the one in question last, zeros before the first), and as many of others.
+/// Taobao's behaviour sequences as the reference of TBSM prepares them (facebookresearch/tbsm,
+/// `tools/taobao_prepare.py`: `taobao_train.txt`, `taobao_test.txt`): the user, the item and category in question,
+/// whether it was the user's, the 200 last items and their categories (the one in question last, zeros before the
+/// first), and as many of others.
 ///
-/// The sequences become lists without the zeros; their length is dense. The reference cuts them further when it trains, and
-/// takes negatives from the others' items; both are left to whoever reads.
+/// The sequences become lists without the zeros; their length is dense. The reference cuts them further when it trains,
+/// and takes negatives from the others' items; both are left to whoever reads.
 #[must_use]
 pub fn taobao_sequences() -> TextSchema {
     let length = TextDense {

@@ -67,8 +67,8 @@ struct Group {
 /// Turns logs into a data set.
 ///
 /// # Errors
-/// What is wrong with the input, as file, row and what to do; a full disk; [`Error::Interrupted`]. Whatever was finished
-/// is kept, and the same call goes on from there.
+/// What is wrong with the input, as file, row and what to do; a full disk; [`Error::Interrupted`]. Whatever was
+/// finished is kept, and the same call goes on from there.
 pub fn preprocess(options: &Options, watch: &Watch<'_>) -> Result<Summary> {
     // Of many columns' values, each in many shards, all files are open at a time.
     raise_open_files();

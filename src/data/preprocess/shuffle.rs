@@ -4,8 +4,8 @@
 //! equally likely, and it depends neither on memory nor on threads. Rows are first written in runs, each sorted by key;
 //! then a bucket, which is a range of keys, is read from all runs and sorted.
 //!
-//! A record is the row's number (two words), its label, its dense columns and its look-ups, behind their number where rows
-//! have lists, and before their weights where a column has some; so records say themselves where they end.
+//! A record is the row's number (two words), its label, its dense columns and its look-ups, behind their number where
+//! rows have lists, and before their weights where a column has some; so records say themselves where they end.
 
 use std::fs::File;
 use std::io::Write;
@@ -48,7 +48,8 @@ pub(super) struct Shuffled<'a> {
     starts: Vec<u64>,
 }
 
-/// A file of records behind two lists: how many records, and how many words of them, are before each bucket, and of all.
+/// A file of records behind two lists: how many records, and how many words of them, are before each bucket, and of
+/// all.
 struct Run {
     path: PathBuf,
     starts: Vec<u64>,

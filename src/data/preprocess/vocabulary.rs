@@ -1,8 +1,8 @@
 //! The values behind a column's row numbers, in a file beside the manifest: new data is mapped by it as the old was.
 //!
-//! A head of 32 bytes with the checksums of the values and of itself, then the values in the order of their ids, little-endian. Criteo's values are the 32-bit words
-//! that the log writes in hexadecimal; values of other tables are 64-bit fingerprints of their text
-//! ([`fingerprint`]).
+//! A head of 32 bytes with the checksums of the values and of itself, then the values in the order of their ids,
+//! little-endian. Criteo's values are the 32-bit words that the log writes in hexadecimal; values of other tables are
+//! 64-bit fingerprints of their text ([`fingerprint`]).
 
 use std::fs::File;
 use std::io::Read;

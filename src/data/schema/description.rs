@@ -1,8 +1,8 @@
 //! What the rows of a stored data set hold, column by column: a TOML document that a person can read and edit.
 //!
-//! Dense columns keep what the log said, integers as integers; transforms are applied when a minibatch is made, and what they
-//! learn from training samples is the model's (see [`super::feature`]). Row numbers of categorical columns are below `rows`; a
-//! limit on table sizes is applied at load, never stored.
+//! Dense columns keep what the log said, integers as integers; transforms are applied when a minibatch is made, and
+//! what they learn from training samples is the model's (see [`super::feature`]). Row numbers of categorical columns
+//! are below `rows`; a limit on table sizes is applied at load, never stored.
 
 use std::path::Path;
 
@@ -49,8 +49,8 @@ pub struct Dense {
     /// What happens to a value on its way into a minibatch.
     #[serde(default)]
     pub transform: Transform,
-    /// Whether values are moments, in seconds since the start of 2000 (UTC), of which the age in days is the feature: against
-    /// the newest of the training samples.
+    /// Whether values are moments, in seconds since the start of 2000 (UTC), of which the age in days is the feature:
+    /// against the newest of the training samples.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub age: bool,
     /// What was learned of it from training samples, where that is needed: never stored with the data.

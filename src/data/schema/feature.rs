@@ -1,9 +1,9 @@
 //! How a stored value becomes a dense feature, and what has to be learned from training data for it.
 //!
 //! A stored data set keeps what the log said. What depends on other rows (the mean and deviation of a column that is
-//! standardised, the newest moment of one that becomes an age) belongs to the model: it is learned from the training samples
-//! when training begins, kept in the checkpoint, and used as it is wherever the model is. So the same value is the same
-//! feature, whichever file it comes in.
+//! standardised, the newest moment of one that becomes an age) belongs to the model: it is learned from the training
+//! samples when training begins, kept in the checkpoint, and used as it is wherever the model is. So the same value is
+//! the same feature, whichever file it comes in.
 
 use std::collections::BTreeMap;
 

@@ -1,7 +1,7 @@
 //! What a sample consists of: how many dense features, and which categorical columns with how many values.
 //!
-//! The model is sized from [`Schema`]: one embedding table a categorical column. [`Description`] says what the rows of a
-//! stored data set hold, column by column.
+//! The model is sized from [`Schema`]: one embedding table a categorical column. [`Description`] says what the rows of
+//! a stored data set hold, column by column.
 
 mod description;
 pub mod feature;
@@ -31,7 +31,8 @@ pub struct Column {
     pub rows: u64,
     /// Whether every look-up has a weight, which its row is multiplied by.
     pub weighted: bool,
-    /// Look-ups of a sample for which there is room from the beginning; more are possible, but allocate memory when they come.
+    /// Look-ups of a sample for which there is room from the beginning; more are possible, but allocate memory when
+    /// they come.
     pub lookups: usize,
 }
 
@@ -89,8 +90,8 @@ impl Schema {
         self
     }
 
-    /// By table, as how many rows side by side a sample's look-ups reach a model: 1 where they are pooled, and where they are the
-    /// steps of its time series, as many as that has.
+    /// By table, as how many rows side by side a sample's look-ups reach a model: 1 where they are pooled, and where
+    /// they are the steps of its time series, as many as that has.
     #[must_use]
     pub fn positions(&self, model: &ModelConfig) -> Vec<usize> {
         let is_sequence = |column: &Column| match &model.sequences[..] {

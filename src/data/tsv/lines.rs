@@ -78,8 +78,8 @@ impl Lines {
         Self { path, input, compressed, longest, inside, bytes_read, bytes_total, buffer, from, to, place }
     }
 
-    /// Whether the end of the next line has not come yet: [`Lines::next_line`] would wait. Takes in what has come; what goes
-    /// wrong by that, who reads the next line meets again.
+    /// Whether the end of the next line has not come yet: [`Lines::next_line`] would wait. Takes in what has come; what
+    /// goes wrong by that, who reads the next line meets again.
     #[must_use]
     pub fn wait(&mut self) -> bool {
         while newline(&self.buffer[self.from..self.to]).is_none() {

@@ -161,8 +161,8 @@ impl<'a> Rows<'a> {
         }
     }
 
-    /// Goes past the next line, where each must be a good row; false at the end. One that is too long is judged at once:
-    /// its end may be far.
+    /// Goes past the next line, where each must be a good row; false at the end. One that is too long is judged at
+    /// once: its end may be far.
     fn count_line(&mut self) -> Result<bool> {
         match self.lines.next_line()? {
             None => Ok(false),

@@ -115,8 +115,8 @@ impl Vocabulary {
     }
 }
 
-/// How many ids of each column first appear in a row before `train`. `seen` has the row of each id's first appearance; ids
-/// follow it, so the values that only later rows have are the last ones.
+/// How many ids of each column first appear in a row before `train`. `seen` has the row of each id's first appearance;
+/// ids follow it, so the values that only later rows have are the last ones.
 pub fn first_rows_below(seen: &[Vec<u64>], train: u64) -> Vec<usize> {
     seen.iter().map(|rows| rows.partition_point(|&row| row < train)).collect()
 }

@@ -1,7 +1,7 @@
 //! How the numbers of a row lie in its 32-bit words: whole, or in halves (SC20, Section VII).
 //!
-//! A split row has the upper halves of all its columns first and then what is kept of the lower ones, `[high | low]`:
-//! a look-up reads one contiguous half of the row, an update all of it. Two tensors of their own, as in the paper, would
+//! A split row has the upper halves of all its columns first and then what is kept of the lower ones, `[high | low]`: a
+//! look-up reads one contiguous half of the row, an update all of it. Two tensors of their own, as in the paper, would
 //! make no look-up cheaper but an update of a narrow row twice as dear: with 16 columns both halves share one cache
 //! line, and whatever the width, one translation.
 

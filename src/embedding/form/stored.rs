@@ -1,5 +1,5 @@
-//! Rows as a checkpoint has them, 32-bit floats, of which a look-up in a model of split weights reads the upper halves: those
-//! of a mapped file, which nobody moves.
+//! Rows as a checkpoint has them, 32-bit floats, of which a look-up in a model of split weights reads the upper halves:
+//! those of a mapped file, which nobody moves.
 
 use super::{Seen, Whole};
 use crate::simd::Simd;

@@ -1,8 +1,8 @@
 //! Gradients of what every rank has a copy of, summed over the grains of the minibatch in a fixed tree.
 //!
-//! Each rank has added what lies completely in its grains: a few nodes of the tree, one if the number of ranks is a power
-//! of two. A slice of the elements belongs to each rank. It gets that slice of all nodes, in the order of grains, adds
-//! the rest of the tree, and sends the sums to all. As a reduce-scatter that is `direct`, as is the all-gather.
+//! Each rank has added what lies completely in its grains: a few nodes of the tree, one if the number of ranks is a
+//! power of two. A slice of the elements belongs to each rank. It gets that slice of all nodes, in the order of grains,
+//! adds the rest of the tree, and sends the sums to all. As a reduce-scatter that is `direct`, as is the all-gather.
 
 use std::ops::Range;
 
@@ -152,8 +152,8 @@ struct Parts<'a, 'b> {
     received: &'a mut [Line],
 }
 
-/// For each run of elements of one of `nodes` nodes in a range of what is sent: the node, its elements, and where they are
-/// in the range.
+/// For each run of elements of one of `nodes` nodes in a range of what is sent: the node, its elements, and where they
+/// are in the range.
 fn runs(slices: &Slices, nodes: usize, mut range: Range<usize>, mut with: impl FnMut(usize, Range<usize>, usize)) {
     let start = range.start;
     for slice in (0..slices.ranks()).map(|rank| slices.slice(rank)) {

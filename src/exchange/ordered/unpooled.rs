@@ -105,9 +105,9 @@ impl Unpooled {
         }
     }
 
-    /// Lets `look_up` write the rows of each of this rank's shards of divided tables that other look-ups of the same bag
-    /// hide in the pooled sum: it gets the shard's number, a bag a row, and room for the rows. `ids` have the look-ups of
-    /// all ranks. Then sends them, and takes in those that the bags of `batch` need.
+    /// Lets `look_up` write the rows of each of this rank's shards of divided tables that other look-ups of the same
+    /// bag hide in the pooled sum: it gets the shard's number, a bag a row, and room for the rows. `ids` have the
+    /// look-ups of all ranks. Then sends them, and takes in those that the bags of `batch` need.
     ///
     /// # Errors
     /// [`crate::base::Error::Rank`] when the job is in trouble.
@@ -187,9 +187,9 @@ impl Unpooled {
         }
     }
 
-    /// Adds up the rows of a bag in their order, from 0, each times its weight where `weights`, those of all the table's
-    /// look-ups, are not empty; the bag is one of divided table number `index`, which has these `look_ups`. `pooled` gives one
-    /// of a part's pooled sums.
+    /// Adds up the rows of a bag in their order, from 0, each times its weight where `weights`, those of all the
+    /// table's look-ups, are not empty; the bag is one of divided table number `index`, which has these `look_ups`.
+    /// `pooled` gives one of a part's pooled sums.
     #[inline(always)]
     pub(in crate::exchange) fn pool<'a, S: Simd>(
         &'a self,

@@ -1,8 +1,8 @@
 //! The division of a rank's look-ups: those of hot bags in its own copies, all others to the owners of rows.
 //!
 //! As in [`crate::exchange::Ids`], tables and stretches of samples are shared out, first to count what each owner gets,
-//! then to write. A stream is the number of its bags, where each begins and the last one ends, the rows, their weights, and
-//! where hot bags travel, too, a bit a bag that says which they are.
+//! then to write. A stream is the number of its bags, where each begins and the last one ends, the rows, their weights,
+//! and where hot bags travel, too, a bit a bag that says which they are.
 
 use std::ops::Range;
 
@@ -52,8 +52,8 @@ struct Came {
 }
 
 impl SparseIds {
-    /// For `rank`, where ranks have copies of hot rows, in minibatches of so many samples of this rank; `owners` are those of all
-    /// tables.
+    /// For `rank`, where ranks have copies of hot rows, in minibatches of so many samples of this rank; `owners` are
+    /// those of all tables.
     pub(in crate::exchange) fn new(
         layout: &Layout,
         rank: RankId,

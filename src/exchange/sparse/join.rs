@@ -1,7 +1,7 @@
 //! Brings what owners have pooled to its places among the features, where a message has a vector for some bags only.
 //!
-//! All places of tables that other ranks have a part of, or whose rows are divided, are 0, or hold what was pooled from copies
-//! of hot rows, before.
+//! All places of tables that other ranks have a part of, or whose rows are divided, are 0, or hold what was pooled from
+//! copies of hot rows, before.
 
 use super::Blocks;
 use crate::base::{RankId, TableId};

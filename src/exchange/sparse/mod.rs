@@ -4,8 +4,8 @@
 //! other bag goes to the owners of its rows as a whole, whose hot rows are as good. So a stream has the bags that are
 //! there, one after another, and a message of pooled rows or of gradients a vector for each: [`Blocks`].
 //!
-//! Where the number of ranks shall change no bit, owners move rows by the gradients of bags in the order of samples. Then
-//! hot bags travel too, each with a mark, and so do their gradients; only their pooled rows do not.
+//! Where the number of ranks shall change no bit, owners move rows by the gradients of bags in the order of samples.
+//! Then hot bags travel too, each with a mark, and so do their gradients; only their pooled rows do not.
 
 mod division;
 mod join;

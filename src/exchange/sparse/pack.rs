@@ -7,8 +7,8 @@ use crate::exchange::{Ids, Pass, Route};
 use crate::simd::Isa;
 use crate::sync::{Line, Stores};
 
-/// Packs some lines, from line `first` on, of the message to an owner from the rank that `ids` are of; `gradient` is that
-/// of its features.
+/// Packs some lines, from line `first` on, of the message to an owner from the rank that `ids` are of; `gradient` is
+/// that of its features.
 pub(in crate::exchange) fn pack(
     (isa, stores): (Isa, Stores),
     layout: &Layout,

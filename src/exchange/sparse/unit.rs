@@ -1,5 +1,5 @@
-//! Some bags of one table, as one thread divides them: first counted, then written, each look-up to its rank's own copies or
-//! to the owners of its row.
+//! Some bags of one table, as one thread divides them: first counted, then written, each look-up to its rank's own
+//! copies or to the owners of its row.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -1,8 +1,8 @@
-//! Attention over the steps of a time series, as TBSM has it (Ishkhanov et al., arXiv:2008.11922; facebookresearch/tbsm,
-//! `TSL_Net` with `tsl_inner = "def"`).
+//! Attention over the steps of a time series, as TBSM has it (Ishkhanov et al., arXiv:2008.11922;
+//! facebookresearch/tbsm, `TSL_Net` with `tsl_inner = "def"`).
 //!
-//! A sample's steps are vectors z_0 .. z_T of m numbers, outputs of a ReLU; the last is that of the item in question. With a
-//! matrix A, a multilayer perceptron of T inputs and T outputs, and σ the logistic function:
+//! A sample's steps are vectors z_0 .. z_T of m numbers, outputs of a ReLU; the last is that of the item in question.
+//! With a matrix A, a multilayer perceptron of T inputs and T outputs, and σ the logistic function:
 //!
 //! | what                                | is                                          | its gradient                        |
 //! |-------------------------------------|---------------------------------------------|-------------------------------------|
@@ -13,9 +13,9 @@
 //! | the series                          | c = Σ y_t v_t                               | dv_t = y_t dc + da_t x              |
 //! | what leaves                         | [c, v_T]                                    | [dc, dw]                            |
 //!
-//! Of a sample, vectors are kept with a lane for each step, so that sums over their numbers go from number to number, each
-//! lane on its own, and sums over steps go from step to step in lanes of numbers: in both the order is that of the scalar
-//! definition, however wide vectors are.
+//! Of a sample, vectors are kept with a lane for each step, so that sums over their numbers go from number to number,
+//! each lane on its own, and sums over steps go from step to step in lanes of numbers: in both the order is that of the
+//! scalar definition, however wide vectors are.
 //!
 
 mod kernels;
@@ -50,7 +50,8 @@ pub struct Attention {
     scratch: Scratch,
 }
 
-/// What is kept of a sample: v, a row for each number with a lane for each step; 1 / ‖z_t‖, or 0 where a step is not there; y_t.
+/// What is kept of a sample: v, a row for each number with a lane for each step; 1 / ‖z_t‖, or 0 where a step is not
+/// there; y_t.
 #[derive(Debug, Clone, Copy)]
 struct Sizes {
     /// T + 1.
@@ -83,8 +84,8 @@ impl Sizes {
 }
 
 impl Attention {
-    /// Of series of so many steps, the one in question among them, each a vector of so many `numbers`; the layers over the steps
-    /// have these `hidden` outputs before those of the last. All weights 0, with room for parts of `samples`.
+    /// Of series of so many steps, the one in question among them, each a vector of so many `numbers`; the layers over
+    /// the steps have these `hidden` outputs before those of the last. All weights 0, with room for parts of `samples`.
     ///
     /// # Errors
     /// When the supply is exhausted.
@@ -152,8 +153,8 @@ impl Attention {
         [&mut self.matrix, self.mlp.layers_mut()]
     }
 
-    /// Writes the context and the last step of samples to the rows of `out`, samples x 2m; their steps are `z`, those of each one
-    /// behind the other; `there` says which are, 1 or 0.
+    /// Writes the context and the last step of samples to the rows of `out`, samples x 2m; their steps are `z`, those
+    /// of each one behind the other; `there` says which are, 1 or 0.
     ///
     /// # Panics
     /// When `z` has other columns or `there` too few elements.
@@ -173,8 +174,8 @@ impl Attention {
         team.share(parts, |(kept, out)| isa.run(Context { sizes, z, weights, w, kept, out }));
     }
 
-    /// Back from the gradient of what left, of a part, that of the last forward pass, to that of its steps before their ReLU; `z`
-    /// are the same. `done` gets each layer, as [`Mlp::backward`] has it, with its number of those in
+    /// Back from the gradient of what left, of a part, that of the last forward pass, to that of its steps before their
+    /// ReLU; `z` are the same. `done` gets each layer, as [`Mlp::backward`] has it, with its number of those in
     /// [`Attention::chains`].
     pub fn backward(
         &mut self,

@@ -1,7 +1,8 @@
 //! A machine as TOML, so that what was discovered can be corrected by hand and loaded again.
 //!
 //! Invariant: parsing the text gives an equal machine, save for what only this process knows (permissions,
-//! `is_this_system`, inferred assumptions) and for distances that measured links contradict: a test holds it for every machine.
+//! `is_this_system`, inferred assumptions) and for distances that measured links contradict: a test holds it for every
+//! machine.
 
 use std::fmt::Write as _;
 

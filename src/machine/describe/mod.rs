@@ -53,7 +53,8 @@ pub struct Machine {
     pub is_this_system: bool,
     /// What was inferred or is unknown, and why.
     pub assumptions: Vec<String>,
-    /// When this machine's figures were measured, and where they are kept; `None` where a description has them, or nobody.
+    /// When this machine's figures were measured, and where they are kept; `None` where a description has them, or
+    /// nobody.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub measured: Option<String>,
     /// The time of cpus that this process has, where that is less than that of all hardware threads that it may use.

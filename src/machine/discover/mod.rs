@@ -263,8 +263,8 @@ fn distances(topology: &Topology, ids: Vec<NodeId>, assumptions: &mut Vec<String
     Distances { ids, rows }
 }
 
-/// The least remote distance is taken for a direct link, if that gives one piece and hops in the order of distances; else larger
-/// distances are added until it does.
+/// The least remote distance is taken for a direct link, if that gives one piece and hops in the order of distances;
+/// else larger distances are added until it does.
 fn infer_links(machine: &mut Machine) {
     let ids: Vec<NodeId> = machine.nodes.iter().map(|node| node.id).collect();
     let distance = |from: &NodeId, to: &NodeId| machine.distances.between(*from, *to).unwrap_or(u32::MAX);

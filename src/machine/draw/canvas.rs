@@ -84,8 +84,8 @@ pub fn escaped(text: &str) -> String {
     out
 }
 
-/// The place along a wire where a label of this size covers the least, as near as can be to a share of its length: boxes and
-/// other labels count most, other wires little.
+/// The place along a wire where a label of this size covers the least, as near as can be to a share of its length:
+/// boxes and other labels count most, other wires little.
 pub fn free_place(wire: &Wire, near: f64, (width, height): (f64, f64), plan: &Layout, labels: &[Rect]) -> Rect {
     let cost = |place: &Rect, share: f64| {
         let hit = |rects: &[Rect]| rects.iter().filter(|rect| rect.touches(place, 2.0)).count() as f64;

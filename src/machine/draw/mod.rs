@@ -1,5 +1,5 @@
-//! A machine and its ranks for the eye: as text (`octorec topo`) and as a picture (`--svg`); and what a schedule puts on its
-//! links ([`rounds()`]).
+//! A machine and its ranks for the eye: as text (`octorec topo`) and as a picture (`--svg`); and what a schedule puts
+//! on its links ([`rounds()`]).
 //!
 //! All show only what is in [`super::Machine`] and [`super::Placement`]: what is unknown is shown as unknown.
 

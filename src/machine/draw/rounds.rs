@@ -1,9 +1,9 @@
 //! What a schedule puts on a machine's links, round by round: small multiples of the machine, with an arrow along each
 //! direction of a link that carries something.
 //!
-//! Width is bytes, alike in all panels but that of the sum; colour is time, over that of the busiest link of the panel. Where
-//! nodes share a line to their switch, their boxes have the colour of their own link. Where the mouse rests, an arrow tells
-//! its exact bytes.
+//! Width is bytes, alike in all panels but that of the sum; colour is time, over that of the busiest link of the panel.
+//! Where nodes share a line to their switch, their boxes have the colour of their own link. Where the mouse rests, an
+//! arrow tells its exact bytes.
 
 use std::fmt::Write as _;
 
@@ -166,7 +166,8 @@ fn nodes(out: &mut String, machine: &Machine, plan: &Layout, picture: &Picture, 
     }
 }
 
-/// Colours of nodes that share a line to their switch: of the busier direction of their own link, where one carries anything.
+/// Colours of nodes that share a line to their switch: of the busier direction of their own link, where one carries
+/// anything.
 fn tints(machine: &Machine, plan: &Layout, loads: &LinkLoads) -> Vec<Option<String>> {
     let busy = shares(machine, loads);
     let shared = plan.wires.iter().filter(|wire| wire.links.len() > 1).flat_map(|wire| &wire.links);

@@ -1,7 +1,8 @@
 //! Measures a machine node by node, and then pair by pair, on pinned threads with memory on the node.
 //!
-//! Nodes are measured one after another, so that none takes bandwidth or clock from another. A time that is given is kept
-//! to by smaller memory, down to what caches serve, never by leaving something out; what that makes doubtful is said.
+//! Nodes are measured one after another, so that none takes bandwidth or clock from another. A time that is given is
+//! kept to by smaller memory, down to what caches serve, never by leaving something out; what that makes doubtful is
+//! said.
 
 use std::time::{Duration, Instant};
 

@@ -1,7 +1,8 @@
 //! What was measured of a whole machine: every node's memory and arithmetic, and every pair of nodes.
 //!
-//! Figures are measured once ([`measure()`]), kept in the user's cache under the machine's [`Fingerprint`], and fill the gaps
-//! of the [`Machine`] that hwloc discovered ([`Figures::complete`]); figures of another machine are never taken.
+//! Figures are measured once ([`measure()`]), kept in the user's cache under the machine's [`Fingerprint`], and fill
+//! the gaps of the [`Machine`] that hwloc discovered ([`Figures::complete`]); figures of another machine are never
+//! taken.
 
 mod fingerprint;
 mod measure;
@@ -171,8 +172,8 @@ impl Figures {
         }
     }
 
-    /// Gives a machine its figures: nodes theirs, the links that were inferred, and each link the lesser bandwidth and the longer latency of the two
-    /// directions between its ends. `kept` says where the figures are.
+    /// Gives a machine its figures: nodes theirs, the links that were inferred, and each link the lesser bandwidth and
+    /// the longer latency of the two directions between its ends. `kept` says where the figures are.
     pub fn complete(&self, machine: &mut Machine, kept: &str) {
         let mut partly = Vec::new();
         for node in &mut machine.nodes {
@@ -230,8 +231,8 @@ impl Figures {
     }
 }
 
-/// As [`Machine::load`]; this host with the figures that were measured of it, if they are kept. The notes say what is wrong
-/// with files that should have had them.
+/// As [`Machine::load`]; this host with the figures that were measured of it, if they are kept. The notes say what is
+/// wrong with files that should have had them.
 ///
 /// # Errors
 /// As [`Machine::load`].

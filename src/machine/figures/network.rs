@@ -19,8 +19,8 @@ pub struct Network {
     pub measured_s: u64,
     /// Bytes of the messages whose bandwidth was measured.
     pub message_bytes: usize,
-    /// What the first machine and each other one send each other at the same time while the others are silent, each way, in
-    /// GB/s.
+    /// What the first machine and each other one send each other at the same time while the others are silent, each
+    /// way, in GB/s.
     pub pairs_gb_s: Vec<f64>,
     /// How long the shortest messages between them take, in ns.
     pub pairs_ns: Vec<f64>,
@@ -29,8 +29,8 @@ pub struct Network {
 }
 
 impl Network {
-    /// Measured just now: seconds of both directions of a message of so many bytes and of the shortest, between the first
-    /// machine and each other; bytes that left each machine when all sent to all, and in how many seconds.
+    /// Measured just now: seconds of both directions of a message of so many bytes and of the shortest, between the
+    /// first machine and each other; bytes that left each machine when all sent to all, and in how many seconds.
     #[must_use]
     pub fn of(hosts: Vec<String>, message_bytes: usize, pairs_s: &[[f64; 2]], [bytes, together_s]: [f64; 2]) -> Self {
         let gb_s = |bytes: usize, seconds: f64| bytes as f64 / seconds / 1e9;

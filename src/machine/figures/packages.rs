@@ -40,8 +40,8 @@ pub(super) fn meet(machine: &Machine, links: &[[u32; 2]]) -> bool {
 }
 
 impl Figures {
-    /// Gives packages a switch each. The link between two of them has what their nodes write each other while all write,
-    /// or what a pair writes alone if that is more.
+    /// Gives packages a switch each. The link between two of them has what their nodes write each other while all
+    /// write, or what a pair writes alone if that is more.
     pub(super) fn join_packages(&self, machine: &mut Machine) {
         let between = between(machine, self.links.iter());
         let packages: BTreeSet<u32> = between.keys().flatten().copied().collect();

@@ -14,15 +14,16 @@ pub struct Ceiling<'a> {
     update_bytes: usize,
 }
 
-/// What [`Ceiling::measure`] measures, in its order. The last is the peak of 32-bit floats in thirds on tiles, or the first
-/// again where they are not multiplied so.
+/// What [`Ceiling::measure`] measures, in its order. The last is the peak of 32-bit floats in thirds on tiles, or the
+/// first again where they are not multiplied so.
 pub const CEILINGS: [&str; 5] =
     ["peak (GFLOP/s)", "stream (GB/s)", "row gather (GB/s)", "row update (GB/s)", "peak of f32 on tiles (GFLOP/s)"];
 
 impl<'a> Ceiling<'a> {
-    /// Reserves and touches the memory; the peak is that of layers of the first precision, and rows are those of tables of the
-    /// second, of `dim` columns, rounded up to whole cache lines and at most 16 KiB. A processor without bfloat16 is held against its
-    /// peak in 32-bit floats. The memory is of `field_bytes`, or else of [`Field::sensible_bytes`].
+    /// Reserves and touches the memory; the peak is that of layers of the first precision, and rows are those of tables
+    /// of the second, of `dim` columns, rounded up to whole cache lines and at most 16 KiB. A processor without
+    /// bfloat16 is held against its peak in 32-bit floats. The memory is of `field_bytes`, or else of
+    /// [`Field::sensible_bytes`].
     ///
     /// # Errors
     /// When the hardware cannot be explored or memory is refused.

@@ -1,7 +1,7 @@
 //! The clock of the cores, from a chain of operations whose latency is known.
 //!
-//! A processor holds its power by its clock, and how far that falls depends on what runs. A ratio of rates holds a kernel
-//! against cycles that it may not have had; rates over clocks say how many of its own it used.
+//! A processor holds its power by its clock, and how far that falls depends on what runs. A ratio of rates holds a
+//! kernel against cycles that it may not have had; rates over clocks say how many of its own it used.
 //!
 //! Clocks follow the load within milliseconds, so this is asked right after some work. It cannot see cycles that a
 //! processor leaves out at an unchanged clock, nor those that it gives to a neighbour on the same core.

@@ -8,8 +8,8 @@ use crossbeam::utils::CachePadded;
 
 use crate::machine::team::Team;
 
-/// Looks at a line after which a thread looks less often (a journey is over long before), and after which it lets others
-/// run, in case both share a core.
+/// Looks at a line after which a thread looks less often (a journey is over long before), and after which it lets
+/// others run, in case both share a core.
 const HASTY_LOOKS: u32 = 1 << 10;
 const LOOKS: u32 = 1 << 14;
 

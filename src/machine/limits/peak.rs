@@ -1,12 +1,12 @@
 //! The peak of the arithmetic: chains of multiply-adds that never leave their registers.
 //!
 //! A core can start two 512-bit multiply-adds a cycle, each of which takes 4 (f32) to 6 (bf16 pairs) cycles, so at
-//! least 8 or 12 independent chains keep it busy. A multiplier takes little power for factors that stay the same or have
-//! few bits, and a processor at the limit of its power would run them at a clock that no product of real matrices sees.
-//! So the factors here have all bits of their significands and change with every instruction.
+//! least 8 or 12 independent chains keep it busy. A multiplier takes little power for factors that stay the same or
+//! have few bits, and a processor at the limit of its power would run them at a clock that no product of real matrices
+//! sees. So the factors here have all bits of their significands and change with every instruction.
 //!
-//! Each chain goes up by a product and down by the same: the answer after any number of swings is known exactly, however
-//! long it runs.
+//! Each chain goes up by a product and down by the same: the answer after any number of swings is known exactly,
+//! however long it runs.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};

@@ -56,8 +56,8 @@ impl Writer<'_> {
 }
 
 /// Bytes that every node writes past its caches to each other in `within` while all do, in GB/s: `[from][to]`, 0 on the
-/// diagonal. `nodes` says at which node each thread of the team stands, ascending; `fields` is the memory of each. Where a
-/// node has fewer threads than there are other nodes, they write to several in turn.
+/// diagonal. `nodes` says at which node each thread of the team stands, ascending; `fields` is the memory of each.
+/// Where a node has fewer threads than there are other nodes, they write to several in turn.
 ///
 /// # Panics
 /// When the team has other threads, or what was written did not arrive.

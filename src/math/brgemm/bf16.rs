@@ -1,10 +1,10 @@
 //! The passes on bfloat16: two products a step, sums in 32-bit floats.
 //!
-//! Activations and their gradients are [`Panels`] of bfloat16 (as `u16`), rounded from complete sums; what leaves a chain
-//! of layers may stay in 32-bit floats. A right operand is
-//! `Panels<u32>` of pairs: row i has rows 2i and 2i + 1 of the matrix, column by column, `[Kb][C / 2][64][2]`: the order
-//! that VDPBF16PS wants, called VNNI-2. Weights are kept so. Backward-by-weights sums over samples, so both of its
-//! operands are paired first: N (C + K) moves beside N C K products; for tiles, while they are packed.
+//! Activations and their gradients are [`Panels`] of bfloat16 (as `u16`), rounded from complete sums; what leaves a
+//! chain of layers may stay in 32-bit floats. A right operand is `Panels<u32>` of pairs: row i has rows 2i and 2i + 1
+//! of the matrix, column by column, `[Kb][C / 2][64][2]`: the order that VDPBF16PS wants, called VNNI-2. Weights are
+//! kept so. Backward-by-weights sums over samples, so both of its operands are paired first: N (C + K) moves beside N C
+//! K products; for tiles, while they are packed.
 //!
 //! An odd number of terms is padded with a product of zeros.
 //!
@@ -161,8 +161,8 @@ pub fn backward_data<C: Cell>(
     Pass { shape, plan, left, right, bias: None, onto: Onto::Zero, after }.run(team, dx, Some(scratch));
 }
 
-/// dW = Xᵀ dY over the first `samples` rows, in 32-bit floats; `x` is samples x inputs, `dy` samples x outputs. `pairs` is
-/// room for both in pairs of samples: tiles take them without.
+/// dW = Xᵀ dY over the first `samples` rows, in 32-bit floats; `x` is samples x inputs, `dy` samples x outputs. `pairs`
+/// is room for both in pairs of samples: tiles take them without.
 ///
 /// # Panics
 /// When sizes do not fit together.

@@ -12,11 +12,11 @@
 //! pieces of each other's when they are done. Every sum is one chain in ascending order, so results do not depend on
 //! threads, tiles or vector width: the f32 passes give the bits of [`crate::math::Gemm`].
 //!
-//! A team whose instruction set is AMX multiplies all but narrow layers on tiles, in three parts a number: those sums are
-//! as close to the true ones, but have other bits.
+//! A team whose instruction set is AMX multiplies all but narrow layers on tiles, in three parts a number: those sums
+//! are as close to the true ones, but have other bits.
 //!
-//! The passes in [`bf16`] take bfloat16 and sum in f32, two products a step, with the arithmetic of [`crate::simd::bf16`];
-//! a team whose instruction set is AMX-BF16 runs them on tiles, whose sums have other bits.
+//! The passes in [`bf16`] take bfloat16 and sum in f32, two products a step, with the arithmetic of
+//! [`crate::simd::bf16`]; a team whose instruction set is AMX-BF16 runs them on tiles, whose sums have other bits.
 
 pub mod bf16;
 mod convert;

@@ -1,8 +1,8 @@
 //! Operands of passes on tiles: copies in the tiles' order.
 //!
-//! Each thread copies what it needs just before it multiplies, so that it finds it in its own L2. But it multiplies some
-//! rows with some columns: others need the same rows, and others the same columns. Where they are many and the copy takes
-//! long, because operands are transposed or parted, the team makes one for all of them before the pass.
+//! Each thread copies what it needs just before it multiplies, so that it finds it in its own L2. But it multiplies
+//! some rows with some columns: others need the same rows, and others the same columns. Where they are many and the
+//! copy takes long, because operands are transposed or parted, the team makes one for all of them before the pass.
 
 use std::ops::Range;
 
@@ -127,8 +127,8 @@ impl<'a, T: Term> LeftSource<'a, T> {
         LeftOperand::Shared(Left { cells: copies, stride })
     }
 
-    /// Rows of 32 pairs from a unit of a copy to the next: an odd number of tiles, so that units spread over all sets of a
-    /// cache.
+    /// Rows of 32 pairs from a unit of a copy to the next: an odd number of tiles, so that units spread over all sets
+    /// of a cache.
     fn stride(rows: usize) -> usize {
         T::PARTS * (rows.next_multiple_of(BLOCK) + TILE)
     }
@@ -225,8 +225,8 @@ fn turn<S: Simd, T: Term>(simd: S, samples: Samples<'_, T>, rows: Range<usize>, 
     }
 }
 
-/// How threads come to a right operand, in tiles: `[chunk of depth][block of columns][unit][part]`, each chunk of a block
-/// [`Term::BLOCK`] long.
+/// How threads come to a right operand, in tiles: `[chunk of depth][block of columns][unit][part]`, each chunk of a
+/// block [`Term::BLOCK`] long.
 #[derive(Clone, Copy)]
 pub(super) enum RightOperand<'a, T> {
     /// The team copied all of it.

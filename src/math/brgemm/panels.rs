@@ -1,13 +1,13 @@
 //! The blocked layout of weights and activations: panels of 64 columns.
 //!
-//! SC20 (III-B) keeps weights as `[Kb][Cb][bc][bk]` and activations as `[Cb][Nb][bn][bc]`. With one width for all blocks
-//! of features, bc = bk = 64, the two inner row dimensions of each lie one after another, so both are the same thing:
-//! panels of 64 columns, `[Kb][C][64]` and `[Cb][N][64]`. How many rows make a block is then no property of the memory
-//! but a choice of each pass (see [`super::Plan`]), and a minibatch that is no multiple of anything has no tail.
+//! SC20 (III-B) keeps weights as `[Kb][Cb][bc][bk]` and activations as `[Cb][Nb][bn][bc]`. With one width for all
+//! blocks of features, bc = bk = 64, the two inner row dimensions of each lie one after another, so both are the same
+//! thing: panels of 64 columns, `[Kb][C][64]` and `[Cb][N][64]`. How many rows make a block is then no property of the
+//! memory but a choice of each pass (see [`super::Plan`]), and a minibatch that is no multiple of anything has no tail.
 //!
 //! 64 floats are 4 cache lines, 4 vectors of AVX-512 or 8 of AVX2; a constant width lets the rows of a tile be constant
-//! offsets in the machine code. The last panel is padded with zeros in memory (13 inputs take 64 columns); kernels leave
-//! the padding's vectors out of their work, so it costs bytes only.
+//! offsets in the machine code. The last panel is padded with zeros in memory (13 inputs take 64 columns); kernels
+//! leave the padding's vectors out of their work, so it costs bytes only.
 //!
 //! A step in depth reads the same rows of one panel after another. Panels a power of two apart would all fall on the
 //! same cache sets; so the distance between panels is an odd number of 16 rows.

@@ -205,8 +205,8 @@ pub fn backward_weights_of(
     Pass { shape, plan: Plan::new(shape), left, right, bias: None, onto, after: After::Keep }.run(team, dw, None);
 }
 
-/// The shape of [`backward_weights`]'s work. A tile stays within a panel of inputs; where there are fewer blocks of 64 x 64
-/// weights than threads, as in narrow layers on a socket of many cores, quarters of these are shared out.
+/// The shape of [`backward_weights`]'s work. A tile stays within a panel of inputs; where there are fewer blocks of 64
+/// x 64 weights than threads, as in narrow layers on a socket of many cores, quarters of these are shared out.
 #[must_use]
 pub const fn weights_shape(samples: usize, inputs: usize, outputs: usize, threads: usize) -> Shape {
     let blocks = inputs.div_ceil(WIDTH) * outputs.div_ceil(WIDTH);

@@ -1,15 +1,15 @@
 //! How a pass is cut: over the threads, and into pieces that fit the caches.
 //!
 //! The model counts cycles of the slowest thread: its multiply-adds at 32 lanes a cycle, plus what it moves between its
-//! L2 and the rest of the machine at 4 bytes a cycle. All ways to factor the threads into (ranges of panels) x (ranges of
-//! rows) are compared and the cheapest wins; so 15 panels on two threads are cut by rows, a wide layer with a small
+//! L2 and the rest of the machine at 4 bytes a cycle. All ways to factor the threads into (ranges of panels) x (ranges
+//! of rows) are compared and the cheapest wins; so 15 panels on two threads are cut by rows, a wide layer with a small
 //! minibatch by panels. Tiles multiply so fast that copies of operands count beside it: see [`Copying`].
 //!
-//! A thread's part falls into pieces that others may take over: cores of a shared machine differ by a tenth to a quarter
-//! for milliseconds, and passes became 8 to 20 % quicker (medians of passes in turns, 1024 x 1024 x 1024 to 2048 x 480 x
-//! 1024) when the slower core was helped. On cores that nobody disturbs, pieces cost up to 2 %, perhaps by more tiles
-//! of 13 rows. Less depth, right operands of 1 MiB or of a part of L1, and left operands packed in strips were
-//! measured beside them and are not better.
+//! A thread's part falls into pieces that others may take over: cores of a shared machine differ by a tenth to a
+//! quarter for milliseconds, and passes became 8 to 20 % quicker (medians of passes in turns, 1024 x 1024 x 1024 to
+//! 2048 x 480 x 1024) when the slower core was helped. On cores that nobody disturbs, pieces cost up to 2 %, perhaps by
+//! more tiles of 13 rows. Less depth, right operands of 1 MiB or of a part of L1, and left operands packed in strips
+//! were measured beside them and are not better.
 
 use std::fmt;
 
@@ -54,9 +54,9 @@ pub struct Shape {
 /// Elements of the result and steps that a tile product adds in a cycle: 16 x 16 x 16 in 16.
 const TILE_PRODUCTS: usize = 256;
 
-/// Fewest threads that need the same for which all of them copy it together. A transposed pair costs half a cycle, and one
-/// that comes from L3, where other threads' copies are, as much: passes of two threads were up to 8 % slower so. That more
-/// gain by it is counted, not measured.
+/// Fewest threads that need the same for which all of them copy it together. A transposed pair costs half a cycle, and
+/// one that comes from L3, where other threads' copies are, as much: passes of two threads were up to 8 % slower so.
+/// That more gain by it is counted, not measured.
 const SHARERS: usize = 4;
 
 /// What it takes to bring an operand into the order that tiles want.
@@ -128,9 +128,9 @@ impl Plan {
         plans.min_by_key(|plan| plan.compute_cycles + plan.moved_bytes / 4).expect("1 divides all")
     }
 
-    /// As [`Plan::new`], for a pass on tiles: ranges of rows begin at multiples of `block`, too, and threads copy the left
-    /// operand of their rows and the right one of their columns, or, where many need the same and it takes long, a part of
-    /// all.
+    /// As [`Plan::new`], for a pass on tiles: ranges of rows begin at multiples of `block`, too, and threads copy the
+    /// left operand of their rows and the right one of their columns, or, where many need the same and it takes long, a
+    /// part of all.
     pub(super) fn for_tiles(shape: Shape, block: usize, [left, right]: [Copying; 2]) -> Self {
         let modelled = || {
             let shape = Shape { grain: shape.grain.next_multiple_of(block), ..shape };
@@ -218,8 +218,8 @@ impl Plan {
         Ok(Self::with(shape, across, depth, group))
     }
 
-    /// Plans worth measuring, the model's first: every cut over the threads, one to some chunks of depth, right operands
-    /// of a part of L2 up to several.
+    /// Plans worth measuring, the model's first: every cut over the threads, one to some chunks of depth, right
+    /// operands of a part of L2 up to several.
     ///
     /// # Panics
     /// When there are no threads.

@@ -1,8 +1,9 @@
 //! The passes in 32-bit floats on tiles of AMX-BF16: each number in three parts, six products of them a product.
 //!
-//! Tiles multiply bfloat16 some twelve times as fast as cores multiply 32-bit floats, so six products are half the work.
-//! What is left out is smaller than the rounding of a product, and tiles round seldom: 16 products are summed apart before
-//! they meet the sum. Errors are no larger than those of fused multiply-adds (the tests compare both with exact sums).
+//! Tiles multiply bfloat16 some twelve times as fast as cores multiply 32-bit floats, so six products are half the
+//! work. What is left out is smaller than the rounding of a product, and tiles round seldom: 16 products are summed
+//! apart before they meet the sum. Errors are no larger than those of fused multiply-adds (the tests compare both with
+//! exact sums).
 //!
 //! Source: Henry, Tang, Heinecke, "Leveraging the bfloat16 artificial intelligence datatype for higher-precision
 //! computations", ARITH 2019. Definition: [`crate::simd::bf16::dot_thirds`].
@@ -17,9 +18,9 @@ use crate::machine::team::Team;
 use crate::simd::Isa;
 use crate::simd::amx::Amx;
 
-/// The proof of tiles, if 32-bit floats are multiplied on them in a layer of so many inputs and outputs: more than a panel
-/// of both, because for 64 columns the copies of the left operand cost what its faster products save. It does not depend on
-/// the number of samples, so a sample's results don't either.
+/// The proof of tiles, if 32-bit floats are multiplied on them in a layer of so many inputs and outputs: more than a
+/// panel of both, because for 64 columns the copies of the left operand cost what its faster products save. It does not
+/// depend on the number of samples, so a sample's results don't either.
 #[must_use]
 pub fn thirds_for(isa: Isa, inputs: usize, outputs: usize) -> Option<Amx> {
     isa.amx_thirds().filter(|_| inputs.min(outputs) > WIDTH)

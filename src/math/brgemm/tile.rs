@@ -10,12 +10,12 @@
 //!
 //! What limits it, measured on a Xeon with AMX in turns with a loop of multiply-adds that never leaves its registers: a
 //! tile that takes both operands from L2 runs at 98 % of that loop, whatever its shape (14 x 2, 12 x 2, 8 x 3 and 6 x 4
-//! are alike), as long as no neighbour uses the core's other hardware thread, and at 75 to 80 % while one does: it takes
-//! issue slots and load ports, which the loop never wants. Whole passes reach the tile's speed at their best (390 of 398
-//! GFLOP/s), and half of the time 89 % of the loop's. So what is missing is not in the memory below L2; requests even
-//! earlier than [`AHEAD`], or for the next rows' first steps, change nothing. Written by hand in assembly, the same tile
-//! has 79 to 84 % of the loop on average beside a busy neighbour, all of its operands in L1 85 %, and a 6 x 4 tile
-//! then 90 %: no tile that reads its operands gets closer there.
+//! are alike), as long as no neighbour uses the core's other hardware thread, and at 75 to 80 % while one does: it
+//! takes issue slots and load ports, which the loop never wants. Whole passes reach the tile's speed at their best (390
+//! of 398 GFLOP/s), and half of the time 89 % of the loop's. So what is missing is not in the memory below L2; requests
+//! even earlier than [`AHEAD`], or for the next rows' first steps, change nothing. Written by hand in assembly, the
+//! same tile has 79 to 84 % of the loop on average beside a busy neighbour, all of its operands in L1 85 %, and a 6 x 4
+//! tile then 90 %: no tile that reads its operands gets closer there.
 
 use std::ops::Range;
 

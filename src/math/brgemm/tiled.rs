@@ -2,13 +2,13 @@
 //!
 //! A block's step in depth is four tile products for four tile loads, and tiles are multiplied so fast that everything
 //! but the first-level cache is slow beside them. From the outside in: rows of the result, columns of it, and chunks of
-//! depth. 32 columns of a chunk of the right operand stay in the first-level cache while the rows' left operand passes by,
-//! and the unfinished sums of rows x columns wait in the second. So an operand comes from the third once for so many rows
-//! or columns.
+//! depth. 32 columns of a chunk of the right operand stay in the first-level cache while the rows' left operand passes
+//! by, and the unfinished sums of rows x columns wait in the second. So an operand comes from the third once for so
+//! many rows or columns.
 //!
 //! The definition: the depth is padded with zeros to whole units of 64 terms, and a sum takes each half of a unit as
-//! [`crate::simd::bf16::dot_tile`] says, or [`crate::simd::bf16::dot_thirds`] for 32-bit floats, in ascending order, from
-//! its bias or from 0. 32-bit floats are parted on their way to the tiles, so both operands are copied.
+//! [`crate::simd::bf16::dot_tile`] says, or [`crate::simd::bf16::dot_thirds`] for 32-bit floats, in ascending order,
+//! from its bias or from 0. 32-bit floats are parted on their way to the tiles, so both operands are copied.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -106,8 +106,8 @@ impl<T: Term, C: Cell> Kernel for TiledSweep<'_, T, C> {
         if rows.is_empty() || strips.is_empty() {
             return;
         }
-        // The memory is taken out and given back: the body of a closure that the standard library calls would be compiled
-        // without this kernel's instruction set, and each of its vector operations would be a call.
+        // The memory is taken out and given back: the body of a closure that the standard library calls would be
+        // compiled without this kernel's instruction set, and each of its vector operations would be a call.
         let mut room = ROOM.replace(TrainSpec::empty());
         let tiles = self.amx.tiles();
         let most = match self.left {

@@ -72,8 +72,8 @@ fn transpose<S: Simd>(simd: S, from: &[Row<f32>], to: &mut [Row<f32>; WIDTH]) {
     }
 }
 
-/// Transposes up to 32 rows of pairs, and pairs the other way: row k of `to` has columns 2k and 2k + 1 of W. `columns` is
-/// memory to work in, lest it be cleared each time.
+/// Transposes up to 32 rows of pairs, and pairs the other way: row k of `to` has columns 2k and 2k + 1 of W. `columns`
+/// is memory to work in, lest it be cleared each time.
 #[inline(always)]
 pub(super) fn transpose_pairs<S: Simd>(
     simd: S,

@@ -45,7 +45,8 @@ pub(super) struct Runner {
     stages: [Stage; 2],
     /// The number of its first layer.
     first: usize,
-    /// What others' copies of its output give back, and its numbers; nothing where one reads it in place, or nobody wants a gradient.
+    /// What others' copies of its output give back, and its numbers; nothing where one reads it in place, or nobody
+    /// wants a gradient.
     readings: Vec<Reading>,
 }
 
@@ -187,8 +188,8 @@ impl Runner {
         a.iter_mut().chain(b).chain(self.chain.layers_mut()).for_each(each);
     }
 
-    /// The number of the layer that reads products, and where in its input the inputs are that a state dict has in their order,
-    /// if not in theirs.
+    /// The number of the layer that reads products, and where in its input the inputs are that a state dict has in
+    /// their order, if not in theirs.
     pub(super) fn named_inputs(&self, triangle: Triangle) -> Option<(usize, Vec<usize>)> {
         match &self.op {
             Running::Dot(dot) if triangle == Triangle::Upper => Some((self.first, dot.upper_triangle())),
@@ -217,8 +218,8 @@ impl Runner {
         (gather.rows(), gather.row())
     }
 
-    /// What of the block is in a stage, forward: the blocks before it have been run. `vectors` are those of samples, so far apart;
-    /// `there` says which steps are.
+    /// What of the block is in a stage, forward: the blocks before it have been run. `vectors` are those of samples, so
+    /// far apart; `there` says which steps are.
     pub(super) fn forward(
         &mut self,
         team: &Team,
@@ -258,8 +259,8 @@ impl Runner {
         }
     }
 
-    /// As [`Runner::forward`], backward: the blocks after it have been. Who reads the vectors where they are replaces them by their
-    /// gradient.
+    /// As [`Runner::forward`], backward: the blocks after it have been. Who reads the vectors where they are replaces
+    /// them by their gradient.
     pub(super) fn backward(
         &mut self,
         team: &Team,

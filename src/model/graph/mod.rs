@@ -1,9 +1,11 @@
-//! The network that a model's layers make ([`ModelConfig::network`](crate::base::config::ModelConfig::network)), built-in or of a
-//! user's own: DLRM (Naumov et al., arXiv:1906.00091) exactly as facebookresearch/dlrm trains it, DCNv2 as MLPerf does since
-//! v3.0, Wide & Deep (Cheng et al. 2016), TBSM (Ishkhanov et al., arXiv:2008.11922), and whatever else is composed.
+//! The network that a model's layers make ([`ModelConfig::network`](crate::base::config::ModelConfig::network)),
+//! built-in or of a user's own: DLRM (Naumov et al., arXiv:1906.00091) exactly as facebookresearch/dlrm trains it,
+//! DCNv2 as MLPerf does since v3.0, Wide & Deep (Cheng et al. 2016), TBSM (Ishkhanov et al., arXiv:2008.11922), and
+//! whatever else is composed.
 //!
-//! Pooled rows become the vectors of a sample as they are, by [`Vectors`], or at each step of a time series ([`Steps`]); blocks
-//! ([`plan()`]) run from there and from the dense features to the logit, to which a wide part adds its own sum.
+//! Pooled rows become the vectors of a sample as they are, by [`Vectors`], or at each step of a time series
+//! ([`Steps`]); blocks ([`plan()`]) run from there and from the dense features to the logit, to which a wide part adds
+//! its own sum.
 
 mod block;
 mod plan;
@@ -41,8 +43,8 @@ pub struct Graph {
     /// By layer, where in its input the inputs by their names are, if not in their order.
     named_inputs: Vec<(usize, Vec<usize>)>,
     shape: Shape,
-    /// Pooled rows of the whole slice of a minibatch, samples x row, those of the wide part last; part by part their gradient takes
-    /// their place.
+    /// Pooled rows of the whole slice of a minibatch, samples x row, those of the wide part last; part by part their
+    /// gradient takes their place.
     features: Buffer<f32>,
     /// Of the current part.
     logits: Buffer<f32>,
@@ -66,7 +68,8 @@ impl Graph {
     /// When the supply is exhausted.
     ///
     /// # Panics
-    /// When the model's layers make no network, or tables differ in width although their vectors are multiplied with each other.
+    /// When the model's layers make no network, or tables differ in width although their vectors are multiplied with
+    /// each other.
     pub fn build(spec: &NetworkSpec<'_>, supply: &mut Supply<'_>) -> Result<Box<dyn Network>> {
         let NetworkSpec { config, dims, positions, samples, part, threads, kept, kept_wide } = *spec;
         let (whole, deep) = (spec.feature_row(), spec.deep());

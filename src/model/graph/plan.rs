@@ -1,8 +1,9 @@
-//! How the layers of a network are run: as blocks, each an operation whose result goes straight into a chain of fully connected
-//! layers.
+//! How the layers of a network are run: as blocks, each an operation whose result goes straight into a chain of fully
+//! connected layers.
 //!
-//! Neighbours that read nobody else's numbers work in each other's matrices. What remains is gathered ([`Rows::Gathered`]), so
-//! that any layers make a network, and those of the built-in ones are run as if they had been written for each other:
+//! Neighbours that read nobody else's numbers work in each other's matrices. What remains is gathered
+//! ([`Rows::Gathered`]), so that any layers make a network, and those of the built-in ones are run as if they had been
+//! written for each other:
 //!
 //! * `linear`, `relu` and `linear` behind each other are one chain;
 //! * `concat` of x and `dot` of x and others is one operation, and so are `cross` and the `concat` before it;
@@ -39,8 +40,8 @@ struct Planner<'a> {
     linear: usize,
 }
 
-/// The blocks of a model's network, in an order in which they can be run, and the last of which gives the logit; `columns` have
-/// for each categorical column its vectors' widths.
+/// The blocks of a model's network, in an order in which they can be run, and the last of which gives the logit;
+/// `columns` have for each categorical column its vectors' widths.
 ///
 /// # Panics
 /// When the layers make no network ([`ModelConfig::widths`]).
@@ -183,8 +184,8 @@ impl Planner<'_> {
         self.ends[from].filter(|_| self.readers[from] == [reader])
     }
 
-    /// The dot products of x and other vectors, if these operands of a concatenation are x and them, x is a ReLU's output, and
-    /// nobody else reads either.
+    /// The dot products of x and other vectors, if these operands of a concatenation are x and them, x is a ReLU's
+    /// output, and nobody else reads either.
     fn dot_with_x(&self, operands: &[Operand], concat: usize) -> Option<usize> {
         let [Operand::Layer(x), Operand::Layer(dot)] = *operands else { return None };
         let reads_x = matches!(self.operands[dot].first(), Some(Operand::Layer(first)) if *first == x);

@@ -123,7 +123,8 @@ impl Block {
     }
 }
 
-/// Which parts of which blocks' copies are of what is asked for: of the output of a block, or of the vectors of all columns.
+/// Which parts of which blocks' copies are of what is asked for: of the output of a block, or of the vectors of all
+/// columns.
 #[must_use]
 pub fn readings(blocks: &[Block], of: Option<usize>) -> Vec<Reading> {
     let mut found: Vec<Reading> = Vec::new();

@@ -11,9 +11,9 @@ use crate::optim::Moment;
 use crate::shard::scheme::Shard;
 
 impl Tables {
-    /// Lends this rank's part of rows `rows` of a table, what is in this place or what is kept of it, shard by shard, exactly: the
-    /// shard, its own numbers of the rows, and the values. All ranks have the same copy of a replicated table; the first one
-    /// gives it.
+    /// Lends this rank's part of rows `rows` of a table, what is in this place or what is kept of it, shard by shard,
+    /// exactly: the shard, its own numbers of the rows, and the values. All ranks have the same copy of a replicated
+    /// table; the first one gives it.
     ///
     /// # Panics
     /// When the place is not of a table.
@@ -53,8 +53,8 @@ impl Tables {
         own.all(|(_, part)| part.is_stored()) && copies.all(|replica| replica.weights[0].is_stored())
     }
 
-    /// Overwrites this rank's part of rows `rows` of a table, given row-major: what is in this place, or what is kept of it. Rows
-    /// that are where a checkpoint has them stay: it gives the same.
+    /// Overwrites this rank's part of rows `rows` of a table, given row-major: what is in this place, or what is kept
+    /// of it. Rows that are where a checkpoint has them stay: it gives the same.
     ///
     /// # Panics
     /// When the place is not of a table.

@@ -105,8 +105,8 @@ pub fn candidates(model: &Model<'_>, table: TableId, options: &Options) -> Vec<R
         let load = model.load(table, &Rows::all(rows), dim, true);
         found.push(Candidate { shape: Shape::Table, loads: vec![load] });
     }
-    // What is kept of a row, its learned weight among it, needs all of its columns; who asks for columns alone gets them priced.
-    // Columns of a table that is stored by rows would be copied, as would rows that are dealt in turn.
+    // What is kept of a row, its learned weight among it, needs all of its columns; who asks for columns alone gets
+    // them priced. Columns of a table that is stored by rows would be copied, as would rows that are dealt in turn.
     if allowed(Kind::Column) && !stored && (row_state_bytes + row_weight_bytes == 0 || options.scheme.is_some()) {
         // Slices of whole cache lines, so that no line is read by two ranks; narrower only where asked for.
         let line = CACHE_LINE / work.weight_bytes.clamp(1, CACHE_LINE);
@@ -122,7 +122,8 @@ pub fn candidates(model: &Model<'_>, table: TableId, options: &Options) -> Vec<R
             found.push(Candidate { shape: Shape::Column(widths), loads });
         }
     }
-    // Nor does a model that predicts need rows in parts for memory: bags of several look-ups are summed as if one rank did it.
+    // Nor does a model that predicts need rows in parts for memory: bags of several look-ups are summed as if one rank
+    // did it.
     if allowed(Kind::Row) && (!stored || options.scheme.is_some() || work.tables[table.index()].most_lookups() <= 1.0) {
         let most = usize::try_from(rows).unwrap_or(ranks).min(ranks);
         let single = (options.scheme.is_some() && most == 1).then_some(1);

@@ -62,8 +62,8 @@ pub struct Alternative {
 /// Plans.
 ///
 /// # Errors
-/// [`Error::ShardTooBig`] for a table that fits nowhere, however it is divided; [`Error::NodeFull`] when a memory cannot
-/// even hold what every rank has.
+/// [`Error::ShardTooBig`] for a table that fits nowhere, however it is divided; [`Error::NodeFull`] when a memory
+/// cannot even hold what every rank has.
 ///
 /// # Panics
 /// When the workload has no tables.

@@ -174,8 +174,8 @@ impl<'a> State<'a> {
         self.model.score(&self.tally)
     }
 
-    /// Moves, swaps and divides tables anew while that helps, two together where no change of one does; returns how many
-    /// divisions were priced.
+    /// Moves, swaps and divides tables anew while that helps, two together where no change of one does; returns how
+    /// many divisions were priced.
     pub fn improve(&mut self) -> usize {
         let (mut priced, mut pairs) = (0, 0);
         let Some(mut score) = self.score() else { return 0 };
@@ -192,8 +192,8 @@ impl<'a> State<'a> {
         let slowest = self.slowest();
         let (mut order, others) = self.by_presence(slowest);
         order.extend(others);
-        // Of many thousands of tables few may be on other ranks: they are looked for once, since a step ends with the first
-        // change.
+        // Of many thousands of tables few may be on other ranks: they are looked for once, since a step ends with the
+        // first change.
         let elsewhere = |table: &TableId| whole(&self.choices[table.index()]).is_some_and(|rank| rank != slowest);
         let swaps: Vec<TableId> = self.order.iter().copied().filter(elsewhere).collect();
         for table in order {

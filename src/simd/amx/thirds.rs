@@ -1,7 +1,7 @@
 //! Products of 32-bit floats on tiles: six products of their thirds, see [`crate::simd::bf16::thirds`].
 //!
-//! A step of 32 terms is 24 tile products for 14 tile loads, so loads are hidden where plain bfloat16 waits for them: four
-//! products need four loads there. Only blocks of 2 x 2 tiles are multiplied; tails are padded.
+//! A step of 32 terms is 24 tile products for 14 tile loads, so loads are hidden where plain bfloat16 waits for them:
+//! four products need four loads there. Only blocks of 2 x 2 tiles are multiplied; tails are padded.
 
 use std::arch::asm;
 
@@ -41,8 +41,8 @@ macro_rules! ahead {
     (@ $from:expr, $line:literal) => { concat!("prefetcht0 [{ahead} + ", $from, " + ", $line, "]\n") };
 }
 
-/// The products of both rows of tiles with column 0, then with column 1; after each the loads that they leave room for, and
-/// requests for eight lines.
+/// The products of both rows of tiles with column 0, then with column 1; after each the loads that they leave room for,
+/// and requests for eight lines.
 macro_rules! by_column {
     ([$($first:expr),*], [$($second:expr),*], $ahead:expr) => {
         concat!(
@@ -66,9 +66,10 @@ macro_rules! by_row {
     };
 }
 
-/// A step in depth but for its last products: [`crate::simd::bf16::THIRDS`] in their order. `$a` and `$b` are its bytes from
-/// the unit's start. The first thirds are there; others are loaded as soon as their registers are free, two products before
-/// they are wanted. Meanwhile lines of the unit of the left operand that comes next, from `$ahead` on, are asked for.
+/// A step in depth but for its last products: [`crate::simd::bf16::THIRDS`] in their order. `$a` and `$b` are its bytes
+/// from the unit's start. The first thirds are there; others are loaded as soon as their registers are free, two
+/// products before they are wanted. Meanwhile lines of the unit of the left operand that comes next, from `$ahead` on,
+/// are asked for.
 macro_rules! step {
     ($a:literal, $b:literal, $ahead:literal) => {
         concat!(
@@ -124,10 +125,10 @@ impl Tiles {
             left.cells.as_ptr().wrapping_add(next.wrapping_mul(3)),
         );
         let (b, stride) = (right.as_ptr(), left.bytes_to_next());
-        // SAFETY: `self` proves the instructions and eight whole tiles. The start is 32 rows of 128 bytes that are `sums`,
-        // or 32 times the same 128 bytes of `row`; the result is `sums`. Unit u of the left operand is 96 rows of 128
-        // bytes from cell u * stride + 3 * row on, which end in `cells` because those of the last unit do (checked
-        // above); the right operand is 12 KiB a unit, all of it `right`. Prefetches never fault.
+        // SAFETY: `self` proves the instructions and eight whole tiles. The start is 32 rows of 128 bytes that are
+        // `sums`, or 32 times the same 128 bytes of `row`; the result is `sums`. Unit u of the left operand is 96 rows
+        // of 128 bytes from cell u * stride + 3 * row on, which end in `cells` because those of the last unit do
+        // (checked above); the right operand is 12 KiB a unit, all of it `right`. Prefetches never fault.
         unsafe {
             asm!(
                 "tileloadd tmm0, [{from} + {from_row}]",

@@ -1,19 +1,19 @@
 //! A run's state in one file: every tensor and the position from which training continues.
 //!
 //! The format is safetensors, with the names and shapes of facebookresearch/dlrm's state dict, so PyTorch reads it with
-//! `safetensors.torch.load_file` and `load_state_dict`. The position, the resolved configuration and the random seeds it
-//! holds travel in the file's metadata. What optimizers keep of weights has the weights' names and PyTorch's, e.g.
-//! `state.emb_l.0.weight.momentum_buffer`; the learning rate follows from the step.
-//! Weights that lie in halves are joined: a file has the exact 32-bit numbers whatever the precision of the run, so a
-//! run in one precision can be continued in another. Beside the shapes of the tables, which the tensors have, the header
-//! says which columns' look-ups had weights: data without them, or with others, would train another model; and what was
-//! learned of dense columns that are standardised or ages, by which data is read wherever the model is used.
+//! `safetensors.torch.load_file` and `load_state_dict`. The position, the resolved configuration and the random seeds
+//! it holds travel in the file's metadata. What optimizers keep of weights has the weights' names and PyTorch's, e.g.
+//! `state.emb_l.0.weight.momentum_buffer`; the learning rate follows from the step. Weights that lie in halves are
+//! joined: a file has the exact 32-bit numbers whatever the precision of the run, so a run in one precision can be
+//! continued in another. Beside the shapes of the tables, which the tensors have, the header says which columns'
+//! look-ups had weights: data without them, or with others, would train another model; and what was learned of dense
+//! columns that are standardised or ages, by which data is read wherever the model is used.
 //!
-//! Every tensor and the head carry hashes (see `tensor_file`), which are checked as they are read: a flipped bit is an error
-//! that names the tensor. Files of other programs carry none.
+//! Every tensor and the head carry hashes (see `tensor_file`), which are checked as they are read: a flipped bit is an
+//! error that names the tensor. Files of other programs carry none.
 //!
-//! Invariant: a checkpoint file is always whole. It is written under another name, flushed to the disk and then renamed,
-//! so a full disk, a crash or a signal leaves the previous one untouched.
+//! Invariant: a checkpoint file is always whole. It is written under another name, flushed to the disk and then
+//! renamed, so a full disk, a crash or a signal leaves the previous one untouched.
 
 mod place;
 mod rounds;
@@ -68,8 +68,8 @@ struct Header {
     /// The tables whose look-ups are steps of a time series, ascending.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     sequences: Vec<usize>,
-    /// The [`digest`] of the vocabulary by which categories became rows; `None` where there is none, or the file is of a
-    /// version that did not say.
+    /// The [`digest`] of the vocabulary by which categories became rows; `None` where there is none, or the file is of
+    /// a version that did not say.
     #[serde(default)]
     vocabulary: Option<String>,
     /// What was learned of dense columns.
@@ -117,9 +117,9 @@ pub struct Origin<'a> {
     pub data: Option<TrainedOn>,
 }
 
-/// Writes the model of `ranks`, where it stands, how it is configured and what it comes of to `path`, piece by piece. All
-/// machines take part; the first one has a path. Where all of them see the file that it begins there, each writes the tables
-/// that it has, side by side; else the first one writes what the others give it.
+/// Writes the model of `ranks`, where it stands, how it is configured and what it comes of to `path`, piece by piece.
+/// All machines take part; the first one has a path. Where all of them see the file that it begins there, each writes
+/// the tables that it has, side by side; else the first one writes what the others give it.
 ///
 /// # Errors
 /// When the file cannot be written; an older file of that name is then still there, whole.
@@ -220,8 +220,8 @@ pub enum Writers {
     First,
 }
 
-/// The file of which a machine writes some tensors, if it writes any, and who writes: each machine, where all see the file
-/// that the first one has begun.
+/// The file of which a machine writes some tensors, if it writes any, and who writes: each machine, where all see the
+/// file that the first one has begun.
 fn share<S: Iterator<Item = (String, Dtype, Vec<usize>, usize)>>(
     ranks: &Ranks,
     mut own: Option<TensorFile>,
@@ -303,8 +303,8 @@ impl<'a> Checkpoint<'a> {
         }))
     }
 
-    /// Checks that columns of these data, where they have the names of columns that the model was trained on, come in its order and
-    /// are transformed alike.
+    /// Checks that columns of these data, where they have the names of columns that the model was trained on, come in
+    /// its order and are transformed alike.
     ///
     /// # Errors
     /// [`Error::Checkpoint`] with the first one that is not.
@@ -362,8 +362,8 @@ impl<'a> Checkpoint<'a> {
         }
     }
 
-    /// Checks that a run may begin with these weights: that rows of embeddings are those of the same values, where both number
-    /// values by a vocabulary. `beside` is where the model's is looked for.
+    /// Checks that a run may begin with these weights: that rows of embeddings are those of the same values, where both
+    /// number values by a vocabulary. `beside` is where the model's is looked for.
     ///
     /// # Errors
     /// [`Error::Checkpoint`] when they are not.

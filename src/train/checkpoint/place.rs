@@ -25,8 +25,9 @@ impl TrainedOn {
 }
 
 impl Checkpoint<'_> {
-    /// Where a run goes on that stands at `progress`. Within a pass over the samples that is there, and neither they nor
-    /// their order may be others than those that the pass began with; behind a pass other samples are the next one's.
+    /// Where a run goes on that stands at `progress`. Within a pass over the samples that is there, and neither they
+    /// nor their order may be others than those that the pass began with; behind a pass other samples are the next
+    /// one's.
     ///
     /// # Errors
     /// [`Error::Checkpoint`] and [`Error::Config`] when they are others.

@@ -41,10 +41,10 @@ impl Checkpoint<'_> {
         }))
     }
 
-    /// Overwrites every tensor of the ranks' model, piece by piece, and what the optimizer of layers or of rows keeps if the
-    /// file has any of it. Tables that are looked up where they are ([`Checkpoint::stored_tables`]) are not read; their hashes
-    /// are [`Checkpoint::check_stored`]'s to check. Of several machines, which all do so at the same time, each reads
-    /// and checks the tables of which it has a part.
+    /// Overwrites every tensor of the ranks' model, piece by piece, and what the optimizer of layers or of rows keeps
+    /// if the file has any of it. Tables that are looked up where they are ([`Checkpoint::stored_tables`]) are not
+    /// read; their hashes are [`Checkpoint::check_stored`]'s to check. Of several machines, which all do so at the same
+    /// time, each reads and checks the tables of which it has a part.
     ///
     /// # Errors
     /// When a tensor is missing, is damaged, has another shape or type, or is one that the model does not have, and
@@ -220,8 +220,8 @@ impl Checkpoint<'_> {
         self.bytes.check()
     }
 
-    /// Checks the hashes of tables that ranks look up where they are, one byte behind the other and by one thread, so that
-    /// those who look up have the others; ends early when it is told to.
+    /// Checks the hashes of tables that ranks look up where they are, one byte behind the other and by one thread, so
+    /// that those who look up have the others; ends early when it is told to.
     ///
     /// # Errors
     /// When a table is damaged.

@@ -1,9 +1,9 @@
 //! A trained model as other programs take it: an ONNX graph ([`onnx`]), or a state dict with a script of PyTorch's
 //! ([`torch`]).
 //!
-//! Weights are what predictions read: of a model in bfloat16 the upper halves of the layers' and the tables' weights, which
-//! are written as bfloat16, in half the bytes; biases stay in 32 bits. They go from the checkpoint's mapped file to the new
-//! one piece by piece and are checked on their way. What optimizers keep stays behind.
+//! Weights are what predictions read: of a model in bfloat16 the upper halves of the layers' and the tables' weights,
+//! which are written as bfloat16, in half the bytes; biases stay in 32 bits. They go from the checkpoint's mapped file
+//! to the new one piece by piece and are checked on their way. What optimizers keep stays behind.
 
 pub mod onnx;
 pub mod torch;
@@ -46,8 +46,8 @@ pub struct Exported<'a> {
 struct DenseColumn {
     /// The column.
     name: String,
-    /// How its numbers are transformed: `as it is`, `by log` (ln(x + 1)) or `standardised` ((x - mean) / deviation); of moments
-    /// after they have become ages, days before `newest`.
+    /// How its numbers are transformed: `as it is`, `by log` (ln(x + 1)) or `standardised` ((x - mean) / deviation); of
+    /// moments after they have become ages, days before `newest`.
     read: String,
     /// What was learned of it, if something was.
     #[serde(flatten)]
@@ -265,7 +265,8 @@ impl<'a> Exported<'a> {
         })
     }
 
-    /// The places in the matrix of all products of `vectors` vectors, row-major, of those that `dot` gives, in its order.
+    /// The places in the matrix of all products of `vectors` vectors, row-major, of those that `dot` gives, in its
+    /// order.
     fn products(&self, vectors: usize, itself: bool) -> Vec<usize> {
         let itself = usize::from(itself);
         let row = |i: usize| match self.model().triangle {

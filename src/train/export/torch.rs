@@ -1,8 +1,8 @@
-//! A trained model as PyTorch takes it: a state dict under PyTorch's names, as safetensors, and a script that rebuilds the
-//! model from it with PyTorch alone.
+//! A trained model as PyTorch takes it: a state dict under PyTorch's names, as safetensors, and a script that rebuilds
+//! the model from it with PyTorch alone.
 //!
-//! The file's metadata say what the model is (the key `octorec.model`, JSON): of each layer the names of its weights and
-//! biases, in the order in which they are used, so that the script knows no names.
+//! The file's metadata say what the model is (the key `octorec.model`, JSON): of each layer the names of its weights
+//! and biases, in the order in which they are used, so that the script knows no names.
 
 use std::path::{Path, PathBuf};
 
@@ -56,8 +56,8 @@ struct Description<'a> {
     threshold: f32,
     /// Whether what layers take is rounded to bfloat16.
     bf16: bool,
-    /// Of a model of Criteo's text: what its categories are taken modulo before they are looked up in the vocabulary, or
-    /// where there is none; 0: nothing but the rows of the table.
+    /// Of a model of Criteo's text: what its categories are taken modulo before they are looked up in the vocabulary,
+    /// or where there is none; 0: nothing but the rows of the table.
     criteo_cap: Option<u64>,
     /// Whether a vocabulary numbers values.
     numbered: bool,
@@ -71,11 +71,13 @@ struct Node<'a> {
     kind: LayerKind,
     of: &'a [String],
     itself: bool,
-    /// Its weights and biases: V and W of each cross layer in turn; of attention the matrix, then the layers over the steps.
+    /// Its weights and biases: V and W of each cross layer in turn; of attention the matrix, then the layers over the
+    /// steps.
     layers: Vec<[Option<&'a str>; 2]>,
 }
 
-/// What the script has to know of a wide part. Its tables follow those of the columns: one for each column, then the crosses'.
+/// What the script has to know of a wide part. Its tables follow those of the columns: one for each column, then the
+/// crosses'.
 #[derive(Serialize)]
 struct WidePart<'a> {
     /// The layer over the dense features, if there are any.

@@ -1,5 +1,5 @@
-//! What the order of scores tells: the areas under the ROC and the precision-recall curve, calibration by bucket, and AUC by
-//! group. All of them read samples once, lowest score first.
+//! What the order of scores tells: the areas under the ROC and the precision-recall curve, calibration by bucket, and
+//! AUC by group. All of them read samples once, lowest score first.
 
 use serde::Serialize;
 
@@ -99,14 +99,14 @@ impl Curve {
         self.pairs.push(tied);
     }
 
-    /// The area under the ROC curve: the share of (click, no click) pairs that scores order rightly, a tie counting half,
-    /// as sklearn's `roc_auc_score`. Exact: pairs are counted in integers. NaN when there is no pair.
+    /// The area under the ROC curve: the share of (click, no click) pairs that scores order rightly, a tie counting
+    /// half, as sklearn's `roc_auc_score`. Exact: pairs are counted in integers. NaN when there is no pair.
     pub fn auc(&self) -> f64 {
         self.pairs.auc()
     }
 
-    /// The area under the precision-recall curve as sklearn's `average_precision_score`: the mean over clicks of the share
-    /// of clicks among all samples of at least their score. NaN without clicks.
+    /// The area under the precision-recall curve as sklearn's `average_precision_score`: the mean over clicks of the
+    /// share of clicks among all samples of at least their score. NaN without clicks.
     pub fn average_precision(&self) -> f64 {
         if self.clicks == 0 { f64::NAN } else { self.precision / self.clicks as f64 }
     }

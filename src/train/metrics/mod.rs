@@ -1,8 +1,8 @@
-//! How good probabilities are: AUC, log loss and normalised entropy, average precision, accuracy and calibration, all of them
-//! together and by bucket or group.
+//! How good probabilities are: AUC, log loss and normalised entropy, average precision, accuracy and calibration, all
+//! of them together and by bucket or group.
 //!
-//! Ranks tally their own samples ([`Tally`]); what follows from all of them is added up and merged ([`runs`]), so that the
-//! number of ranks and machines changes no bit.
+//! Ranks tally their own samples ([`Tally`]); what follows from all of them is added up and merged ([`runs`]), so that
+//! the number of ranks and machines changes no bit.
 
 mod curve;
 mod runs;
@@ -31,8 +31,8 @@ pub struct Scores {
     pub pr_auc: f64,
     /// Mean binary cross-entropy.
     pub logloss: f64,
-    /// The mean binary cross-entropy over that of the mean label as everybody's probability (He et al. 2014): 1 is no better
-    /// than the mean, 0 is perfect. NaN when all labels are the same.
+    /// The mean binary cross-entropy over that of the mean label as everybody's probability (He et al. 2014): 1 is no
+    /// better than the mean, 0 is perfect. NaN when all labels are the same.
     pub normalised_entropy: f64,
     /// Share of samples whose rounded probability is their label.
     pub accuracy: f64,
@@ -100,7 +100,8 @@ impl Exchange for Alone {
 }
 
 impl Evaluation {
-    /// Of the sorted tallies of this machine's ranks, and of those of all machines; all of them call it at the same time.
+    /// Of the sorted tallies of this machine's ranks, and of those of all machines; all of them call it at the same
+    /// time.
     ///
     /// # Errors
     /// What the exchange says.
@@ -216,9 +217,9 @@ impl fmt::Display for Scores {
     }
 }
 
-/// The area under the ROC curve of any scores: the share of (click, no click) pairs that they order rightly, a tie counting
-/// half. This is what sklearn's `roc_auc_score` returns. Exact: pairs are counted in integers. NaN when there is no pair or
-/// a score is NaN.
+/// The area under the ROC curve of any scores: the share of (click, no click) pairs that they order rightly, a tie
+/// counting half. This is what sklearn's `roc_auc_score` returns. Exact: pairs are counted in integers. NaN when there
+/// is no pair or a score is NaN.
 ///
 /// # Panics
 /// When the lengths differ.
@@ -307,7 +308,8 @@ mod tests {
         let probabilities = [0.1, 0.9, 0.2, 0.2, 0.2, 0.2, 0.7, 0.8];
         let labels = [0.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 1.0];
         let found = Evaluation::of(&probabilities, &labels, 4, None).calibration_buckets;
-        // 0.1 and all of 0.2, whose first is the second of the lowest quarter; the second and the third quarter are empty.
+        // 0.1 and all of 0.2, whose first is the second of the lowest quarter; the second and the third quarter are
+        // empty.
         let of = |bucket: &Bucket| (bucket.lowest, bucket.highest, bucket.samples, bucket.clicked);
         assert_eq!(
             found.iter().map(of).collect::<Vec<_>>(),

@@ -1,10 +1,11 @@
-//! Sorted runs of scored samples, and their merging into one stream, lowest score first: what every ranking metric reads.
+//! Sorted runs of scored samples, and their merging into one stream, lowest score first: what every ranking metric
+//! reads.
 //!
-//! A sample is one integer: its score's bits, which rise with the score, and below them whether it was clicked; where samples
-//! have groups, the group above both. Each rank keeps those of its own samples, 4 bytes each or 8 with a group, and its
-//! threads sort them, each a part. Merging adds up equal scores: what a machine tells the others is how many samples there
-//! are at each of its scores, in pieces of [`PIECE`], so that none of them ever holds all, and all get the same stream,
-//! whatever was where.
+//! A sample is one integer: its score's bits, which rise with the score, and below them whether it was clicked; where
+//! samples have groups, the group above both. Each rank keeps those of its own samples, 4 bytes each or 8 with a group,
+//! and its threads sort them, each a part. Merging adds up equal scores: what a machine tells the others is how many
+//! samples there are at each of its scores, in pieces of [`PIECE`], so that none of them ever holds all, and all get
+//! the same stream, whatever was where.
 
 use std::collections::VecDeque;
 use std::iter::Flatten;
@@ -130,7 +131,8 @@ impl<K: Key> Runs<K> {
 
 /// The sorted runs of some ranks as one stream.
 ///
-/// Portions of the lowest samples that are left, one for each thread of rayon's pool, are brought in order at the same time.
+/// Portions of the lowest samples that are left, one for each thread of rayon's pool, are brought in order at the same
+/// time.
 pub struct Merged<'a, K> {
     /// What is left of each run that has something.
     runs: Vec<&'a [K]>,
@@ -233,11 +235,11 @@ fn in_order<'a, K: Key + 'a>(parts: impl Iterator<Item = &'a [K]>) -> Vec<Tied> 
     tied.collect()
 }
 
-/// Gives `each` the samples of all machines, lowest first: the same on all of them. `exchange` gathers what every machine
-/// gives, by machine; this one is number `machine`.
+/// Gives `each` the samples of all machines, lowest first: the same on all of them. `exchange` gathers what every
+/// machine gives, by machine; this one is number `machine`.
 ///
-/// Each of them gives as much of its stream as fills its queue of `piece` scores, which all keep of all. A queue that runs
-/// empty is filled before anything behind its last score is passed on.
+/// Each of them gives as much of its stream as fills its queue of `piece` scores, which all keep of all. A queue that
+/// runs empty is filled before anything behind its last score is passed on.
 ///
 /// # Errors
 /// What `exchange` says.

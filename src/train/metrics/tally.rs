@@ -7,8 +7,8 @@ use crate::machine::team::Team;
 
 /// A sum of 64-bit floats in fixed point: whoever adds which of them, in whatever order, the bits are the same.
 ///
-/// Its unit is 2^-64: terms of at least 2^-11 lose nothing, and a smaller one less than the unit. Terms of up to 100 add up
-/// exactly until there are 10^17 of them.
+/// Its unit is 2^-64: terms of at least 2^-11 lose nothing, and a smaller one less than the unit. Terms of up to 100
+/// add up exactly until there are 10^17 of them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Pod, Zeroable)]
 #[repr(transparent)]
 pub struct FixedSum(i128);
@@ -79,8 +79,8 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Notes samples: their probabilities, labels (0 or 1; at least 0.5 counts as a click), where asked for their groups, and
-    /// where known their true probabilities.
+    /// Notes samples: their probabilities, labels (0 or 1; at least 0.5 counts as a click), where asked for their
+    /// groups, and where known their true probabilities.
     ///
     /// # Panics
     /// When the lengths differ.

@@ -1,5 +1,5 @@
-//! Clipping of all layers' gradients together, which needs every one of them, summed over ranks, before the first weight
-//! moves.
+//! Clipping of all layers' gradients together, which needs every one of them, summed over ranks, before the first
+//! weight moves.
 
 use crate::layer::TensorSquares;
 use crate::machine::team::Team;

@@ -1,7 +1,7 @@
 //! Sums whose bits do not depend on the number of ranks: by grains of the minibatch, added in a fixed tree.
 //!
-//! The gradients of replicated tables go to all ranks sample by sample, and every rank applies them in that order, as the
-//! owner of a divided table does.
+//! The gradients of replicated tables go to all ranks sample by sample, and every rank applies them in that order, as
+//! the owner of a divided table does.
 
 use super::{Clip, DenseReduction, Scene, Sent};
 use crate::base::Result;

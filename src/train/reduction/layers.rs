@@ -26,8 +26,8 @@ pub(super) type Share<'a> = Vec<[Piece<'a>; 2]>;
 /// Elements of a last term that are widened at a time.
 const TERM: usize = 1024;
 
-/// Gives `deal` a layer's pieces for `threads` threads of each of `ranks` ranks, whose slices go so many ways: the thread,
-/// and what its share has next.
+/// Gives `deal` a layer's pieces for `threads` threads of each of `ranks` ranks, whose slices go so many ways: the
+/// thread, and what its share has next.
 pub(super) fn share_out<'a>(
     layer: &'a mut Linear,
     [ranks, ways, threads]: [usize; 3],
@@ -96,9 +96,9 @@ impl LayerExchange {
         &self.traffic
     }
 
-    /// Sums this rank's pieces of all ranks' gradients, and moves their weights at this pace; where that needs norms of the
-    /// whole layer, gradients become directions, and [`LayerExchange::spread`] moves the weights. Without a pace, notes the
-    /// squares of the sums, which [`LayerExchange::clip`] moves by.
+    /// Sums this rank's pieces of all ranks' gradients, and moves their weights at this pace; where that needs norms of
+    /// the whole layer, gradients become directions, and [`LayerExchange::spread`] moves the weights. Without a pace,
+    /// notes the squares of the sums, which [`LayerExchange::clip`] moves by.
     ///
     /// # Errors
     /// [`crate::base::Error::Rank`] when the job is in trouble.
@@ -127,8 +127,8 @@ impl LayerExchange {
         Ok(())
     }
 
-    /// Does with gradients that were summed without a pace, multiplied by a factor, what [`LayerExchange::reduce`] does with
-    /// one.
+    /// Does with gradients that were summed without a pace, multiplied by a factor, what [`LayerExchange::reduce`] does
+    /// with one.
     pub fn clip(&self, share: &mut Share<'_>, isa: Isa, factor: f32, step_size: StepSize) {
         for piece in share[self.own.clone()].iter_mut().flatten() {
             if factor != 1.0 {
@@ -143,7 +143,8 @@ impl LayerExchange {
         &share[self.own.clone()]
     }
 
-    /// Gives this rank's weights to all, first moved at `paces` if there are some, weights and biases; takes the pieces.
+    /// Gives this rank's weights to all, first moved at `step_sizes` if there are some, weights and biases; takes the
+    /// pieces.
     ///
     /// # Errors
     /// As [`LayerExchange::reduce`].

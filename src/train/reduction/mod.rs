@@ -1,5 +1,5 @@
-//! The dense reduction: how the gradients of layers and replicated tables, of which every rank has a copy, become updates
-//! that are the same on all ranks.
+//! The dense reduction: how the gradients of layers and replicated tables, of which every rank has a copy, become
+//! updates that are the same on all ranks.
 //!
 //! | implementation  | who exchanges                         | when                                    |
 //! |-----------------|---------------------------------------|-----------------------------------------|
@@ -8,10 +8,11 @@
 //! | [`Overlapped`]  | communication threads                 | behind the backward pass, or after it   |
 //! | [`ByGrains`]    | the compute threads, in a fixed order | after the backward pass                 |
 //!
-//! The corridor announces a layer when its gradient is complete ([`DenseReduction::begin`]), updates at the end of a step
-//! ([`DenseReduction::update`]), and needs all layers back before the next forward pass uses them
-//! ([`DenseReduction::complete`]). Weights do not depend on who exchanges, how many threads do, and when. Where gradients are
-//! clipped ([`Clip`]), layers are summed as they come, and all of them are moved once the last one's norm is known.
+//! The corridor announces a layer when its gradient is complete ([`DenseReduction::begin`]), updates at the end of a
+//! step ([`DenseReduction::update`]), and needs all layers back before the next forward pass uses them
+//! ([`DenseReduction::complete`]). Weights do not depend on who exchanges, how many threads do, and when. Where
+//! gradients are clipped ([`Clip`]), layers are summed as they come, and all of them are moved once the last one's norm
+//! is known.
 
 mod alone;
 mod blocking;
@@ -55,7 +56,8 @@ pub(super) struct Scene<'a> {
 /// Bytes that a rank sends for dense gradients.
 #[derive(Debug, Clone)]
 pub(super) struct Sent {
-    /// In a step, from each rank to each, as planned; without the lists of replicated tables, whose length depends on data.
+    /// In a step, from each rank to each, as planned; without the lists of replicated tables, whose length depends on
+    /// data.
     pub planned: Links,
     /// To each rank so far.
     pub so_far: Vec<usize>,

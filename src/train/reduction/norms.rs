@@ -1,7 +1,7 @@
 //! The squares of which a layer's norms are made, summed over the ranks that have its slices.
 //!
-//! Each rank gives its own to all, as weights are given, and all of them add these up in the order of ranks: the sums are
-//! the same everywhere.
+//! Each rank gives its own to all, as weights are given, and all of them add these up in the order of ranks: the sums
+//! are the same everywhere.
 
 use crate::base::Result;
 use crate::collective::plan::Reduction;

@@ -1,8 +1,8 @@
 //! Communication threads reduce while the compute threads go on.
 //!
-//! A layer is given away by value when its gradient is complete, and comes back updated: nobody can touch a layer that is
-//! under way. In its place stands a hollow one until [`DenseReduction::complete`] has put it back, which the corridor calls
-//! before the forward pass and a rank before anything else that it is asked to do.
+//! A layer is given away by value when its gradient is complete, and comes back updated: nobody can touch a layer that
+//! is under way. In its place stands a hollow one until [`DenseReduction::complete`] has put it back, which the
+//! corridor calls before the forward pass and a rank before anything else that it is asked to do.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;

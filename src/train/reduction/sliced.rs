@@ -1,7 +1,7 @@
 //! Gradients in slices, one a rank: reduce-scattered, applied by the rank that owns the slice, and gathered as weights.
 //!
-//! Several threads of a rank take part, each in a lane of its own (SC20, Section IV-A): of every layer each takes a part
-//! of every rank's slice.
+//! Several threads of a rank take part, each in a lane of its own (SC20, Section IV-A): of every layer each takes a
+//! part of every rank's slice.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;

@@ -85,8 +85,8 @@ impl<'a> Case<'a> {
         ended
     }
 
-    /// Whether a failure's message holds one of `names`. Numbers that were damaged may be good ones and yet too large to
-    /// learn from: such a training diverges, whatever its files are called.
+    /// Whether a failure's message holds one of `names`. Numbers that were damaged may be good ones and yet too large
+    /// to learn from: such a training diverges, whatever its files are called.
     pub fn names(&mut self, line: &Line, ended: &Ended, names: &[&str]) {
         if ended.stderr.contains("diverged") {
             return;

@@ -3,10 +3,10 @@
 //!
 //! `make campaign MINUTES=30 SEED=1` runs it; CASE=n repeats one case. Every case is a function of the seed and its own
 //! number, down to the moments of its signals (which octorec reaches a little earlier or later each time). Held against
-//! every process: it does not panic, no signal ends it that it was not sent, it ends within a minute with exit code 0, 1
-//! or 2 (130 where it was asked to stop), and a failure has a message that names what is wrong. Held against what it
-//! leaves: nothing finished is lost, what goes on after a kill ends with the bytes of a run that was left alone, and what
-//! is damaged is refused or gives the very result of what is sound.
+//! every process: it does not panic, no signal ends it that it was not sent, it ends within a minute with exit code 0,
+//! 1 or 2 (130 where it was asked to stop), and a failure has a message that names what is wrong. Held against what it
+//! leaves: nothing finished is lost, what goes on after a kill ends with the bytes of a run that was left alone, and
+//! what is damaged is refused or gives the very result of what is sound.
 
 mod case;
 mod damage;

@@ -110,7 +110,8 @@ fn the_cheapest_is_chosen_for_the_layers_of_a_model_and_twins_are_one() {
     }
 }
 
-/// A machine whose links are all different: of ranks among each other, or of ranks and these switches, which form a tree.
+/// A machine whose links are all different: of ranks among each other, or of ranks and these switches, which form a
+/// tree.
 fn unequal(seed: u64, ranks: usize, switches: usize) -> Site {
     let any = |stream: u64, below: usize| sizes(seed * 64 + stream, 1, 1 << 20)[0] % below;
     let mut pairs: Vec<(usize, usize)> = match switches {

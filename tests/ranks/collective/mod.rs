@@ -1,5 +1,5 @@
-//! Collectives: every schedule computes what it claims, the executor does what the schedule says to the last bit and the
-//! last byte, delays change nothing, and a rank in trouble takes the others with it.
+//! Collectives: every schedule computes what it claims, the executor does what the schedule says to the last bit and
+//! the last byte, delays change nothing, and a rank in trouble takes the others with it.
 
 mod bench;
 mod links;

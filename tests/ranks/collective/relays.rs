@@ -38,7 +38,8 @@ fn any_parcels(seed: u64, ranks: usize) -> Parcels {
     Parcels::new(ranks, &(0..ranks + 2).map(source).collect::<Vec<_>>())
 }
 
-/// Every parcel at its place, by the executor, over windows of so many bytes; twice, so that a transit buffer is used again.
+/// Every parcel at its place, by the executor, over windows of so many bytes; twice, so that a transit buffer is used
+/// again.
 fn carry_out(schedule: &Schedule, parcels: &Parcels, window: usize) -> Result<(), TestCaseError> {
     let ranks = schedule.ranks();
     let cell = |rank: usize, at: usize| (rank as u64 + 1) << 32 | at as u64;

@@ -124,7 +124,8 @@ fn tables_of_a_wide_part_are_planned_with_their_own_columns_and_state() {
 fn budgets_for_hot_rows_end_where_memory_does() {
     let folder = tempfile::tempdir().unwrap();
     let machine = folder.path().join("pair.toml");
-    // Too many rows for copies of all of them; some 25,000 of each table are looked up by a minibatch as often as copies pay.
+    // Too many rows for copies of all of them; some 25,000 of each table are looked up by a minibatch as often as
+    // copies pay.
     let line = "plan --source random --set model.rows=[600000,600000] --set model.bottom=[13,64] --set model.dim=64 --set \
                 data.zipf=0.9 --set data.lookups=8 --batch 65536 --set train.eval_batch=1 --ranks 2";
     let of = |gib: f64, more: &str| {

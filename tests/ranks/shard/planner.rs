@@ -261,8 +261,8 @@ fn stored_tables_are_looked_up_where_they_are_and_take_no_memory() {
     assert_eq!(kept, 40_300_000 * 64 * 4);
 }
 
-/// The best division out of all whole, halved, dealt and replicated ones; tables of many rows that few look-ups meet are
-/// not replicated, since memory is not what a score counts.
+/// The best division out of all whole, halved, dealt and replicated ones; tables of many rows that few look-ups meet
+/// are not replicated, since memory is not what a score counts.
 fn optimum(model: &Model<'_>) -> f64 {
     let (ranks, dim) = (model.ranks() as u32, model.workload.widest() as u64);
     let mut schemes: Vec<Scheme> = (0..ranks).map(|rank| Scheme::Table(RankId(rank))).collect();
@@ -314,8 +314,8 @@ fn two_tables_are_exchanged_where_no_move_of_one_helps() {
 
 #[test]
 fn two_tables_are_placed_together_where_neither_can_go_first() {
-    // Whole tables fit one memory each, halves fit beside them: from a column-wise half of one the way to the best leads
-    // through a change of both.
+    // Whole tables fit one memory each, halves fit beside them: from a column-wise half of one the way to the best
+    // leads through a change of both.
     let mut work = workload(&[62_821, 112_296], 32, 3550);
     work.tables.iter_mut().for_each(|table| table.lookups = 27.0);
     let site =

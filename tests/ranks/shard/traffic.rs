@@ -95,8 +95,8 @@ fn agree(sharding: &Sharding, machine: &Machine, batch: usize) {
         let (found, wanted) = (exchange.wire.as_ref().map(|wire| wire.1), bottleneck.map(|link| link.bytes));
         assert_eq!(found, wanted);
     }
-    // Ids are expected values, rounded a part: as many look-ups as the minibatch has, in every set of column slices. What
-    // a rank keeps for itself is rounded once more.
+    // Ids are expected values, rounded a part: as many look-ups as the minibatch has, in every set of column slices.
+    // What a rank keeps for itself is rounded once more.
     let expected = traffic::ids(sharding, batch, |_, _| 0);
     let rounding = (8 * sharding.ranks()) as f64;
     let look_ups = |bytes: u64| bytes as f64 - off_diagonal(&expected) as f64;
@@ -145,8 +145,8 @@ fn lists_for_replicated_tables_go_around_a_ring_of_ranks() {
     let sharding = Sharding::new(&[1000], 16, 4, vec![Scheme::Replicated]).unwrap();
     let work = work_of(&sharding, 4096);
     let all = [(0, 1), (1, 2), (2, 3), (3, 0), (0, 2), (1, 3)];
-    // Three lists over each step from a rank to the next. In a line the last step is back over all links, and for rank 0 it is
-    // one of those that come before.
+    // Three lists over each step from a rank to the next. In a line the last step is back over all links, and for rank
+    // 0 it is one of those that come before.
     for (pairs, steps) in [(&all[..], 3.0), (&all[..4], 3.0), (&all[..3], 5.0)] {
         let site = on(&linked(&[(1024, 1000.0); 4], pairs), 4);
         let model = Model::new(&work, &site);

@@ -8,7 +8,8 @@ use octorec::shard::{
 
 use super::{mesh, mixed, on, shipped};
 
-/// The tables of 26 columns, of which the wide part has each again, with two crosses; Adagrad, and FTRL for the wide part.
+/// The tables of 26 columns, of which the wide part has each again, with two crosses; Adagrad, and FTRL for the wide
+/// part.
 fn wide_and_deep(batch: usize) -> Workload {
     let rows = |column: u64| 5 + column * column * column * 300;
     let deep = (0..26).map(|column| (rows(column), 16));
@@ -31,7 +32,8 @@ fn each_table_costs_what_its_own_columns_and_state_are() {
     let model = Model::new(&work, &site);
     let of = |table: u32, width: usize| model.load(TableId(table), &Rows::all(1), width, true);
     let (deep, wide, plain) = (of(0, 16), of(1, 1), of(2, 32));
-    // A row of 4 bytes takes a whole cache line, and so do 2 bytes of state and 4 a row; 99 look-ups find it in a cache.
+    // A row of 4 bytes takes a whole cache line, and so do 2 bytes of state and 4 a row; 99 look-ups find it in a
+    // cache.
     let times = |bytes: i64| bytes + 99 * bytes / 4;
     assert_eq!([deep.lookup_rows, wide.lookup_rows, plain.lookup_rows], [times(64), times(64), times(128)]);
     let updates = [deep.update_rows, wide.update_rows, plain.update_rows];
@@ -205,8 +207,8 @@ fn memory_is_that_of_windows_activations_and_layers() {
     let cost = Model::new(&work, &site).cost(&sharding);
     // 32 samples of 100 bytes, 8 at a time of 1,000 more.
     assert_eq!(cost.ranks[1].dense_bytes, 5000 + 32 * 100 + 8 * 1000);
-    // Each window twice: gradients of both ranks' samples, or nothing; pooled rows of its own ones. Offsets and ids of all
-    // samples where they come, and of its own where they go.
+    // Each window twice: gradients of both ranks' samples, or nothing; pooled rows of its own ones. Offsets and ids of
+    // all samples where they come, and of its own where they go.
     let windows = [64 * 16 * 4 + 32 * 16 * 4, 32 * 16 * 4].map(|bytes| 2 * bytes);
     let buffers = [windows[0] + 4 * (64 + 2 + 64) + 4 * (33 + 32), windows[1] + 4 * (33 + 32)];
     assert_eq!([0, 1].map(|rank: usize| cost.ranks[rank].buffer_bytes), buffers);

@@ -38,8 +38,8 @@ enum Operand {
 const WIDEST: usize = 1 << 20;
 
 impl ModelConfig {
-    /// Checks that [`ModelConfig::network`] is one and finds how wide its layers are; `columns` are the names of the data's
-    /// categorical columns where these are known.
+    /// Checks that [`ModelConfig::network`] is one and finds how wide its layers are; `columns` are the names of the
+    /// data's categorical columns where these are known.
     ///
     /// # Errors
     /// In words: what is wrong with which layer, and what would be right.

@@ -1,5 +1,5 @@
-//! A network as layers by their names: what `model.layers` has of one that a user composes, and what the other keys of a
-//! model say of a built-in one. Whatever is built, counted, drawn or exported is made from this description.
+//! A network as layers by their names: what `model.layers` has of one that a user composes, and what the other keys of
+//! a model say of a built-in one. Whatever is built, counted, drawn or exported is made from this description.
 
 mod check;
 
@@ -115,8 +115,8 @@ fn one_or_more<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Resul
 }
 
 impl ModelConfig {
-    /// The layers of the network: those that are given, or those of the built-in one that the other keys describe. The one that
-    /// no other reads is the logit.
+    /// The layers of the network: those that are given, or those of the built-in one that the other keys describe. The
+    /// one that no other reads is the logit.
     #[must_use]
     pub fn network(&self) -> Vec<NamedLayer> {
         if self.layers.is_empty() { self.built_in() } else { self.layers.clone() }

@@ -1,9 +1,10 @@
-//! `spanning-trees`: as fast as the narrowest cut of the machine's links allows, however unequal they are. Each rank's slice
-//! is cut among trees that span all ranks, and so many trees go along a link as it has time for: no link of the cut is ever
-//! idle. What goes up a tree is cut in chunks that follow each other, so that all its levels work at the same time.
+//! `spanning-trees`: as fast as the narrowest cut of the machine's links allows, however unequal they are. Each rank's
+//! slice is cut among trees that span all ranks, and so many trees go along a link as it has time for: no link of the
+//! cut is ever idle. What goes up a tree is cut in chunks that follow each other, so that all its levels work at the
+//! same time.
 //!
-//! Source: Zhao et al., ForestColl: Throughput-optimal collective communications on heterogeneous network fabrics, arXiv
-//! 2402.06787. Theirs are trees of the all-gather; these of the reduce-scatter, which its reverse turns round.
+//! Source: Zhao et al., ForestColl: Throughput-optimal collective communications on heterogeneous network fabrics,
+//! arXiv 2402.06787. Theirs are trees of the all-gather; these of the reduce-scatter, which its reverse turns round.
 
 mod packing;
 mod splitting;
@@ -19,18 +20,19 @@ use crate::collective::price::{Timing, Works};
 use crate::machine::Site;
 use crate::machine::network::{Arc, Network};
 
-/// Trees are pipelined in so many chunks that their levels wait for each other for at most this share of the time; but in no
-/// more than so many, because every message takes some time.
+/// Trees are pipelined in so many chunks that their levels wait for each other for at most this share of the time; but
+/// in no more than so many, because every message takes some time.
 const IDLE: f64 = 0.02;
 const CHUNKS_MOST: f64 = 64.0;
 
-/// Beyond so many ranks trees are not tried where another schedule is so near to the bound: many messages take long to price.
+/// Beyond so many ranks trees are not tried where another schedule is so near to the bound: many messages take long to
+/// price.
 const MANY: usize = 16;
 const NEAR: f64 = 1.02;
 
-/// Among the ranks of a site, whose slices are equal: every part of a slice goes up its tree at once, in as few rounds as
-/// the trees have levels. None where the machine's routes leave too little of its links, or where many ranks have nothing to
-/// gain over `breadth-first`.
+/// Among the ranks of a site, whose slices are equal: every part of a slice goes up its tree at once, in as few rounds
+/// as the trees have levels. None where the machine's routes leave too little of its links, or where many ranks have
+/// nothing to gain over `breadth-first`.
 #[must_use]
 pub fn spanning_trees(site: &Site) -> Option<Reduction> {
     Trees::of(site).map(|trees| trees.reduction("spanning-trees", 1))
@@ -131,8 +133,8 @@ impl Trees {
     }
 }
 
-/// How many trees may go from rank to rank: between homes as ways allow, among which their ranks take turns; within a home,
-/// all.
+/// How many trees may go from rank to rank: between homes as ways allow, among which their ranks take turns; within a
+/// home, all.
 fn edges(homes: &[Vec<usize>], ways: &[Way], units: u64) -> Vec<Edge> {
     let mut edges: BTreeMap<[usize; 2], u64> = BTreeMap::new();
     for way in ways {

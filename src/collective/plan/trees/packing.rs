@@ -1,8 +1,9 @@
 //! Packing spanning trees: as many from each rank as wanted, which together take no more of an edge than it has.
 //!
-//! Trees that are the same so far are grown as one, edge by edge. An edge may be added to so many of them that every set of
-//! ranks keeps at least as much capacity that enters it as there are trees that have not reached it yet; a max flow says how
-//! many these are. While that holds, there is always a next edge (Edmonds, Edge-disjoint branchings, 1973).
+//! Trees that are the same so far are grown as one, edge by edge. An edge may be added to so many of them that every
+//! set of ranks keeps at least as much capacity that enters it as there are trees that have not reached it yet; a max
+//! flow says how many these are. While that holds, there is always a next edge (Edmonds, Edge-disjoint branchings,
+//! 1973).
 //!
 //! Sources: Berczi and Frank, Packing arborescences, 2010; Zhao et al., ForestColl, arXiv 2402.06787.
 
@@ -46,7 +47,8 @@ impl Growing {
     }
 }
 
-/// `units` spanning trees from each of `ranks` ranks, as flat as is easily found; none where the edges do not allow them.
+/// `units` spanning trees from each of `ranks` ranks, as flat as is easily found; none where the edges do not allow
+/// them.
 #[must_use]
 pub fn pack(ranks: usize, edges: &[Edge], units: u64) -> Option<Vec<Tree>> {
     let mut edges = edges.to_vec();
@@ -103,8 +105,8 @@ fn grow(all: &mut Vec<Growing>, at: usize, depth: usize, edges: &mut [Edge]) -> 
     }
 }
 
-/// To how many of the trees `at` an edge may be added: what can flow from its tail to its head, where each other tree helps
-/// to go from the tail to all that it has reached, less the number of these trees.
+/// To how many of the trees `at` an edge may be added: what can flow from its tail to its head, where each other tree
+/// helps to go from the tail to all that it has reached, less the number of these trees.
 fn room(all: &[Growing], at: usize, edges: &[Edge], number: usize) -> u64 {
     let Edge { from, to, units } = edges[number];
     let mut arcs: Vec<Arc> = edges

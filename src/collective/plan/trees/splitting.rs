@@ -1,9 +1,9 @@
-//! Whole numbers of trees for links, and a graph of ranks alone: how many trees a link may carry, with what passes messages
-//! on (switches, and nodes without ranks) replaced by edges past it.
+//! Whole numbers of trees for links, and a graph of ranks alone: how many trees a link may carry, with what passes
+//! messages on (switches, and nodes without ranks) replaced by edges past it.
 //!
-//! Trees of equal parts take so long as the narrowest cut needs, and a link carries as many of them as it has time for; parts
-//! are made as small as it takes to lose little of the links to rounding. A vertex without ranks vanishes as capacity that
-//! enters it is joined to capacity that leaves it, as long as all that must reach every rank still can.
+//! Trees of equal parts take so long as the narrowest cut needs, and a link carries as many of them as it has time for;
+//! parts are made as small as it takes to lose little of the links to rounding. A vertex without ranks vanishes as
+//! capacity that enters it is joined to capacity that leaves it, as long as all that must reach every rank still can.
 //!
 //! Sources: Zhao et al., ForestColl, arXiv 2402.06787; Bang-Jensen, Frank and Jackson, Preserving and increasing local
 //! edge-connectivity in mixed graphs, 1995.
@@ -12,8 +12,8 @@ use std::collections::BTreeMap;
 
 use crate::machine::network::{Arc, Network, max_flow};
 
-/// In how many trees from each rank its slice may be cut: so many, and more where there are few ranks, whose cuts have few
-/// trees to round.
+/// In how many trees from each rank its slice may be cut: so many, and more where there are few ranks, whose cuts have
+/// few trees to round.
 const TREES_MOST: u64 = 16;
 const TREES_OF_ALL: u64 = 64;
 
@@ -33,8 +33,9 @@ pub struct Way {
     pub arcs: Vec<usize>,
 }
 
-/// How many trees from each rank, and the ways between homes that can carry them: only such as `allows` says of the arcs of
-/// parts of ways and of whole ones. `ranks` stand at the homes; the narrowest cut needs `seconds` for a unit of each.
+/// How many trees from each rank, and the ways between homes that can carry them: only such as `allows` says of the
+/// arcs of parts of ways and of whole ones. `ranks` stand at the homes; the narrowest cut needs `seconds` for a unit of
+/// each.
 pub fn divide(
     network: &Network,
     ranks: &[u64],
@@ -116,8 +117,8 @@ impl<'a> Graph<'a> {
         })
     }
 
-    /// Joins what enters a vertex to what leaves it, a little of each pair in turn, so that trees become flat and messages
-    /// alike; each as long as that takes nothing away from what homes get.
+    /// Joins what enters a vertex to what leaves it, a little of each pair in turn, so that trees become flat and
+    /// messages alike; each as long as that takes nothing away from what homes get.
     fn split(&mut self, vertex: usize) {
         let mut joints = self.joints(vertex);
         let widest = joints.iter().map(|(first, _)| self.ways[*first].units).max().unwrap_or(0);
@@ -132,8 +133,8 @@ impl<'a> Graph<'a> {
         }
     }
 
-    /// Joins so much of all pairs, or of some if all is too much; whether of any. What is too much for a single unit is no
-    /// longer among the pairs, because what others take makes it no less.
+    /// Joins so much of all pairs, or of some if all is too much; whether of any. What is too much for a single unit is
+    /// no longer among the pairs, because what others take makes it no less.
     fn join_all(&mut self, joints: &mut Vec<(usize, usize)>, amount: u64) -> bool {
         joints.retain(|(first, second)| self.ways[*first].units.min(self.ways[*second].units) > 0);
         if joints.is_empty() {

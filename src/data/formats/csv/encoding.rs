@@ -1,8 +1,8 @@
 //! How the values of text become row numbers: by a vocabulary, or by their bucket or hash.
 //!
-//! What [`Vocab`](crate::base::config::Vocab) says of Criteo's values holds for text alike: numbers follow first appearance,
-//! and where only training samples count, all other values share one more row, the last. `data.rows_cap` limits tables by
-//! taking numbers modulo it; the row of unseen values then stays the last, and has no known value.
+//! What [`Vocab`](crate::base::config::Vocab) says of Criteo's values holds for text alike: numbers follow first
+//! appearance, and where only training samples count, all other values share one more row, the last. `data.rows_cap`
+//! limits tables by taking numbers modulo it; the row of unseen values then stays the last, and has no known value.
 
 use std::collections::HashMap;
 
@@ -78,7 +78,8 @@ impl Encoding {
         self.learning.is_some()
     }
 
-    /// Ends learning. Values that only rows from `train` on have are forgotten, and get one more row with all unseen ones.
+    /// Ends learning. Values that only rows from `train` on have are forgotten, and get one more row with all unseen
+    /// ones.
     pub(super) fn keep_before(&mut self, train: u64) {
         let Some(seen) = self.learning.take() else { return };
         for (ids, kept) in self.ids.iter_mut().zip(first_rows_below(&seen, train)) {

@@ -4,8 +4,8 @@ use super::schema::TextCategorical;
 use super::shown;
 
 impl TextCategorical {
-    /// Hands over every value of a field with its weight, 1 where the column has none. `weights` is the field of the column
-    /// of weights, if the schema names one.
+    /// Hands over every value of a field with its weight, 1 where the column has none. `weights` is the field of the
+    /// column of weights, if the schema names one.
     ///
     /// # Errors
     /// What is wrong with the weights, and what `each` finds.

@@ -1,9 +1,9 @@
 //! Separated text with a header line (RFC 4180 quoting), described by a [`TextSchema`]; plain, gzip or zstd.
 //!
-//! Opening reads the file once: it counts good rows, numbers values in the order of their first appearance (or as a trained
-//! model knows them), tells integers from floats and marks places to enter at. What `data.vocab`, `data.rows_cap` and
-//! `data.on_bad_row` say holds as for Criteo's text. Vocabularies are held in memory: this is for data sets of up to some
-//! million values, beyond which `octorec preprocess` is the way.
+//! Opening reads the file once: it counts good rows, numbers values in the order of their first appearance (or as a
+//! trained model knows them), tells integers from floats and marks places to enter at. What `data.vocab`,
+//! `data.rows_cap` and `data.on_bad_row` say holds as for Criteo's text. Vocabularies are held in memory: this is for
+//! data sets of up to some million values, beyond which `octorec preprocess` is the way.
 
 mod arriving;
 mod encoding;

@@ -1,8 +1,9 @@
 //! Lines of separated text become records: fields without their quotation marks (RFC 4180).
 //!
-//! A row is a line, except where a quoted field holds line ends. Files are streamed, plain or compressed, and no row may be
-//! longer than `data.max_line`. A stray quotation mark may be closed by another one far behind it, or by none: so a row of several
-//! lines that is no good one is its first line only ([`Records::keep_first_line`]), and the others are read as what they are.
+//! A row is a line, except where a quoted field holds line ends. Files are streamed, plain or compressed, and no row
+//! may be longer than `data.max_line`. A stray quotation mark may be closed by another one far behind it, or by none:
+//! so a row of several lines that is no good one is its first line only ([`Records::keep_first_line`]), and the others
+//! are read as what they are.
 
 use std::ops::Index;
 use std::path::Path;
@@ -72,8 +73,8 @@ impl Splitter {
         self.go_on(line, record)
     }
 
-    /// Whether a line that begins within a quoted field closes it where no field ends: then the quotation mark before was a
-    /// stray one, and so may this be.
+    /// Whether a line that begins within a quoted field closes it where no field ends: then the quotation mark before
+    /// was a stray one, and so may this be.
     fn closes_amiss(&self, line: &[u8]) -> bool {
         let mut at = 0;
         while let Some(found) = memchr::memchr(b'"', &line[at..]) {
@@ -213,8 +214,8 @@ impl Records {
         Ok(Next::Line)
     }
 
-    /// Reads the next record; nothing at the end of the file. Returns its first line, and what is wrong with it as text.
-    /// Empty lines are no records.
+    /// Reads the next record; nothing at the end of the file. Returns its first line, and what is wrong with it as
+    /// text. Empty lines are no records.
     pub(super) fn next(&mut self) -> Result<Option<Read>> {
         if let Some(again) = self.again.take() {
             return Ok(Some(again));

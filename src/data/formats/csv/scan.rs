@@ -65,8 +65,8 @@ pub(super) struct GoodRows<'a> {
     skipped: u64,
 }
 
-/// The names of a file's columns: its first record, or what the schema lists where it has no header. The label need not be
-/// among them where it is optional.
+/// The names of a file's columns: its first record, or what the schema lists where it has no header. The label need not
+/// be among them where it is optional.
 fn header(path: &Path, schema: &TextSchema, judge: Judge) -> Result<Vec<Vec<u8>>> {
     let mut records = Records::open_at(path, schema.delimiter, judge.max_line, Place::default())?;
     header_of(path, schema, judge.labels, &mut records)
@@ -121,8 +121,8 @@ impl<'a> GoodRows<'a> {
         }
     }
 
-    /// Goes past the next good row; false at the end. Where malformed rows end the run, a record is a row, and rows that
-    /// nobody wants need not be parsed.
+    /// Goes past the next good row; false at the end. Where malformed rows end the run, a record is a row, and rows
+    /// that nobody wants need not be parsed.
     pub(super) fn step_over(&mut self, encoding: &Encoding) -> Result<bool> {
         match self.on_bad_row {
             OnBadRow::Fail => Ok(self.records.next()?.is_some()),
@@ -149,8 +149,8 @@ impl<'a> GoodRows<'a> {
 }
 
 impl Part {
-    /// Reads a file once, whole or its first `most` good rows. `done` and `total` are the bytes for `progress` before this
-    /// file and in all files.
+    /// Reads a file once, whole or its first `most` good rows. `done` and `total` are the bytes for `progress` before
+    /// this file and in all files.
     pub(super) fn scan(
         path: &Path,
         schema: &TextSchema,

@@ -25,7 +25,7 @@
 //! [[categorical]]
 //! column = "genres"              # Animation|Children's
 //! separator = "|"
-//! weights = "shares"             # the column of as many weights, 0.7|0.3: each look-up's row is multiplied by its weight
+//! weights = "shares"             # the column of as many weights, 0.7|0.3, by which rows are multiplied
 //! [[categorical]]
 //! column = "tags"                # drama:0.7 old:0.3
 //! separator = " "
@@ -86,8 +86,8 @@ pub struct TextDense {
     /// With `count`, the value that stands for none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub padding: String,
-    /// Whether values are decimal fractions rather than integers of 32 bits. Opening a file to train on it looks at all of
-    /// its values and finds that out; `preprocess` reads once and must be told.
+    /// Whether values are decimal fractions rather than integers of 32 bits. Opening a file to train on it looks at all
+    /// of its values and finds that out; `preprocess` reads once and must be told.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub float: bool,
     /// What happens to a value on its way into a minibatch.
@@ -143,7 +143,8 @@ pub struct TextCategorical {
     /// Numbers at which a new bucket begins, rising; a blank field has a bucket of its own, the last.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub buckets: Vec<f64>,
-    /// Rows of the table, at most 2^32 - 1, where values are hashed; 0: they are numbered in the order of first appearance.
+    /// Rows of the table, at most 2^32 - 1, where values are hashed; 0: they are numbered in the order of first
+    /// appearance.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub rows: u64,
     /// That values are moments, and what of them is the category.

@@ -1,7 +1,8 @@
 //! Whether a text file begins with the names of its columns, and what separates them.
 //!
-//! Names of files do not tell: `.tsv` and `.txt` are Criteo's logs as well as tables with a header, and RecBole's `.inter`
-//! is one. A header is a line of names, none of them blank or a number, and most lines behind it have as many fields.
+//! Names of files do not tell: `.tsv` and `.txt` are Criteo's logs as well as tables with a header, and RecBole's
+//! `.inter` is one. A header is a line of names, none of them blank or a number, and most lines behind it have as many
+//! fields.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -89,8 +90,8 @@ fn first_lines(path: &Path) -> Option<Vec<Vec<u8>>> {
     Some(lines.filter(|line| !line.is_empty()).take(LINES + 1).map(<[u8]>::to_vec).collect())
 }
 
-/// The separator with which most lines have as many fields as the first, and more than one; the one that gives more fields,
-/// where that is a tie.
+/// The separator with which most lines have as many fields as the first, and more than one; the one that gives more
+/// fields, where that is a tie.
 fn split(lines: &[Vec<u8>]) -> Option<Header> {
     let (first, behind) = lines.split_first()?;
     let candidate = |delimiter: char| {

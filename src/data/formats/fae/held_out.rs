@@ -1,9 +1,10 @@
 //! What FAE's code reads beside its three files: the numbers of rows, and its test samples.
 //!
-//! Both are from the reference's preparation of Criteo's Kaggle log: `*_processed.npz` has the arrays `X_int` (samples x 13),
-//! `X_cat` (samples x 26), `y` (samples) and `counts` (26) of the seven days, `*_day_count.npz` how many samples each day has,
-//! `*_fea_count.npz` the `counts` alone. Test samples are the first half, rounded up, of the last day; FAE's code never reads the
-//! second half. They take some 160 bytes each in memory. Rows are taken as they are, without the modulo of `--max-ind-range`.
+//! Both are from the reference's preparation of Criteo's Kaggle log: `*_processed.npz` has the arrays `X_int` (samples
+//! x 13), `X_cat` (samples x 26), `y` (samples) and `counts` (26) of the seven days, `*_day_count.npz` how many samples
+//! each day has, `*_fea_count.npz` the `counts` alone. Test samples are the first half, rounded up, of the last day;
+//! FAE's code never reads the second half. They take some 160 bytes each in memory. Rows are taken as they are, without
+//! the modulo of `--max-ind-range`.
 
 use std::io::{BufReader, Read};
 use std::ops::Range;

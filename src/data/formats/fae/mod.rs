@@ -1,5 +1,5 @@
-//! Samples that FAE's published code has told apart (Adnan et al., VLDB 2022; its `dlrm_input_profiler.py`), for runs on its
-//! very own hot and cold inputs.
+//! Samples that FAE's published code has told apart (Adnan et al., VLDB 2022; its `dlrm_input_profiler.py`), for runs
+//! on its very own hot and cold inputs.
 //!
 //! | file               | array `arr_0`, of objects                                                               |
 //! |--------------------|---------------------------------------------------------------------------------------|
@@ -7,16 +7,18 @@
 //! | `train_hot.npz`    | the same, with positions among all hot rows in the place of rows; hot samples           |
 //! | `hot_emb_dict.npz` | a dictionary each table, from (table, row) to the position of that hot row: 0, 1, 2 …   |
 //!
-//! Rows and features are NumPy arrays, labels NumPy numbers. Rows of cold samples are float64 where Criteo's Kaggle log was
-//! read as a whole and int32 where it was mapped; positions are float32, or int32 by the code of a later tutorial.
+//! Rows and features are NumPy arrays, labels NumPy numbers. Rows of cold samples are float64 where Criteo's Kaggle log
+//! was read as a whole and int32 where it was mapped; positions are float32, or int32 by the code of a later tutorial.
 //!
-//! FAE's profiler of several processes writes an array of lists of three instead. Its hot samples keep their rows, as float32:
-//! each process puts positions into its own copy of them, which ends with it. Which of the two a `train_hot.npz` holds is told
-//! by all of it: positions of rows of the columns in which they stand, or else rows that are hot.
+//! FAE's profiler of several processes writes an array of lists of three instead. Its hot samples keep their rows, as
+//! float32: each process puts positions into its own copy of them, which ends with it. Which of the two a
+//! `train_hot.npz` holds is told by all of it: positions of rows of the columns in which they stand, or else rows that
+//! are hot.
 //!
-//! Cold samples come first, then hot ones, each in the order of its file, which is that of FAE's training. Tables have as many
-//! rows as `*_fea_count.npz` or the array `counts` of `*_processed.npz` says, beside the three files or in the folder above,
-//! where FAE has them; else as many as the samples need. FAE's test samples are taken from `*_processed.npz` (`held_out`).
+//! Cold samples come first, then hot ones, each in the order of its file, which is that of FAE's training. Tables have
+//! as many rows as `*_fea_count.npz` or the array `counts` of `*_processed.npz` says, beside the three files or in the
+//! folder above, where FAE has them; else as many as the samples need. FAE's test samples are taken from
+//! `*_processed.npz` (`held_out`).
 //!
 //! | what                                        | file         |
 //! |---------------------------------------------|--------------|

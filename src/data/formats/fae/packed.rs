@@ -1,5 +1,5 @@
-//! A file of samples, from front to back: an array of objects, pickled and compressed, of which no sample is reached but by way
-//! of all before it.
+//! A file of samples, from front to back: an array of objects, pickled and compressed, of which no sample is reached
+//! but by way of all before it.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -93,7 +93,8 @@ impl Layout {
 }
 
 impl Packed {
-    /// Opens a file of samples, and reads it once for what its pickle looks up again; the archive's checksum is compared.
+    /// Opens a file of samples, and reads it once for what its pickle looks up again; the archive's checksum is
+    /// compared.
     ///
     /// # Errors
     /// When it cannot be read, or holds no array of samples.

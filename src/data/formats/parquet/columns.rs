@@ -229,7 +229,8 @@ pub(super) fn inferred(leaves: &[Leaf], merlin: Option<&Merlin>) -> Result<Descr
     Ok(description)
 }
 
-/// Whether whole numbers of this name are counts, as Criteo's `I1` to `I13` are; TorchRec calls them `int_0` to `int_12`.
+/// Whether whole numbers of this name are counts, as Criteo's `I1` to `I13` are; TorchRec calls them `int_0` to
+/// `int_12`.
 fn counted(name: &str) -> bool {
     let number = name.strip_prefix('I').or_else(|| name.strip_prefix("int_"));
     number.is_some_and(|digits| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()))

@@ -1,14 +1,15 @@
-//! Parquet, as NVIDIA Merlin's NVTabular, HugeCTR and TorchRec's users have it: a file or a directory of `*.parquet`, in it
-//! folders or file names that begin with `train`, `val` (`valid`, `validation`) or `test`; everything else is for training.
+//! Parquet, as NVIDIA Merlin's NVTabular, HugeCTR and TorchRec's users have it: a file or a directory of `*.parquet`,
+//! in it folders or file names that begin with `train`, `val` (`valid`, `validation`) or `test`; everything else is for
+//! training.
 //!
 //! Columns are found by name, in this order of precedence:
 //! 1. a [`SCHEMA`](super::SCHEMA) beside the files names them all; other columns are not read;
 //! 2. `_metadata.json`, which NVTabular writes for HugeCTR (`labels`, `conts`, `cats`, each with `col_name`);
-//! 3. their names and types: `label`; dense are floats and whole numbers called `I1` or `int_0` (TorchRec), which are counts
-//!    and read as logarithms; categorical are all other whole numbers and lists of them.
+//! 3. their names and types: `label`; dense are floats and whole numbers called `I1` or `int_0` (TorchRec), which are
+//!    counts and read as logarithms; categorical are all other whole numbers and lists of them.
 //!
-//! `X_weights`, a list of floats beside a list `X`, has a weight for each of its look-ups. Numbers of rows that no schema
-//! tells are one more than the greatest value, by the files' statistics or else by a pass over the column.
+//! `X_weights`, a list of floats beside a list `X`, has a weight for each of its look-ups. Numbers of rows that no
+//! schema tells are one more than the greatest value, by the files' statistics or else by a pass over the column.
 //!
 //! Reading needs the cargo feature `parquet`; without it such files are recognised and refused.
 

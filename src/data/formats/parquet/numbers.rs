@@ -70,7 +70,8 @@ pub(super) struct Scratch {
     pub(super) again: Vec<i16>,
 }
 
-/// Runs what the library does with bytes of a file. Some damage makes it panic; that is an error of the file like others.
+/// Runs what the library does with bytes of a file. Some damage makes it panic; that is an error of the file like
+/// others.
 pub(super) fn guarded<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
     // Whoever gets an error of a reader drops that reader.
     answered(work).unwrap_or_else(|words| Err(ParquetError::General(format!("its bytes make no sense: {words}"))))

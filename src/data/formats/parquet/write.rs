@@ -1,5 +1,5 @@
-//! Writes Parquet: `train/part_0.parquet`, `valid/…`, `test/…`, row numbers as INT64 as Merlin's tools want them, the other
-//! columns in their own types, and a `schema.toml` with what Parquet cannot say.
+//! Writes Parquet: `train/part_0.parquet`, `valid/…`, `test/…`, row numbers as INT64 as Merlin's tools want them, the
+//! other columns in their own types, and a `schema.toml` with what Parquet cannot say.
 
 use std::path::Path;
 use std::sync::Arc;

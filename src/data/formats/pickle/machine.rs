@@ -103,8 +103,8 @@ impl<R: Read> Unpickler<R> {
     /// The next part; to be asked for until [`Part::End`] comes.
     ///
     /// # Errors
-    /// When the pickle is damaged, makes anything but data, or holds more between two parts than there is room for; the message
-    /// names the byte.
+    /// When the pickle is damaged, makes anything but data, or holds more between two parts than there is room for; the
+    /// message names the byte.
     pub(in crate::data::formats) fn next(&mut self) -> Result<Part> {
         loop {
             if let Some(part) = self.step()? {

@@ -3,9 +3,9 @@
 //!
 //! Source: the Python library's `pickletools`, protocols 2 to 4, and what NumPy's arrays, dtypes and scalars reduce to.
 //!
-//! A pickle is a program for a stack machine that may call any function of any module. This reader calls none: the names
-//! that it knows (`value::Global`) stand for values that it makes itself, and all others are refused, as is every opcode that makes
-//! no data.
+//! A pickle is a program for a stack machine that may call any function of any module. This reader calls none: the
+//! names that it knows (`value::Global`) stand for values that it makes itself, and all others are refused, as is every
+//! opcode that makes no data.
 //!
 //! | step                                                       | file      |
 //! |------------------------------------------------------------|-----------|
@@ -16,10 +16,10 @@
 //! | NumPy's arrays, dtypes and scalars                         | `numpy`   |
 //!
 //! Memory is bounded, whatever the file's size. The items of the first list, which are an array's, and the pairs of all
-//! dictionaries are handed out as they come ([`Part`]) and not kept. Of the values that a pickle numbers, all of them in case it
-//! names one again, those that it does are known from the first pass ([`Shared`]), and no others are kept: tens among
-//! millions. Between two parts there is room for [`machine::ROOM`] bytes, and values nest [`machine::DEEPEST`] deep at most,
-//! which is checked without recursion.
+//! dictionaries are handed out as they come ([`Part`]) and not kept. Of the values that a pickle numbers, all of them
+//! in case it names one again, those that it does are known from the first pass ([`Shared`]), and no others are kept:
+//! tens among millions. Between two parts there is room for [`machine::ROOM`] bytes, and values nest
+//! [`machine::DEEPEST`] deep at most, which is checked without recursion.
 
 mod machine;
 mod numpy;

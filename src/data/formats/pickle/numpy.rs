@@ -1,8 +1,8 @@
 //! NumPy's arrays, dtypes and scalars in a pickle: made from what their `__reduce__` says.
 //!
-//! An array is `_reconstruct(ndarray, (0,), b'b')`, then filled with (version, shape, dtype, whether it stands column by
-//! column, its bytes or its objects as a list); a dtype is `dtype('i4', False, True)`, then filled with (version, byte order,
-//! and seven entries for types that are no plain numbers); a scalar is `scalar(dtype, its bytes)`.
+//! An array is `_reconstruct(ndarray, (0,), b'b')`, then filled with (version, shape, dtype, whether it stands column
+//! by column, its bytes or its objects as a list); a dtype is `dtype('i4', False, True)`, then filled with (version,
+//! byte order, and seven entries for types that are no plain numbers); a scalar is `scalar(dtype, its bytes)`.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 //! Which values of a pickle are looked up again.
 //!
-//! Python numbers nearly every value as it writes it, in case the same one comes once more, and does not say which ones do. A
-//! pass over the opcodes tells, and takes no memory for values.
+//! Python numbers nearly every value as it writes it, in case the same one comes once more, and does not say which ones
+//! do. A pass over the opcodes tells, and takes no memory for values.
 
 use std::collections::HashSet;
 use std::io::Read;

@@ -193,7 +193,8 @@ fn nothing_is_run_and_whatever_is_no_data_is_named_with_its_place() {
 fn neither_depth_nor_number_of_values_is_free() {
     let deep = [vec![b')'], vec![0x85; 100_000], vec![b'.']].concat();
     assert!(message(&deep).contains("values nest deeper than 32: is this the right file?"));
-    // A tuple of itself twice, over and over, is small as it is written: where it is looked up again, it counts as a whole.
+    // A tuple of itself twice, over and over, is small as it is written: where it is looked up again, it counts as a
+    // whole.
     let twice =
         [vec![b')', 0x94], (0..31u8).flat_map(|n| [b'h', n, b'h', n, 0x86, 0x94]).collect(), vec![b'.']].concat();
     assert!(message(&twice).contains("MiB of values are looked up again"), "{}", message(&twice));

@@ -9,19 +9,20 @@
 //! | `offsets_t`   | samples + 1          | where the bags begin, and where the last one ends                   |
 //! | `weights_t`   | as `ids_t`           | weights of look-ups, where the model was trained with some          |
 //!
-//! Of a model of time series, a sequence is padded in either case, at its beginning, to as many columns as there are steps.
+//! Of a model of time series, a sequence is padded in either case, at its beginning, to as many columns as there are
+//! steps.
 //!
-//! A model with a wide part looks columns up in its tables, too, by the same inputs; the crosses are tables behind those of the
-//! columns, t counted on, with the row numbers of [`crate::data::wide::bucket`].
+//! A model with a wide part looks columns up in its tables, too, by the same inputs; the crosses are tables behind
+//! those of the columns, t counted on, with the row numbers of [`crate::data::wide::bucket`].
 //!
 //! A column that is looked up by quotients and remainders has one input: the graph divides.
 //!
 //! The result is `probabilities`, one a sample. All lengths but the number of dense features are free. Tensors keep the
 //! names of the state dict. A padded table has one more row, of zeros, which pads bags of fewer look-ups.
 //!
-//! A model in bfloat16 has its weights in that type; what its layers take is rounded to it by two casts, and all sums are
-//! in 32 bits, as in octorec. A sum in another order may then be rounded to the other side, so that probabilities of such a
-//! model agree to the digits that bfloat16 has.
+//! A model in bfloat16 has its weights in that type; what its layers take is rounded to it by two casts, and all sums
+//! are in 32 bits, as in octorec. A sum in another order may then be rounded to the other side, so that probabilities
+//! of such a model agree to the digits that bfloat16 has.
 
 mod build;
 mod network;
@@ -64,8 +65,8 @@ pub enum Bags {
     Offsets,
 }
 
-/// Writes the graph to `path`. Weights of more than `external_above` bytes go to a file beside it, with `.data` behind its
-/// name, which is returned.
+/// Writes the graph to `path`. Weights of more than `external_above` bytes go to a file beside it, with `.data` behind
+/// its name, which is returned.
 ///
 /// # Errors
 /// When the checkpoint is damaged or a file cannot be written; older files of these names then stay.

@@ -1,5 +1,5 @@
-//! The layers of a network as nodes, from dense features and vectors to the logit: one by one, as the model's description has
-//! them.
+//! The layers of a network as nodes, from dense features and vectors to the logit: one by one, as the model's
+//! description has them.
 
 use super::build::{Argument, Builder};
 use super::proto::{BFLOAT16, FLOAT};
@@ -124,8 +124,8 @@ fn cross<'a>(graph: &mut Builder<'a>, model: &'a Exported<'_>, name: &str, x0: &
     x
 }
 
-/// The context of a time series and its last step, side by side: see `layer/attention`. Steps of samples are rows, those of a
-/// sample one behind the other; `there` says which are.
+/// The context of a time series and its last step, side by side: see `layer/attention`. Steps of samples are rows,
+/// those of a sample one behind the other; `there` says which are.
 fn attention<'a>(graph: &mut Builder<'a>, model: &'a Exported<'_>, (name, there): (&str, &str), z: &str) -> String {
     let steps = model.model().steps() as i64;
     let layers = model.layers_of(name);

@@ -1,5 +1,5 @@
-//! The messages of ONNX's protobuf format that an exported model is made of (onnx.proto of ONNX 1.14, IR version 8): fields
-//! that nobody writes are left out, and skipped when they are read.
+//! The messages of ONNX's protobuf format that an exported model is made of (onnx.proto of ONNX 1.14, IR version 8):
+//! fields that nobody writes are left out, and skipped when they are read.
 
 #![allow(missing_docs, reason = "fields are what onnx.proto says, by its names where they are no keywords")]
 

@@ -1,7 +1,7 @@
 //! What a column is, by its name and the magnitudes of its values.
 //!
-//! Names decide little, as most logs have names of their own. What tells kinds apart are magnitudes: how many of the values
-//! differ, whether they only rise, whether they are seconds of our days, how often small integers occur.
+//! Names decide little, as most logs have names of their own. What tells kinds apart are magnitudes: how many of the
+//! values differ, whether they only rise, whether they are seconds of our days, how often small integers occur.
 
 use super::super::sniff::{Stated, stated};
 use super::seen::{SEPARATORS, Seen};

@@ -1,5 +1,5 @@
-//! A schema for a text file, guessed from its header and its first rows: what a practitioner would begin with, for a person
-//! to edit.
+//! A schema for a text file, guessed from its header and its first rows: what a practitioner would begin with, for a
+//! person to edit.
 
 mod kind;
 mod label;
@@ -46,8 +46,8 @@ pub struct LeftOut {
     pub reason: String,
 }
 
-/// Guesses the delimiter, the label and every column's kind from the first `rows` rows; `label` says what the label is, where
-/// a person knows; no row is longer than `max_line`.
+/// Guesses the delimiter, the label and every column's kind from the first `rows` rows; `label` says what the label is,
+/// where a person knows; no row is longer than `max_line`.
 ///
 /// # Errors
 /// When the file cannot be read, or no column can be the label.
