@@ -1,12 +1,14 @@
 //! Judging a model by samples that it was not trained on.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::Ranks;
+use super::feed::together;
 use super::metrics::{Asked, Evaluation, Exchange, Sums, Tally, Tied};
+use super::rank::Rank;
 use crate::base::config::TrainConfig;
 use crate::base::{Error, Result, TableId};
-use crate::data::{Batch, Loader, Plan, Position, Source, Split};
+use crate::data::{Batch, Loader, LoaderMode, Plan, Portion, Position, RankLoader, Source, Split};
 
 /// Minibatches that are read ahead.
 const READ_AHEAD: usize = 4;
@@ -22,30 +24,9 @@ pub struct Questions {
     pub samples: Option<u64>,
 }
 
-/// The minibatches of a split, one after the other.
-struct Reading {
-    loader: Loader,
-    /// Samples before the next one.
-    first: u64,
-}
-
-impl Reading {
-    /// Of `batch` samples at a time.
-    fn start(source: &Arc<dyn Source>, (split, batch): (Split, usize)) -> Result<Self> {
-        let plan = Plan { split, batch, epochs: 1, start: Position::default(), shuffle: None, depth: READ_AHEAD };
-        Ok(Self { loader: Loader::start(Arc::clone(source), plan)?, first: 0 })
-    }
-
-    /// The next one, and the number of its first sample; nothing after the last.
-    fn next(&mut self, ranks: &Ranks) -> Result<Option<(Arc<Batch>, u64)>> {
-        let Some((batch, _)) = self.loader.next_batch()? else { return Ok(None) };
-        if ranks.interrupted() {
-            return Err(Error::Interrupted);
-        }
-        let first = self.first;
-        self.first += batch.samples() as u64;
-        Ok(Some((Arc::new(batch), first)))
-    }
+/// All of a split, `batch` samples at a time, in its order.
+fn plan(split: Split, batch: usize) -> Plan {
+    Plan { split, batch, epochs: 1, start: Position::default(), shuffle: None, depth: READ_AHEAD }
 }
 
 /// Who takes probabilities.
@@ -68,25 +49,110 @@ pub trait Taker {
 ///
 /// # Errors
 /// When the data is malformed, or the user interrupts, and those of `to`.
-pub fn predict(ranks: &Ranks, source: &Arc<dyn Source>, of: (Split, usize), to: &mut dyn Taker) -> Result<()> {
-    let mut reading = Reading::start(source, of)?;
+pub fn predict(
+    ranks: &Ranks,
+    source: &Arc<dyn Source>,
+    (split, batch): (Split, usize),
+    to: &mut dyn Taker,
+) -> Result<()> {
+    let mut loader = Loader::start(Arc::clone(source), plan(split, batch))?;
     loop {
-        if !reading.loader.is_ready() && !to.pause()? {
+        if !loader.is_ready() && !to.pause()? {
             return Ok(());
         }
-        let Some((batch, _)) = reading.next(ranks)? else { return Ok(()) };
+        let Some((batch, _)) = loader.next_batch()? else { return Ok(()) };
+        if ranks.interrupted() {
+            return Err(Error::Interrupted);
+        }
+        let batch = Arc::new(batch);
         if !to.take(&ranks.predict(&batch)?)? {
             return Ok(());
         }
-        recycle(&reading.loader, batch);
+        // Unless a rank is still about to let go of it, its memory is used again.
+        if let Some(batch) = Arc::into_inner(batch) {
+            loader.recycle(batch);
+        }
     }
 }
 
-/// Gives a batch back to its loader, unless a rank is still about to let go of it.
-fn recycle(loader: &Loader, batch: Arc<Batch>) {
-    if let Some(batch) = Arc::into_inner(batch) {
-        loader.recycle(batch);
+/// A rank's part in an evaluation: it reads and judges its own slice of each minibatch.
+struct Judge {
+    source: Arc<dyn Source>,
+    groups: Option<TableId>,
+    loader: RankLoader,
+    /// The slice that is judged next; nothing after the last.
+    next: Option<Portion>,
+    slice: Arc<Batch>,
+    tally: Tally,
+}
+
+fn judge(own: &Mutex<Judge>) -> MutexGuard<'_, Judge> {
+    own.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Judge {
+    /// One for each rank of this machine.
+    fn start_all(
+        ranks: &Ranks,
+        source: &Arc<dyn Source>,
+        plan: Plan,
+        groups: Option<TableId>,
+    ) -> Result<Arc<[Mutex<Self>]>> {
+        let layout = ranks.layout();
+        let of = (ranks.local(), layout.ranks());
+        let loaders = RankLoader::start(source, plan, LoaderMode::Local, of, layout.grains())?;
+        let judge = |loader| Self {
+            source: Arc::clone(source),
+            groups,
+            loader,
+            next: None,
+            slice: Arc::new(Batch::new(source.schema())),
+            tally: Tally::default(),
+        };
+        Ok(loaders.into_iter().map(judge).map(Mutex::new).collect())
     }
+
+    /// Reads the next slice; whether there is one.
+    fn fetch(&mut self) -> Result<bool> {
+        self.next = self.loader.next_portion()?;
+        if let (Some(portion), Some(table)) = (&self.next, self.groups) {
+            self.one_group(portion, table)?;
+        }
+        Ok(self.next.is_some())
+    }
+
+    /// Judges the slice of a minibatch behind `before` samples, and reads the next one: samples of the minibatch, and
+    /// whether there is more, or what is wrong with the data, which is no error of the rank.
+    fn score(&mut self, rank: &mut Rank, split: Split, before: u64) -> Result<(u64, Result<bool>)> {
+        let mut portion = self.next.take().expect("there is a slice, as was said");
+        let whole = portion.samples;
+        portion.take(Arc::make_mut(&mut self.slice));
+        self.loader.recycle(portion);
+        let range = rank.layout.slice(whole, rank.number);
+        let truths = self.source.truth(split, before + range.start as u64, range.len());
+        let (labels, groups) = (self.slice.labels.clone(), self.groups.map(|table| groups_of(&self.slice, table)));
+        let probabilities = rank.predict_slice(&mut self.slice, whole)?;
+        self.tally.take(&probabilities, &labels, groups.map(Vec::into_iter), truths.as_deref());
+        Ok((whole as u64, self.fetch()))
+    }
+
+    /// Refuses a sample with several groups.
+    fn one_group(&self, portion: &Portion, table: TableId) -> Result<()> {
+        let bag = &portion.batch().bags[table.index()];
+        let Some(sample) = portion.range().find(|sample| bag.of(*sample).len() > 1) else { return Ok(()) };
+        let reason = format!(
+            "column {} has {} values in a sample, which lies in one group: name a column of one value a sample",
+            self.source.schema().tables[table.index()].name,
+            bag.of(sample).len(),
+        );
+        Err(Error::config("--gauc", reason))
+    }
+}
+
+/// The group of each sample, if it has one.
+fn groups_of(batch: &Batch, table: TableId) -> Vec<Option<u32>> {
+    let bag = &batch.bags[table.index()];
+    (0..bag.samples()).map(|sample| bag.of(sample).first().copied()).collect()
 }
 
 /// The model's scores on all samples of `split`, `batch` at a time, and what else is asked; `None` where there is no
@@ -104,57 +170,32 @@ pub fn evaluate(
     questions: Questions,
 ) -> Result<Option<Evaluation>> {
     let batch = questions.samples.map_or(batch, |most| batch.min(most.max(1) as usize));
-    let mut reading = Reading::start(source, (split, batch))?;
+    let judges = Judge::start_all(ranks, source, plan(split, batch), questions.groups)?;
     let first_rank = ranks.local().start;
-    let tallies: Arc<[Mutex<Tally>]> = ranks.local().map(|_| Mutex::default()).collect();
-    while questions.samples.is_none_or(|most| reading.first < most)
-        && let Some((batch, first)) = reading.next(ranks)?
-    {
-        if let Some(table) = questions.groups {
-            one_group(source, &batch, table, first)?;
+    let (fetching, mut first) = (judges.clone(), 0);
+    let fetched = ranks.all(move |rank| Ok(judge(&fetching[rank.number.index() - first_rank]).fetch()))?;
+    let mut more = together(fetched.into_iter())?;
+    while more && questions.samples.is_none_or(|most| first < most) {
+        if ranks.interrupted() {
+            return Err(Error::Interrupted);
         }
-        let (tallies, source, whole) = (tallies.clone(), Arc::clone(source), batch.clone());
-        ranks.all(move |rank| {
-            let probabilities = rank.predict(&whole)?;
-            let slice = rank.layout.slice(whole.samples(), rank.number);
-            let truths = source.truth(split, first + slice.start as u64, slice.len());
-            let groups = questions.groups.map(|table| {
-                let bag = &whole.bags[table.index()];
-                slice.clone().map(|sample| bag.of(sample).first().copied())
-            });
-            let tally = &tallies[rank.number.index() - first_rank];
-            let mut tally = tally.lock().unwrap_or_else(PoisonError::into_inner);
-            tally.take(&probabilities, &whole.labels[slice], groups, truths.as_deref());
-            Ok(())
-        })?;
+        let (judges, before) = (judges.clone(), first);
+        let done =
+            ranks.all(move |rank| judge(&judges[rank.number.index() - first_rank]).score(rank, split, before))?;
         // Whether somebody has interrupted another machine.
         ranks.everywhere("evaluate a minibatch", Vec::<u8>::new())?;
-        recycle(&reading.loader, batch);
+        first += done[0].0;
+        more = together(done.into_iter().map(|(_, more)| more))?;
     }
-    let sorted = tallies.clone();
+    let sorted = judges.clone();
     ranks.all(move |rank| {
-        let tally = &sorted[rank.number.index() - first_rank];
-        tally.lock().unwrap_or_else(PoisonError::into_inner).sort(Some(&rank.team));
+        judge(&sorted[rank.number.index() - first_rank]).tally.sort(Some(&rank.team));
         Ok(())
     })?;
-    let take = |tally: &Mutex<Tally>| std::mem::take(&mut *tally.lock().unwrap_or_else(PoisonError::into_inner));
-    let tallies: Vec<Tally> = tallies.iter().map(take).collect();
+    let tallies: Vec<Tally> = judges.iter().map(|own| std::mem::take(&mut judge(own).tally)).collect();
     let asked = Asked { buckets: questions.buckets, groups: questions.groups.is_some() };
     let found = Evaluation::new(&tallies, asked, ranks)?;
     Ok((found.scores.samples > 0).then_some(found))
-}
-
-/// Refuses a sample with several groups.
-fn one_group(source: &Arc<dyn Source>, batch: &Batch, table: TableId, first: u64) -> Result<()> {
-    let bag = &batch.bags[table.index()];
-    let Some(sample) = (0..bag.samples()).find(|sample| bag.of(*sample).len() > 1) else { return Ok(()) };
-    let reason = format!(
-        "column {} has {} values in sample {}, which lies in one group: name a column of one value a sample",
-        source.schema().tables[table.index()].name,
-        bag.of(sample).len(),
-        first + sample as u64
-    );
-    Err(Error::config("--gauc", reason))
 }
 
 impl Exchange for Ranks {

@@ -110,7 +110,7 @@ impl Ranks {
 ///
 /// # Panics
 /// When some have and some have not.
-fn together(more: impl Iterator<Item = Result<bool>>) -> Result<bool> {
+pub(super) fn together(more: impl Iterator<Item = Result<bool>>) -> Result<bool> {
     let mut all = None;
     let mut error = None;
     for more in more {

@@ -330,18 +330,33 @@ impl Rank {
     }
 
     pub(super) fn predict(&mut self, whole: &Arc<Batch>) -> Result<Vec<f32>> {
-        let before = (self.batch.clone(), self.inputs);
+        let before = self.batch.clone();
         self.take_slice(whole);
+        let probabilities = self.score(whole.samples());
+        // Alone, the caller gets its minibatch back.
+        self.batch = before;
+        probabilities
+    }
+
+    /// The click probabilities of its slice of a minibatch of `whole` samples.
+    pub(super) fn predict_slice(&mut self, slice: &mut Arc<Batch>, whole: usize) -> Result<Vec<f32>> {
+        std::mem::swap(&mut self.batch, slice);
+        self.spread_sequences();
+        let probabilities = self.score(whole);
+        std::mem::swap(&mut self.batch, slice);
+        probabilities
+    }
+
+    fn score(&mut self, whole: usize) -> Result<Vec<f32>> {
+        let before = self.inputs;
         // What only looks brings no copies up to date: owners have every row.
         self.inputs = if self.copies == CopyState::Stale { Inputs::Cold } else { Inputs::Mixed };
         // What an evaluation takes is no part of a step.
         let stopped = self.clock.stop(true);
-        let result = step::evaluate(self, whole.samples());
+        let result = step::evaluate(self, whole);
         self.clock.stop(stopped);
-        let probabilities = self.network.probabilities(self.batch.samples()).to_vec();
-        // Alone, the caller gets its minibatch back.
-        (self.batch, self.inputs) = before;
-        result.map(|()| probabilities)
+        self.inputs = before;
+        result.map(|()| self.network.probabilities(self.batch.samples()).to_vec())
     }
 
     /// Notes what this rank does now, for messages about it.

@@ -160,6 +160,12 @@ impl Portion {
         self.held.batch()
     }
 
+    /// Which of the minibatch's samples are the rank's.
+    #[must_use]
+    pub fn range(&self) -> Range<usize> {
+        self.range.clone()
+    }
+
     /// Makes `slice` the rank's samples: in exchange for its memory where the portion has no others, else by copying.
     pub fn take(&mut self, slice: &mut Batch) {
         match &mut self.held {
