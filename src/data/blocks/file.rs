@@ -11,6 +11,7 @@ use super::layout::{
 };
 use super::writer::Codec;
 use crate::base::{Error, Result};
+use crate::data::fingerprint::of_bytes;
 use crate::data::schema::Description;
 use crate::memory::{Access, FileMap};
 
@@ -170,6 +171,17 @@ impl BlockFile {
     pub(super) fn is_sound(&self, number: usize) -> bool {
         // Relaxed: the bytes that it speaks of never change.
         self.sound[number / 64].load(Ordering::Relaxed) >> (number % 64) & 1 == 1
+    }
+
+    /// What tells its samples from others: what the file says of itself, of its first and of its last block. A file that
+    /// was damaged and is whole again has the one that it had.
+    #[must_use]
+    pub fn fingerprint(&self) -> Option<u64> {
+        let trailer: Trailer = read(&self.bytes, self.bytes.len().checked_sub(size_of::<Trailer>())?)?;
+        let head = |block: &BlockRef| Some(read::<BlockHead>(&self.bytes, usize::try_from(block.offset).ok()?)?.crc);
+        let ends: Vec<u32> =
+            self.blocks.first().into_iter().chain(self.blocks.last()).map(head).collect::<Option<_>>()?;
+        Some(of_bytes([bytemuck::bytes_of(&trailer), bytemuck::cast_slice(&ends)]))
     }
 
     /// Notes that a block is sound.

@@ -12,7 +12,7 @@ use super::{Dataset, Format, Member, Rows, Table, bad, csv, open};
 use crate::base::config::DataConfig;
 use crate::base::{Error, Result};
 use crate::data::blocks::Role;
-use crate::data::fingerprint::fingerprint;
+use crate::data::fingerprint::of_files;
 use crate::data::schema::{Dense, Scales};
 use crate::data::tsv::first_part;
 use crate::data::{Batch, Description, Opening, Reader, Samples, Schema, Source, Split, Vocabulary};
@@ -257,8 +257,8 @@ impl Source for Files {
     }
 
     fn fingerprint(&self) -> Option<String> {
-        let paths = || self.train.iter().map(|share| self.members[share.member].table.path());
-        self.fingerprint.get_or_init(|| fingerprint(paths())).clone()
+        let files = || self.train.iter().map(|share| self.members[share.member].table.fingerprint());
+        self.fingerprint.get_or_init(|| of_files(files())).clone()
     }
 
     fn scales(&self) -> Result<Scales> {

@@ -39,6 +39,7 @@ mod write;
 use std::path::Path;
 
 use super::blocks::{BlockFile, EXTENSION, MANIFEST};
+use super::fingerprint::of_ends;
 use super::{Batch, Description, Samples};
 use crate::base::error::nearest;
 use crate::base::{Error, Result, input};
@@ -187,6 +188,11 @@ pub trait Table: Send + Sync {
         0
     }
 
+    /// What tells them from other rows; nothing where that cannot be read.
+    fn fingerprint(&self) -> Option<u64> {
+        of_ends(self.path())
+    }
+
     /// Whether a row is reached without those before it.
     fn is_sought(&self) -> bool {
         true
@@ -290,6 +296,10 @@ impl Table for BlockFile {
 
     fn longest(&self) -> Vec<u32> {
         self.longest().to_vec()
+    }
+
+    fn fingerprint(&self) -> Option<u64> {
+        self.fingerprint()
     }
 
     fn open(&self, start: u64) -> Result<Box<dyn Rows + '_>> {

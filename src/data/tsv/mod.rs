@@ -36,7 +36,7 @@ pub use vocabulary::Vocabulary;
 pub(super) use vocabulary::first_rows_below;
 
 use super::dense::log_count;
-use super::fingerprint::fingerprint;
+use super::fingerprint::{of_ends, of_files};
 use super::schema::Scales;
 use super::{Batch, Reader, Schema, Source, Split};
 use crate::base::config::{DataConfig, OnBadRow, Vocab};
@@ -272,7 +272,7 @@ impl Source for Tsv {
     }
 
     fn fingerprint(&self) -> Option<String> {
-        self.fingerprint.get_or_init(|| fingerprint([&*self.train.path].into_iter())).clone()
+        self.fingerprint.get_or_init(|| of_files([of_ends(&self.train.path)].into_iter())).clone()
     }
 
     /// Malformed rows of all files, each counted once. They are all found while the source is opened.
