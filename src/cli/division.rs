@@ -13,6 +13,7 @@ use crate::base::config::{
 use crate::base::console::note;
 use crate::base::units::{Count, Many};
 use crate::base::{Error, RankId, Result, input};
+use crate::data::hot::WHOLE_BELOW;
 use crate::data::{Labels, Schema, Source, Unseen};
 use crate::machine::placement::Placement;
 use crate::machine::site::Known;
@@ -318,6 +319,7 @@ fn workload(config: &Config, tables: Vec<TableLoad>, aim: Aim<'_>) -> Workload {
             samples: config.train.eval_batch,
             gradient_rows: !config.train.update_fused,
             copies: copies(config, &tables),
+            gradients: parameters * size_of::<f32>() as u64,
         },
     };
     Workload {
@@ -347,13 +349,27 @@ fn copies(config: &Config, tables: &[TableLoad]) -> u64 {
     if *hot == Hot::Off {
         return 0;
     }
-    let sum = |bytes: &dyn Fn(&TableLoad) -> usize| {
-        tables.iter().fold(0u64, |sum, table| sum.saturating_add(table.rows.saturating_mul(bytes(table) as u64)))
+    let (exact, longest) = (*hot == Hot::Exact, tables.iter().map(|table| table.longest).max().unwrap_or(1));
+    // A row pays for its copies that a minibatch looks up as often as there are ranks: no others are copied exactly.
+    let most = if exact { (config.train.minibatch() as u64).saturating_mul(longest as u64) / 2 } else { u64::MAX };
+    let row = |table: &TableLoad| (2 * table.dim * size_of::<f32>() + table.row_weight_bytes) as u64;
+    let sum = |bytes: &dyn Fn(&TableLoad) -> u64| tables.iter().map(bytes).fold(0, u64::saturating_add);
+    let copied = sum(&|table| table.rows.min(most).saturating_mul(row(table)));
+    let weights = sum(&|table| table.rows.saturating_mul((table.dim * size_of::<f32>()) as u64));
+    // Small tables are hot as a whole beside FAE's usual budget.
+    let whole = |table: &TableLoad| table.rows.saturating_mul(row(table));
+    let small = |table: &TableLoad| if whole(table) < WHOLE_BELOW { whole(table) } else { 0 };
+    let beside = if exact { 0 } else { sum(&small) };
+    let budget = match &*config.train.hot_set {
+        "" => hot_budget.or(usual_budget(weights).saturating_add(beside)),
+        // As many rows as the file has, a number of 32 bits each, and the tables' widest.
+        path => {
+            let rows = std::fs::metadata(path).map_or(0, |file| file.len() / size_of::<u32>() as u64);
+            rows.saturating_mul(tables.iter().map(row).max().unwrap_or(0))
+        }
     };
-    let row = size_of::<f32>();
-    let all = sum(&|table| 2 * table.dim * row + table.row_weight_bytes);
-    let budget = hot_budget.or(usual_budget(sum(&|table| table.dim * row))).min(all);
-    if *hot == Hot::Exact && *hot_revise > 0 { budget.saturating_mul(2) } else { budget }
+    let budget = budget.min(copied);
+    if exact && *hot_revise > 0 { budget.saturating_mul(2) } else { budget }
 }
 
 /// The first lines of a plan's file.

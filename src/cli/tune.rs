@@ -26,7 +26,7 @@ use crate::data::{self, Opening, Schema};
 use crate::machine::limits::Processor;
 use crate::machine::team::Team;
 use crate::math::brgemm::{Plan, install};
-use crate::math::{Parts, part_for};
+use crate::math::{CHAIN, Parts, part_for};
 use crate::memory::write_file;
 use crate::memory::{self, Supply};
 use crate::model::{Graph, NetworkSpec, Shape};
@@ -220,7 +220,17 @@ fn layers(config: &Config, threads: usize) -> Result<(Vec<(usize, usize)>, usize
 }
 
 /// Measures the plans of one pass.
-fn tune(team: &Team, chain: &mut Chain, sizes: [usize; 3], precision: Precision, pass: Pass, repeat: usize) -> Row {
+fn tune(
+    team: &Team,
+    chain: &mut Chain,
+    [samples, c, k]: [usize; 3],
+    precision: Precision,
+    pass: Pass,
+    repeat: usize,
+) -> Row {
+    // Gradients of weights are summed in chains.
+    let sizes = [if pass == Pass::BackwardWeights { samples.min(CHAIN) } else { samples }, c, k];
+    chain.shorten(sizes[0]);
     let shape = pass.shape(precision, sizes, team);
     let run = |plan: Plan, chain: &mut Chain| {
         install(HashMap::from([(shape, plan)]));

@@ -110,7 +110,7 @@ impl Stack {
         self.next as usize == self.tree.len()
     }
 
-    /// TrainSpec for twice as many as are taken, which get the first slots.
+    /// Room for twice as many as are taken, which get the first slots.
     fn renew(&mut self, least: usize) {
         let taken = self.taken;
         *self = Self { tree: vec![0; (2 * taken as usize).max(least)], next: 0, taken: 0 };

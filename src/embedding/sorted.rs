@@ -81,7 +81,7 @@ struct Layout {
 }
 
 impl Sorter {
-    /// TrainSpec for `lookups` look-ups in all; more are possible, but allocate once.
+    /// Room for `lookups` look-ups in all; more are possible, but allocate once.
     pub(super) fn new(spec: &Spec, lookups: usize, supply: &mut Supply<'_>) -> Result<Self> {
         let Spec { tables, threads, dim, .. } = *spec;
         let sums = threads * Team::PIECES_A_THREAD * sum_width(spec.kept, dim);

@@ -227,7 +227,7 @@ mod tests {
                 assert_eq!(next, batch);
                 for ranks in 1..12 {
                     let shares = (0..ranks).map(|rank| grains.share(ranks, rank));
-                    // TrainSpec for an even number of samples holds every smaller minibatch's share.
+                    // Room for an even number of samples holds every smaller minibatch's share.
                     for share in shares {
                         let room = grains.samples(batch.next_multiple_of(2), &share).len();
                         assert!(batch == 0 || grains.samples(batch - 1, &share).len() <= room);

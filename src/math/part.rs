@@ -100,8 +100,10 @@ impl Parts {
             leaves.extend(share.leaves(whole));
         }
         if leaves.is_empty() {
-            let count = samples.div_ceil(*most).max(1);
-            let each = samples.div_ceil(count).next_multiple_of(TOGETHER);
+            // Parts longer than a chain are whole chains, so that passes over these are of one length.
+            let unit = if *most < CHAIN { TOGETHER } else { CHAIN };
+            let count = samples.div_ceil(*most / unit * unit).max(1);
+            let each = samples.div_ceil(count).next_multiple_of(unit);
             parts.extend((0..count).map(|index| Cut {
                 samples: (index * each).min(samples)..((index + 1) * each).min(samples),
                 leaves: 0..0,
@@ -224,6 +226,7 @@ mod tests {
             parts.cut(10_000, 10_000);
             let mut found = Vec::<Range<usize>>::new();
             for part in list(&parts) {
+                assert!(most < CHAIN || part.samples.start.is_multiple_of(CHAIN), "parts of {most} are whole chains");
                 for Chain { rows, number, onto, ends } in part.with_rows(3).chains() {
                     let samples = part.samples.start + rows.start / 3..part.samples.start + rows.end / 3;
                     match onto {

@@ -78,7 +78,10 @@ impl Model<'_> {
     #[must_use]
     pub fn room_for_copies(&self, cost: &Cost, revised: bool) -> u64 {
         let pools = self.site.pools.iter().zip(&cost.pool_bytes);
-        let left = pools.map(|(pool, wanted)| pool.usable().saturating_sub(*wanted) / pool.ranks.len().max(1) as u64);
+        let left = pools.map(|(pool, wanted)| {
+            let free = pool.free.map_or(u64::MAX, |free| free.saturating_sub(pool.reserve));
+            pool.usable().min(free).saturating_sub(*wanted) / pool.ranks.len().max(1) as u64
+        });
         let reserved = if self.ranks() > 1 { self.workload.reserve.copies } else { 0 };
         let room = left.min().unwrap_or(0).saturating_add(reserved);
         if revised { room / 2 } else { room }

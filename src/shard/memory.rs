@@ -7,7 +7,7 @@ use super::traffic::ID_BYTES;
 use super::workload::TableLoad;
 use crate::base::RankId;
 use crate::data::Slice;
-use crate::math::part_for;
+use crate::math::{CHAIN, part_for};
 
 impl Model<'_> {
     /// Samples of the largest minibatch.
@@ -70,7 +70,8 @@ impl Model<'_> {
         let part = self.part_of(RankId(rank as u32), samples) as i64;
         let activations = samples as i64 * work.sample_bytes as i64 + part * work.part_bytes as i64;
         let copies = if self.ranks() > 1 { i64::try_from(work.reserve.copies).unwrap_or(i64::MAX / 4) } else { 0 };
-        tally.replicas.memory + work.dense_bytes as i64 + activations + copies
+        let chains = if work.learns && !work.by_grains && samples > CHAIN { work.reserve.gradients as i64 } else { 0 };
+        tally.replicas.memory + work.dense_bytes as i64 + activations + copies + chains
     }
 
     /// Bytes wanted of a pool.

@@ -72,6 +72,8 @@ pub struct Reserve {
     pub gradient_rows: bool,
     /// Bytes of a rank's copies of hot rows, at most.
     pub copies: u64,
+    /// Bytes of the sum of a chain's gradients of layers, where a slice is longer than one chain.
+    pub gradients: u64,
 }
 
 /// What one step of training asks for, or of a model that predicts.

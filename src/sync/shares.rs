@@ -38,7 +38,7 @@ unsafe impl<T: Send> Send for Lender<T> {}
 unsafe impl<T: Send> Sync for Lender<T> {}
 
 impl<T> Lender<T> {
-    /// TrainSpec for `matrices` matrices in `parts` parts.
+    /// Room for `matrices` matrices in `parts` parts.
     ///
     /// # Panics
     /// When `parts` is 0, or so many boundaries cannot be counted.

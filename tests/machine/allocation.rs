@@ -135,6 +135,15 @@ fn a_step_allocates_nothing_once_it_has_run() {
             }
         }
     }
+    // Gradients of long slices, which are summed in chains, and rows of large minibatches, moved by their sums.
+    let large = config(Interaction::Dot, Pooling::Sum);
+    let long = batches(&large, &[5000, 5000, 5000, 41]);
+    let schema = data::open(&large, Opening::default()).unwrap().schema().clone();
+    for precision in [Precision::F32, Precision::Bf16] {
+        let spec = TrainSpec { precision, optimizer_rows: Optimizer::SgdOfSums, ..TrainSpec::sgd(5000) };
+        let ranks = Ranks::alone(&large.model, &schema, spec, 2, Isa::best()).unwrap();
+        nothing_is_taken(&ranks, &long, 12, &format!("5,000 samples, {precision:?}"));
+    }
     // A time series, and tables narrower than others.
     let series =
         |model: ModelConfig| ModelConfig { ts_length: 2, sequences: vec!["C1".to_owned(), "C3".to_owned()], ..model };

@@ -162,7 +162,14 @@ fn a_quota_of_cpu_time_leaves_cores_idle() {
     assert_eq!(placed(Wishes { smt: true, ..Wishes::default() }).0, [4, 4]);
     assert_eq!(placed(Wishes { threads: Some(4), ..Wishes::default() }), (vec![4, 4], true, Vec::new()));
     let (cores, spin, warnings) = placed(Wishes { threads: Some(5), ..Wishes::default() });
-    assert!(cores == [5, 5] && !spin && warnings.len() == 2, "{warnings:?}");
+    assert!(cores == [5, 5] && !spin && warnings.len() == 1, "{warnings:?}");
+    // Wishes beyond the quota are granted, and take turns.
+    let wishes = Wishes { threads: Some(7), comm_cores: CommCores::Count(1), ..Wishes::default() };
+    let (cores, spin, warnings) = placed(wishes);
+    assert!(
+        cores == [8, 8] && !spin && warnings[0].contains("16 threads take turns in a quota of 8 cpus"),
+        "{warnings:?}"
+    );
     machine.cpu_quota = Some(CpuQuota { cpus: 0.5, file: "cpu.max".into() });
     let placed = |wishes: Wishes| place(&machine, &wishes).expect("a placement");
     assert_eq!(placed(Wishes::default()).ranks.len(), 1, "as many ranks as there are cpus");

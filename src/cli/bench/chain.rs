@@ -87,6 +87,8 @@ pub fn tiles_peak(team: &Team, precision: Precision, [c, k]: [usize; 2]) -> Opti
 
 /// Layers of equal or different widths with everything that their passes read and write.
 pub struct Chain {
+    /// Samples that there are, and those that are taken.
+    most: usize,
     samples: usize,
     /// Inputs, then each layer's outputs.
     widths: Vec<usize>,
@@ -133,6 +135,7 @@ impl Chain {
             }
         };
         Self {
+            most: samples,
             samples,
             widths: widths.to_vec(),
             biases: layers().map(|(_, k)| (0..k).map(|j| value(j, 1.0)).collect()).collect(),
@@ -140,6 +143,15 @@ impl Chain {
             scratch: Scratch::default(),
             numbers,
         }
+    }
+
+    /// Takes the first `samples` samples in the runs to come.
+    ///
+    /// # Panics
+    /// When there are not so many.
+    pub fn shorten(&mut self, samples: usize) {
+        assert!(samples <= self.most, "{samples} of {} samples", self.most);
+        self.samples = samples;
     }
 
     /// Multiplications and additions of one pass.

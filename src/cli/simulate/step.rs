@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::calibrate;
 use super::chart::{Line, lines};
 use super::question::{Answer, Question};
-use crate::base::config::Command;
+use crate::base::config::{Command, Determinism};
 use crate::base::console::note;
 use crate::base::units::Count;
 use crate::base::{Error, Result, input};
@@ -184,6 +184,10 @@ impl StepArgs {
     /// All points as text or JSON; writes the trace.
     pub(super) fn report(&self) -> Result<String> {
         let mut config = self.keys.finish_with(self.base.layers()?, Command::Simulate, self.hot.values())?;
+        if config.train.determinism == Determinism::Ranks {
+            note!("a step is simulated with sums in any order: those of train.determinism = \"ranks\" are not");
+            config.train.determinism = Determinism::Run;
+        }
         let machine = figures::load(&self.topology)?;
         let workload = planned(&mut config, None, None)?;
         let mut counts: Vec<Option<usize>> = self.ranks.iter().map(|ranks| Some(*ranks as usize)).collect();

@@ -157,9 +157,17 @@ pub fn place(machine: &Machine, wishes: &Wishes) -> Result<Placement> {
     reasons.push(count_reason(count, units.len(), wishes));
     if let Some(quota) = &machine.cpu_quota {
         units.truncate(count);
-        let fewer = within(quota, &mut units, wishes.smt);
-        // Who asked for no more threads than that has nothing to hear.
-        warnings.extend(fewer.filter(|_| wishes.threads.is_none_or(|threads| threads * count > most)));
+        let mut fewer = units.clone();
+        let warning = within(quota, &mut fewer, wishes.smt);
+        // Who names numbers of threads or of communication cores gets them: what is beyond the quota takes turns below.
+        let comm = if let CommCores::Count(comm) = wishes.comm_cores { comm } else { 0 };
+        let named = (wishes.threads.unwrap_or(1) + comm) * count.div_ceil(units.len());
+        let some = wishes.threads.is_some() || comm > 0;
+        if !some || fewer.iter().all(|unit| unit.cores.len() >= named) {
+            units = fewer;
+            // Who asked for no more threads than that has nothing to hear.
+            warnings.extend(warning.filter(|_| wishes.threads.is_none_or(|threads| threads * count > most)));
+        }
     }
 
     let mut spin = true;

@@ -33,7 +33,7 @@ const ROWS: usize = 512;
 const LEFT_BYTES: usize = 8 << 20;
 
 /// A thread's memory, kept from pass to pass.
-struct TrainSpec {
+struct Scratchpad {
     /// Unfinished sums.
     sums: Buffer<Sums>,
     /// Its own copies of a left operand, and of a group's right one.
@@ -41,7 +41,7 @@ struct TrainSpec {
     packed: Buffer<Packed>,
 }
 
-impl TrainSpec {
+impl Scratchpad {
     /// No memory yet.
     fn empty() -> Self {
         Self { sums: Buffer::zeroed(0), left: Buffer::zeroed(0), packed: Buffer::zeroed(0) }
@@ -49,7 +49,7 @@ impl TrainSpec {
 }
 
 thread_local! {
-    static ROOM: RefCell<TrainSpec> = RefCell::new(TrainSpec::empty());
+    static SCRATCHPAD: RefCell<Scratchpad> = RefCell::new(Scratchpad::empty());
     /// Operands of the passes that this thread began.
     static COPIES: RefCell<Copies> = RefCell::new(Copies::empty());
 }
@@ -108,13 +108,13 @@ impl<T: Term, C: Cell> Kernel for TiledSweep<'_, T, C> {
         }
         // The memory is taken out and given back: the body of a closure that the standard library calls would be
         // compiled without this kernel's instruction set, and each of its vector operations would be a call.
-        let mut room = ROOM.replace(TrainSpec::empty());
+        let mut room = SCRATCHPAD.replace(Scratchpad::empty());
         let tiles = self.amx.tiles();
         let most = match self.left {
             LeftOperand::Shared(_) => usize::MAX,
             LeftOperand::Own(_) => (LEFT_BYTES / (T::PARTS * units.max(1) * size_of::<Pairs>())).max(1),
         };
-        let TrainSpec { sums, left, packed } = &mut room;
+        let Scratchpad { sums, left, packed } = &mut room;
         let height = part_of(&rows, most);
         for row in rows.clone().step_by(height) {
             let rows = row..rows.end.min(row + height);
@@ -130,7 +130,7 @@ impl<T: Term, C: Cell> Kernel for TiledSweep<'_, T, C> {
             }
         }
         drop(tiles);
-        ROOM.set(room);
+        SCRATCHPAD.set(room);
     }
 }
 

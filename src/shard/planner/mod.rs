@@ -73,7 +73,8 @@ pub fn plan(model: &Model<'_>, options: &Options) -> Result<Plan> {
     if let Some((pool, wanted)) = model.overfull(&empty) {
         let pool = &model.site.pools[pool];
         let whose = if pool.ranks.len() == 1 { "a rank's".to_owned() } else { format!("{} ranks'", pool.ranks.len()) };
-        let place = format!("{} before any table, for {whose} MLPs and activations", pool.name());
+        let hot = if model.workload.reserve.copies > 0 { ", and copies of hot rows (--hot-budget)" } else { "" };
+        let place = format!("{} before any table, for {whose} MLPs and activations{hot}", pool.name());
         let (need, free, reserve) = (Bytes(wanted as u64), Bytes(pool.bytes), Bytes(pool.reserve));
         return Err(Error::NodeFull { place, need, free, reserve });
     }
