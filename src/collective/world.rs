@@ -8,7 +8,13 @@ use super::shared_memory::SharedMemory;
 #[cfg(feature = "mpi")]
 use crate::base::config::bound_although_alone;
 use crate::base::config::launched;
+#[cfg(feature = "mpi")]
+use crate::base::console::note;
 use crate::base::{Error, Result};
+#[cfg(feature = "mpi")]
+use crate::ffi::linux::{affinity_of_group, current_affinity, unpin_current_thread};
+#[cfg(feature = "mpi")]
+use crate::machine::{discover, ranges::ranges};
 use crate::sync::Job;
 
 /// What MPI does by itself, among processes.
@@ -91,14 +97,12 @@ impl World {
 
     #[cfg(feature = "mpi")]
     fn join(launched: usize) -> Result<Self> {
-        // Open MPI binds a process to a core or a socket unless it is told otherwise. One that has a machine to itself
-        // places its threads better.
-        if bound_although_alone() {
-            crate::ffi::linux::unpin_current_thread()?;
-        }
+        let widened = if bound_although_alone() { use_whole_machine()? } else { None };
         let processes = Processes::start()?;
+        // The first machine tells for all.
+        widened.iter().filter(|_| processes.machine() == 0).for_each(|line| note!("note: {line}"));
         // Where MPI does not understand the launcher, each process would be a job of its own.
-        if processes.machines() != launched {
+        if processes.machines() < launched {
             let reason = format!(
                 "the launcher says that it has started so many, and MPI finds {}: use `srun --mpi=pmix` (`srun \
                  --mpi=list` names what Slurm has), or the mpirun of the MPI that octorec was built with",
@@ -148,27 +152,26 @@ impl World {
     /// What all machines give, by machine; `stage` says what for ("compare configurations").
     ///
     /// # Errors
-    /// [`crate::base::Error::Mpi`] when a machine does not give its own within `deadline`, or is at another stage.
+    /// [`Error::Mpi`] when a machine does not give its own within `deadline`, has failed, or is at another stage, and
+    /// [`Error::Interrupted`] when it was asked to stop.
     pub fn all_gather(&self, stage: &'static str, own: Vec<u8>, deadline: Duration) -> Result<Vec<Vec<u8>>> {
-        match &self.0 {
-            None => Ok(vec![own]),
-            Some(processes) => processes.gather(stage, &own, Takers::All, deadline),
-        }
+        self.gather_to(Takers::All, stage, own, (deadline, false))
     }
 
     /// Waits until all machines have come to this stage by themselves, each at its own pace, which is no step's: an
-    /// hour at least.
+    /// hour at least. The wish to stop ends it.
     ///
     /// # Errors
-    /// As [`World::all_gather`].
+    /// As [`World::all_gather`], and [`Error::Interrupted`].
     pub fn meet(&self, stage: &'static str, deadline: Duration) -> Result<()> {
-        self.all_gather(stage, Vec::new(), deadline.max(OWN_PACE)).map(|_| ())
+        self.gather_to(Takers::All, stage, Vec::new(), (deadline.max(OWN_PACE), true)).map(|_| ())
     }
 
-    /// Waits, for as long as it takes, until all machines have done this, and all have done it well.
+    /// Waits, for as long as it takes, until all machines have done this, and all have done it well. The wish to stop
+    /// is for those to heed that still work: they may be writing what this job was for.
     ///
     /// # Errors
-    /// [`Error::Mpi`] when another machine has failed.
+    /// [`Error::Mpi`] when another machine has failed, and [`Error::Interrupted`] when it was asked to stop.
     pub fn all_done(&self, stage: &'static str) -> Result<()> {
         self.all_gather(stage, Vec::new(), Duration::MAX).map(|_| ())
     }
@@ -199,9 +202,19 @@ impl World {
     /// # Errors
     /// As [`World::all_gather`].
     pub fn gather(&self, stage: &'static str, own: Vec<u8>, deadline: Duration) -> Result<Vec<Vec<u8>>> {
+        self.gather_to(Takers::First, stage, own, (deadline, false))
+    }
+
+    fn gather_to(
+        &self,
+        to: Takers,
+        stage: &'static str,
+        own: Vec<u8>,
+        waiting: (Duration, bool),
+    ) -> Result<Vec<Vec<u8>>> {
         match &self.0 {
             None => Ok(vec![own]),
-            Some(processes) => processes.gather(stage, &own, Takers::First, deadline),
+            Some(processes) => processes.gather(stage, &own, to, waiting),
         }
     }
 
@@ -256,6 +269,24 @@ impl World {
     }
 }
 
+/// Undoes what Open MPI does unless it is told otherwise, and what is to be said of that: it binds a process to a core,
+/// a node or a package. One that has a machine to itself places its threads better. What is no such part is somebody's
+/// wish.
+#[cfg(feature = "mpi")]
+fn use_whole_machine() -> Result<Option<String>> {
+    let (own, all) = (current_affinity()?, affinity_of_group()?);
+    if own.len() == all.len() || !discover::host()?.has_part(&own, &all) {
+        return Ok(None);
+    }
+    unpin_current_thread()?;
+    Ok(Some(format!(
+        "octorec uses all {} cpus of its machine, where no other process of the job is, and not only cpus {}, to which \
+         Open MPI has bound it: fewer with --threads",
+        all.len(),
+        ranges(own.iter().map(|pu| pu.0))
+    )))
+}
+
 impl std::fmt::Debug for World {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "World(machine {} of {})", self.machine(), self.machines())
@@ -276,7 +307,7 @@ impl Processes {
         match *self {}
     }
 
-    const fn gather(&self, _: &'static str, _: &[u8], _: Takers, _: Duration) -> Result<Vec<Vec<u8>>> {
+    const fn gather(&self, _: &'static str, _: &[u8], _: Takers, _: (Duration, bool)) -> Result<Vec<Vec<u8>>> {
         match *self {}
     }
 

@@ -5,9 +5,11 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc;
 use std::time::Duration;
 
+use rustix::process::{Pid, Signal, kill_process};
 use tempfile::tempdir;
 
 use super::own_layers::{DATA, OWN};
@@ -32,6 +34,19 @@ fn mpirun_with(cache: &Path, processes: usize, wire: Wire, line: &str) -> Option
     command.env("OCTOREC_CACHE", cache);
     command.arg(env!("CARGO_BIN_EXE_octorec")).args(line.split_whitespace());
     Some(command.output().expect("mpirun runs"))
+}
+
+/// What comes of a job; one that waits for ever is ended.
+fn output_of(mut job: Child) -> Output {
+    for _ in 0..1200 {
+        if job.try_wait().unwrap().is_some() {
+            return job.wait_with_output().unwrap();
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    // The launcher ends what it has started.
+    kill_process(Pid::from_child(&job), Signal::TERM).unwrap();
+    panic!("the job waits: {}", String::from_utf8_lossy(&job.wait_with_output().unwrap().stderr));
 }
 
 /// The launcher, Open MPI's or MPICH's, without the program that it starts. `MPIRUN` names another than `mpirun`.
@@ -186,6 +201,14 @@ fn a_launcher_that_mpi_does_not_understand_is_told() {
 }
 
 #[test]
+fn a_launcher_may_have_started_more_than_it_says() {
+    let Some(mut command) = launcher(3, Wire::SharedMemory) else { return };
+    let command = command.args(["env", "OMPI_COMM_WORLD_SIZE=2", env!("CARGO_BIN_EXE_octorec"), "config"]);
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
 fn machines_sum_what_ranks_of_one_sum() {
     // Of two terms there is but one sum, in whatever order: two ranks are two ranks wherever they are.
     for words in ["", "--optimizer momentum --optimizer-rows momentum", "--rows-cap 5 --precision bf16"] {
@@ -289,8 +312,11 @@ fn machines_that_have_nothing_to_do_wait_for_the_one_that_works() {
     // The first machine writes when somebody reads: later than a process stays in MPI that waits for nobody.
     std::thread::sleep(Duration::from_secs(12));
     assert!(job.try_wait().unwrap().is_none(), "the launcher has ended the job");
-    let picture = fs::read_to_string(&pipe).unwrap();
-    let output = job.wait_with_output().unwrap();
+    let (sender, picture) = mpsc::channel();
+    // Nobody comes to the other end of a pipe whose writer has failed.
+    std::thread::spawn(move || sender.send(fs::read_to_string(&pipe).unwrap()));
+    let output = output_of(job);
+    let picture = picture.recv_timeout(Duration::from_secs(60)).expect("somebody has written");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert!(picture.trim_end().ends_with("</svg>"), "{picture}");
 }
@@ -318,15 +344,52 @@ fn schedules_in_doubt_are_tried_by_all_machines_where_a_run_may_depend_on_time()
 
 /// What comes of a command line on two machines, to which the second one adds these words.
 fn where_one_differs(folder: &Path, line: &str, words: &str) -> Option<(bool, String)> {
-    let (script, program) = (folder.join("differs"), env!("CARGO_BIN_EXE_octorec"));
-    let text = format!(
-        "#!/bin/sh\nif [ \"$OMPI_COMM_WORLD_RANK$PMI_RANK\" = 1 ]; then exec {program} \"$@\" {words}; fi\nexec {program} \"$@\"\n"
-    );
+    let program = env!("CARGO_BIN_EXE_octorec");
+    let mut command = two(folder, [&format!("exec {program} \"$@\""), &format!("exec {program} \"$@\" {words}")])?;
+    let output = command.args(line.split_whitespace()).output().unwrap();
+    Some((output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned()))
+}
+
+/// The launcher of two processes, of which each does what its own script says.
+fn two(folder: &Path, scripts: [&str; 2]) -> Option<Command> {
+    let script = folder.join("differs");
+    let [first, second] = scripts;
+    let text = format!("#!/bin/sh\nif [ \"$OMPI_COMM_WORLD_RANK$PMI_RANK\" = 1 ]; then\n{second}\nelse\n{first}\nfi\n");
     fs::write(&script, text).unwrap();
     fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     let mut command = launcher(2, Wire::SharedMemory)?;
-    let output = command.arg(&script).args(line.split_whitespace()).output().unwrap();
-    Some((output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned()))
+    command.arg(&script);
+    Some(command)
+}
+
+#[test]
+fn a_machine_that_waits_tells_why_another_one_has_failed() {
+    let (folder, program) = (tempdir().unwrap(), env!("CARGO_BIN_EXE_octorec"));
+    let scripts = ["config", "train --config no-such.toml"].map(|words| format!("exec {program} {words}"));
+    let Some(mut command) = two(folder.path(), [&scripts[0], &scripts[1]]) else { return };
+    let output = output_of(command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap());
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success(), "{message}");
+    for told in ["error: MPI: cannot end the job: machine 1 has failed: ", "machine 1: error: "] {
+        let told = message.lines().find_map(|line| line.strip_prefix(told));
+        assert!(told.is_some_and(|why| why.contains("no-such.toml")), "{message}");
+    }
+}
+
+#[test]
+fn a_machine_that_waits_for_others_to_read_can_be_stopped() {
+    let folder = tempdir().unwrap();
+    let (program, pipe) = (env!("CARGO_BIN_EXE_octorec"), folder.path().join("pipe"));
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    // Nobody reads the pipe: this machine comes to no place where the other one waits.
+    let first = format!("exec {program} config --svg {}", pipe.display());
+    // SIGUSR1, as soon as it is heeded.
+    let asks = "grep -Eq '^SigCgt:.*[2367abef]..$' /proc/$$/status && kill -USR1 $$ && break";
+    let words = "--steps 3 --ranks 1 --threads 1 --source random --set model.rows=[10,20]";
+    let second = format!("(for _ in $(seq 300); do {asks}; sleep 0.1; done) &\nexec {program} train {TINY} {words}");
+    let Some(mut command) = two(folder.path(), [&first, &second]) else { return };
+    let output = output_of(command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap());
+    assert_eq!(output.status.code(), Some(130), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
 #[test]

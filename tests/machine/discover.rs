@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use octorec::base::NodeId;
+use octorec::base::{NodeId, PuId};
 use octorec::machine::{Machine, Routes, discover};
 
 fn twisted8() -> Machine {
@@ -132,6 +132,20 @@ fn synthetic_descriptions_become_machines() {
     assert!(!eight.is_this_system);
     let message = Machine::load("synthetic:Socket=8").expect_err("not hwloc's language").to_string();
     assert!(message.contains("Package:2 NUMANode:1"), "{message}");
+}
+
+#[test]
+fn what_launchers_bind_to_is_a_part_of_a_machine() {
+    let machine = discover::synthetic("Package:2 NUMANode:2 Core:2 PU:2").expect("synthetic");
+    let pus = |range: std::ops::Range<u32>| range.map(PuId).collect::<Vec<_>>();
+    let all = pus(0..16);
+    for part in [0..2, 4..8, 8..16] {
+        assert!(machine.has_part(&pus(part.clone()), &all), "{part:?}");
+    }
+    for wish in [0..1, 1..3, 0..6, 4..12] {
+        assert!(!machine.has_part(&pus(wish.clone()), &all), "{wish:?}");
+    }
+    assert!(machine.has_part(&pus(5..8), &pus(5..16)), "a node of which a cpu is forbidden");
 }
 
 #[test]

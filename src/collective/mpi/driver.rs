@@ -77,11 +77,11 @@ impl Driver {
         patience: Duration,
         task: impl FnOnce(&Communicator) -> std::result::Result<T, Failure> + Send + 'static,
     ) -> Result<T> {
-        self.call_within(action, patience, Duration::MAX, task)
+        self.call_within(action, patience, (Duration::MAX, ""), task)
     }
 
-    /// As [`Driver::call`], for what no process should wait for longer than `deadline`. The thread may then never be
-    /// free again: what is left to do is to end the job.
+    /// As [`Driver::call`], for what no process should wait for longer than `deadline`, with what can be done about it.
+    /// The thread may then never be free again: what is left to do is to end the job.
     ///
     /// # Errors
     /// What the library says, and when the deadline has passed.
@@ -89,7 +89,7 @@ impl Driver {
         &self,
         action: &'static str,
         patience: Duration,
-        deadline: Duration,
+        (deadline, remedy): (Duration, &str),
         task: impl FnOnce(&Communicator) -> std::result::Result<T, Failure> + Send + 'static,
     ) -> Result<T> {
         let failed = |reason: String| Error::Mpi { action: action.to_owned(), reason };
@@ -105,8 +105,7 @@ impl Driver {
             failed(match why {
                 RecvTimeoutError::Disconnected => "its thread ended".to_owned(),
                 RecvTimeoutError::Timeout => format!(
-                    "not all machines have done so within {:.0} s: are they alive, and their network? If one only has \
-                     more to do, allow more with --timeout",
+                    "not all machines have done so within {:.0} s: are they alive, and their network?{remedy}",
                     deadline.as_secs_f64()
                 ),
             })
@@ -133,7 +132,10 @@ impl Driver {
             world.barrier()?;
             (0..lacking).map(|_| world.duplicate().map(Arc::new)).collect::<std::result::Result<Vec<_>, _>>()
         };
-        all.extend(self.call_within("make communicators", deadline, deadline.saturating_mul(2), make)?);
+        let remedy =
+            format!(" If one only has more to do, allow more with --timeout above {:.0}", deadline.as_secs_f64());
+        let within = (deadline.saturating_mul(2), &remedy[..]);
+        all.extend(self.call_within("make communicators", deadline, within, make)?);
         Ok(all)
     }
 
@@ -151,7 +153,7 @@ impl Driver {
     pub fn leave(&self, endpoints: Vec<Arc<Endpoint>>, patience: Duration) {
         let all = self.endpoints.clone();
         // If the thread has ended, so has the library; and one that waits in it for others is left there.
-        let _ = self.call_within("end messages", patience, patience.saturating_add(LAST), move |_| {
+        let _ = self.call_within("end messages", patience, (patience.saturating_add(LAST), ""), move |_| {
             let gone = |weak: &Weak<Endpoint>| endpoints.iter().any(|endpoint| weak.as_ptr() == Arc::as_ptr(endpoint));
             all.lock().unwrap_or_else(PoisonError::into_inner).retain(|weak| !gone(weak));
             endpoints.iter().for_each(|endpoint| endpoint.end());

@@ -6,18 +6,20 @@
 
 mod driver;
 mod endpoint;
+mod incoming;
 mod lane;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use self::driver::Driver;
 use self::endpoint::{Endpoint, Route, header, lines_of};
+use self::incoming::{Incoming, head_of};
 use self::lane::{Bridge, Machines};
 use super::carrier::{Fabric, LaneSpec};
 use super::{Buffers, Raw};
 use crate::base::config::one_caller;
-use crate::base::{Error, RankId, Result};
+use crate::base::{Error, RankId, Result, interrupt};
 use crate::ffi::mpi::{Calls, Communicator, Failure, Part};
 use crate::ffi::signals::end_at_once;
 use crate::sync::{Job, Line, Yielding};
@@ -50,6 +52,8 @@ pub enum Takers {
 pub struct Processes {
     driver: Arc<Driver>,
     control: Arc<Endpoint>,
+    /// By machine, what has come by the control.
+    incoming: Mutex<Vec<Incoming>>,
     /// The control's.
     communicator: Arc<Communicator>,
 }
@@ -63,7 +67,7 @@ impl Processes {
         let wanted = if one_caller()? { Calls::One } else { Calls::Any };
         let driver = Arc::new(Driver::start(wanted)?);
         let duplicate = |world: &Communicator| world.duplicate().map(Arc::new);
-        let communicator = driver.call_within("make a communicator", PATIENCE, MEETING, duplicate)?;
+        let communicator = driver.call_within("make a communicator", PATIENCE, (MEETING, ""), duplicate)?;
         let (own, processes) = (driver.process, driver.processes);
         let others = (0..processes).filter(|process| *process != own);
         let way = || (communicator.clone(), 0);
@@ -71,7 +75,8 @@ impl Processes {
         let routes = others.map(|process| Route { process, out: way(), into: way(), capacity }).collect();
         let control = Arc::new(Endpoint::new(routes, own..own + 1, processes, driver.calls == Calls::Any));
         driver.take(std::slice::from_ref(&control));
-        Ok(Self { driver, control, communicator })
+        let incoming = Mutex::new((0..processes).map(|_| Incoming::default()).collect());
+        Ok(Self { driver, control, incoming, communicator })
     }
 
     /// This process's number.
@@ -103,93 +108,108 @@ impl Processes {
             self.communicator.abort(code);
         }
         let abort = move |world: &Communicator| -> std::result::Result<(), _> { world.abort(code) };
-        let _ = self.driver.call_within("abort", Duration::ZERO, LAST_WORD, abort);
+        let _ = self.driver.call_within("abort", Duration::ZERO, (LAST_WORD, ""), abort);
         // The launcher ends the others when it sees how this one has ended.
         end_at_once(code)
     }
 
     /// What all machines give, by machine: for all of them, or for the first alone, where the others get nothing but
-    /// their own; `stage` says what for, and all must mean the same.
+    /// their own; `stage` says what for, and all must mean the same. `heeds` says whether the wish to stop ends it.
     ///
     /// # Errors
-    /// [`Error::Mpi`] when a machine does not give its own within `deadline`, or means something else.
-    pub fn gather(&self, stage: &'static str, own: &[u8], to: Takers, deadline: Duration) -> Result<Vec<Vec<u8>>> {
-        let failed = |reason: String| Error::Mpi { action: stage.to_owned(), reason };
+    /// [`Error::Mpi`] when a machine does not give its own within `deadline`, has failed, or means something else;
+    /// [`Error::Interrupted`] when it ends because of the wish to stop, or this one does.
+    pub fn gather(
+        &self,
+        stage: &'static str,
+        own: &[u8],
+        to: Takers,
+        (deadline, heeds): (Duration, bool),
+    ) -> Result<Vec<Vec<u8>>> {
         let (machine, machines) = (self.machine(), self.machines());
-        let rank = |machine: usize| RankId(machine as u32);
-        let peer = |other: usize| if other < machine { other } else { other - 1 };
-        let mut head = [0; 16];
-        (head[0], head[1]) = (own.len() as u32, (own.len() as u64 >> 32) as u32);
-        head[2..].copy_from_slice(&words_of(stage));
-        let mut whole: Vec<Vec<u8>> = (0..machines).map(|_| Vec::new()).collect();
-        own.clone_into(&mut whole[machine]);
-        let others = || (0..machines).filter(|other| *other != machine);
+        let mut incoming = self.incoming.lock().unwrap_or_else(PoisonError::into_inner);
         let takes = |machine: usize| to == Takers::All || machine == 0;
         // What need not be sent or received is done already.
-        let mut due: Vec<Option<usize>> = vec![if takes(machine) { None } else { Some(0) }; machines];
+        let mut whole: Vec<Option<Vec<u8>>> = vec![if takes(machine) { None } else { Some(Vec::new()) }; machines];
+        whole[machine] = Some(own.to_owned());
         let mut sent: Vec<Option<usize>> =
             (0..machines).map(|other| if takes(other) { None } else { Some(own.len()) }).collect();
         let (mut moved_at, mut yielding) = (Instant::now(), Yielding::default());
         loop {
             let (mut progress, mut waits_for) = (false, None);
-            for other in others() {
-                let of_peer = peer(other);
-                while sent[other].is_none_or(|sent| sent < own.len()) && self.control.is_open(of_peer) {
-                    let first = sent[other].unwrap_or(0);
-                    let piece = if sent[other].is_none() { 0 } else { PIECE.min(own.len() - first) };
-                    let bytes = if sent[other].is_none() { Line::BYTES } else { piece };
-                    let mut memory = self.control.spare(of_peer, lines_of(PIECE));
-                    memory[0] = header(rank(machine), rank(other), bytes);
-                    if sent[other].is_none() {
-                        memory[1] = Line::from(head);
-                    } else {
-                        let body: &mut [u8] = bytemuck::cast_slice_mut(&mut memory[1..]);
-                        body[..piece].copy_from_slice(&own[first..first + piece]);
+            for other in (0..machines).filter(|other| *other != machine) {
+                progress |= self.give(stage, own, other, &mut sent[other]);
+                while whole[other].is_none() {
+                    whole[other] = incoming[other].given(stage, other)?;
+                    if whole[other].is_some() || !self.hear(stage, other, &mut incoming[other])? {
+                        break;
                     }
-                    self.control.send(of_peer, Part { memory, used: lines_of(bytes) });
-                    sent[other] = Some(first + piece);
                     progress = true;
                 }
-                while due[other].is_none_or(|due| whole[other].len() < due)
-                    && let Some(message) =
-                        self.control.take(rank(other), rank(machine)).map_err(|e| failed(e.to_string()))?
-                {
-                    if due[other].is_none() {
-                        let words: &[u32] = bytemuck::cast_slice(&message.lines()[..1]);
-                        if words[2..] != head[2..] {
-                            let theirs: &[u8] = bytemuck::cast_slice(&words[2..]);
-                            let theirs = String::from_utf8_lossy(theirs).trim_end_matches('\0').to_owned();
-                            return Err(failed(match theirs.as_str() {
-                                END => format!("machine {other} has failed, as it says itself"),
-                                _ => format!("machine {other} is at another place: {theirs}"),
-                            }));
-                        }
-                        due[other] = Some(words[0] as usize | (words[1] as usize) << 32);
-                    } else {
-                        let body: &[u8] = bytemuck::cast_slice(message.lines());
-                        whole[other].extend_from_slice(&body[..message.bytes]);
-                    }
-                    self.control.release(message);
-                    progress = true;
-                }
-                let done = sent[other] == Some(own.len()) && due[other] == Some(whole[other].len());
+                let done = sent[other] == Some(own.len()) && whole[other].is_some();
                 waits_for = if done { waits_for } else { Some(other) };
             }
-            let Some(other) = waits_for else { return Ok(whole) };
+            let Some(other) = waits_for else { return Ok(whole.into_iter().flatten().collect()) };
+            if heeds && interrupt::requested() {
+                return Err(Error::Interrupted);
+            }
             if progress {
                 (moved_at, yielding) = (Instant::now(), Yielding::default());
             } else if self.control.drive_here() {
                 yielding = Yielding::default();
             } else if moved_at.elapsed() > deadline {
-                return Err(failed(format!(
-                    "machine {other} did not answer within {:.0} s: is it alive, and its network? If it only has more \
-                     to do, allow more with --timeout",
+                let reason = format!(
+                    "machine {other} did not answer within {0:.0} s: is it alive, and its network? If it only has more \
+                     to do, allow more with --timeout above {0:.0}",
                     deadline.as_secs_f64()
-                )));
+                );
+                return Err(Error::Mpi { action: stage.to_owned(), reason });
             } else {
                 yielding.turn();
             }
         }
+    }
+
+    /// Sends another machine as much of this one's own as can leave now; whether anything did.
+    fn give(&self, stage: &str, own: &[u8], other: usize, sent: &mut Option<usize>) -> bool {
+        let (rank, peer) = (|machine: usize| RankId(machine as u32), self.peer(other));
+        let mut progress = false;
+        while sent.is_none_or(|sent| sent < own.len()) && self.control.is_open(peer) {
+            let mut memory = self.control.spare(peer, lines_of(PIECE));
+            let bytes = if let Some(first) = *sent {
+                let piece = PIECE.min(own.len() - first);
+                let body: &mut [u8] = bytemuck::cast_slice_mut(&mut memory[1..]);
+                body[..piece].copy_from_slice(&own[first..first + piece]);
+                *sent = Some(first + piece);
+                piece
+            } else {
+                memory[1] = head_of(stage, own.len());
+                *sent = Some(0);
+                Line::BYTES
+            };
+            memory[0] = header(rank(self.machine()), rank(other), bytes);
+            self.control.send(peer, Part { memory, used: lines_of(bytes) });
+            progress = true;
+        }
+        progress
+    }
+
+    /// Takes the next message of another machine; whether there was one.
+    fn hear(&self, stage: &str, other: usize, incoming: &mut Incoming) -> Result<bool> {
+        let failed = |failure: Failure| Error::Mpi { action: stage.to_owned(), reason: failure.to_string() };
+        let rank = |machine: usize| RankId(machine as u32);
+        let Some(message) = self.control.take(rank(other), rank(self.machine())).map_err(failed)? else {
+            return Ok(false);
+        };
+        let bytes: &[u8] = bytemuck::cast_slice(message.lines());
+        incoming.take(&bytes[..message.bytes]);
+        self.control.release(message);
+        Ok(true)
+    }
+
+    /// The number that the control has for another machine.
+    fn peer(&self, other: usize) -> usize {
+        if other < self.machine() { other } else { other - 1 }
     }
 
     /// Seconds of one call of MPI's own, of so many in a row, on memory that was used before.
@@ -319,12 +339,4 @@ fn drain<T>(
         }
     }
     Ok(())
-}
-
-/// The first letters of a stage's name.
-fn words_of(stage: &str) -> [u32; 14] {
-    let mut bytes = [0u8; 56];
-    let len = stage.len().min(bytes.len());
-    bytes[..len].copy_from_slice(&stage.as_bytes()[..len]);
-    bytemuck::cast(bytes)
 }

@@ -271,6 +271,24 @@ impl Machine {
         })
     }
 
+    /// Whether these are all hardware threads of a core, of a node or of a package, as far as they are among `of`; both
+    /// are ascending.
+    #[must_use]
+    pub fn has_part(&self, pus: &[PuId], of: &[PuId]) -> bool {
+        let is = |cores: &mut dyn Iterator<Item = &Core>| {
+            let all = cores.flat_map(|core| core.pus.iter().map(|pu| pu.id));
+            let mut all: Vec<PuId> = all.filter(|pu| of.binary_search(pu).is_ok()).collect();
+            all.sort_unstable();
+            all == pus
+        };
+        let of_package = |package: u32| self.nodes.iter().filter(move |node| node.package == package);
+        self.nodes.iter().any(|node| {
+            node.cores.iter().any(|core| is(&mut std::iter::once(core)))
+                || is(&mut node.cores.iter())
+                || is(&mut of_package(node.package).flat_map(|node| &node.cores))
+        })
+    }
+
     /// Reads a description in TOML; `origin` is the file name that errors show.
     ///
     /// # Errors

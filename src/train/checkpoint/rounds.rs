@@ -6,7 +6,6 @@ use crossbeam::channel::{Receiver, Sender, bounded};
 use super::PIECE;
 use crate::base::{Error, Result};
 use crate::machine::team::roam;
-use crate::memory::Flush;
 use crate::model::Parameter;
 use crate::train::Ranks;
 use crate::train::tensor_file::TensorFile;
@@ -40,7 +39,7 @@ impl<'a> Rounds<'a> {
     pub fn new(ranks: &'a Ranks, file: Option<&TensorFile>) -> Result<Self> {
         let shared = file.filter(|_| ranks.world().machines() > 1);
         let flush = shared.map(TensorFile::flush_beside).transpose()?.flatten();
-        Ok(Self { ranks, flusher: flush.map(Flusher::start).transpose()? })
+        Ok(Self { ranks, flusher: flush.map(|flush| Flusher::start(move || flush.now())).transpose()? })
     }
 
     /// Gathers at the first machine, which writes it, what no machine has whole, or only the first one can write: the
@@ -79,8 +78,7 @@ impl<'a> Rounds<'a> {
     /// When the disk refuses what was written, or another machine fails.
     pub fn end(&mut self) -> Result<()> {
         if let Some(flusher) = &mut self.flusher {
-            flusher.wait()?;
-            flusher.asked = flusher.asks.send(()).is_ok();
+            flusher.next()?;
         }
         self.alive()
     }
@@ -103,13 +101,13 @@ impl<'a> Rounds<'a> {
 }
 
 impl Flusher {
-    fn start(flush: Flush) -> Result<Self> {
+    fn start(flush: impl Fn() -> Result<()> + Send + 'static) -> Result<Self> {
         let (asks, asked) = bounded::<()>(1);
         let (answer, answers) = bounded(1);
         let serve = move || {
             roam();
             for () in asked {
-                if answer.send(flush.now()).is_err() {
+                if answer.send(flush()).is_err() {
                     break;
                 }
             }
@@ -117,6 +115,13 @@ impl Flusher {
         let thread = std::thread::Builder::new().name("octorec-flush".to_owned()).spawn(serve);
         thread.map_err(|source| Error::Threads { wanted: 1, source })?;
         Ok(Self { asks, answers, asked: false })
+    }
+
+    /// Waits for what was asked for before, and asks for what was written since.
+    fn next(&mut self) -> Result<()> {
+        self.wait()?;
+        self.asked = self.asks.send(()).is_ok();
+        Ok(())
     }
 
     fn wait(&mut self) -> Result<()> {
@@ -127,20 +132,25 @@ impl Flusher {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::WholeFile;
 
     #[test]
-    fn a_file_is_flushed_while_it_is_written() {
-        let folder = tempfile::tempdir().unwrap();
-        let mut file = WholeFile::create(&folder.path().join("whole")).unwrap();
-        let mut flusher = Flusher::start(file.flush_beside().unwrap().unwrap()).unwrap();
-        for round in 0..3 {
-            file.append(&[round; 1 << 19]).unwrap();
-            flusher.wait().unwrap();
-            flusher.asked = flusher.asks.send(()).is_ok();
-            assert!(flusher.asked, "round {round}");
-        }
+    fn a_round_ends_when_the_one_before_it_is_on_the_disk() {
+        let (flushed, flushes) = bounded(2);
+        let flush = move || flushed.send(()).map_err(|_| Error::bad_file("disk", "full"));
+        let mut flusher = Flusher::start(flush).unwrap();
+        flusher.next().unwrap();
+        flusher.next().unwrap();
+        assert!(!flushes.is_empty(), "the first round's");
         flusher.wait().unwrap();
-        assert!(!flusher.asked && file.finish().unwrap() == 3 << 19);
+        assert_eq!(flushes.len(), 2);
+    }
+
+    #[test]
+    fn what_the_disk_refuses_of_a_round_is_told_at_the_end_of_the_next_one() {
+        let mut flusher = Flusher::start(|| Err(Error::bad_file("disk", "full"))).unwrap();
+        flusher.next().unwrap();
+        let error = flusher.next().unwrap_err().to_string();
+        assert!(error.contains("full"), "{error}");
+        flusher.wait().unwrap();
     }
 }
