@@ -20,8 +20,8 @@ pub(super) fn of_ends(path: &Path) -> Option<u64> {
     Some(of_bytes([&(len as u64).to_le_bytes()[..], &first, &last]))
 }
 
-/// The fingerprint of the beginning of a text, compressed or not; nothing where it cannot be read. A line that is mended
-/// further on, or left out, changes nothing: a text that has grown is told by its rows.
+/// The fingerprint of the beginning of a text, compressed or not; nothing where it cannot be read. A line that is
+/// mended further on, or left out, changes nothing: a text that has grown is told by its rows.
 pub(super) fn of_text(path: &Path) -> Option<u64> {
     let mut first = Vec::new();
     let (text, _) = decoded(input::open(path).ok()?, path).ok()?;

@@ -52,7 +52,8 @@ impl Checkpoint<'_> {
         }
         // The remedy that the first malformed row was told with. Fewer rows may move the end of the training samples.
         let skips = |config: &Config| config.data.on_bad_row == OnBadRow::Skip;
-        if had.fingerprint == now.fingerprint && !skips(&began) && skips(config) {
+        let fewer = had.fingerprint == now.fingerprint && now.samples <= had.samples;
+        if fewer && !skips(&began) && skips(config) {
             return Ok(Progress { sample: progress.sample.min(now.samples), ..progress });
         }
         if within {
