@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use clap::Args;
 
@@ -20,7 +21,7 @@ use crate::base::units::{Count, Many};
 use crate::base::{Error, Result, TableId, console};
 use crate::collective::World;
 use crate::data::formats::Format;
-use crate::data::{Labels, Source, Split, Unseen};
+use crate::data::{Labels, LoaderMode, Source, Split, Unseen};
 use crate::train::{Bucket, Evaluation, Grouped, Questions, Scores, evaluate};
 
 /// Buckets of calibration in JSON.
@@ -100,8 +101,10 @@ impl EvalArgs {
             groups: self.gauc.as_deref().map(|column| table_of(&*source, column)).transpose()?,
         };
         let of = (split, config.train.eval_batch);
-        let found = beside_checks(&checkpoint, &ranks, || evaluate(&ranks, &source, of, questions))?;
-        report_unseen(&*source);
+        // What cannot be entered in the middle would be read to each rank's slice by that rank.
+        let mode = if source.is_sought(split) { LoaderMode::Local } else { LoaderMode::Broadcast };
+        let found = beside_checks(&checkpoint, &ranks, || evaluate(&ranks, &source, of, mode, questions))?;
+        report_unseen(self.unseen_values(world, &*source, mode)?);
         report_skipped(source.skipped_rows());
         let Some(found) = found else {
             let (origin, reason) = match &self.data {
@@ -119,6 +122,18 @@ impl EvalArgs {
             found.scores.undefined().iter().for_each(|why| note!("note: {why}"));
         }
         Ok(())
+    }
+
+    /// Values without a row that all machines have met together.
+    fn unseen_values(&self, world: &World, source: &dyn Source, mode: LoaderMode) -> Result<u64> {
+        let own = source.unseen_values();
+        if mode == LoaderMode::Broadcast {
+            // Each machine has read everything.
+            return Ok(own);
+        }
+        let deadline = Duration::from_secs_f64(self.ranks.timeout);
+        let all = world.all_gather("count unknown values", own.to_le_bytes().to_vec(), deadline)?;
+        Ok(all.iter().filter_map(|bytes| bytes.first_chunk()).copied().map(u64::from_le_bytes).sum())
     }
 }
 

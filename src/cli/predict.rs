@@ -131,7 +131,7 @@ impl PredictArgs {
                 answers.finish()?
             }
         };
-        report_unseen(&*source);
+        report_unseen(source.unseen_values());
         let plural = if rows == 1 { "y" } else { "ies" };
         let whose = if arrives { "standard input".to_owned() } else { self.data.display().to_string() };
         note!("{} probabilit{plural}: one for each row of {whose}, in its order", Count(rows));

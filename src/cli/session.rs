@@ -202,8 +202,7 @@ pub fn beside_checks<T>(checkpoint: &Checkpoint<'_>, ranks: &Ranks, work: impl F
 }
 
 /// Says how many values of the data a model could not know.
-pub fn report_unseen(source: &dyn Source) {
-    let unseen = source.unseen_values();
+pub fn report_unseen(unseen: u64) {
     if unseen > 0 {
         let (was, counts) = if unseen == 1 { ("was", "it counts") } else { ("were", "they count") };
         note!("{} {was} not in the model's vocabulary: {counts} as empty", Many(unseen, "categorical value"));

@@ -51,6 +51,11 @@ pub trait Source: Send + Sync {
         self.made_of().into_iter().for_each(|of| of.close());
     }
 
+    /// Whether a sample of the split is reached without reading all before it.
+    fn is_sought(&self, split: Split) -> bool {
+        self.made_of().is_none_or(|of| of.is_sought(split))
+    }
+
     /// A reader whose first sample is number `start` of the split.
     ///
     /// # Errors
@@ -88,8 +93,8 @@ pub trait Source: Send + Sync {
         self.made_of().is_some_and(|of| of.has_own_tests())
     }
 
-    /// What tells the files of its training samples from others, by their sizes and a few of their bytes when this is
-    /// first asked; nothing where samples are generated or arrive.
+    /// What tells the files of its training samples from others, by a few of their bytes when this is first asked;
+    /// nothing where samples are generated or arrive. Beside it their number counts.
     fn fingerprint(&self) -> Option<String> {
         self.made_of()?.fingerprint()
     }

@@ -96,11 +96,12 @@ impl Judge {
         ranks: &Ranks,
         source: &Arc<dyn Source>,
         plan: Plan,
+        mode: LoaderMode,
         groups: Option<TableId>,
     ) -> Result<Arc<[Mutex<Self>]>> {
         let layout = ranks.layout();
         let of = (ranks.local(), layout.ranks());
-        let loaders = RankLoader::start(source, plan, LoaderMode::Local, of, layout.grains())?;
+        let loaders = RankLoader::start(source, plan, mode, of, layout.grains())?;
         let judge = |loader| Self {
             source: Arc::clone(source),
             groups,
@@ -112,11 +113,12 @@ impl Judge {
         Ok(loaders.into_iter().map(judge).map(Mutex::new).collect())
     }
 
-    /// Reads the next slice; whether there is one.
-    fn fetch(&mut self) -> Result<bool> {
+    /// Reads the slice of the minibatch behind `before` samples; whether there is one.
+    fn fetch(&mut self, rank: &Rank, before: u64) -> Result<bool> {
         self.next = self.loader.next_portion()?;
         if let (Some(portion), Some(table)) = (&self.next, self.groups) {
-            self.one_group(portion, table)?;
+            let slice = rank.layout.slice(portion.samples, rank.number);
+            self.one_group(portion, table, before + slice.start as u64)?;
         }
         Ok(self.next.is_some())
     }
@@ -133,15 +135,16 @@ impl Judge {
         let (labels, groups) = (self.slice.labels.clone(), self.groups.map(|table| groups_of(&self.slice, table)));
         let probabilities = rank.predict_slice(&mut self.slice, whole)?;
         self.tally.take(&probabilities, &labels, groups.map(Vec::into_iter), truths.as_deref());
-        Ok((whole as u64, self.fetch()))
+        Ok((whole as u64, self.fetch(rank, before + whole as u64)))
     }
 
-    /// Refuses a sample with several groups.
-    fn one_group(&self, portion: &Portion, table: TableId) -> Result<()> {
+    /// Refuses a sample with several groups; the slice's first one is number `first`.
+    fn one_group(&self, portion: &Portion, table: TableId, first: u64) -> Result<()> {
         let bag = &portion.batch().bags[table.index()];
-        let Some(sample) = portion.range().find(|sample| bag.of(*sample).len() > 1) else { return Ok(()) };
+        let mut samples = (first..).zip(portion.range());
+        let Some((number, sample)) = samples.find(|(_, sample)| bag.of(*sample).len() > 1) else { return Ok(()) };
         let reason = format!(
-            "column {} has {} values in a sample, which lies in one group: name a column of one value a sample",
+            "column {} has {} values in sample {number}, which lies in one group: name a column of one value a sample",
             self.source.schema().tables[table.index()].name,
             bag.of(sample).len(),
         );
@@ -156,7 +159,7 @@ fn groups_of(batch: &Batch, table: TableId) -> Vec<Option<u32>> {
 }
 
 /// The model's scores on all samples of `split`, `batch` at a time, and what else is asked; `None` where there is no
-/// sample. All machines of a job call it at the same time, and find the same.
+/// sample. `mode` says who of the ranks reads. All machines of a job call it at the same time, and find the same.
 ///
 /// Each rank keeps what it scores itself, 4 bytes a sample, 4 more where true probabilities are known and 8 where
 /// samples are grouped; they are sorted there, and merged in pieces that fit.
@@ -167,13 +170,14 @@ pub fn evaluate(
     ranks: &Ranks,
     source: &Arc<dyn Source>,
     (split, batch): (Split, usize),
+    mode: LoaderMode,
     questions: Questions,
 ) -> Result<Option<Evaluation>> {
     let batch = questions.samples.map_or(batch, |most| batch.min(most.max(1) as usize));
-    let judges = Judge::start_all(ranks, source, plan(split, batch), questions.groups)?;
+    let judges = Judge::start_all(ranks, source, plan(split, batch), mode, questions.groups)?;
     let first_rank = ranks.local().start;
     let (fetching, mut first) = (judges.clone(), 0);
-    let fetched = ranks.all(move |rank| Ok(judge(&fetching[rank.number.index() - first_rank]).fetch()))?;
+    let fetched = ranks.all(move |rank| Ok(judge(&fetching[rank.number.index() - first_rank]).fetch(rank, 0)))?;
     let mut more = together(fetched.into_iter())?;
     while more && questions.samples.is_none_or(|most| first < most) {
         if ranks.interrupted() {

@@ -323,7 +323,7 @@ impl Run {
         let step = self.progress.step;
         self.mllog.as_mut().map_or(Ok(()), |log| log.eval_starts(step))?;
         let (began, which) = (Instant::now(), (Split::Test, self.config.train.eval_batch));
-        let found = match evaluate(&self.ranks, &self.source, which, Questions::default()) {
+        let found = match evaluate(&self.ranks, &self.source, which, self.loader, Questions::default()) {
             // The weights are saved already or will be: the caller's loop sees the flag next.
             Err(Error::Interrupted) => return Ok(false),
             result => result?,
@@ -355,7 +355,8 @@ impl Run {
         let train = &self.config.train;
         let questions =
             Questions { samples: Some(train.hot_test_samples).filter(|most| *most > 0), ..Questions::default() };
-        let found = match evaluate(&self.ranks, &self.source, (Split::Test, train.eval_batch), questions) {
+        let which = (Split::Test, train.eval_batch);
+        let found = match evaluate(&self.ranks, &self.source, which, self.loader, questions) {
             Err(Error::Interrupted) => return Ok(false),
             result => result?,
         };

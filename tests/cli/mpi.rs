@@ -277,6 +277,23 @@ fn what_machines_have_trained_goes_on_on_any_number_of_them_and_is_scored_by_all
     assert!(String::from_utf8_lossy(&one.stdout).contains("\"gauc\":0."));
 }
 
+#[test]
+fn values_that_the_model_does_not_know_are_those_of_all_machines() {
+    let folder = tempdir().unwrap();
+    let data = crate::tsv(&folder.path().join("clicks.tsv"), 300);
+    let run = folder.path().join("run").display().to_string();
+    crate::succeed(&format!("train {TINY} --data {} --steps 2 --threads 1 --out {run}", data.display()));
+    let text = fs::read_to_string(&data).unwrap();
+    let other = text.lines().map(|line| line.rsplit_once('\t').unwrap().0.to_owned() + "\tdeadbeef\n");
+    fs::write(&data, other.collect::<String>()).unwrap();
+    let line = format!("eval --checkpoint {run} --data {} --ranks 1 --threads 1", data.display());
+    let Some(two) = mpirun(2, Wire::SharedMemory, &line) else { return };
+    let one = String::from_utf8_lossy(&crate::succeed(&line).stderr).into_owned();
+    let note = one.lines().find(|line| line.contains("not in the model's vocabulary")).expect("it is told");
+    let two = String::from_utf8_lossy(&two.stderr).into_owned();
+    assert!(two.contains(note), "{two}, not {note}");
+}
+
 /// Changes a byte of a table's weights in a run's checkpoint.
 fn damage_table(run: &Path) {
     let path = run.join("checkpoint.safetensors");

@@ -104,6 +104,7 @@ fn within_a_pass_a_run_goes_on_with_the_samples_and_the_order_that_it_began_with
         let message = fail(&format!("{resume} --steps 3 {flag}"));
         assert!(message.contains(&format!("{key} with --resume: the run stopped within a pass")), "{message}");
     }
+    assert!(fail(&format!("{resume} --steps 3 --test-fraction 0.5")).contains("--init"), "fewer samples");
     let text = fs::read_to_string(&data).unwrap();
     let copy = folder.path().join("copy.tsv");
     fs::write(&copy, &text).unwrap();
@@ -113,14 +114,57 @@ fn within_a_pass_a_run_goes_on_with_the_samples_and_the_order_that_it_began_with
         fs::write(&data, other).unwrap();
         let message = fail(&format!("{resume} --steps 3"));
         assert!(message.contains("stopped within a pass over 300 training samples"), "{how}: {message}");
-        assert!(fail(&format!("{resume} --steps 3 --test-fraction 0.5")).contains("--init"), "{how}");
     }
     // Where they lie does not matter, and behind a pass other samples are those of the next one, from the first on.
     succeed(&format!("{resume} --steps 6 --data {}", copy.display()));
     let grown = &others[0].1;
     fs::write(&copy, grown).unwrap();
+    let message = fail(&format!("{resume} --steps 0 --epochs 1"));
+    assert!(message.contains("train.epochs") && message.contains("--epochs 2"), "{message}");
     let found = json(&format!("{resume} --seed 7 --steps 0 --epochs 2 --json"));
     assert_eq!((found["step"].as_u64(), found["samples"].as_u64()), (Some(6 + 7), Some(301)));
+}
+
+#[test]
+fn a_row_that_ended_a_pass_is_mended_or_left_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = tsv(&folder.path().join("clicks.tsv"), 300);
+    let text = fs::read_to_string(&data).unwrap();
+    let mut lines: Vec<&str> = text.lines().collect();
+    lines[220] = "cut";
+    let bad = lines.join("\n") + "\n";
+    for (left, text, flag) in [(100, &text, ""), (99, &bad, " --on-bad-row skip")] {
+        let out = folder.path().join(format!("run-{left}"));
+        fs::write(&data, &bad).unwrap();
+        let message = fail(&format!(
+            "train --data {} --test-fraction 0 --vocab hash --rows-cap 50 --no-shuffle --set model.bottom=[13,8] --set \
+             model.top=[8,1] --set model.dim=8 --threads 1 --batch 50 --epochs 1 --out {}",
+            data.display(),
+            out.display()
+        ));
+        assert!(message.contains("line 221") && message.contains("--resume"), "{message}");
+        fs::write(&data, text).unwrap();
+        let found = json(&format!("train --resume {}{flag} --json", out.display()));
+        assert_eq!((found["step"].as_u64(), found["samples"].as_u64()), (Some(6), Some(left)), "{flag}");
+    }
+}
+
+#[test]
+fn within_a_pass_blocks_and_generated_samples_go_on_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let to = |name: &str| folder.path().join(name).display().to_string();
+    for (name, samples) in [("blocks", 300), ("others", 310)] {
+        let rows = format!("--set data.train_samples={samples} --set data.test_samples=50 --rows-cap 50");
+        succeed(&format!("data generate {} {rows}", to(name)));
+    }
+    let model = "--set model.bottom=[13,8] --set model.top=[8,1] --set model.dim=8 --threads 1 --batch 50";
+    succeed(&format!("train --data {} {model} --steps 2 --out {}", to("blocks"), to("run")));
+    let resume = format!("train --resume {}", to("run"));
+    let message = fail(&format!("{resume} --steps 4 --data {}", to("others")));
+    assert!(message.contains("stopped within a pass over 300 training samples"), "{message}");
+    assert_eq!(json(&format!("{resume} --steps 4 --json"))["samples"].as_u64(), Some(100));
+    succeed(&format!("{} --threads 1 --steps 2 --out {}", tiny_training(), to("built-in")));
+    assert_eq!(json(&format!("train --resume {} --steps 4 --json", to("built-in")))["steps"].as_u64(), Some(2));
 }
 
 #[test]

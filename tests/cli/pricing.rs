@@ -384,7 +384,10 @@ fn a_column_of_several_values_groups_no_samples() {
     let (data, run) = (clicks(folder.path()), folder.path().join("run").display().to_string());
     succeed(&format!("train {data} --batch 64 --steps 3 --threads 1 --out {run}"));
     let message = fail(&format!("eval --checkpoint {run} --gauc words"));
-    assert!(message.contains("column words has 40 values") && message.contains("lies in one group"), "{message}");
+    assert!(
+        message.contains("column words has 40 values in sample 0,") && message.contains("lies in one group"),
+        "{message}"
+    );
     let found = json(&format!("eval --checkpoint {run} --gauc item --json"));
     assert!(found["gauc_groups"].as_u64().is_some_and(|groups| groups > 1), "{found}");
 }

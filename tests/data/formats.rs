@@ -411,6 +411,23 @@ metadata: {}
 ";
 
 #[test]
+fn what_tells_columns_from_others_is_taken_of_every_file() {
+    let folder = tempfile::tempdir().unwrap();
+    generate(folder.path(), Format::Nvidia, &log().0.description(), &|_| ());
+    let fingerprint = || source(folder.path(), 0).unwrap().fingerprint().unwrap();
+    let before = fingerprint();
+    for name in ["numerical.bin", "cat_0.bin", "cat_25.bin"] {
+        let path = folder.path().join("train").join(name);
+        let whole = std::fs::read(&path).unwrap();
+        let mut other = whole.clone();
+        other[0] ^= 1;
+        std::fs::write(&path, other).unwrap();
+        assert_ne!(fingerprint(), before, "{name}");
+        std::fs::write(&path, whole).unwrap();
+    }
+}
+
+#[test]
 fn split_binary_is_read_and_a_contradicting_spec_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let train = folder.path().join("train");

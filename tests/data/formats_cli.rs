@@ -248,6 +248,23 @@ fn a_killed_conversion_leaves_no_data_set_and_is_done_again() {
 }
 
 #[test]
+fn what_a_killed_conversion_has_not_written_stays() {
+    let folder = tempfile::tempdir().unwrap();
+    let to = folder.path().join("log");
+    let train = to.join("train");
+    std::fs::create_dir_all(&train).unwrap();
+    std::fs::write(train.join("cat_0.bin"), "older").unwrap();
+    let older = std::fs::File::options().write(true).open(train.join("cat_0.bin")).unwrap();
+    older.set_modified(std::time::SystemTime::now() - Duration::from_secs(3600)).unwrap();
+    std::fs::write(to.join(".unfinished"), "nvidia").unwrap();
+    ["cat_1.bin", "mine.bin"].iter().for_each(|name| std::fs::write(train.join(name), "newer").unwrap());
+    let line = format!("data generate {} --set data.train_samples=100 --format nvidia", to.display());
+    assert!(fail(&line).contains("has the name of a file of nvidia"));
+    assert!(train.join("cat_0.bin").exists() && train.join("mine.bin").exists());
+    assert!(!train.join("cat_1.bin").exists());
+}
+
+#[test]
 fn a_full_disk_is_told_and_nothing_stays() {
     let folder = tempfile::tempdir().unwrap();
     let to = folder.path().join("log");

@@ -308,6 +308,22 @@ fn a_source_trains_on_a_slice_and_resumes() {
     assert_eq!(batch.dense[..3], [libm(7), libm((1 << 24) + 1 + 7), 3.5]);
 }
 
+#[test]
+fn a_file_that_was_written_again_is_the_one_that_it_was() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("part.parquet");
+    let mut bytes = std::fs::read(fixture("torchrec/train_9.parquet")).unwrap();
+    let fingerprint = |bytes: &[u8]| {
+        std::fs::write(&path, bytes).unwrap();
+        Files::open(&DataConfig { path: path.display().to_string(), ..DataConfig::default() }).unwrap().fingerprint()
+    };
+    let before = fingerprint(&bytes);
+    let name = b"parquet-cpp";
+    let at = bytes.windows(name.len()).rposition(|part| part == name).unwrap();
+    bytes[at] = b'P';
+    assert!(before.is_some() && fingerprint(&bytes) == before);
+}
+
 fn libm(count: i32) -> f32 {
     octorec::data::dense::log_count(Some(count.into()))
 }

@@ -685,8 +685,8 @@ fn inputs_are_days_in_order_each_once_and_none_without_rows() {
         let inputs: Vec<PathBuf> = names.iter().map(|name| folder.path(name)).collect();
         folder.options(Recipe::CriteoTerabyte, &inputs, "out")
     };
-    ["day_1", "day_2", "day_10"].iter().for_each(|name| drop(folder.file(name, &text)));
-    let found = message(&with(&["day_1", "day_10", "day_2"]));
+    ["day_1", "day_2", "day_3", "day_10"].iter().for_each(|name| drop(folder.file(name, &text)));
+    let found = message(&with(&["day_1", "day_10", "day_2", "day_3"]));
     assert!(found.contains("day_10: stands before day_2, as a shell sorts names"), "{found}");
     assert!(found.contains("with braces (day_{0..N})"), "{found}");
     let found = message(&with(&["day_1", "day_2", "day_1"]));
@@ -697,13 +697,24 @@ fn inputs_are_days_in_order_each_once_and_none_without_rows() {
     folder.file("day_3", "");
     folder.file("day_4", "no click\n");
     let empty = Options { on_bad_row: OnBadRow::Skip, ..with(&["day_2", "day_3", "day_4"]) };
+    // What has no bytes is told before anything is read.
+    let found = preprocess(&empty, &|_, _, _| panic!("nothing is read")).unwrap_err().to_string();
+    assert!(found.contains("day_3: there are no rows in it"), "{found}");
+    folder.file("day_3", "no click, either\n");
     let found = message(&empty);
-    assert!(found.contains("day_3: there are no rows in it; "), "{found}");
+    assert!(found.contains("day_3: there is no usable row in it: all 1 are malformed; "), "{found}");
     assert!(found.contains("day_4: there is no usable row in it: all 1 are malformed"), "{found}");
     // Both remedies work; another order than that of their numbers may be meant.
     ["day_3", "day_4"].iter().for_each(|name| drop(folder.file(name, &text)));
     assert_eq!(done(&empty).days, [300; 3]);
     assert_eq!(done(&Options { force: true, ..with(&["day_2", "day_1"]) }).days, [300; 2]);
+    // An earlier day is held out.
+    assert_eq!(done(&Options { force: true, ..with(&["day_10", "day_2"]) }).days, [300; 2]);
+    // Of a folder, marks of those who have written it are no days.
+    let inputs = [folder.path("days")];
+    fs::create_dir(&inputs[0]).unwrap();
+    ["days/day_0", "days/_SUCCESS"].iter().zip([&*text, ""]).for_each(|(name, text)| drop(folder.file(name, text)));
+    assert_eq!(done(&folder.options(Recipe::CriteoTerabyte, &inputs, "of-days")).days, [300]);
 }
 
 #[test]

@@ -107,13 +107,18 @@ fn plain_gzip_and_crlf_are_the_same_data() {
     let crlf = String::from_utf8(text.clone()).unwrap().replace('\n', "\r\n");
     let whole = read(&open(&config(&folder.file("a.tsv", &text))), Split::Train);
     assert_eq!(whole.samples(), 3000);
+    let first = open(&config(&folder.file("a.tsv", &text)));
+    assert!(first.is_sought(Split::Test));
     for (name, content) in [
         ("b.tsv.gz", gzip(&text)),
         ("c.tsv", crlf.clone().into_bytes()),
         ("d.tsv.gz", gzip(crlf.as_bytes())),
         ("e.tsv", text[..text.len() - 1].to_vec()),
     ] {
-        assert_eq!(read(&open(&config(&folder.file(name, content))), Split::Train), whole, "{name}");
+        let other = open(&config(&folder.file(name, content)));
+        assert_eq!(read(&other, Split::Train), whole, "{name}");
+        assert_eq!(other.is_sought(Split::Test), !name.ends_with("gz"), "{name}");
+        assert_eq!(other.fingerprint() == first.fingerprint(), !["c.tsv", "d.tsv.gz"].contains(&name), "{name}");
     }
 }
 

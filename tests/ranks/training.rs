@@ -15,14 +15,14 @@ use octorec::base::config::{
 use octorec::base::{Error, RankId, TableId};
 use octorec::collective::World;
 use octorec::collective::plan::{Reduction, Topology, hierarchical, reductions};
-use octorec::data::{self, Batch, Opening, Schema, Split};
+use octorec::data::{self, Batch, LoaderMode, Opening, Reader, Schema, Source, Split};
 use octorec::machine::placement::Wishes;
 use octorec::machine::{Machine, place};
 use octorec::model::{BuildNetwork, Graph, Stage, TrainSpec};
 use octorec::optim::{Averages, Optimizer};
 use octorec::shard::scheme::{Part, Scheme, Sharding};
 use octorec::simd::Isa;
-use octorec::train::{BuildFabric, Ranks, Setup};
+use octorec::train::{BuildFabric, Questions, Ranks, Setup, evaluate};
 use proptest::prelude::*;
 
 const ROWS: [u64; 5] = [700, 3, 41, 1000, 260];
@@ -519,6 +519,41 @@ fn ranks_wait_for_one_that_still_builds_its_memory_however_long() {
     let ranks = Ranks::start(Setup { deadline: Duration::from_millis(200), network, ..setup }).unwrap();
     assert!(LATE.load(Ordering::Relaxed));
     ranks.all(|rank| rank.meet()).unwrap();
+}
+
+/// A data set that counts its readers.
+struct Counted(Arc<dyn Source>, AtomicU32);
+
+impl Source for Counted {
+    fn schema(&self) -> &Schema {
+        self.0.schema()
+    }
+
+    fn samples(&self, split: Split) -> Option<u64> {
+        self.0.samples(split)
+    }
+
+    fn open(&self, split: Split, start: u64) -> octorec::base::Result<Box<dyn Reader + '_>> {
+        self.1.fetch_add(1, Ordering::Relaxed);
+        self.0.open(split, start)
+    }
+}
+
+#[test]
+fn an_evaluation_is_read_by_those_whom_its_loader_names() {
+    let case = Case::new(Pooling::Sum, Interaction::Dot, Precision::F32, 1);
+    let ranks = Ranks::start(case.setup((0..ROWS.len()).map(|table| scheme(0, table, 3)).collect(), 3, 1)).unwrap();
+    ranks.initialise(7).unwrap();
+    let questions = Questions { samples: Some(200), ..Questions::default() };
+    let found = LoaderMode::ALL.map(|mode| {
+        let counted = Arc::new(Counted(data::open(&case.config, Opening::default()).unwrap(), AtomicU32::new(0)));
+        let source: Arc<dyn Source> = counted.clone();
+        let found = evaluate(&ranks, &source, (Split::Test, BATCH), mode, questions).unwrap().unwrap();
+        let readers = if mode == LoaderMode::Broadcast { 1 } else { 3 };
+        assert_eq!(counted.1.load(Ordering::Relaxed), readers, "{mode:?}");
+        found.scores
+    });
+    assert!(found[0].samples == 200 && found[0] == found[1] && found[1] == found[2], "{found:?}");
 }
 
 proptest! {

@@ -270,6 +270,10 @@ impl Source for Files {
         self.members.iter().map(|member| member.table.unseen_values()).sum()
     }
 
+    fn is_sought(&self, split: Split) -> bool {
+        self.shares(split).iter().all(|share| self.members[share.member].table.is_sought())
+    }
+
     fn open(&self, split: Split, start: u64) -> Result<Box<dyn Reader + '_>> {
         let shares = self.shares(split);
         let total: u64 = shares.iter().map(|share| share.rows).sum();

@@ -205,6 +205,12 @@ fn files(description: &Description) -> impl Iterator<Item = (usize, String)> {
     (0..description.categorical.len()).map(|table| (table, format!("cat_{table}.bin")))
 }
 
+/// Whether a mapping that is written here has a file of this name.
+pub(super) fn writes(name: &str) -> bool {
+    let table = || name.strip_prefix("cat_")?.strip_suffix(".bin")?.parse::<u32>().ok();
+    ["label.bin", "numerical.bin"].contains(&name) || table().is_some()
+}
+
 impl SplitSink {
     pub(super) fn create(folder: &Path, role: Role, description: &Description) -> Result<Self> {
         if let Some(column) = description.categorical.iter().find(|column| column.hots != 1 || column.weighted) {

@@ -10,6 +10,7 @@ use rayon::prelude::*;
 use super::records::{PORTION, Portion, Records};
 use super::{Rows, Table, bad, unfit};
 use crate::base::{Error, Result, interrupt};
+use crate::data::fingerprint::{of_bytes, of_ends};
 use crate::data::samples::Values;
 use crate::data::{Description, Samples};
 
@@ -154,6 +155,10 @@ impl Strided {
         Ok(Self { description, label, dense, categorical, first: 0, rows: rows as u64 })
     }
 
+    fn fields(&self) -> impl Iterator<Item = &Field> {
+        [&self.label].into_iter().chain(&self.dense).chain(&self.categorical)
+    }
+
     /// The greatest look-up of each categorical column.
     pub(super) fn largest(&self) -> Result<Vec<Option<u32>>> {
         let load = || Loaded::of(self.categorical.iter());
@@ -193,9 +198,15 @@ impl Table for Strided {
         self.label.path()
     }
 
+    fn fingerprint(&self) -> Option<u64> {
+        let mut paths: Vec<&Path> = self.fields().map(Field::path).collect();
+        paths.dedup();
+        let files: Vec<u64> = paths.into_iter().map(of_ends).collect::<Option<_>>()?;
+        Some(of_bytes([bytemuck::cast_slice(&files)]))
+    }
+
     fn open(&self, start: u64) -> Result<Box<dyn Rows + '_>> {
-        let fields = [&self.label].into_iter().chain(&self.dense).chain(&self.categorical);
-        Ok(Box::new(StridedRows { table: self, next: start, read: 0, loaded: Loaded::of(fields) }))
+        Ok(Box::new(StridedRows { table: self, next: start, read: 0, loaded: Loaded::of(self.fields()) }))
     }
 }
 
@@ -268,8 +279,6 @@ impl Rows for StridedRows<'_> {
     }
 
     fn bytes_read(&self) -> u64 {
-        let table = self.table;
-        let fields = table.dense.iter().chain(&table.categorical).chain([&table.label]);
-        self.read * fields.map(|field| (field.count * field.kind.size()) as u64).sum::<u64>()
+        self.read * self.table.fields().map(|field| (field.count * field.kind.size()) as u64).sum::<u64>()
     }
 }

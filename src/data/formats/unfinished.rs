@@ -3,8 +3,9 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
-use super::{Format, bad, hugectr, mlperf, nvidia};
+use super::{Format, bad, hugectr, mlperf, nvidia, parquet};
 use crate::base::{Error, Result};
 use crate::data::blocks::{EXTENSION, MANIFEST};
 use crate::memory::FolderLock;
@@ -30,11 +31,12 @@ impl Unfinished {
         let mark = folder.join(MARK);
         let lock = FolderLock::take_by(folder, MARK)?;
         let killed = fs::read_to_string(&mark).unwrap_or_default();
+        let since = fs::metadata(&mark).and_then(|mark| mark.modified()).ok();
         let killed = Format::WRITTEN.iter().find(|format| format.name() == killed);
         // Killed behind its last act, it has left a data set.
         let left = killed.filter(|killed| !folder.join(last(**killed)).exists());
         let begun = left
-            .map_or(Ok(()), |left| remove_written(folder, *left))
+            .map_or(Ok(()), |left| remove_written(folder, *left, since))
             .and_then(|()| refuse_taken(folder, format))
             .and_then(|()| fs::write(&mark, format.name()).map_err(Error::io(&mark, "write")));
         if let Err(error) = begun {
@@ -58,7 +60,7 @@ impl Unfinished {
 impl Drop for Unfinished {
     fn drop(&mut self) {
         // If this fails, the mark stays, and whoever writes next does it.
-        if !self.finished && remove_written(&self.folder, self.format).is_ok() {
+        if !self.finished && remove_written(&self.folder, self.format, None).is_ok() {
             let _ = fs::remove_file(self.folder.join(MARK));
         }
     }
@@ -91,6 +93,14 @@ fn writes(format: Format, name: &str) -> bool {
         }
 }
 
+/// Whether octorec writes a file of this name to the folder of a role.
+fn writes_within(format: Format, name: &str) -> bool {
+    match format {
+        Format::Nvidia => nvidia::writes(name),
+        _ => name == parquet::PART,
+    }
+}
+
 /// The files of a format in a folder, whole or not.
 fn written(folder: &Path, format: Format) -> Result<Vec<PathBuf>> {
     let list = |folder: &Path| -> Result<Vec<PathBuf>> {
@@ -114,8 +124,15 @@ fn written(folder: &Path, format: Format) -> Result<Vec<PathBuf>> {
     Ok(all)
 }
 
-fn remove_written(folder: &Path, format: Format) -> Result<()> {
-    for path in written(folder, format)? {
+/// Removes what octorec writes of a format, unless it lay there before: `since` is when the mark was written.
+fn remove_written(folder: &Path, format: Format, since: Option<SystemTime>) -> Result<()> {
+    let own = |path: &PathBuf| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let changed = || fs::symlink_metadata(path).and_then(|file| file.modified());
+        (path.parent() == Some(folder) || writes_within(format, name.trim_end_matches(PARTIAL)))
+            && since.is_none_or(|since| changed().is_ok_and(|at| at >= since))
+    };
+    for path in written(folder, format)?.into_iter().filter(own) {
         fs::remove_file(&path).map_err(Error::io(&path, "remove"))?;
         if let Some(within) = path.parent().filter(|within| *within != folder) {
             // Unless something else is in it.

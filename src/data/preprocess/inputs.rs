@@ -1,5 +1,6 @@
 //! Which files a run reads, and in which order: a day follows the other, each once.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -21,7 +22,8 @@ pub fn input_files(inputs: &[PathBuf]) -> Result<Vec<PathBuf>> {
         let mut found = Vec::new();
         for entry in fs::read_dir(input).map_err(Error::io(input, "read"))? {
             let path = entry.map_err(Error::io(input, "read"))?.path();
-            let hidden = path.file_name().is_none_or(|name| name.to_string_lossy().starts_with('.'));
+            // Such as _SUCCESS, the mark of a job that is done.
+            let hidden = path.file_name().is_none_or(|name| name.to_string_lossy().starts_with(['.', '_']));
             if path.is_file() && !hidden {
                 found.push(path);
             }
@@ -33,23 +35,27 @@ pub fn input_files(inputs: &[PathBuf]) -> Result<Vec<PathBuf>> {
         let named = inputs.first().cloned().unwrap_or_default();
         return Err(Error::bad_file(named, "there is no file in it to read"));
     }
-    if let Some(pair) = all.windows(2).find(|pair| is_sorted_by_a_shell(&pair[0], &pair[1])) {
-        let [first, second] = [&pair[0], &pair[1]].map(|path| path.file_name().unwrap_or_default().to_string_lossy());
+    if let Some(pair) = sorted_by_a_shell(&all) {
+        let [first, second] = pair.map(|path| path.file_name().unwrap_or_default().to_string_lossy());
         let reason = format!(
             "stands before {second}, as a shell sorts names, but files are read in the order of their days: name them in \
              that order, with braces ({}) or by the folder that they are alone in",
             braces(&first)
         );
-        return Err(Error::bad_file(pair[0].clone(), reason));
+        return Err(Error::bad_file(pair[0], reason));
     }
     refuse_twice(&all)?;
     Ok(all)
 }
 
-/// Whether names of the same kind come by their digits, not by their numbers.
-fn is_sorted_by_a_shell(first: &Path, second: &Path) -> bool {
-    let [first, second] = [first, second].map(|path| path.to_string_lossy());
-    kind(&first) == kind(&second) && first < second && natural(&first) > natural(&second)
+/// Two neighbours of the same kind that come by their digits, not by their numbers, where all names do. The last file
+/// alone tells nothing: it is held out by whoever names it behind the others.
+fn sorted_by_a_shell(all: &[PathBuf]) -> Option<[&Path; 2]> {
+    let names: Vec<_> = all.iter().map(|path| path.to_string_lossy()).collect();
+    let (_, before) = names.split_last()?;
+    let swapped = |pair: &[Cow<'_, str>]| kind(&pair[0]) == kind(&pair[1]) && natural(&pair[0]) > natural(&pair[1]);
+    let at = before.windows(2).position(swapped).filter(|_| names.is_sorted())?;
+    Some([&all[at], &all[at + 1]])
 }
 
 /// A name without its numbers.

@@ -105,6 +105,9 @@ impl<'a> Run<'a> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let threads = if options.threads == 0 { cores } else { options.threads };
         let inputs: Vec<Input> = paths.iter().map(|path| Input::open(path, options.max_line)).collect::<Result<_>>()?;
+        // Each is read to its end before the rows of any are known.
+        let filled: Vec<_> = inputs.iter().map(|input| [u64::from(input.bytes > 0), 0]).collect();
+        refuse_empty(paths.iter().map(PathBuf::as_path), &filled)?;
         let description = match &options.recipe {
             Recipe::Table(layout) => description(Some(layout)),
             Recipe::Points { .. } => description(Some(&points::columns())),

@@ -36,7 +36,7 @@ pub use vocabulary::Vocabulary;
 pub(super) use vocabulary::first_rows_below;
 
 use super::dense::log_count;
-use super::fingerprint::{of_ends, of_files};
+use super::fingerprint::{of_files, of_text};
 use super::schema::Scales;
 use super::{Batch, Reader, Schema, Source, Split};
 use crate::base::config::{DataConfig, OnBadRow, Vocab};
@@ -235,6 +235,10 @@ impl Source for Tsv {
         Some(self.part(split).samples)
     }
 
+    fn is_sought(&self, split: Split) -> bool {
+        self.part(split).scan.is_sought()
+    }
+
     fn open(&self, split: Split, start: u64) -> Result<Box<dyn Reader + '_>> {
         let part = self.part(split);
         if start > part.samples {
@@ -272,7 +276,7 @@ impl Source for Tsv {
     }
 
     fn fingerprint(&self) -> Option<String> {
-        self.fingerprint.get_or_init(|| of_files([of_ends(&self.train.path)].into_iter())).clone()
+        self.fingerprint.get_or_init(|| of_files([of_text(&self.train.path)].into_iter())).clone()
     }
 
     /// Malformed rows of all files, each counted once. They are all found while the source is opened.

@@ -34,6 +34,11 @@ pub(super) struct Scan {
 }
 
 impl Scan {
+    /// Whether the file can be entered in the middle.
+    pub(super) const fn is_sought(&self) -> bool {
+        !self.marks.is_empty()
+    }
+
     /// The last known place before good row `row`, and the number of the good row there.
     pub(super) fn place_before(&self, row: u64) -> (Place, u64) {
         let mark = (row / ROWS_A_MARK).min((self.marks.len() as u64).saturating_sub(1));

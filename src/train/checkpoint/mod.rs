@@ -79,7 +79,7 @@ struct Header {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     dense: Vec<(String, String)>,
     /// What it was trained on; `None` of samples that are not stored, and in files of versions that did not say.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, rename = "trained_on", skip_serializing_if = "Option::is_none")]
     data: Option<TrainedOn>,
 }
 

@@ -3,9 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Checkpoint, Header, Progress};
-use crate::base::config::Config;
+use crate::base::config::{Config, OnBadRow};
 use crate::base::console::note;
-use crate::base::units::Many;
+use crate::base::units::{Count, Many};
 use crate::base::{Error, Result};
 use crate::data::{Source, Split};
 
@@ -50,6 +50,12 @@ impl Checkpoint<'_> {
         if had == now {
             return Ok(progress);
         }
+        // The remedy that the first malformed row was told with. Fewer rows may move the end of the training samples.
+        let skips = |config: &Config| config.data.on_bad_row == OnBadRow::Skip;
+        let fewer = had.fingerprint == now.fingerprint && now.samples <= had.samples;
+        if fewer && !skips(&began) && skips(config) {
+            return Ok(Progress { sample: progress.sample.min(now.samples), ..progress });
+        }
         if within {
             return Err(self.fail(format!(
                 "the run stopped within a pass over {}, and these {} are others, or have changed or grown since: name \
@@ -59,6 +65,17 @@ impl Checkpoint<'_> {
             )));
         }
         if ended {
+            let train = &config.train;
+            if train.steps == 0 && progress.epoch + 1 >= train.epochs {
+                let reason = format!(
+                    "the run has made {}, and these are other training samples than those of the last one: raise it \
+                     (--epochs {}) to train on all {} of them, or name the data that it was trained on (--data)",
+                    Many(progress.epoch + 1, "epoch"),
+                    progress.epoch + 2,
+                    Count(now.samples)
+                );
+                return Err(Error::config("train.epochs with --resume", reason));
+            }
             note!("these are other training samples than those of the last pass: the next pass begins with them");
             return Ok(Progress { epoch: progress.epoch + 1, sample: 0, ..progress });
         }

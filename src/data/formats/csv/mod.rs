@@ -33,6 +33,7 @@ use super::{Dataset, Rows, Table, bad};
 use crate::base::config::{OnBadRow, Vocab};
 use crate::base::{Error, Result};
 use crate::data::blocks::Role;
+use crate::data::fingerprint::of_text;
 use crate::data::samples::Samples;
 use crate::data::schema::{Categorical, Description, Label};
 use crate::data::tsv::{LONGEST, Progress, first_part};
@@ -231,6 +232,10 @@ impl Table for CsvTable {
 
     fn skipped_rows(&self) -> u64 {
         self.part.skipped
+    }
+
+    fn fingerprint(&self) -> Option<u64> {
+        of_text(&self.part.path)
     }
 
     fn is_sought(&self) -> bool {

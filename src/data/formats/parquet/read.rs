@@ -12,6 +12,7 @@ use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader};
 use super::columns::{Columns, Kind, Leaf, leaves};
 use super::numbers::{Counted, Numbers, Scratch, guarded};
 use crate::base::{Error, Result};
+use crate::data::fingerprint::of_bytes;
 use crate::data::formats::{Rows, Table, bad, unfit};
 use crate::data::samples::{Lookups, MISSING, Values};
 use crate::data::{Description, Samples};
@@ -98,6 +99,11 @@ impl Table for ParquetTable {
 
     fn longest(&self) -> Vec<u32> {
         self.longest.clone()
+    }
+
+    /// Nothing but rows: whoever mends one writes the whole file again, in groups and pages of another writer's choice.
+    fn fingerprint(&self) -> Option<u64> {
+        Some(of_bytes([bytemuck::bytes_of(&self.rows())]))
     }
 
     fn open(&self, start: u64) -> Result<Box<dyn Rows + '_>> {

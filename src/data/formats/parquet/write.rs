@@ -96,7 +96,7 @@ impl ParquetSink {
         }
         let folder = home.join(folder(role));
         std::fs::create_dir_all(&folder).map_err(Error::io(&folder, "create"))?;
-        let path = folder.join(format!("part_0{}", super::EXTENSION));
+        let path = folder.join(super::PART);
         let compression = match options.codec {
             Codec::Raw => Compression::UNCOMPRESSED,
             Codec::Lz4 => Compression::LZ4_RAW,
