@@ -124,8 +124,8 @@ impl Updater {
 
     /// Moves, for every sample and table, each row that the sample's bag names against the sample's gradient: the
     /// gradient of the pooled vector, times the look-up's weight and divided by the bag's length under mean pooling, is
-    /// that of every row in it. Sources count in their order, each with one bag a table. `step_size` is a [`StepSize`], or
-    /// of the first update the learning rate.
+    /// that of every row in it. Sources count in their order, each with one bag a table. `step_size` is a [`StepSize`],
+    /// or of the first update the learning rate.
     ///
     /// # Panics
     /// When a gradient has fewer rows than a bag has samples, or a bag names a row that the table does not have.

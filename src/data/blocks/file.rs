@@ -173,8 +173,8 @@ impl BlockFile {
         self.sound[number / 64].load(Ordering::Relaxed) >> (number % 64) & 1 == 1
     }
 
-    /// What tells its samples from others: what the file says of itself, of its first and of its last block. A file that
-    /// was damaged and is whole again has the one that it had.
+    /// What tells its samples from others: what the file says of itself, of its first and of its last block. A file
+    /// that was damaged and is whole again has the one that it had.
     #[must_use]
     pub fn fingerprint(&self) -> Option<u64> {
         let trailer: Trailer = read(&self.bytes, self.bytes.len().checked_sub(size_of::<Trailer>())?)?;
