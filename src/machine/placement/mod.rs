@@ -155,6 +155,7 @@ pub fn place(machine: &Machine, wishes: &Wishes) -> Result<Placement> {
         return fail(format!("{threads} threads a rank: between 1 and {THREADS_MAX} are possible"));
     }
     reasons.push(count_reason(count, units.len(), wishes));
+    let mut wishes = wishes.clone();
     if let Some(quota) = &machine.cpu_quota {
         units.truncate(count);
         let mut fewer = units.clone();
@@ -167,9 +168,12 @@ pub fn place(machine: &Machine, wishes: &Wishes) -> Result<Placement> {
             units = fewer;
             // Who asked for no more threads than that has nothing to hear.
             warnings.extend(warning.filter(|_| wishes.threads.is_none_or(|threads| threads * count > most)));
+        } else if wishes.comm_cores == CommCores::Auto {
+            wishes.comm_cores = CommCores::Count(0);
         }
     }
 
+    let wishes = &wishes;
     let mut spin = true;
     let mut ranks = Vec::new();
     let mut splits: Vec<Split> = Vec::new();
