@@ -413,7 +413,7 @@ impl Ids {
         Some(lookups.bag(tables.binary_search(&table.index()).ok()?))
     }
 
-    /// The rank whose they are.
+    /// The rank whose samples look these ids up.
     #[must_use]
     pub const fn rank(&self) -> RankId {
         self.rank

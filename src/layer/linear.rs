@@ -205,7 +205,7 @@ impl Linear {
         Ok(())
     }
 
-    /// Makes it a layer of the wide part, which learns at a pace of its own.
+    /// Makes it a layer of the wide part, which has a learning rate of its own.
     pub const fn join_wide(&mut self) {
         self.wide = true;
     }

@@ -196,7 +196,7 @@ impl Mlp {
         }
     }
 
-    /// Moves all weights against their gradients; `pace` is that of [`Linear::update`].
+    /// Moves all weights against their gradients; `step_size` is that of [`Linear::update`].
     pub fn update(&mut self, team: &Team, step_size: impl Into<StepSize>) {
         let step_size = step_size.into();
         self.layers.iter_mut().for_each(|layer| layer.update(team, step_size));

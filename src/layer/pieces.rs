@@ -343,7 +343,7 @@ impl TensorSquares {
         self.0[0][1] + self.0[1][1]
     }
 
-    /// The pace of the weights and that of the biases.
+    /// The step size of the weights and that of the biases.
     #[must_use]
     pub fn step_sizes(self, step_size: StepSize) -> [StepSize; 2] {
         self.0.map(|squares| StepSize { rate: step_size.rate * trust(squares), ..step_size })

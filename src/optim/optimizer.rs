@@ -99,7 +99,7 @@ pub struct StepSize {
     pub step: u64,
 }
 
-/// The paces of a model's parts in one step.
+/// How far each part of a model moves in one step.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct StepSizes {
     /// That of the network's layers.
@@ -368,7 +368,7 @@ impl ParamState {
     }
 }
 
-/// Runs `$body` with `$rule` bound to the rule of `$optimizer` at the pace `$pace`.
+/// Runs `$body` with `$rule` bound to the rule of `$optimizer` by the step size `$step_size`.
 macro_rules! with_rule {
     ($optimizer:expr, $step_size:expr, $rule:ident => $body:expr) => {
         match $crate::optim::Optimizer::at($optimizer, $step_size) {

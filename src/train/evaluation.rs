@@ -75,22 +75,22 @@ pub fn predict(
     }
 }
 
-/// A rank's part in an evaluation: it reads and judges its own slice of each minibatch.
-struct Judge {
+/// A rank's part in an evaluation: it reads and scores its own slice of each minibatch.
+struct RankEvaluation {
     source: Arc<dyn Source>,
     groups: Option<TableId>,
     loader: RankLoader,
-    /// The slice that is judged next; nothing after the last.
+    /// The slice that is scored next; nothing after the last.
     next: Option<Portion>,
     slice: Arc<Batch>,
     tally: Tally,
 }
 
-fn judge(own: &Mutex<Judge>) -> MutexGuard<'_, Judge> {
+fn locked(own: &Mutex<RankEvaluation>) -> MutexGuard<'_, RankEvaluation> {
     own.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Judge {
+impl RankEvaluation {
     /// One for each rank of this machine.
     fn start_all(
         ranks: &Ranks,
@@ -102,7 +102,7 @@ impl Judge {
         let layout = ranks.layout();
         let of = (ranks.local(), layout.ranks());
         let loaders = RankLoader::start(source, plan, mode, of, layout.grains())?;
-        let judge = |loader| Self {
+        let of_rank = |loader| Self {
             source: Arc::clone(source),
             groups,
             loader,
@@ -110,7 +110,7 @@ impl Judge {
             slice: Arc::new(Batch::new(source.schema())),
             tally: Tally::default(),
         };
-        Ok(loaders.into_iter().map(judge).map(Mutex::new).collect())
+        Ok(loaders.into_iter().map(of_rank).map(Mutex::new).collect())
     }
 
     /// Reads the slice of the minibatch behind `before` samples; whether there is one.
@@ -123,7 +123,7 @@ impl Judge {
         Ok(self.next.is_some())
     }
 
-    /// Judges the slice of a minibatch behind `before` samples, and reads the next one: samples of the minibatch, and
+    /// Scores the slice of a minibatch behind `before` samples, and reads the next one: samples of the minibatch, and
     /// whether there is more, or what is wrong with the data, which is no error of the rank.
     fn score(&mut self, rank: &mut Rank, split: Split, before: u64) -> Result<(u64, Result<bool>)> {
         let mut portion = self.next.take().expect("there is a slice, as was said");
@@ -174,29 +174,29 @@ pub fn evaluate(
     questions: Questions,
 ) -> Result<Option<Evaluation>> {
     let batch = questions.samples.map_or(batch, |most| batch.min(most.max(1) as usize));
-    let judges = Judge::start_all(ranks, source, plan(split, batch), mode, questions.groups)?;
+    let parts = RankEvaluation::start_all(ranks, source, plan(split, batch), mode, questions.groups)?;
     let first_rank = ranks.local().start;
-    let (fetching, mut first) = (judges.clone(), 0);
-    let fetched = ranks.all(move |rank| Ok(judge(&fetching[rank.number.index() - first_rank]).fetch(rank, 0)))?;
+    let (fetching, mut first) = (parts.clone(), 0);
+    let fetched = ranks.all(move |rank| Ok(locked(&fetching[rank.number.index() - first_rank]).fetch(rank, 0)))?;
     let mut more = together(fetched.into_iter())?;
     while more && questions.samples.is_none_or(|most| first < most) {
         if ranks.interrupted() {
             return Err(Error::Interrupted);
         }
-        let (judges, before) = (judges.clone(), first);
+        let (parts, before) = (parts.clone(), first);
         let done =
-            ranks.all(move |rank| judge(&judges[rank.number.index() - first_rank]).score(rank, split, before))?;
+            ranks.all(move |rank| locked(&parts[rank.number.index() - first_rank]).score(rank, split, before))?;
         // Whether somebody has interrupted another machine.
         ranks.everywhere("evaluate a minibatch", Vec::<u8>::new())?;
         first += done[0].0;
         more = together(done.into_iter().map(|(_, more)| more))?;
     }
-    let sorted = judges.clone();
+    let sorted = parts.clone();
     ranks.all(move |rank| {
-        judge(&sorted[rank.number.index() - first_rank]).tally.sort(Some(&rank.team));
+        locked(&sorted[rank.number.index() - first_rank]).tally.sort(Some(&rank.team));
         Ok(())
     })?;
-    let tallies: Vec<Tally> = judges.iter().map(|own| std::mem::take(&mut judge(own).tally)).collect();
+    let tallies: Vec<Tally> = parts.iter().map(|own| std::mem::take(&mut locked(own).tally)).collect();
     let asked = Asked { buckets: questions.buckets, groups: questions.groups.is_some() };
     let found = Evaluation::new(&tallies, asked, ranks)?;
     Ok((found.scores.samples > 0).then_some(found))

@@ -96,9 +96,9 @@ impl LayerExchange {
         &self.traffic
     }
 
-    /// Sums this rank's pieces of all ranks' gradients, and moves their weights at this pace; where that needs norms of
-    /// the whole layer, gradients become directions, and [`LayerExchange::spread`] moves the weights. Without a pace,
-    /// notes the squares of the sums, which [`LayerExchange::clip`] moves by.
+    /// Sums this rank's pieces of all ranks' gradients, and moves their weights by this step size; where that needs
+    /// norms of the whole layer, gradients become directions, and [`LayerExchange::spread`] moves the weights. Without
+    /// one, notes the squares of the sums, which [`LayerExchange::clip`] moves by.
     ///
     /// # Errors
     /// [`crate::base::Error::Rank`] when the job is in trouble.
@@ -127,8 +127,8 @@ impl LayerExchange {
         Ok(())
     }
 
-    /// Does with gradients that were summed without a pace, multiplied by a factor, what [`LayerExchange::reduce`] does
-    /// with one.
+    /// Does with gradients that were summed without a step size, multiplied by a factor, what [`LayerExchange::reduce`]
+    /// does with one.
     pub fn clip(&self, share: &mut Share<'_>, isa: Isa, factor: f32, step_size: StepSize) {
         for piece in share[self.own.clone()].iter_mut().flatten() {
             if factor != 1.0 {
@@ -175,7 +175,7 @@ fn begin_step(piece: &mut Piece<'_>, isa: Isa, step_size: StepSize) {
     }
 }
 
-/// Gradients on their way to their owners; the owner's become steps, if they have a pace.
+/// Gradients on their way to their owners; the owner's become steps, if they have a step size.
 struct Sums<'a, 'b> {
     share: &'a mut Share<'b>,
     starts: &'a [usize],

@@ -65,7 +65,7 @@ pub(super) struct Sent {
 
 /// A way to reduce dense gradients over ranks.
 pub(super) trait DenseReduction: Send {
-    /// The gradient of a layer is complete; it moves at this pace.
+    /// The gradient of a layer is complete; it moves by this step size.
     fn begin(&mut self, index: usize, layer: &mut Linear, step_size: StepSize);
 
     /// The gradient of the features is complete, and with it what the replicated tables need.

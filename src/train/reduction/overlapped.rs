@@ -28,7 +28,7 @@ use crate::train::clock::Span;
 /// What is reduced at a time. Layers travel by value: a box would be an allocation a layer and step.
 #[allow(clippy::large_enum_variant)]
 enum Block {
-    /// A layer with its number, to be moved at this pace.
+    /// A layer with its number, to be moved by this step size.
     Layer(usize, Linear, StepSize),
     /// What this rank has for all replicated tables.
     Replicas(Replicas),
