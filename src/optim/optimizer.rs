@@ -91,7 +91,7 @@ pub enum Moment {
 }
 
 /// When in a run weights move, and how far.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct StepSize {
     /// The learning rate.
     pub rate: f32,
@@ -99,8 +99,8 @@ pub struct StepSize {
     pub step: u64,
 }
 
-/// How far each part of a model moves in one step.
-#[derive(Debug, Clone, Copy, PartialEq)]
+/// How far each part of a model moves in one step; by default, not at all.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct StepSizes {
     /// That of the network's layers.
     pub layers: StepSize,

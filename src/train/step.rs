@@ -14,10 +14,11 @@ use crate::optim::StepSizes;
 
 /// Trains on this rank's slice of a minibatch of `whole` samples; leaves the losses of its own.
 pub(super) fn step(rank: &mut Rank, whole: usize, step_sizes: StepSizes) -> Result<()> {
+    rank.reduction.begin_step(step_sizes);
     look_up(rank, whole)?;
     for part in 0..rank.parts.count() {
         forward(rank, whole, part)?;
-        backward(rank, whole, part, step_sizes)?;
+        backward(rank, whole, part)?;
     }
     sum_hot(rank)?;
     let Rank { layout, team, network, tables, ids, gradients, hot, lanes, batch, inputs, clock, .. } = rank;
@@ -31,7 +32,7 @@ pub(super) fn step(rank: &mut Rank, whole: usize, step_sizes: StepSizes) -> Resu
     send_moved_hot_rows(rank)?;
 
     let Rank { team, network, tables, reduction, clock, .. } = rank;
-    reduction.update(Scene { team, network: &mut **network, tables, step_sizes, clock })?;
+    reduction.update(Scene { team, network: &mut **network, tables, clock })?;
     clock.step_done();
     Ok(())
 }
@@ -170,21 +171,15 @@ fn forward(rank: &mut Rank, whole: usize, part: usize) -> Result<()> {
 }
 
 /// A part's way back; the last one sends the gradients of pooled rows, of the whole slice.
-fn backward(rank: &mut Rank, whole: usize, part: usize, step_sizes: StepSizes) -> Result<()> {
+fn backward(rank: &mut Rank, whole: usize, part: usize) -> Result<()> {
     rank.enter("backward");
     let Rank { layout, team, network, tables, ids, gradients, reduction, lanes, batch, parts, clock, .. } = rank;
     let part = &parts.part(part);
 
     // The reduction of each layer's gradient over the ranks begins as soon as the gradient is complete.
-    clock.time(Stage::BackTop, || {
-        network.back_top(team, part, &mut |index, layer| {
-            reduction.begin(index, layer, step_sizes.of_layer(layer.is_wide()))
-        })
-    });
+    clock.time(Stage::BackTop, || network.back_top(team, part, &mut |index, layer| reduction.begin(index, layer)));
     clock.time(Stage::BackInteract, || {
-        network.back_interact(team, part, &mut |index, layer| {
-            reduction.begin(index, layer, step_sizes.of_layer(layer.is_wide()))
-        });
+        network.back_interact(team, part, &mut |index, layer| reduction.begin(index, layer));
     });
 
     // Gradients of pooled rows travel while the bottom MLP runs back.
@@ -200,9 +195,7 @@ fn backward(rank: &mut Rank, whole: usize, part: usize, step_sizes: StepSizes) -
         })?;
     }
     clock.time(Stage::BackBottom, || {
-        network.back_bottom(team, part, &mut |index, layer| {
-            reduction.begin(index, layer, step_sizes.of_layer(layer.is_wide()))
-        });
+        network.back_bottom(team, part, &mut |index, layer| reduction.begin(index, layer));
     });
     Ok(())
 }

@@ -7,30 +7,35 @@ use crate::data::Batch;
 use crate::layer::Linear;
 use crate::machine::team::Team;
 use crate::model::{Network, Stage, Tables};
-use crate::optim::StepSize;
+use crate::optim::StepSizes;
 use crate::train::Clock;
 
 /// Nothing to reduce.
 pub(in crate::train) struct Alone {
     clip: Option<Clip>,
+    step_sizes: StepSizes,
 }
 
 impl Alone {
-    pub(in crate::train) const fn new(clip: Option<Clip>) -> Self {
-        Self { clip }
+    pub(in crate::train) fn new(clip: Option<Clip>) -> Self {
+        Self { clip, step_sizes: StepSizes::default() }
     }
 }
 
 impl DenseReduction for Alone {
-    fn begin(&mut self, _: usize, _: &mut Linear, _: StepSize) {}
+    fn begin_step(&mut self, step_sizes: StepSizes) {
+        self.step_sizes = step_sizes;
+    }
+
+    fn begin(&mut self, _: usize, _: &mut Linear) {}
 
     fn begin_replicas(&mut self, _: &Team, _: &mut Tables, _: &Batch, _: &[f32]) {}
 
     fn update(&mut self, scene: Scene<'_>) -> Result<()> {
-        let Scene { team, network, step_sizes, clock, .. } = scene;
+        let Scene { team, network, clock, .. } = scene;
         clock.time(Stage::UpdateDense, || {
             self.clip.iter().for_each(|clip| clip.whole(team, network));
-            network.update(team, step_sizes);
+            network.update(team, self.step_sizes);
         });
         Ok(())
     }

@@ -1,5 +1,6 @@
 //! The compute threads reduce, after the backward pass.
 
+use super::sliced::LayerBlock;
 use super::{DenseReduction, Scene, Sent, Sliced};
 use crate::base::Result;
 use crate::data::Batch;
@@ -7,7 +8,7 @@ use crate::exchange::Replicas;
 use crate::layer::Linear;
 use crate::machine::team::Team;
 use crate::model::{Network, Stage, Tables};
-use crate::optim::StepSize;
+use crate::optim::StepSizes;
 use crate::train::Clock;
 
 /// A reduction that the compute threads wait for.
@@ -16,16 +17,21 @@ pub(in crate::train) struct Blocking {
     replicas: Replicas,
     /// Layers whose gradients are complete, in that order.
     ready: Vec<usize>,
+    step_sizes: StepSizes,
 }
 
 impl Blocking {
     pub(in crate::train) fn new(sliced: Sliced, replicas: Replicas) -> Self {
-        Self { ready: Vec::with_capacity(sliced.layers()), sliced, replicas }
+        Self { ready: Vec::with_capacity(sliced.layers()), sliced, replicas, step_sizes: StepSizes::default() }
     }
 }
 
 impl DenseReduction for Blocking {
-    fn begin(&mut self, index: usize, _: &mut Linear, _: StepSize) {
+    fn begin_step(&mut self, step_sizes: StepSizes) {
+        self.step_sizes = step_sizes;
+    }
+
+    fn begin(&mut self, index: usize, _: &mut Linear) {
         self.ready.push(index);
     }
 
@@ -34,26 +40,16 @@ impl DenseReduction for Blocking {
     }
 
     fn update(&mut self, scene: Scene<'_>) -> Result<()> {
-        let Scene { team, network, tables, step_sizes, clock, .. } = scene;
-        let Self { sliced, replicas, ready } = self;
+        let Scene { team, network, tables, clock } = scene;
+        let Self { sliced, replicas, ready, step_sizes } = self;
         clock.time(Stage::ReduceDense, || {
-            for &index in &*ready {
-                let layer = network.layer_mut(index);
-                let step_size = step_sizes.of_layer(layer.is_wide());
-                sliced.layer(team, index, layer, step_size)?;
+            for index in ready.drain(..) {
+                let block = LayerBlock::take(index, network.layer_mut(index), *step_sizes);
+                sliced.reduce(team, block, |_, block| block.put_back(network))?;
             }
-            if sliced.clips() {
-                let factor = sliced.factor(team)?;
-                for &index in &*ready {
-                    let layer = network.layer_mut(index);
-                    let step_size = step_sizes.of_layer(layer.is_wide());
-                    sliced.finish(team, (index, layer), step_size, factor)?;
-                }
-            }
-            ready.clear();
             sliced.replicas(replicas)
         })?;
-        clock.time(Stage::UpdateRows, || tables.update_replicas(team, replicas, step_sizes));
+        clock.time(Stage::UpdateRows, || tables.update_replicas(team, replicas, *step_sizes));
         Ok(())
     }
 

@@ -12,7 +12,7 @@ use crate::layer::Linear;
 use crate::machine::team::Team;
 use crate::memory::recycled;
 use crate::model::{Network, Stage, Tables};
-use crate::optim::StepSize;
+use crate::optim::StepSizes;
 use crate::train::Clock;
 
 /// A reduction in a fixed order.
@@ -26,6 +26,7 @@ pub(in crate::train) struct ByGrains {
     memory: Vec<PiecesMemory>,
     list: Vec<Pieces<'static>>,
     clip: Option<Clip>,
+    step_sizes: StepSizes,
 }
 
 impl ByGrains {
@@ -37,23 +38,28 @@ impl ByGrains {
         clip: Option<Clip>,
     ) -> Self {
         let memory = (0..nodes.parts()).map(|_| PiecesMemory::default()).collect();
-        Self { nodes, replicas, replicas_lane, lane, memory, list: Vec::new(), clip }
+        let (list, step_sizes) = (Vec::new(), StepSizes::default());
+        Self { nodes, replicas, replicas_lane, lane, memory, list, clip, step_sizes }
     }
 }
 
 impl DenseReduction for ByGrains {
-    fn begin(&mut self, _: usize, _: &mut Linear, _: StepSize) {}
+    fn begin_step(&mut self, step_sizes: StepSizes) {
+        self.step_sizes = step_sizes;
+    }
+
+    fn begin(&mut self, _: usize, _: &mut Linear) {}
 
     fn begin_replicas(&mut self, team: &Team, tables: &mut Tables, batch: &Batch, gradient: &[f32]) {
         tables.list_replicas(team, batch, gradient, &mut self.replicas);
     }
 
     fn update(&mut self, scene: Scene<'_>) -> Result<()> {
-        let Scene { team, network, tables, step_sizes, clock } = scene;
-        let Self { nodes, replicas, replicas_lane, lane, memory, list, clip } = self;
+        let Scene { team, network, tables, clock } = scene;
+        let Self { nodes, replicas, replicas_lane, lane, memory, list, clip, step_sizes } = self;
         if let Some(lane) = replicas_lane {
             clock.exchange([Stage::UpdateRows, Stage::ReduceDense], &mut **lane, |lane| replicas.exchange(lane))?;
-            clock.time(Stage::UpdateRows, || tables.update_replicas(team, replicas, step_sizes));
+            clock.time(Stage::UpdateRows, || tables.update_replicas(team, replicas, *step_sizes));
         }
         clock.time(Stage::ReduceDense, || {
             let mut parts: Vec<Pieces<'_>> = recycled(std::mem::take(list));
@@ -71,7 +77,7 @@ impl DenseReduction for ByGrains {
         // Every rank has all sums, and so the same norm.
         clock.time(Stage::UpdateDense, || {
             clip.iter().for_each(|clip| clip.whole(team, network));
-            network.update(team, step_sizes);
+            network.update(team, *step_sizes);
         });
         Ok(())
     }

@@ -39,8 +39,8 @@ pub(super) fn share_out<'a>(
 /// One thread's part in the exchange of one layer.
 #[derive(Debug)]
 pub(super) struct LayerExchange {
-    scatter: Executor,
-    gather: Executor,
+    reduce_scatter: Executor,
+    all_gather: Executor,
     /// Positions in a share of what this rank owns.
     own: Range<usize>,
     traffic: Links,
@@ -78,16 +78,16 @@ impl LayerExchange {
                 pieces.into_iter().flat_map(Piece::into_words).map(|words| padded(words.len(), Line::FLOATS)).sum(),
             );
         }
-        let scatter = reduction.plan_cut(&gradients, payload);
-        let gather = reduction.plan_cut(&words, Payload::F32).all_gather();
-        let traffic = scatter.traffic().plus(&gather.traffic());
-        let scatter = Executor::new(&scatter, carrier, "reduce-scatter of a layer's gradients");
+        let reduce_scatter = reduction.plan_cut(&gradients, payload);
+        let all_gather = reduction.plan_cut(&words, Payload::F32).all_gather();
+        let traffic = reduce_scatter.traffic().plus(&all_gather.traffic());
+        let reduce_scatter = Executor::new(&reduce_scatter, carrier, "reduce-scatter of a layer's gradients");
         assert!(
-            carrier.ranks() == 1 || scatter.completed() == gradients[own.clone()].iter().sum::<usize>(),
+            carrier.ranks() == 1 || reduce_scatter.completed() == gradients[own.clone()].iter().sum::<usize>(),
             "every sum has a last term"
         );
-        let gather = Executor::new(&gather, carrier, "all-gather of a layer's weights");
-        Self { scatter, gather, own, traffic, starts, payload, memory: PiecesMemory::default() }
+        let all_gather = Executor::new(&all_gather, carrier, "all-gather of a layer's weights");
+        Self { reduce_scatter, all_gather, own, traffic, starts, payload, memory: PiecesMemory::default() }
     }
 
     /// Bytes from each rank to each other in one run.
@@ -97,15 +97,15 @@ impl LayerExchange {
     }
 
     /// Sums this rank's pieces of all ranks' gradients, and moves their weights by this step size; where that needs
-    /// norms of the whole layer, gradients become directions, and [`LayerExchange::spread`] moves the weights. Without
-    /// one, notes the squares of the sums, which [`LayerExchange::clip`] moves by.
+    /// norms of the whole layer, gradients become directions, and [`LayerExchange::all_gather`] moves the weights.
+    /// Without one, notes the squares of the sums, which [`LayerExchange::clip`] moves by.
     ///
     /// # Errors
     /// [`crate::base::Error::Rank`] when the job is in trouble.
     ///
     /// # Panics
     /// When the pieces have other sizes than were planned.
-    pub fn reduce(
+    pub fn reduce_scatter(
         &mut self,
         carrier: &mut dyn Carrier,
         share: &mut Share<'_>,
@@ -113,7 +113,7 @@ impl LayerExchange {
         step_size: Option<StepSize>,
     ) -> Result<()> {
         assert_eq!(share.len() * 2, self.starts.len(), "as many pieces as was planned");
-        self.scatter.run(
+        self.reduce_scatter.run(
             carrier,
             &mut Sums { share, starts: &self.starts, own: self.own.clone(), payload: self.payload, isa, step_size },
         )?;
@@ -127,8 +127,8 @@ impl LayerExchange {
         Ok(())
     }
 
-    /// Does with gradients that were summed without a step size, multiplied by a factor, what [`LayerExchange::reduce`]
-    /// does with one.
+    /// Does with gradients that were summed without a step size, multiplied by a factor, what
+    /// [`LayerExchange::reduce_scatter`] does with one.
     pub fn clip(&self, share: &mut Share<'_>, isa: Isa, factor: f32, step_size: StepSize) {
         for piece in share[self.own.clone()].iter_mut().flatten() {
             if factor != 1.0 {
@@ -147,8 +147,8 @@ impl LayerExchange {
     /// pieces.
     ///
     /// # Errors
-    /// As [`LayerExchange::reduce`].
-    pub fn spread(
+    /// As [`LayerExchange::reduce_scatter`].
+    pub fn all_gather(
         &mut self,
         carrier: &mut dyn Carrier,
         share: &mut Share<'_>,
@@ -161,7 +161,7 @@ impl LayerExchange {
         }
         let mut words = Pieces::within(&mut self.memory, isa);
         share.drain(..).flatten().flat_map(Piece::into_words).for_each(|part| words.push(part));
-        let result = self.gather.run(carrier, &mut words);
+        let result = self.all_gather.run(carrier, &mut words);
         self.memory = words.into_memory();
         result
     }

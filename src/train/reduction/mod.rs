@@ -8,11 +8,11 @@
 //! | [`Overlapped`]  | communication threads                 | behind the backward pass, or after it   |
 //! | [`ByGrains`]    | the compute threads, in a fixed order | after the backward pass                 |
 //!
-//! The corridor announces a layer when its gradient is complete ([`DenseReduction::begin`]), updates at the end of a
-//! step ([`DenseReduction::update`]), and needs all layers back before the next forward pass uses them
-//! ([`DenseReduction::complete`]). Weights do not depend on who exchanges, how many threads do, and when. Where
-//! gradients are clipped ([`Clip`]), layers are summed as they come, and all of them are moved once the last one's norm
-//! is known.
+//! The corridor says how far weights move in a step ([`DenseReduction::begin_step`]), announces a layer when its
+//! gradient is complete ([`DenseReduction::begin`]), updates at the end of the step ([`DenseReduction::update`]), and
+//! needs all layers back before the next forward pass uses them ([`DenseReduction::complete`]). Weights do not depend
+//! on who exchanges, how many threads do, and when. Where gradients are clipped ([`Clip`]), layers are summed as they
+//! come, and all of them are moved once the last one's norm is known ([`Sliced::reduce`]).
 
 mod alone;
 mod blocking;
@@ -41,7 +41,7 @@ use crate::exchange::{Layout, Nodes, Replicas};
 use crate::layer::Linear;
 use crate::machine::team::Team;
 use crate::model::{Network, Stage, Tables};
-use crate::optim::{StepSize, StepSizes};
+use crate::optim::StepSizes;
 use crate::sync::Job;
 
 /// What the end of a step works on.
@@ -49,7 +49,6 @@ pub(super) struct Scene<'a> {
     pub team: &'a Team,
     pub network: &'a mut dyn Network,
     pub tables: &'a mut Tables,
-    pub step_sizes: StepSizes,
     pub clock: &'a mut Clock,
 }
 
@@ -65,8 +64,11 @@ pub(super) struct Sent {
 
 /// A way to reduce dense gradients over ranks.
 pub(super) trait DenseReduction: Send {
-    /// The gradient of a layer is complete; it moves by this step size.
-    fn begin(&mut self, index: usize, layer: &mut Linear, step_size: StepSize);
+    /// A step begins, in which weights move so far.
+    fn begin_step(&mut self, step_sizes: StepSizes);
+
+    /// The gradient of a layer is complete.
+    fn begin(&mut self, index: usize, layer: &mut Linear);
 
     /// The gradient of the features is complete, and with it what the replicated tables need.
     fn begin_replicas(&mut self, team: &Team, tables: &mut Tables, batch: &Batch, gradient: &[f32]);

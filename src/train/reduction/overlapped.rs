@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam::channel::{Receiver, Sender, TryRecvError, bounded};
 
-use super::sliced::{Spans, clear_foreign_moments};
+use super::sliced::{LayerBlock, Spans, clear_foreign_moments};
 use super::{DenseReduction, Scene, Sent, Sliced};
 use crate::base::{Error, PuId, RankId, Result};
 use crate::collective::Links;
@@ -19,7 +19,7 @@ use crate::exchange::Replicas;
 use crate::layer::Linear;
 use crate::machine::team::Team;
 use crate::model::{Network, Stage, Tables};
-use crate::optim::StepSize;
+use crate::optim::StepSizes;
 use crate::simd::Isa;
 use crate::sync::{Job, Waiting};
 use crate::train::Clock;
@@ -28,8 +28,8 @@ use crate::train::clock::Span;
 /// What is reduced at a time. Layers travel by value: a box would be an allocation a layer and step.
 #[allow(clippy::large_enum_variant)]
 enum Block {
-    /// A layer with its number, to be moved by this step size.
-    Layer(usize, Linear, StepSize),
+    /// A layer.
+    Layer(LayerBlock),
     /// What this rank has for all replicated tables.
     Replicas(Replicas),
 }
@@ -70,6 +70,7 @@ pub(in crate::train) struct Overlapped {
     /// Bytes that the communication threads have sent to each rank so far.
     sent: Arc<Mutex<Vec<usize>>>,
     spans: Vec<Spans>,
+    step_sizes: StepSizes,
 }
 
 impl Overlapped {
@@ -94,35 +95,22 @@ impl Overlapped {
             // Its error is the job's, which all others meet.
             let _ = own_job.guard(rank, || {
                 let team = Team::pinned(&place.pus, place.spin, place.isa)?;
-                // Layers that are summed and wait for the norm of all, with how long that took.
-                let mut summed: Vec<(Block, Duration)> = Vec::with_capacity(sliced.layers());
                 let complete = |sliced: &Sliced, block, busy| {
                     sliced.sent_so_far(&mut own_sent.lock().unwrap_or_else(PoisonError::into_inner));
                     // The rank has ended if it does not take it.
                     let _ = outbox.send(Completion { block, busy });
                 };
-                for mut block in &inbox {
-                    let began = Instant::now();
-                    match &mut block {
-                        Block::Layer(index, layer, step_size) => sliced.layer(&team, *index, layer, *step_size)?,
-                        Block::Replicas(replicas) => sliced.replicas(replicas)?,
-                    }
-                    if !sliced.clips() || matches!(block, Block::Replicas(_)) {
-                        complete(&sliced, block, began.elapsed());
-                        continue;
-                    }
-                    summed.push((block, began.elapsed()));
-                    if summed.len() < sliced.layers() {
-                        continue;
-                    }
-                    let mut began = Instant::now();
-                    let factor = sliced.factor(&team)?;
-                    for (mut block, busy) in summed.drain(..) {
-                        if let Block::Layer(index, layer, step_size) = &mut block {
-                            sliced.finish(&team, (*index, layer), *step_size, factor)?;
+                for block in &inbox {
+                    match block {
+                        Block::Layer(layer) => sliced.reduce(&team, layer, |sliced, layer| {
+                            let busy = layer.busy;
+                            complete(sliced, Block::Layer(layer), busy);
+                        })?,
+                        Block::Replicas(mut replicas) => {
+                            let began = Instant::now();
+                            sliced.replicas(&mut replicas)?;
+                            complete(&sliced, Block::Replicas(replicas), began.elapsed());
                         }
-                        complete(&sliced, block, busy + began.elapsed());
-                        began = Instant::now();
                     }
                 }
                 Ok(())
@@ -144,6 +132,7 @@ impl Overlapped {
             planned,
             sent,
             spans,
+            step_sizes: StepSizes::default(),
         })
     }
 
@@ -153,8 +142,8 @@ impl Overlapped {
         let _ = self.requests.as_ref().expect("not asked to end yet").send(block);
     }
 
-    fn request_layer(&mut self, index: usize, layer: &mut Linear, step_size: StepSize) {
-        self.request(Block::Layer(index, std::mem::replace(layer, Linear::hollow()), step_size));
+    fn request_layer(&mut self, index: usize, layer: &mut Linear) {
+        self.request(Block::Layer(LayerBlock::take(index, layer, self.step_sizes)));
     }
 
     fn request_replicas(&mut self) {
@@ -172,7 +161,7 @@ impl Overlapped {
                     self.under_way -= 1;
                     self.busy += busy;
                     match block {
-                        Block::Layer(index, layer, _) => *network.layer_mut(index) = layer,
+                        Block::Layer(layer) => layer.put_back(network),
                         Block::Replicas(replicas) => self.replicas = Some(replicas),
                     }
                     return Ok(());
@@ -188,9 +177,13 @@ impl Overlapped {
 }
 
 impl DenseReduction for Overlapped {
-    fn begin(&mut self, index: usize, layer: &mut Linear, step_size: StepSize) {
+    fn begin_step(&mut self, step_sizes: StepSizes) {
+        self.step_sizes = step_sizes;
+    }
+
+    fn begin(&mut self, index: usize, layer: &mut Linear) {
         if self.overlap {
-            self.request_layer(index, layer, step_size);
+            self.request_layer(index, layer);
         } else {
             self.ready.push(index);
         }
@@ -205,13 +198,11 @@ impl DenseReduction for Overlapped {
     }
 
     fn update(&mut self, scene: Scene<'_>) -> Result<()> {
-        let Scene { team, network, tables, step_sizes, clock, .. } = scene;
+        let Scene { team, network, tables, clock } = scene;
         clock.time(Stage::ReduceDense, || {
             for at in 0..self.ready.len() {
                 let index = self.ready[at];
-                let layer = network.layer_mut(index);
-                let step_size = step_sizes.of_layer(layer.is_wide());
-                self.request_layer(index, layer, step_size);
+                self.request_layer(index, network.layer_mut(index));
             }
             self.ready.clear();
             if !self.overlap && self.replicas.as_ref().is_some_and(|replicas| !replicas.is_empty()) {
@@ -223,7 +214,7 @@ impl DenseReduction for Overlapped {
             Ok(())
         })?;
         if let Some(replicas) = &self.replicas {
-            clock.time(Stage::UpdateRows, || tables.update_replicas(team, replicas, step_sizes));
+            clock.time(Stage::UpdateRows, || tables.update_replicas(team, replicas, self.step_sizes));
         }
         Ok(())
     }
@@ -312,7 +303,7 @@ mod tests {
                 .all(move |rank| {
                     if rank.number == RankId(culprit) {
                         // The other rank never gives its own, so this one stays under way.
-                        rank.reduction.begin(0, rank.network.layer_mut(0), 0.1.into());
+                        rank.reduction.begin(0, rank.network.layer_mut(0));
                         panic!("row 7 is bad");
                     }
                     rank.meet()

@@ -4,7 +4,7 @@
 //! part of every rank's slice.
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::layers::{LayerExchange, Share, share_out};
 use super::norms::SquaresExchange;
@@ -18,7 +18,7 @@ use crate::layer::{Linear, TensorSquares};
 use crate::machine::team::Team;
 use crate::memory::recycled;
 use crate::model::Network;
-use crate::optim::StepSize;
+use crate::optim::{StepSize, StepSizes};
 use crate::sync::Each;
 use crate::train::clock::{Span, TRACED_SPANS};
 
@@ -35,8 +35,10 @@ pub(in crate::train) struct Sliced {
     /// Where an optimizer needs norms of layers, or gradients are clipped: in the first thread's lane.
     squares: Option<SquaresExchange>,
     clip: Option<Clip>,
-    /// The squares of this rank's slices of the gradients that are summed, and wait for those of all layers.
-    clipped: TensorSquares,
+    /// Where gradients are clipped: layers whose gradients are summed, and wait for those of all.
+    held: Vec<LayerBlock>,
+    /// The squares of this rank's slices of their gradients.
+    held_squares: TensorSquares,
     /// Memory that steps use again: they allocate nothing.
     tasks: Vec<Task<'static>>,
 }
@@ -56,6 +58,15 @@ struct Thread {
 /// What a thread did, where that is traced: as much as there is room for.
 pub(super) type Spans = Arc<Mutex<Vec<Span>>>;
 
+/// A layer on its way through a reduction.
+pub(super) struct LayerBlock {
+    index: usize,
+    layer: Linear,
+    step_size: StepSize,
+    /// How long threads have worked on it.
+    pub busy: Duration,
+}
+
 /// What one thread does for a layer.
 struct Task<'a> {
     thread: &'a mut Thread,
@@ -71,6 +82,19 @@ struct LayerWork<'a> {
     ways: usize,
     squares: &'a mut Option<SquaresExchange>,
     memory: &'a mut Vec<Task<'static>>,
+}
+
+impl LayerBlock {
+    /// Takes a layer, whose gradient is complete, out of its network; a hollow one stands in its place.
+    pub fn take(index: usize, layer: &mut Linear, step_sizes: StepSizes) -> Self {
+        let step_size = step_sizes.of_layer(layer.is_wide());
+        Self { index, layer: std::mem::replace(layer, Linear::hollow()), step_size, busy: Duration::ZERO }
+    }
+
+    /// Puts it back in its place.
+    pub fn put_back(self, network: &mut dyn Network) {
+        *network.layer_mut(self.index) = self.layer;
+    }
 }
 
 impl Sliced {
@@ -104,61 +128,91 @@ impl Sliced {
         if let Some(squares) = &squares {
             planned = (0..exchanges).fold(planned, |sum, _| sum.plus(squares.traffic()));
         }
-        let (clipped, tasks) = (TensorSquares::default(), Vec::new());
-        Self { threads, replicas_lane, rank, ranks, ways, planned, squares, clip, clipped, tasks }
-    }
-
-    /// Whether layers wait for [`Sliced::finish`] once they are summed.
-    pub(super) const fn clips(&self) -> bool {
-        self.clip.is_some()
+        let held = Vec::with_capacity(clip.map_or(0, |_| network.layers()));
+        let (held_squares, tasks) = (TensorSquares::default(), Vec::new());
+        Self { threads, replicas_lane, rank, ranks, ways, planned, squares, clip, held, held_squares, tasks }
     }
 
     pub(super) fn layers(&self) -> usize {
         self.threads[0].layers.len()
     }
 
-    /// Reduces a layer's gradients and updates it; where gradients are clipped, only sums them.
-    pub(super) fn layer(&mut self, team: &Team, index: usize, layer: &mut Linear, step_size: StepSize) -> Result<()> {
-        let (isa, clips, needs_norms) = (team.isa(), self.clips(), layer.optimizer().needs_norms());
-        let mut work = self.work(index, layer);
-        let mut result = work.each(team, |exchange, lane, share| {
-            exchange.reduce(lane, share, isa, (!clips).then_some(step_size))?;
-            if clips || needs_norms { Ok(()) } else { exchange.spread(lane, share, isa, None) }
-        });
-        let mut squares = None;
-        if clips && result.is_ok() {
-            squares = Some(work.own_squares());
-        } else if needs_norms && result.is_ok() {
-            result = work.spread_by_norms(team, step_size);
+    /// Reduces a layer's gradients, updates it and gives it to `done`. Where gradients are clipped, a layer is held when
+    /// its gradients are summed; with the last one the norm is known, and all are updated and given to `done` in the
+    /// order in which they came.
+    pub(super) fn reduce(
+        &mut self,
+        team: &Team,
+        mut block: LayerBlock,
+        mut done: impl FnMut(&Self, LayerBlock),
+    ) -> Result<()> {
+        let mut began = Instant::now();
+        let (isa, step_size) = (team.isa(), block.step_size);
+        let Some(clip) = self.clip else {
+            self.update(team, &mut block, |exchange, lane, share| {
+                exchange.reduce_scatter(lane, share, isa, Some(step_size))
+            })?;
+            block.busy = began.elapsed();
+            done(self, block);
+            return Ok(());
+        };
+        self.sum(team, &mut block)?;
+        block.busy = began.elapsed();
+        self.held.push(block);
+        if self.held.len() < self.layers() {
+            return Ok(());
         }
+        began = Instant::now();
+        let factor = self.factor(team, clip)?;
+        let mut held = std::mem::take(&mut self.held);
+        for mut block in held.drain(..) {
+            let step_size = block.step_size;
+            self.update(team, &mut block, |exchange, _, share| {
+                exchange.clip(share, isa, factor, step_size);
+                Ok(())
+            })?;
+            block.busy += began.elapsed();
+            done(self, block);
+            began = Instant::now();
+        }
+        self.held = held;
+        Ok(())
+    }
+
+    /// Only sums a layer's gradients, and notes their squares.
+    fn sum(&mut self, team: &Team, block: &mut LayerBlock) -> Result<()> {
+        let isa = team.isa();
+        let mut work = self.work(block.index, &mut block.layer);
+        let result = work.each(team, |exchange, lane, share| exchange.reduce_scatter(lane, share, isa, None));
+        let squares = result.is_ok().then(|| work.own_squares());
         work.end();
-        squares.iter().for_each(|squares| self.clipped.plus(squares));
+        squares.iter().for_each(|squares| self.held_squares.plus(squares));
         result
     }
 
     /// What the gradients of all layers are multiplied by, once all of them are summed.
-    pub(super) fn factor(&mut self, team: &Team) -> Result<f32> {
-        let own = std::mem::take(&mut self.clipped);
-        let (Some(clip), Some(squares)) = (self.clip, &mut self.squares) else { return Ok(1.0) };
+    fn factor(&mut self, team: &Team, clip: Clip) -> Result<f32> {
+        let own = std::mem::take(&mut self.held_squares);
+        let Some(squares) = &mut self.squares else { return Ok(1.0) };
         Ok(clip.factor(squares.run(&mut *self.threads[0].lane, own, team.isa())?))
     }
 
-    /// Updates a layer whose gradients were only summed, multiplied by this factor.
-    pub(super) fn finish(
+    /// Updates a layer and gives it to all ranks: `step` moves this rank's weights, or makes directions of their
+    /// gradients where that needs norms of the whole layer.
+    fn update(
         &mut self,
         team: &Team,
-        (index, layer): (usize, &mut Linear),
-        step_size: StepSize,
-        factor: f32,
+        block: &mut LayerBlock,
+        step: impl Fn(&mut LayerExchange, &mut dyn Carrier, &mut Share<'_>) -> Result<()> + Sync,
     ) -> Result<()> {
-        let (isa, needs_norms) = (team.isa(), layer.optimizer().needs_norms());
-        let mut work = self.work(index, layer);
+        let (isa, needs_norms, step_size) = (team.isa(), block.layer.optimizer().needs_norms(), block.step_size);
+        let mut work = self.work(block.index, &mut block.layer);
         let mut result = work.each(team, |exchange, lane, share| {
-            exchange.clip(share, isa, factor, step_size);
-            if needs_norms { Ok(()) } else { exchange.spread(lane, share, isa, None) }
+            step(exchange, lane, share)?;
+            if needs_norms { Ok(()) } else { exchange.all_gather(lane, share, isa, None) }
         });
         if needs_norms && result.is_ok() {
-            result = work.spread_by_norms(team, step_size);
+            result = work.all_gather_by_norms(team, step_size);
         }
         work.end();
         result
@@ -245,12 +299,12 @@ impl LayerWork<'_> {
     }
 
     /// Moves this rank's weights along their directions, as far as norms of the whole layer say, and gives them to all.
-    fn spread_by_norms(&mut self, team: &Team, step_size: StepSize) -> Result<()> {
+    fn all_gather_by_norms(&mut self, team: &Team, step_size: StepSize) -> Result<()> {
         let own = self.own_squares();
         let Some(squares) = &mut *self.squares else { return Ok(()) };
         let sums = squares.run(&mut *self.tasks[0].thread.lane, own, team.isa())?;
         let (isa, step_sizes) = (team.isa(), Some(sums.step_sizes(step_size)));
-        self.each(team, |exchange, lane, share| exchange.spread(lane, share, isa, step_sizes))
+        self.each(team, |exchange, lane, share| exchange.all_gather(lane, share, isa, step_sizes))
     }
 
     /// Gives the memory back.
