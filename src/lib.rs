@@ -4,8 +4,8 @@
 //! `tests/machine/house.rs` holds. The README is the front page for users.
 //!
 //! # The walk of one minibatch
-//! `train/step.rs` is the corridor; each of 1 to n ranks walks it with its own slice of the minibatch, and every stage
-//! ([`model::Stage`]) is named there once, in this order:
+//! `train/step.rs` is the corridor; each of 1 to n ranks ([`exchange::RankContext`]) walks it with its own slice of the
+//! minibatch ([`exchange::Minibatch`]), and every stage ([`model::Stage`]) is named there once, in this order:
 //!
 //! | stage                                        | floor         |
 //! |----------------------------------------------|---------------|

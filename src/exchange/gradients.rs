@@ -4,10 +4,9 @@
 
 use super::layout::{Holding, Layout};
 use super::messages::RowMessages;
-use super::{Ids, Pass, Route, message_floats, row_floats, sparse};
+use super::{Ids, Minibatch, Pass, RankContext, Route, sparse};
 use crate::base::{RankId, Result};
 use crate::collective::Carrier;
-use crate::machine::team::Team;
 use crate::memory::{Arena, Buffer, Supply};
 use crate::simd::Isa;
 use crate::sync::{Line, Rows, Stores, write_lines};
@@ -15,25 +14,21 @@ use crate::sync::{Line, Rows, Stores, write_lines};
 /// The exchange of gradients.
 #[derive(Debug)]
 pub struct Gradients {
-    rank: RankId,
-    whole: usize,
     messages: RowMessages,
     /// Where messages have vectors of some bags only: those of this rank's own bags with divided rows.
     own: Buffer<Line>,
 }
 
 impl Gradients {
-    /// For `rank`, with room for minibatches of `batch` samples.
+    /// For a rank, with room for minibatches of `batch` samples.
     ///
     /// # Errors
     /// When the supply is exhausted.
-    pub fn new(layout: &Layout, rank: RankId, batch: usize, supply: &mut Supply<'_>) -> Result<Self> {
-        let own = layout.hot().map_or(0, |_| layout.samples(batch, rank) * layout.of(rank).partial_stride);
-        let floats = |from, to| row_floats(layout, batch, to, from);
+    pub fn new(context: &RankContext, batch: usize, supply: &mut Supply<'_>) -> Result<Self> {
+        let layout = &*context.layout;
+        let own = layout.hot().map_or(0, |_| context.samples(batch) * layout.of(context.rank).partial_stride);
         Ok(Self {
-            rank,
-            whole: 0,
-            messages: RowMessages::new(layout, rank, "exchange of gradients", floats, supply)?,
+            messages: RowMessages::new(context, Pass::Backward, batch, supply)?,
             own: supply.buffer("gradients of own bags", own.div_ceil(Line::FLOATS))?,
         })
     }
@@ -51,21 +46,16 @@ impl Gradients {
     /// [`crate::base::Error::Rank`] when the job is in trouble.
     pub fn begin(
         &mut self,
-        team: &Team,
-        layout: &Layout,
+        context: &RankContext,
         carrier: &mut dyn Carrier,
-        (ids, whole): (&Ids, usize),
+        minibatch: &Minibatch,
+        ids: &Ids,
         gradient: &[f32],
     ) -> Result<()> {
-        let (isa, own) = (team.isa(), self.rank);
-        if !ids.gradients_travel(layout) {
+        let RankContext { rank, team, layout } = context;
+        let (isa, own) = (team.isa(), *rank);
+        if !layout.asks_owners(minibatch.inputs) {
             return Ok(());
-        }
-        if self.whole != whole || layout.hot().is_some() {
-            let floats =
-                |from, to| message_floats(layout, ids, whole, Pass::Backward, Route::of(Pass::Backward, from, to));
-            self.messages.plan(carrier, floats);
-            self.whole = whole;
         }
         if layout.hot().is_some() {
             let pack = |to: RankId, lines: &mut [Line], stores: Stores| {
@@ -75,9 +65,9 @@ impl Gradients {
             };
             let floats = ids.blocks(Route::own(own), Pass::Backward).map_or(0, super::Blocks::floats);
             pack(own, &mut self.own[..floats.div_ceil(Line::FLOATS)], Stores::Plain);
-            return self.messages.begin(team, carrier, pack);
+            return self.messages.begin(context, carrier, minibatch, ids, pack);
         }
-        self.messages.begin(team, carrier, |to, lines, stores| {
+        self.messages.begin(context, carrier, minibatch, ids, |to, lines, stores| {
             let holder = layout.of(to);
             let lines_a_row = holder.stride * size_of::<f32>() / Line::BYTES;
             team.each(Rows::new(lines, lines_a_row, team.threads(), 1), |band| {
@@ -95,25 +85,26 @@ impl Gradients {
     /// [`crate::base::Error::Rank`] when the job is in trouble.
     pub fn finish(
         &mut self,
-        team: &Team,
-        layout: &Layout,
+        context: &RankContext,
         carrier: &mut dyn Carrier,
+        minibatch: &Minibatch,
         ids: &Ids,
         take: impl for<'m> FnOnce(&'m dyn Fn(RankId) -> Option<&'m [f32]>),
     ) -> Result<()> {
-        if !ids.gradients_travel(layout) {
+        let (own_rank, layout) = (context.rank, &context.layout);
+        if !layout.asks_owners(minibatch.inputs) {
             take(&|_| Some(&[]));
             return Ok(());
         }
-        let incoming = self.messages.finish(team, carrier)?;
+        let incoming = self.messages.finish(context, carrier)?;
         let own: &[f32] = bytemuck::cast_slice(&self.own[..]);
         take(&|rank| {
-            if let Some(blocks) = ids.blocks(Route { owner: self.rank, asking: rank }, Pass::Backward) {
-                let vectors = if rank == self.rank { own } else { incoming.from(rank) };
+            if let Some(blocks) = ids.blocks(Route { owner: own_rank, asking: rank }, Pass::Backward) {
+                let vectors = if rank == own_rank { own } else { incoming.from(rank) };
                 return Some(&vectors[..blocks.floats()]);
             }
-            let len = layout.samples(self.whole, rank) * layout.of(self.rank).stride;
-            (rank != self.rank).then(|| &incoming.from(rank)[..len])
+            let len = layout.samples(minibatch.whole, rank) * layout.of(own_rank).stride;
+            (rank != own_rank).then(|| &incoming.from(rank)[..len])
         });
         Ok(())
     }

@@ -9,13 +9,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use super::layout::{Group, Layout, Stream};
 use super::sparse::{Blocks, SparseIds};
 use super::words::{Words, find_bags};
-use super::{Pass, Route};
+use super::{Minibatch, Pass, RankContext, Route};
 use crate::base::{Error, RankId, Result, TableId};
 use crate::collective::Carrier;
 use crate::data::hot::Inputs;
 use crate::data::{BagView, Batch};
 use crate::embedding::{Lookups, PackedBag};
-use crate::machine::team::Team;
 use crate::memory::{Arena, Buffer, Supply};
 use crate::shard::scheme::{Kind, Scheme, Sharding};
 use crate::sync::{Each, Line, atomic_words_32};
@@ -25,8 +24,6 @@ use crate::sync::{Each, Line, atomic_words_32};
 #[derive(Debug)]
 pub struct Ids {
     rank: RankId,
-    /// What the last minibatch looked up.
-    inputs: Inputs,
     words: Words,
     units: Vec<Unit>,
     /// Where there are copies of hot rows: in place of the units, and of what is known of messages.
@@ -197,12 +194,13 @@ pub(super) fn expected(layout: &Layout, batch: usize, from: RankId, to: RankId) 
 }
 
 impl Ids {
-    /// For `rank` of a layout's ranks, with room for whole minibatches of `batch` samples; longer bags than
-    /// [`Layout::lookups`] work, and allocate once.
+    /// For a rank, with room for whole minibatches of `batch` samples; longer bags than [`Layout::lookups`] work, and
+    /// allocate once.
     ///
     /// # Errors
     /// When the supply is exhausted.
-    pub fn new(layout: &Layout, rank: RankId, team: &Team, batch: usize, supply: &mut Supply<'_>) -> Result<Self> {
+    pub fn new(context: &RankContext, batch: usize, supply: &mut Supply<'_>) -> Result<Self> {
+        let (rank, team, layout) = (context.rank, &context.team, &*context.layout);
         let ranks = layout.ranks();
         let tables = (0..layout.sharding().tables() as u32).map(TableId);
         let owners: Vec<Owners> = tables.map(|table| Owners::new(layout, table)).collect();
@@ -220,14 +218,13 @@ impl Ids {
         let partial = layout.of(rank).partial_streams().len();
         let own = |peer: RankId| if peer == rank { partial } else { layout.of(rank).streams.len() };
         let into = |from| if from == rank { Vec::new() } else { Vec::with_capacity(expected(from, rank)) };
-        let samples = layout.samples(batch, rank);
+        let samples = context.samples(batch);
         let beside = SparseIds::beside(layout, rank, samples);
         Ok(Self {
             rank,
-            inputs: Inputs::Mixed,
             words: Words::new(rank, ranks, team.isa(), "exchange of ids"),
             units,
-            sparse: SparseIds::new(layout, rank, team, samples, &owners),
+            sparse: SparseIds::new(context, samples, &owners),
             owners,
             out: supply.buffer("ids", all().map(|to| expected(rank, to)).sum::<usize>() + beside)?,
             starts: vec![0; ranks + 1],
@@ -242,25 +239,18 @@ impl Ids {
         self.out.settle(arena);
     }
 
-    /// Sends the ids of this rank's samples to their owners and takes in those of all ranks; `whole` is the size of the
-    /// whole minibatch of such inputs, of which `batch` is this rank's slice. Where copies serve all look-ups nothing
-    /// is sent.
+    /// Sends the ids of this rank's samples to their owners and takes in those of all ranks. Where copies serve all
+    /// look-ups nothing is sent.
     ///
     /// # Errors
     /// [`Error::Rank`] when the job is in trouble, and when hot inputs look up rows that are not hot.
     ///
     /// # Panics
     /// When the slice has another size than the layout says, or weights for other columns.
-    pub fn exchange(
-        &mut self,
-        team: &Team,
-        layout: &Layout,
-        carrier: &mut dyn Carrier,
-        (batch, inputs): (&Batch, Inputs),
-        whole: usize,
-    ) -> Result<()> {
-        self.inputs = inputs;
-        assert_eq!(batch.samples(), layout.samples(whole, self.rank), "this rank's slice of {whole} samples");
+    pub fn exchange(&mut self, context: &RankContext, carrier: &mut dyn Carrier, minibatch: &Minibatch) -> Result<()> {
+        let layout = &*context.layout;
+        let (batch, whole, inputs) = (&*minibatch.slice, minibatch.whole, minibatch.inputs);
+        assert_eq!(batch.samples(), context.samples(whole), "this rank's slice of {whole} samples");
         for (table, (bag, weights)) in (0..).map(TableId).zip(batch.bags.iter().zip(&batch.weights)) {
             let due = if layout.weighted(table) { bag.rows.len() } else { 0 };
             assert_eq!(weights.len(), due, "{table}: one weight a look-up, where its column has weights");
@@ -269,8 +259,8 @@ impl Ids {
             return Ok(());
         }
         match &mut self.sparse {
-            None => self.pack(team, layout, batch),
-            Some(sparse) => sparse.pack(team, layout, (batch, inputs), &self.owners, (&mut self.out, &mut self.starts)),
+            None => self.pack(context, batch),
+            Some(sparse) => sparse.pack(context, minibatch, &self.owners, (&mut self.out, &mut self.starts)),
         }
         if inputs == Inputs::Hot && self.sparse.as_ref().is_some_and(SparseIds::asks) {
             let reason =
@@ -313,7 +303,8 @@ impl Ids {
     }
 
     /// Writes all messages.
-    fn pack(&mut self, team: &Team, layout: &Layout, batch: &Batch) {
+    fn pack(&mut self, context: &RankContext, batch: &Batch) {
+        let (team, layout) = (&context.team, &context.layout);
         let Self { units, owners, sends, starts, out, .. } = self;
         let samples = batch.samples();
         team.share(Each::new(units), |unit| unit.count(&owners[unit.table], batch));
@@ -347,16 +338,6 @@ impl Ids {
         let sends = &*sends;
         let place = |(rank, stream): (RankId, usize)| sends[rank.index()].get(stream);
         team.share(Each::new(units), |unit| unit.write(&owners[unit.table], batch, words, place));
-    }
-
-    /// Whether owners pool rows for the last minibatch.
-    pub(super) fn rows_travel(&self, layout: &Layout) -> bool {
-        layout.owners_pool(self.inputs)
-    }
-
-    /// Whether owners get the gradients of its pooled rows.
-    pub(super) fn gradients_travel(&self, layout: &Layout) -> bool {
-        layout.asks_owners(self.inputs)
     }
 
     /// What `from` looks up in the shards of one of this rank's groups, as rows are moved by it: a bag a sample of that

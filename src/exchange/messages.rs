@@ -3,11 +3,10 @@
 //! What travels as it is, is written in the receiver's window and read there. What is rounded on the way is written
 //! beside it first, and widened when it has come.
 
-use super::layout::Layout;
+use super::{Ids, Minibatch, Pass, RankContext, Route, message_floats, row_floats};
 use crate::base::config::Wire;
 use crate::base::{RankId, Result};
 use crate::collective::{Carrier, Incoming, OneSided, narrow, widen};
-use crate::machine::team::Team;
 use crate::memory::{Arena, Buffer, Supply};
 use crate::sync::{Line, Rows, Stores};
 
@@ -18,6 +17,9 @@ const PAIR: usize = 2;
 #[derive(Debug)]
 pub struct RowMessages {
     messages: OneSided,
+    pass: Pass,
+    /// Samples of the minibatch whose messages are planned.
+    planned: usize,
     wire: Wire,
     /// Where rows are rounded on the way: one message, before it is.
     out: Buffer<Line>,
@@ -28,25 +30,29 @@ pub struct RowMessages {
 }
 
 impl RowMessages {
-    /// The messages of `rank`, of at most so many bytes of floats from each rank to each; `stage` is what messages of
-    /// errors call it.
+    /// A rank's messages of a pass, in minibatches of up to `batch` samples.
     ///
     /// # Errors
     /// When the supply is exhausted.
-    pub(super) fn new(
-        layout: &Layout,
-        rank: RankId,
-        stage: &'static str,
-        floats: impl Fn(RankId, RankId) -> usize,
-        supply: &mut Supply<'_>,
-    ) -> Result<Self> {
+    pub(super) fn new(context: &RankContext, pass: Pass, batch: usize, supply: &mut Supply<'_>) -> Result<Self> {
+        let (rank, layout) = (context.rank, &*context.layout);
         let wire = layout.wire();
+        let stage = match pass {
+            Pass::Forward => "exchange of pooled rows",
+            Pass::Backward => "exchange of gradients",
+        };
+        let floats = |from, to| {
+            let Route { owner, asking } = Route::of(pass, from, to);
+            row_floats(layout, batch, owner, asking)
+        };
         let others = || (0..layout.ranks() as u32).map(RankId).filter(|other| *other != rank && wire != Wire::F32);
         let out = others().map(|to| floats(rank, to)).max().unwrap_or(0);
         let into: usize = others().map(|from| floats(from, rank)).sum();
         let mut lines = |name, bytes| supply.buffer(name, Line::hold(bytes));
         Ok(Self {
             messages: OneSided::new(rank, layout.ranks(), stage),
+            pass,
+            planned: 0,
             wire,
             starts: vec![0; layout.ranks() + 1],
             out: lines("rows before they are rounded", out)?,
@@ -60,30 +66,42 @@ impl RowMessages {
         self.into.settle(arena);
     }
 
-    /// The next runs send so many bytes of floats from each rank to each other: whole lines of what travels.
-    pub(super) fn plan(&mut self, carrier: &dyn Carrier, floats: impl Fn(RankId, RankId) -> usize) {
+    /// Plans the messages of a minibatch, whose look-ups `ids` have: whole lines of what travels.
+    fn plan(&mut self, context: &RankContext, carrier: &dyn Carrier, minibatch: &Minibatch, ids: &Ids) {
+        let (layout, whole, pass) = (&*context.layout, minibatch.whole, self.pass);
+        // Without copies of hot rows, all minibatches of a size have messages of the same lengths.
+        if self.planned == whole && layout.hot().is_none() {
+            return;
+        }
         let (own, bytes) = (carrier.rank(), self.wire.bytes());
+        let floats = |from, to| message_floats(layout, ids, whole, pass, Route::of(pass, from, to));
         self.messages.plan(carrier, |from, to| floats(from, to) / size_of::<f32>() * bytes);
         for from in (0..carrier.ranks() as u32).map(RankId) {
             let lines = if from == own { 0 } else { Line::hold(floats(from, own)) };
             self.starts[from.index() + 1] = self.starts[from.index()] + lines;
         }
+        self.planned = whole;
     }
 
-    /// Lets `fill` write the floats of each message, and hands it over: as [`OneSided::begin`].
+    /// Lets `fill` write the floats of each message of a minibatch, whose look-ups `ids` have, and hands it over: as
+    /// [`OneSided::begin`].
     ///
     /// # Errors
     /// [`crate::base::Error::Rank`] when the job is in trouble.
     pub(super) fn begin(
         &mut self,
-        team: &Team,
+        context: &RankContext,
         carrier: &mut dyn Carrier,
+        minibatch: &Minibatch,
+        ids: &Ids,
         mut fill: impl FnMut(RankId, &mut [Line], Stores),
     ) -> Result<()> {
+        self.plan(context, carrier, minibatch, ids);
         let Self { messages, wire, out, .. } = self;
         if *wire == Wire::F32 {
             return messages.begin(carrier, fill);
         }
+        let team = &context.team;
         let isa = team.isa();
         messages.begin(carrier, |to, lines, stores| {
             let floats = &mut out[..PAIR * lines.len()];
@@ -100,12 +118,13 @@ impl RowMessages {
     ///
     /// # Errors
     /// [`crate::base::Error::Rank`] when the job is in trouble.
-    pub(super) fn finish<'a>(&'a mut self, team: &Team, carrier: &'a mut dyn Carrier) -> Result<Arrived<'a>> {
+    pub(super) fn finish<'a>(&'a mut self, context: &RankContext, carrier: &'a mut dyn Carrier) -> Result<Arrived<'a>> {
         let Self { messages, wire, into, starts, .. } = self;
         let incoming = messages.finish(carrier)?;
         if *wire == Wire::F32 {
             return Ok(Arrived::AsSent(incoming));
         }
+        let team = &context.team;
         let isa = team.isa();
         for from in (0..starts.len() as u32 - 1).map(RankId) {
             let lines = incoming.from(from);

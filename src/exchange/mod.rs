@@ -14,6 +14,7 @@
 //!
 //! Sources: SC20, IV; ids that travel instead of minibatches that everybody reads: Intel's MLPerf DLRM (2021).
 
+mod context;
 mod gradients;
 mod hot;
 mod ids;
@@ -28,6 +29,7 @@ mod sparse;
 mod traffic;
 mod words;
 
+pub use context::{Minibatch, RankContext};
 pub use gradients::Gradients;
 pub use hot::HotRows;
 pub use ids::Ids;

@@ -9,35 +9,31 @@ use super::layout::Layout;
 use super::messages::{Arrived, RowMessages};
 use super::ordered::{Part, Unpooled};
 use super::sparse::JoinBlocks;
-use super::{Ids, Pass, Route, message_floats, row_floats};
+use super::{Ids, Minibatch, Pass, RankContext, Route};
 use crate::base::{RankId, Result, TableId};
 use crate::collective::Carrier;
 use crate::data::Batch;
-use crate::machine::team::Team;
 use crate::memory::{Arena, Buffer, Supply};
 use crate::simd::{Kernel, Simd, combine};
-use crate::sync::Rows;
+use crate::sync::{Line, Rows};
 
 /// The exchange of pooled rows, with its memory.
 #[derive(Debug)]
 pub struct Pooled {
-    rank: RankId,
-    whole: usize,
     messages: RowMessages,
     /// What this rank pools of divided rows for its own samples.
     own: Buffer<f32>,
 }
 
 impl Pooled {
-    /// For `rank`, with room for minibatches of `batch` samples.
+    /// For a rank, with room for minibatches of `batch` samples.
     ///
     /// # Errors
     /// When the supply is exhausted.
-    pub fn new(layout: &Layout, rank: RankId, batch: usize, supply: &mut Supply<'_>) -> Result<Self> {
-        let own = supply.buffer("own pooled terms", layout.samples(batch, rank) * layout.of(rank).partial_stride)?;
-        let floats = |from, to| row_floats(layout, batch, from, to);
-        let messages = RowMessages::new(layout, rank, "exchange of pooled rows", floats, supply)?;
-        Ok(Self { rank, whole: 0, messages, own })
+    pub fn new(context: &RankContext, batch: usize, supply: &mut Supply<'_>) -> Result<Self> {
+        let stride = context.layout.of(context.rank).partial_stride;
+        let own = supply.buffer("own pooled terms", context.samples(batch) * stride)?;
+        Ok(Self { messages: RowMessages::new(context, Pass::Forward, batch, supply)?, own })
     }
 
     /// Takes its place in the arena that was planned.
@@ -47,8 +43,8 @@ impl Pooled {
     }
 
     /// Lets `look_up` write, for each other rank, this rank's part of the pooled rows of that rank's samples: rows of
-    /// the layout's stride, or the vectors that `ids` tell of. `whole` is the size of the whole minibatch. Where copies
-    /// serve all look-ups, nothing is pooled for others, here and in [`Pooled::finish`].
+    /// the layout's stride, or the vectors that `ids` tell of. Where copies serve all look-ups, nothing is pooled for
+    /// others, here and in [`Pooled::finish`].
     ///
     /// # Errors
     /// [`crate::base::Error::Rank`] when the job is in trouble.
@@ -57,53 +53,50 @@ impl Pooled {
     /// When the minibatch is larger than was planned.
     pub fn begin(
         &mut self,
-        team: &Team,
-        layout: &Layout,
+        context: &RankContext,
         carrier: &mut dyn Carrier,
-        (ids, whole): (&Ids, usize),
+        minibatch: &Minibatch,
+        ids: &Ids,
         mut look_up: impl FnMut(RankId, &mut [f32]),
     ) -> Result<()> {
-        if !ids.rows_travel(layout) {
+        if !context.layout.owners_pool(minibatch.inputs) {
             return Ok(());
         }
-        if self.whole != whole || layout.hot().is_some() {
-            let floats =
-                |from, to| message_floats(layout, ids, whole, Pass::Forward, Route::of(Pass::Forward, from, to));
-            self.messages.plan(carrier, floats);
-            self.whole = whole;
-        }
-        self.messages.begin(team, carrier, |to, lines, _| look_up(to, bytemuck::cast_slice_mut(lines)))
+        let fill = |to, lines: &mut [Line], _| look_up(to, bytemuck::cast_slice_mut(lines));
+        self.messages.begin(context, carrier, minibatch, ids, fill)
     }
 
     /// Where this rank's pooled terms of its own samples go: rows of the layout's partial stride, or the vectors that
     /// `ids` tell of.
-    pub fn own_mut(&mut self, layout: &Layout, ids: &Ids) -> &mut [f32] {
-        let rows = || layout.samples(self.whole, self.rank) * layout.of(self.rank).partial_stride;
-        let len = ids.blocks(Route::own(self.rank), Pass::Forward).map_or_else(rows, super::Blocks::floats);
+    pub fn own_mut(&mut self, context: &RankContext, minibatch: &Minibatch, ids: &Ids) -> &mut [f32] {
+        let rows = || context.samples(minibatch.whole) * context.layout.of(context.rank).partial_stride;
+        let len = ids.blocks(Route::own(context.rank), Pass::Forward).map_or_else(rows, super::Blocks::floats);
         &mut self.own[..len]
     }
 
     /// Waits for all owners and writes the pooled rows of every divided table that this rank does not hold whole to
     /// `features`, a row a sample. With `unpooled`, exchanged before, bags of divided rows are summed in their own
-    /// order; they are those of `batch`.
+    /// order.
     ///
     /// # Errors
     /// [`crate::base::Error::Rank`] when the job is in trouble.
     pub fn finish(
         &mut self,
-        team: &Team,
-        layout: &Layout,
+        context: &RankContext,
         carrier: &mut dyn Carrier,
+        minibatch: &Minibatch,
         (ids, features): (&Ids, &mut [f32]),
-        unpooled: Option<(&Unpooled, &Batch)>,
+        unpooled: Option<&Unpooled>,
     ) -> Result<()> {
-        if !ids.rows_travel(layout) {
+        let (team, layout) = (&context.team, &*context.layout);
+        if !layout.owners_pool(minibatch.inputs) {
             return Ok(());
         }
-        let incoming = self.messages.finish(team, carrier)?;
-        let (isa, own) = (team.isa(), (self.rank, &self.own[..]));
+        let incoming = self.messages.finish(context, carrier)?;
+        let (isa, own) = (team.isa(), (context.rank, &self.own[..]));
+        let unpooled = unpooled.map(|unpooled| (unpooled, &*minibatch.slice));
         let row = layout.feature_row();
-        if row == 0 || features.is_empty() || layout.ranks() == 1 && layout.of(self.rank).partial_stride == 0 {
+        if row == 0 || features.is_empty() || layout.ranks() == 1 && layout.of(context.rank).partial_stride == 0 {
             return Ok(());
         }
         if layout.hot().is_some() {

@@ -12,7 +12,7 @@ use crate::base::{RankId, Result, TableId};
 use crate::data::hot::TableSlots;
 use crate::data::{Batch, Schema};
 use crate::embedding::{LookUp, Lookups, Slots, Source, Spec, Table, Updater};
-use crate::exchange::{HotRows, Ids, Layout};
+use crate::exchange::{HotRows, Ids, Layout, RankContext};
 use crate::machine::team::Team;
 use crate::memory::{Arena, Supply};
 use crate::model::TrainSpec;
@@ -186,14 +186,8 @@ impl Copies {
     }
 
     /// Lists the sums of the gradients of this rank's hot bags for the owners; `gradient` is that of the features.
-    pub(super) fn sum(
-        &mut self,
-        team: &Team,
-        layout: &Layout,
-        (rank, ids): (RankId, &Ids),
-        gradient: &[f32],
-        to: &mut HotRows,
-    ) {
+    pub(super) fn sum(&mut self, context: &RankContext, ids: &Ids, gradient: &[f32], to: &mut HotRows) {
+        let (rank, team, layout) = (context.rank, &context.team, &*context.layout);
         let Some(hot) = layout.hot() else { return };
         for Group { numbers, starts, positions, dim, sums, .. } in &mut self.groups {
             let Some(sums) = sums else { return };
@@ -232,14 +226,8 @@ impl Copies {
 
     /// Marks the hot rows of this rank's shards that a step's look-ups met, which have moved; `sums` has those in bags
     /// that did not come, unless all did.
-    pub(super) fn mark(
-        &mut self,
-        team: &Team,
-        layout: &Layout,
-        (rank, ids): (RankId, &Ids),
-        batch: &Batch,
-        sums: Option<&HotRows>,
-    ) {
+    pub(super) fn mark(&mut self, context: &RankContext, (ids, batch): (&Ids, &Batch), sums: Option<&HotRows>) {
+        let (rank, team, layout) = (context.rank, &context.team, &*context.layout);
         let Some(all) = layout.hot() else { return };
         let holding = layout.of(rank);
         for group in &holding.groups {

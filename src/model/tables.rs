@@ -17,7 +17,7 @@ use crate::base::config::{ModelConfig, Pooling};
 use crate::base::{RankId, Result, TableId};
 use crate::data::{Bag, Batch, Schema};
 use crate::embedding::{Choice, LookUp, Lookups, Slots, Source, Spec, Table, Updater};
-use crate::exchange::{self, HotRows, Ids, Layout, Pass, Replicas, Route, average};
+use crate::exchange::{self, HotRows, Ids, Layout, Pass, RankContext, Replicas, Route, average};
 use crate::machine::team::Team;
 use crate::memory::{Arena, Supply, recycled};
 use crate::model::stage::{Bound, Work};
@@ -234,7 +234,8 @@ impl Tables {
     }
 
     /// Forward: pools this rank's shards for the samples of another rank, into a message's rows.
-    pub fn look_up(&mut self, team: &Team, layout: &Layout, ids: &Ids, to: RankId, message: &mut [f32]) {
+    pub fn look_up(&mut self, context: &RankContext, ids: &Ids, to: RankId, message: &mut [f32]) {
+        let (team, layout) = (&context.team, &context.layout);
         let (stride, groups) = (layout.of(self.rank).stride, &layout.of(self.rank).groups);
         for (group, place) in self.groups.iter_mut().zip(groups) {
             group.pool(team, ids, Route { owner: self.rank, asking: to }, place, message, stride);
@@ -245,13 +246,13 @@ impl Tables {
     /// rows of the layout's partial stride.
     pub fn look_up_own(
         &mut self,
-        team: &Team,
-        layout: &Layout,
+        context: &RankContext,
         ids: &Ids,
         batch: &Batch,
         features: &mut [f32],
         partial: &mut [f32],
     ) {
+        let (team, layout) = (&context.team, &context.layout);
         if batch.samples() == 0 {
             return;
         }
@@ -278,7 +279,8 @@ impl Tables {
     ///
     /// # Panics
     /// When this rank has no such shard.
-    pub fn look_up_unpooled(&mut self, team: &Team, layout: &Layout, shard: usize, bag: &Bag, rows: &mut [f32]) {
+    pub fn look_up_unpooled(&mut self, context: &RankContext, shard: usize, bag: &Bag, rows: &mut [f32]) {
+        let (team, layout) = (&context.team, &context.layout);
         let mut groups = self.groups.iter_mut().zip(&layout.of(self.rank).groups);
         let (group, place) =
             groups.find(|(_, place)| place.shards.contains(&shard)).expect("one of this rank's shards");
@@ -289,7 +291,8 @@ impl Tables {
 
     /// Divides sums of rows, or their gradients, by the lengths of their bags, where the sample's rank does so and the
     /// model pools means.
-    pub fn average(&self, team: &Team, layout: &Layout, batch: &Batch, features: &mut [f32]) {
+    pub fn average(&self, context: &RankContext, batch: &Batch, features: &mut [f32]) {
+        let (team, layout) = (&context.team, &context.layout);
         if self.pooling == Pooling::Mean && !features.is_empty() {
             for (table, bag) in
                 (0..).map(TableId).zip(&batch.bags).filter(|(table, _)| layout.averages_at_sample(*table))
@@ -304,13 +307,14 @@ impl Tables {
     /// `batch`. With the sums of hot rows' gradients, unless these came with others.
     pub fn update_rows<'m>(
         &mut self,
-        team: &Team,
-        (layout, ids): (&Layout, &Ids),
+        context: &RankContext,
+        ids: &Ids,
         messages: &'m dyn Fn(RankId) -> Option<&'m [f32]>,
         (batch, own): (&Batch, &[f32]),
         hot: Option<&HotRows>,
         step_sizes: StepSizes,
     ) {
+        let (team, layout) = (&context.team, &context.layout);
         let holding = layout.of(self.rank);
         for (group, place) in self.groups.iter_mut().zip(&holding.groups) {
             let mut sources: Vec<Source<'_>> = recycled(std::mem::take(&mut self.sources));
@@ -342,15 +346,14 @@ impl Tables {
     }
 
     /// Lists the sums of hot rows' gradients for their owners; `gradient` is that of the features.
-    pub fn sum_hot(&mut self, team: &Team, layout: &Layout, ids: &Ids, gradient: &[f32], to: &mut HotRows) {
-        let rank = self.rank;
-        self.copies.iter_mut().for_each(|copies| copies.sum(team, layout, (rank, ids), gradient, to));
+    pub fn sum_hot(&mut self, context: &RankContext, ids: &Ids, gradient: &[f32], to: &mut HotRows) {
+        self.copies.iter_mut().for_each(|copies| copies.sum(context, ids, gradient, to));
     }
 
     /// Marks this rank's hot rows that a step has moved, given its look-ups; with the sums of hot rows' gradients, if
     /// these came.
-    pub fn mark_hot(&mut self, team: &Team, layout: &Layout, (ids, batch): (&Ids, &Batch), sums: Option<&HotRows>) {
-        self.copies.iter_mut().for_each(|copies| copies.mark(team, layout, (self.rank, ids), batch, sums));
+    pub fn mark_hot(&mut self, context: &RankContext, look_ups: (&Ids, &Batch), sums: Option<&HotRows>) {
+        self.copies.iter_mut().for_each(|copies| copies.mark(context, look_ups, sums));
     }
 
     /// Marks all hot rows of this rank.

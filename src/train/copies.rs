@@ -8,10 +8,10 @@
 use std::sync::Arc;
 
 use super::rank::CopyState;
-use super::{Rank, Ranks, Setup, step};
+use super::{Rank, Ranks, Setup, hot_step};
 use crate::base::{NodeId, RankId, Result};
 use crate::data::hot::HotSlots;
-use crate::exchange::{HotRows, Layout};
+use crate::exchange::{HotRows, Layout, RankContext};
 use crate::machine::team::Team;
 use crate::memory::{Arena, Pages, Plan, Supply};
 use crate::model::Copies;
@@ -57,18 +57,19 @@ impl Rank {
     /// rows.
     fn revise_copies(&mut self, setup: &Setup, layout: Arc<Layout>) -> Result<()> {
         self.enter("revision of hot rows");
-        let planned = PlannedCopies::new(setup, &layout, self.number, &self.team)?.expect("a layout with hot rows");
-        let (mut copies, memory) = planned.build(&setup.places[self.number.index()].memory_nodes, &self.team)?;
+        let RankContext { rank, team, layout: old } = &self.context;
+        let planned = PlannedCopies::new(setup, &layout, *rank, team)?.expect("a layout with hot rows");
+        let (mut copies, memory) = planned.build(&setup.places[rank.index()].memory_nodes, team)?;
         if let Some(before) = self.tables.replace_copies(None) {
-            copies.take_over(&before, [&self.layout, &layout], &self.team, self.number);
+            copies.take_over(&before, [old, &layout], team, *rank);
         }
         self.tables.replace_copies(Some(copies));
         self.copy_memory = Some(memory);
-        self.hot = HotRows::new(&layout, self.number, setup.spec.samples, setup.isa);
-        self.layout = layout;
+        self.hot = HotRows::new(&layout, *rank, setup.spec.samples, setup.isa);
+        self.context.layout = layout;
         // Copies that were equal to their rows lack those alone that are marked now.
         self.copies = if self.copies == CopyState::Fresh { CopyState::Stale } else { CopyState::Overwritten };
-        step::refresh_hot_copies(self)
+        hot_step::refresh_copies(self)
     }
 }
 

@@ -117,7 +117,7 @@ impl RankEvaluation {
     fn fetch(&mut self, rank: &Rank, before: u64) -> Result<bool> {
         self.next = self.loader.next_portion()?;
         if let (Some(portion), Some(table)) = (&self.next, self.groups) {
-            let slice = rank.layout.slice(portion.samples, rank.number);
+            let slice = rank.context.layout.slice(portion.samples, rank.context.rank);
             self.one_group(portion, table, before + slice.start as u64)?;
         }
         Ok(self.next.is_some())
@@ -130,7 +130,7 @@ impl RankEvaluation {
         let whole = portion.samples;
         portion.take(Arc::make_mut(&mut self.slice));
         self.loader.recycle(portion);
-        let range = rank.layout.slice(whole, rank.number);
+        let range = rank.context.layout.slice(whole, rank.context.rank);
         let truths = self.source.truth(split, before + range.start as u64, range.len());
         let (labels, groups) = (self.slice.labels.clone(), self.groups.map(|table| groups_of(&self.slice, table)));
         let probabilities = rank.predict_slice(&mut self.slice, whole)?;
@@ -177,7 +177,8 @@ pub fn evaluate(
     let parts = RankEvaluation::start_all(ranks, source, plan(split, batch), mode, questions.groups)?;
     let first_rank = ranks.local().start;
     let (fetching, mut first) = (parts.clone(), 0);
-    let fetched = ranks.all(move |rank| Ok(locked(&fetching[rank.number.index() - first_rank]).fetch(rank, 0)))?;
+    let fetched =
+        ranks.all(move |rank| Ok(locked(&fetching[rank.context.rank.index() - first_rank]).fetch(rank, 0)))?;
     let mut more = together(fetched.into_iter())?;
     while more && questions.samples.is_none_or(|most| first < most) {
         if ranks.interrupted() {
@@ -185,7 +186,7 @@ pub fn evaluate(
         }
         let (parts, before) = (parts.clone(), first);
         let done =
-            ranks.all(move |rank| locked(&parts[rank.number.index() - first_rank]).score(rank, split, before))?;
+            ranks.all(move |rank| locked(&parts[rank.context.rank.index() - first_rank]).score(rank, split, before))?;
         // Whether somebody has interrupted another machine.
         ranks.everywhere("evaluate a minibatch", Vec::<u8>::new())?;
         first += done[0].0;
@@ -193,7 +194,7 @@ pub fn evaluate(
     }
     let sorted = parts.clone();
     ranks.all(move |rank| {
-        locked(&sorted[rank.number.index() - first_rank]).tally.sort(Some(&rank.team));
+        locked(&sorted[rank.context.rank.index() - first_rank]).tally.sort(Some(&rank.context.team));
         Ok(())
     })?;
     let tallies: Vec<Tally> = parts.iter().map(|own| std::mem::take(&mut locked(own).tally)).collect();

@@ -65,7 +65,7 @@ impl Ranks {
         }
         let loaders: Vec<_> = loaders.into_iter().map(Mutex::new).collect();
         let more = self.all(move |rank| {
-            let loaders = &loaders[rank.number.index() - first];
+            let loaders = &loaders[rank.context.rank.index() - first];
             Ok(rank.feed(std::mem::take(&mut *loaders.lock().unwrap_or_else(PoisonError::into_inner))))
         })?;
         let mut more: Vec<_> = more.into_iter().map(Vec::into_iter).collect();

@@ -1,4 +1,5 @@
-//! Training: the corridor that one minibatch walks down (`step`), and what surrounds it.
+//! Training: the corridor that one minibatch walks down (`step`, with the stages of hot rows in `hot_step`), and what
+//! surrounds it.
 //!
 //! This floor introduces the data's minibatches to networks, and optimizers to what ranks exchange.
 
@@ -9,6 +10,7 @@ mod evaluation;
 pub mod export;
 mod feed;
 mod hot_file;
+mod hot_step;
 mod loss_trace;
 mod machines;
 mod metrics;

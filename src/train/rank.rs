@@ -14,7 +14,10 @@ use crate::base::{Error, Place, RankId, Result, TableId};
 use crate::collective::{Carrier, Fabric, Member};
 use crate::data::hot::Inputs;
 use crate::data::{Batch, Portion, RankLoader, Waited};
-use crate::exchange::{Gradients, HotRows, Ids, Layout, Nodes, Pass, Pieces, Pooled, Route, Unpooled, message_bytes};
+use crate::exchange::{
+    Gradients, HotRows, Ids, Layout, Minibatch, Nodes, Pass, Pieces, Pooled, RankContext, Route, Unpooled,
+    message_bytes,
+};
 use crate::layer::Linear;
 use crate::machine::team::Team;
 use crate::math::{CHAIN, Parts, Share};
@@ -26,10 +29,8 @@ use crate::sync::{Barrier, Job};
 
 /// A rank of a job.
 pub struct Rank {
-    pub(super) number: RankId,
+    pub(super) context: RankContext,
     pub(super) job: Job,
-    pub(super) layout: Arc<Layout>,
-    pub(super) team: Team,
     pub(super) network: Box<dyn Network>,
     pub(super) tables: Tables,
     pub(super) ids: Ids,
@@ -47,14 +48,10 @@ pub struct Rank {
     pub(super) reduction: Box<dyn DenseReduction>,
     pub(super) lanes: Lanes,
     pub(super) clock: Clock,
-    /// This rank's slice of the minibatch.
-    pub(super) batch: Arc<Batch>,
-    /// What it looks up.
-    pub(super) inputs: Inputs,
-    /// How it is parted.
+    /// How its slice of a minibatch is parted.
     pub(super) parts: Parts,
-    /// Samples of the whole minibatch of the last step.
-    whole: usize,
+    /// The minibatch of the last step, whose memory the next one takes.
+    last: Minibatch,
     pub(super) steps: u64,
     pub(super) updates: Updates,
     feeds: Vec<Feed>,
@@ -145,6 +142,8 @@ impl Rank {
         let (layout, fabric) = (common.layout.clone(), &*common.fabric);
         let (place, samples) = (&setup.places[rank.index()], layout.samples(setup.spec.samples, member.rank));
         let team = Team::pinned(&place.compute, setup.spin, setup.isa)?;
+        let context = RankContext { rank, team, layout: layout.clone() };
+        let team = &context.team;
         let mut plan = Plan::new();
         let supply = &mut Supply::Arena(&mut plan);
         let dims: Vec<usize> =
@@ -170,11 +169,11 @@ impl Rank {
             (0..network.layers()).try_for_each(|index| network.layer_mut(index).plan_sums(2, supply))?;
         }
         let stored = setup.stored.as_ref();
-        let mut tables = Tables::new(&setup.config, &setup.schema, &layout, rank, &team, (setup.spec, stored), supply)?;
+        let mut tables = Tables::new(&setup.config, &setup.schema, &layout, rank, team, (setup.spec, stored), supply)?;
         let most = setup.spec.samples;
-        let mut ids = Ids::new(&layout, rank, &team, most, supply)?;
-        let mut pooled = Pooled::new(&layout, rank, most, supply)?;
-        let mut gradients = Gradients::new(&layout, rank, most, supply)?;
+        let mut ids = Ids::new(&context, most, supply)?;
+        let mut pooled = Pooled::new(&context, most, supply)?;
+        let mut gradients = Gradients::new(&context, most, supply)?;
         let mut nodes = None;
         if let (Some(grains), Some(share)) = (layout.grains(), &share) {
             network.plan_sums(share, supply)?;
@@ -182,7 +181,7 @@ impl Rank {
             nodes = Some(Nodes::new(grains, layout.ranks(), rank, len, supply)?);
         }
         let mut windows = fabric.memory(rank, supply)?;
-        let copies = PlannedCopies::new(setup, &layout, rank, &team)?;
+        let copies = PlannedCopies::new(setup, &layout, rank, team)?;
         let at_once = if setup.hot_revised { 2 } else { 1 };
         let of_copies = at_once * copies.as_ref().map_or(0, PlannedCopies::bytes);
         let bytes = (plan.bytes() + of_copies + fabric.beside(rank)) as u64;
@@ -190,7 +189,7 @@ impl Rank {
         let mut arena = Arena::build(&plan, &place.memory_nodes, Pages::Transparent, |memory| team.touch(memory))?;
         network.settle(&mut arena);
         tables.settle(&mut arena);
-        let copies = copies.map(|copies| copies.build(&place.memory_nodes, &team)).transpose()?;
+        let copies = copies.map(|copies| copies.build(&place.memory_nodes, team)).transpose()?;
         let (copies, copy_memory) = copies.unzip();
         tables.replace_copies(copies);
         ids.settle(&mut arena);
@@ -199,7 +198,7 @@ impl Rank {
         windows.settle(&mut arena);
         nodes.iter_mut().for_each(|nodes| nodes.settle(&mut arena));
         network.each_layer_mut(&mut Linear::reset_optimizer_state);
-        tables.reset_optimizer_state(&team);
+        tables.reset_optimizer_state(team);
 
         let mut ends = fabric.connect(&mut barrier, windows)?.into_iter();
         let lanes = Lanes::take(&layout, &mut ends);
@@ -207,17 +206,14 @@ impl Rank {
         let dense = reduction::DenseLanes { reducers: ends.collect(), replicas: replicas_lane };
         let reduction = reduction::build(setup, &job, &layout, rank, &mut *network, nodes, dense)?;
         Ok(Self {
-            number: rank,
             clock: Clock::new(setup.traced),
-            unpooled: layout.grains().map(|_| Unpooled::new(&layout, rank, &team)),
+            unpooled: layout.grains().map(|_| Unpooled::new(&context)),
             hot: HotRows::new(&layout, rank, most, setup.isa),
             copies: CopyState::Overwritten,
             copy_memory,
             filled: vec![0; layout.ranks()],
-            batch: Arc::new(Batch::new(&setup.schema)),
-            inputs: Inputs::Mixed,
             parts,
-            whole: 0,
+            last: Minibatch { slice: Arc::new(Batch::new(&setup.schema)), whole: 0, inputs: Inputs::Mixed },
             steps: 0,
             updates: Updates::default(),
             feeds: Vec::new(),
@@ -229,8 +225,7 @@ impl Rank {
             arena,
             plan,
             job,
-            layout,
-            team,
+            context,
             network,
             tables,
             barrier,
@@ -250,7 +245,7 @@ impl Rank {
     pub(super) fn initialise(&mut self, seed: u64) {
         self.copies = CopyState::Overwritten;
         self.network.initialise(seed);
-        self.tables.initialise(&self.team, &self.layout, seed);
+        self.tables.initialise(&self.context.team, &self.context.layout, seed);
     }
 
     /// Takes its slices of minibatches of such inputs from these loaders from now on; of each whether there is a first
@@ -279,89 +274,57 @@ impl Rank {
         let feed = &mut self.feeds[at];
         let mut portion = feed.next.take().expect("there is a slice, as was said");
         let (samples, position) = (portion.samples, portion.position);
-        portion.take(Arc::make_mut(&mut self.batch));
+        portion.take(Arc::make_mut(&mut self.last.slice));
         feed.loader.recycle(portion);
-        self.spread_sequences();
+        self.context.spread_sequences(&mut self.last.slice);
         self.walk((samples, inputs), rates)?;
         Ok((Step { loss: (), samples, position }, self.fetch(at)))
     }
 
     /// Trains on its slice of this minibatch of such inputs.
     pub(super) fn train(&mut self, (whole, inputs): (&Arc<Batch>, Inputs), rates: Rates) -> Result<()> {
-        self.take_slice(whole);
+        self.context.take_slice(whole, &mut self.last.slice);
         self.walk((whole.samples(), inputs), rates)
     }
 
+    /// Trains on the slice that was taken, of a minibatch of `whole` samples.
     fn walk(&mut self, (whole, inputs): (usize, Inputs), rates: Rates) -> Result<()> {
-        (self.whole, self.inputs) = (whole, inputs);
+        (self.last.whole, self.last.inputs) = (whole, inputs);
         let step_sizes = self.updates.next(rates);
-        step::step(self, whole, step_sizes)
-    }
-
-    /// Makes `batch` this rank's slice of a minibatch: alone, and without sequences, the minibatch itself, without a
-    /// copy.
-    fn take_slice(&mut self, whole: &Arc<Batch>) {
-        if self.layout.ranks() == 1 && !self.layout.has_sequences() {
-            self.batch = whole.clone();
-            return;
-        }
-        let slice = self.layout.slice(whole.samples(), self.number);
-        let batch = Arc::make_mut(&mut self.batch);
-        batch.clear();
-        batch.append_range(whole, slice);
-        self.spread_sequences();
-    }
-
-    /// Gives each look-up of a sequence in this rank's slice a bag of its own.
-    fn spread_sequences(&mut self) {
-        if self.layout.has_sequences() {
-            let Batch { bags, weights, .. } = Arc::make_mut(&mut self.batch);
-            for (table, (bag, weights)) in (0..).map(TableId).zip(bags.iter_mut().zip(weights)) {
-                if self.layout.positions(table) > 1 {
-                    bag.spread(self.layout.positions(table), weights);
-                }
-            }
-        }
+        step::step(self, &self.last.clone(), step_sizes)
     }
 
     /// The losses of its own samples in the last step.
     pub(super) fn losses(&self) -> &[f64] {
-        self.network.losses(self.layout.samples(self.whole, self.number))
+        self.network.losses(self.context.samples(self.last.whole))
     }
 
     pub(super) fn predict(&mut self, whole: &Arc<Batch>) -> Result<Vec<f32>> {
-        let before = self.batch.clone();
-        self.take_slice(whole);
-        let probabilities = self.score(whole.samples());
-        // Alone, the caller gets its minibatch back.
-        self.batch = before;
-        probabilities
+        let mut slice = self.last.slice.clone();
+        self.context.take_slice(whole, &mut slice);
+        self.score(slice, whole.samples())
     }
 
     /// The click probabilities of its slice of a minibatch of `whole` samples.
     pub(super) fn predict_slice(&mut self, slice: &mut Arc<Batch>, whole: usize) -> Result<Vec<f32>> {
-        std::mem::swap(&mut self.batch, slice);
-        self.spread_sequences();
-        let probabilities = self.score(whole);
-        std::mem::swap(&mut self.batch, slice);
-        probabilities
+        self.context.spread_sequences(slice);
+        self.score(slice.clone(), whole)
     }
 
-    fn score(&mut self, whole: usize) -> Result<Vec<f32>> {
-        let before = self.inputs;
+    fn score(&mut self, slice: Arc<Batch>, whole: usize) -> Result<Vec<f32>> {
         // What only looks brings no copies up to date: owners have every row.
-        self.inputs = if self.copies == CopyState::Stale { Inputs::Cold } else { Inputs::Mixed };
+        let inputs = if self.copies == CopyState::Stale { Inputs::Cold } else { Inputs::Mixed };
+        let minibatch = Minibatch { slice, whole, inputs };
         // What an evaluation takes is no part of a step.
         let stopped = self.clock.stop(true);
-        let result = step::evaluate(self, whole);
+        let result = step::evaluate(self, &minibatch);
         self.clock.stop(stopped);
-        self.inputs = before;
-        result.map(|()| self.network.probabilities(self.batch.samples()).to_vec())
+        result.map(|()| self.network.probabilities(minibatch.slice.samples()).to_vec())
     }
 
     /// Notes what this rank does now, for messages about it.
     pub(super) fn enter(&self, stage: &'static str) {
-        self.job.enter(Place { rank: self.number, stage, sequence: self.steps });
+        self.job.enter(Place { rank: self.context.rank, stage, sequence: self.steps });
     }
 
     /// How long this rank has waited for its loaders, and bytes that were read for it.
@@ -372,26 +335,28 @@ impl Rank {
 
     /// What every stage of a step like the last one has to do.
     pub(super) fn work(&self) -> StepWork {
-        let mut work = StepWork::new(self.whole);
-        let samples = self.layout.samples(self.whole, self.number);
+        let (Minibatch { slice, whole, .. }, RankContext { rank: own, layout, .. }) = (&self.last, &self.context);
+        let (whole, own) = (*whole, *own);
+        let mut work = StepWork::new(whole);
+        let samples = self.context.samples(whole);
         for stage in Stage::ALL.into_iter().filter(|stage| *stage != Stage::UpdateDense) {
             work.add(stage, self.network.work(stage, samples));
         }
         // Where each rank updates a slice, all of them together update everything once.
         let update = self.network.work(Stage::UpdateDense, samples);
         let stage = self.reduction.updates_in();
-        let part = if stage == Stage::UpdateDense { 1.0 } else { 1.0 / self.layout.ranks() as f64 };
+        let part = if stage == Stage::UpdateDense { 1.0 } else { 1.0 / layout.ranks() as f64 };
         work.add(stage, update.times(part));
-        if self.batch.samples() == samples {
-            let [look_up, update] = self.tables.work(&self.layout, &self.ids, &self.batch);
+        if slice.samples() == samples {
+            let [look_up, update] = self.tables.work(layout, &self.ids, slice);
             work.add(Stage::LookUp, look_up);
             work.add(Stage::UpdateRows, update);
         }
         let to_others = |bytes: &dyn Fn(RankId) -> usize| {
-            let others = (0..self.layout.ranks() as u32).map(RankId).filter(|to| *to != self.number);
+            let others = (0..layout.ranks() as u32).map(RankId).filter(|to| *to != own);
             Work::NONE.sending(others.map(bytes).sum::<usize>() as f64)
         };
-        let (layout, whole, own, dense) = (&self.layout, self.whole, self.number, self.reduction.sent().planned);
+        let dense = self.reduction.sent().planned;
         work.add(Stage::PackIds, to_others(&|to| self.ids.bytes_to(to)));
         let sent = |pass, to| message_bytes(layout, &self.ids, whole, pass, Route::of(pass, own, to));
         work.add(Stage::LookUp, to_others(&|to| sent(Pass::Forward, to)));
@@ -408,7 +373,7 @@ impl Rank {
         rows: &Range<usize>,
         take: impl FnMut(&Shard, Range<usize>, &[f32]),
     ) {
-        self.tables.export(&self.layout, place, moment, rows, take);
+        self.tables.export(&self.context.layout, place, moment, rows, take);
     }
 
     /// Some rows of a tensor of the network; of a moment, only what this rank keeps, and else 0.
@@ -458,7 +423,7 @@ impl Rank {
             (_, Some(Moment::Updates)) => self.updates.layers = values[0] as u64,
             (place @ (model::Place::Table(_) | model::Place::RowWeights(_)), moment) => {
                 self.copies = CopyState::Overwritten;
-                self.tables.import(&self.layout, place, moment, rows, values);
+                self.tables.import(&self.context.layout, place, moment, rows, values);
             }
             (model::Place::Weight(index), None) => {
                 self.network.layer_mut(index).import_weight(rows.clone(), values);
@@ -478,7 +443,7 @@ impl Rank {
 
     /// Where its steps have gone so far.
     pub(super) fn breakdown(&self) -> Breakdown {
-        self.clock.breakdown(self.number.0, self.reduction.busy())
+        self.clock.breakdown(self.context.rank.0, self.reduction.busy())
     }
 
     /// Waits until all ranks are here.

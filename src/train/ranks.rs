@@ -312,7 +312,7 @@ impl Ranks {
             // A rank that has ended takes no task; its error is asked for below.
             let _ = tasks.send(task(number));
         }
-        let mut result = self.job.guard(rank.number, || task(0).run(rank, &self.outcomes[0]));
+        let mut result = self.job.guard(rank.context.rank, || task(0).run(rank, &self.outcomes[0]));
         let (mut due, mut trouble_since) = (others.tasks.len(), None::<Instant>);
         while result.is_ok() && due > 0 {
             match others.done.recv_timeout(LOOK_EVERY) {

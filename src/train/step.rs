@@ -5,197 +5,167 @@
 //! network takes it in parts, each forward and back before the next. Where a minibatch is of hot inputs alone
 //! ([`Inputs`]), no rank asks another for rows.
 
-use super::rank::{CopyState, Rank};
+use super::hot_step;
+use super::rank::Rank;
 use super::reduction::Scene;
 use crate::base::Result;
 use crate::data::hot::Inputs;
+use crate::exchange::Minibatch;
+use crate::layer::Linear;
 use crate::model::Stage;
 use crate::optim::StepSizes;
 
-/// Trains on this rank's slice of a minibatch of `whole` samples; leaves the losses of its own.
-pub(super) fn step(rank: &mut Rank, whole: usize, step_sizes: StepSizes) -> Result<()> {
+/// Trains on this rank's slice of a minibatch; leaves the losses of its own samples.
+pub(super) fn step(rank: &mut Rank, minibatch: &Minibatch, step_sizes: StepSizes) -> Result<()> {
     rank.reduction.begin_step(step_sizes);
-    look_up(rank, whole)?;
+    look_up(rank, minibatch)?;
     for part in 0..rank.parts.count() {
-        forward(rank, whole, part)?;
-        backward(rank, whole, part)?;
+        forward(rank, minibatch, part)?;
+        backward(rank, minibatch, part)?;
     }
-    sum_hot(rank)?;
-    let Rank { layout, team, network, tables, ids, gradients, hot, lanes, batch, inputs, clock, .. } = rank;
-    clock.exchange([Stage::UpdateRows, Stage::WaitGradients], &mut *lanes.gradients, |lane| {
-        let own = (&**batch, network.features(batch.samples()));
-        let hot = hot.as_ref().filter(|_| *inputs != Inputs::Cold);
-        gradients.finish(team, layout, lane, ids, |messages| {
-            tables.update_rows(team, (layout, ids), messages, own, hot, step_sizes);
-        })
-    })?;
-    send_moved_hot_rows(rank)?;
-
-    let Rank { team, network, tables, reduction, clock, .. } = rank;
-    reduction.update(Scene { team, network: &mut **network, tables, clock })?;
-    clock.step_done();
+    hot_step::sum_gradients(rank, minibatch)?;
+    update_rows(rank, minibatch, step_sizes)?;
+    hot_step::send_moved_rows(rank, minibatch)?;
+    update_dense(rank)?;
+    rank.clock.step_done();
     Ok(())
 }
 
 /// The way to the loss alone: all of an evaluation.
-pub(super) fn evaluate(rank: &mut Rank, whole: usize) -> Result<()> {
-    look_up(rank, whole)?;
-    (0..rank.parts.count()).try_for_each(|part| forward(rank, whole, part))
-}
-
-/// Sums of hot rows' gradients, from each rank to the owners, unless they have gone bag by bag.
-fn sum_hot(rank: &mut Rank) -> Result<()> {
-    let Rank { layout, team, network, tables, ids, hot, lanes, batch, inputs, clock, .. } = rank;
-    let (Some(hot), Some(lane)) = (hot, &mut lanes.hot_gradients) else { return Ok(()) };
-    if *inputs == Inputs::Cold {
-        return Ok(());
-    }
-    clock.exchange([Stage::PackGradients, Stage::WaitGradients], &mut **lane, |lane| {
-        tables.sum_hot(team, layout, ids, network.features(batch.samples()), hot);
-        hot.exchange_sums(layout, lane)
-    })
-}
-
-/// Copies of hot rows that are not equal to their rows, before look-ups read them: no step sends this.
-pub(super) fn refresh_hot_copies(rank: &mut Rank) -> Result<()> {
-    match std::mem::take(&mut rank.copies) {
-        CopyState::Fresh => return Ok(()),
-        CopyState::Stale => {}
-        CopyState::Overwritten => rank.tables.mark_all_hot(&rank.layout),
-    }
-    let sent = |rank: &Rank| rank.lanes.hot_rows.as_ref().map_or_else(Vec::new, |lane| lane.sent().to_vec());
-    let before = sent(rank);
-    send_marked_hot_rows(rank)?;
-    let after = sent(rank);
-    rank.filled
-        .iter_mut()
-        .zip(after.iter().zip(&before))
-        .for_each(|(filled, (after, before))| *filled += after - before);
-    Ok(())
-}
-
-/// Hot rows that a step has moved, from their owners to all copies; after cold inputs copies stay behind.
-fn send_moved_hot_rows(rank: &mut Rank) -> Result<()> {
-    let Rank { layout, team, tables, ids, hot, batch, inputs, copies, clock, .. } = rank;
-    let Some(hot) = hot else { return Ok(()) };
-    let is_cold = *inputs == Inputs::Cold;
-    clock.time(Stage::UpdateRows, || {
-        tables.mark_hot(team, layout, (ids, batch), Some(&*hot).filter(|_| !is_cold));
-    });
-    if !is_cold {
-        return send_marked_hot_rows(rank);
-    }
-    if *copies == CopyState::Fresh {
-        *copies = CopyState::Stale;
-    }
-    Ok(())
-}
-
-/// Hot rows that are marked, from their owners to all copies.
-fn send_marked_hot_rows(rank: &mut Rank) -> Result<()> {
-    let Rank { layout, tables, hot, lanes, clock, .. } = rank;
-    let (Some(hot), Some(lane)) = (hot, &mut lanes.hot_rows) else { return Ok(()) };
-    clock.exchange([Stage::UpdateRows, Stage::WaitRows], &mut **lane, |lane| {
-        tables.list_hot(layout, hot);
-        hot.exchange_rows(lane)?;
-        tables.take_hot(layout, hot);
-        Ok(())
-    })
+pub(super) fn evaluate(rank: &mut Rank, minibatch: &Minibatch) -> Result<()> {
+    look_up(rank, minibatch)?;
+    (0..rank.parts.count()).try_for_each(|part| forward(rank, minibatch, part))
 }
 
 /// Rows of the whole slice: sent for, pooled for others, pooled for this rank's own samples.
-fn look_up(rank: &mut Rank, whole: usize) -> Result<()> {
+fn look_up(rank: &mut Rank, minibatch: &Minibatch) -> Result<()> {
     rank.steps += 1;
     rank.enter("forward");
-    if rank.inputs != Inputs::Cold {
-        refresh_hot_copies(rank)?;
+    if minibatch.inputs != Inputs::Cold {
+        hot_step::refresh_copies(rank)?;
     }
-    let Rank {
-        layout,
-        team,
-        network,
-        tables,
-        ids,
-        pooled,
-        unpooled,
-        reduction,
-        lanes,
-        batch,
-        inputs,
-        parts,
-        clock,
-        ..
-    } = rank;
-    parts.cut(batch.samples(), whole);
+    rank.parts.cut(minibatch.slice.samples(), minibatch.whole);
 
-    clock.exchange([Stage::PackIds, Stage::WaitIds], &mut *lanes.ids, |lane| {
-        ids.exchange(team, layout, lane, (batch, *inputs), whole)
-    })?;
-    clock.exchange([Stage::LookUp, Stage::WaitRows], &mut *lanes.pooled, |lane| {
-        pooled.begin(team, layout, lane, (ids, whole), |to, message| tables.look_up(team, layout, ids, to, message))
-    })?;
-    if let (Some(unpooled), Some(lane)) = (&mut *unpooled, &mut lanes.unpooled) {
-        clock.exchange([Stage::LookUp, Stage::WaitRows], &mut **lane, |lane| {
-            unpooled.exchange(layout, lane, (ids, batch), |shard, bag, rows| {
-                tables.look_up_unpooled(team, layout, shard, bag, rows);
-            })
-        })?;
-    }
-
+    exchange_ids(rank, minibatch)?;
+    look_up_for_others(rank, minibatch)?;
+    exchange_unpooled(rank, minibatch)?;
     // Pooled rows travel while this rank pools its own and the bottom MLP runs.
-    clock.time(Stage::LookUp, || {
-        let (features, partial) = (network.features_mut(batch.samples()), pooled.own_mut(layout, ids));
-        tables.look_up_own(team, layout, ids, batch, features, partial);
-    });
+    look_up_own(rank, minibatch);
+
+    let Rank { network, reduction, clock, .. } = rank;
     reduction.complete(&mut **network, clock)
 }
 
 /// A part's way to the loss; the first one joins the pooled rows of other ranks, of the whole slice.
-fn forward(rank: &mut Rank, whole: usize, part: usize) -> Result<()> {
+fn forward(rank: &mut Rank, minibatch: &Minibatch, part: usize) -> Result<()> {
     rank.enter("forward");
-    let Rank { layout, team, network, tables, ids, pooled, unpooled, lanes, batch, parts, clock, .. } = rank;
-    let (is_first, part) = (part == 0, &parts.part(part));
-    clock.time(Stage::Bottom, || network.bottom(team, batch, part));
-    if is_first {
-        clock.exchange([Stage::JoinRows, Stage::WaitRows], &mut *lanes.pooled, |lane| {
-            let unpooled = unpooled.as_ref().map(|unpooled| (unpooled, &**batch));
-            pooled.finish(team, layout, lane, (ids, network.features_mut(batch.samples())), unpooled)
-        })?;
-        clock.time(Stage::JoinRows, || tables.average(team, layout, batch, network.features_mut(batch.samples())));
+    let batch = &*minibatch.slice;
+    let Rank { context, network, parts, clock, .. } = rank;
+    clock.time(Stage::Bottom, || network.bottom(&context.team, batch, &parts.part(part)));
+    if part == 0 {
+        join_rows(rank, minibatch)?;
     }
-
+    let Rank { context, network, parts, clock, .. } = rank;
+    let (team, part) = (&context.team, &parts.part(part));
     clock.time(Stage::Interact, || network.interact(team, part));
     clock.time(Stage::Top, || network.top(team, batch, part));
-    clock.time(Stage::Loss, || network.loss(team, batch, part, whole));
+    clock.time(Stage::Loss, || network.loss(team, batch, part, minibatch.whole));
     Ok(())
 }
 
-/// A part's way back; the last one sends the gradients of pooled rows, of the whole slice.
-fn backward(rank: &mut Rank, whole: usize, part: usize) -> Result<()> {
+/// A part's way back; the last one sends the gradients of pooled rows, of the whole slice. The reduction of each
+/// layer's gradient over the ranks begins as soon as the gradient is complete.
+fn backward(rank: &mut Rank, minibatch: &Minibatch, part: usize) -> Result<()> {
     rank.enter("backward");
-    let Rank { layout, team, network, tables, ids, gradients, reduction, lanes, batch, parts, clock, .. } = rank;
-    let part = &parts.part(part);
-
-    // The reduction of each layer's gradient over the ranks begins as soon as the gradient is complete.
-    clock.time(Stage::BackTop, || network.back_top(team, part, &mut |index, layer| reduction.begin(index, layer)));
-    clock.time(Stage::BackInteract, || {
-        network.back_interact(team, part, &mut |index, layer| reduction.begin(index, layer));
-    });
-
-    // Gradients of pooled rows travel while the bottom MLP runs back.
-    if part.is_last {
-        clock.time(Stage::BackInteract, || {
-            tables.average(team, layout, batch, network.features_mut(batch.samples()));
-        });
-        clock.time(Stage::UpdateRows, || {
-            reduction.begin_replicas(team, tables, batch, network.features(batch.samples()));
-        });
-        clock.exchange([Stage::PackGradients, Stage::WaitGradients], &mut *lanes.gradients, |lane| {
-            gradients.begin(team, layout, lane, (ids, whole), network.features(batch.samples()))
-        })?;
+    let Rank { context, network, reduction, parts, clock, .. } = rank;
+    let (team, of) = (&context.team, &parts.part(part));
+    let announce = &mut |index, layer: &mut Linear| reduction.begin(index, layer);
+    clock.time(Stage::BackTop, || network.back_top(team, of, announce));
+    clock.time(Stage::BackInteract, || network.back_interact(team, of, announce));
+    if of.is_last {
+        // Gradients of pooled rows travel while the bottom MLP runs back.
+        send_gradients(rank, minibatch)?;
     }
-    clock.time(Stage::BackBottom, || {
-        network.back_bottom(team, part, &mut |index, layer| reduction.begin(index, layer));
-    });
+    let Rank { context, network, reduction, parts, clock, .. } = rank;
+    let announce = &mut |index, layer: &mut Linear| reduction.begin(index, layer);
+    clock.time(Stage::BackBottom, || network.back_bottom(&context.team, &parts.part(part), announce));
     Ok(())
+}
+
+/// Ids of rows, to the ranks that own them.
+fn exchange_ids(rank: &mut Rank, minibatch: &Minibatch) -> Result<()> {
+    let Rank { context, ids, lanes, clock, .. } = rank;
+    clock.exchange([Stage::PackIds, Stage::WaitIds], &mut *lanes.ids, |lane| ids.exchange(context, lane, minibatch))
+}
+
+/// Rows that other ranks asked for, pooled into their windows.
+fn look_up_for_others(rank: &mut Rank, minibatch: &Minibatch) -> Result<()> {
+    let Rank { context, tables, ids, pooled, lanes, clock, .. } = rank;
+    clock.exchange([Stage::LookUp, Stage::WaitRows], &mut *lanes.pooled, |lane| {
+        pooled.begin(context, lane, minibatch, ids, |to, message| tables.look_up(context, ids, to, message))
+    })
+}
+
+/// Rows of divided tables that travel as they are, where the number of ranks changes no bit.
+fn exchange_unpooled(rank: &mut Rank, minibatch: &Minibatch) -> Result<()> {
+    let Rank { context, tables, ids, unpooled, lanes, clock, .. } = rank;
+    let (Some(unpooled), Some(lane)) = (unpooled, &mut lanes.unpooled) else { return Ok(()) };
+    clock.exchange([Stage::LookUp, Stage::WaitRows], &mut **lane, |lane| {
+        unpooled.exchange(context, lane, minibatch, ids, |shard, bag, rows| {
+            tables.look_up_unpooled(context, shard, bag, rows);
+        })
+    })
+}
+
+/// Rows for this rank's own samples, pooled into their features.
+fn look_up_own(rank: &mut Rank, minibatch: &Minibatch) {
+    let Rank { context, network, tables, ids, pooled, clock, .. } = rank;
+    clock.time(Stage::LookUp, || {
+        let batch = &*minibatch.slice;
+        let (features, partial) = (network.features_mut(batch.samples()), pooled.own_mut(context, minibatch, ids));
+        tables.look_up_own(context, ids, batch, features, partial);
+    });
+}
+
+/// Pooled rows of other ranks, to their places among the features.
+fn join_rows(rank: &mut Rank, minibatch: &Minibatch) -> Result<()> {
+    let Rank { context, network, tables, ids, pooled, unpooled, lanes, clock, .. } = rank;
+    let batch = &*minibatch.slice;
+    let features = network.features_mut(batch.samples());
+    clock.exchange([Stage::JoinRows, Stage::WaitRows], &mut *lanes.pooled, |lane| {
+        pooled.finish(context, lane, minibatch, (ids, &mut *features), unpooled.as_ref())
+    })?;
+    clock.time(Stage::JoinRows, || tables.average(context, batch, features));
+    Ok(())
+}
+
+/// Gradients of pooled rows, to the owners; those of replicated tables are this rank's own until they are reduced.
+fn send_gradients(rank: &mut Rank, minibatch: &Minibatch) -> Result<()> {
+    let Rank { context, network, tables, ids, gradients, reduction, lanes, clock, .. } = rank;
+    let batch = &*minibatch.slice;
+    let gradient = network.features_mut(batch.samples());
+    clock.time(Stage::BackInteract, || tables.average(context, batch, gradient));
+    clock.time(Stage::UpdateRows, || reduction.begin_replicas(&context.team, tables, batch, gradient));
+    clock.exchange([Stage::PackGradients, Stage::WaitGradients], &mut *lanes.gradients, |lane| {
+        gradients.begin(context, lane, minibatch, ids, gradient)
+    })
+}
+
+/// Rows of this rank's shards, by the gradients of all ranks' samples.
+fn update_rows(rank: &mut Rank, minibatch: &Minibatch, step_sizes: StepSizes) -> Result<()> {
+    let Rank { context, network, tables, ids, gradients, hot, lanes, clock, .. } = rank;
+    clock.exchange([Stage::UpdateRows, Stage::WaitGradients], &mut *lanes.gradients, |lane| {
+        let batch = &*minibatch.slice;
+        let own = (batch, network.features(batch.samples()));
+        let hot = hot.as_ref().filter(|_| minibatch.inputs != Inputs::Cold);
+        gradients.finish(context, lane, minibatch, ids, |messages| {
+            tables.update_rows(context, ids, messages, own, hot, step_sizes);
+        })
+    })
+}
+
+/// Weights of layers and replicated tables, where their gradients are reduced.
+fn update_dense(rank: &mut Rank) -> Result<()> {
+    let Rank { context, network, tables, reduction, clock, .. } = rank;
+    reduction.update(Scene { team: &context.team, network: &mut **network, tables, clock })
 }

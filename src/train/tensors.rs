@@ -35,7 +35,7 @@ impl Ranks {
     pub fn stored_tables(&self) -> Result<Vec<bool>> {
         let tables = self.layout().sharding().tables() as u32;
         let stored = move |rank: &mut Rank| {
-            Ok((0..tables).map(|table| rank.tables.is_stored(&rank.layout, TableId(table))).collect::<Vec<_>>())
+            Ok((0..tables).map(|table| rank.tables.is_stored(&rank.context.layout, TableId(table))).collect::<Vec<_>>())
         };
         let all = self.all(stored)?;
         Ok((0..tables as usize).map(|table| all.iter().all(|rank| rank[table])).collect())
@@ -99,7 +99,7 @@ impl Ranks {
             let (parameter, is_moment) = (parameter.clone(), parameter.moment.is_some());
             let first = RankId(self.local().start as u32);
             let all = self.all(move |rank| {
-                let own = rank.number == first || parameter.moment.is_some();
+                let own = rank.context.rank == first || parameter.moment.is_some();
                 Ok(if own { rank.export_layer(&parameter, &rows) } else { Vec::new() })
             })?;
             // Each moment is with one rank, and 0 elsewhere.

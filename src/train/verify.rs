@@ -61,19 +61,19 @@ impl Rank {
         let of_copies = self.copy_memory.as_ref().map(|CopyMemory { arena, plan }| arena.ask_regions(plan, home));
         let of_copies = of_copies.transpose()?.unwrap_or_default();
         let regions = self.arena.ask_regions(&self.plan, home)?.into_iter().chain(of_copies);
-        Ok(regions.map(|(name, bytes, homes)| Region { rank: self.number, name, bytes, homes }).collect())
+        Ok(regions.map(|(name, bytes, homes)| Region { rank: self.context.rank, name, bytes, homes }).collect())
     }
 
     /// Bytes to each rank so far, by the lanes' kinds.
     fn sent(&self) -> [Vec<usize>; KINDS] {
         let [ids, pooled, gradients] =
             [&self.lanes.ids, &self.lanes.pooled, &self.lanes.gradients].map(|lane| lane.sent().to_vec());
-        let (dense, none) = (self.reduction.sent().so_far, vec![0; self.layout.ranks()]);
+        let (dense, none) = (self.reduction.sent().so_far, vec![0; self.context.layout.ranks()]);
         let hot_gradients = self.lanes.hot_gradients.as_ref().map_or_else(|| none.clone(), |lane| lane.sent().to_vec());
         let mut hot_rows = self.lanes.hot_rows.as_ref().map_or_else(|| none.clone(), |lane| lane.sent().to_vec());
         // What brings copies up to date is no step's.
         hot_rows.iter_mut().zip(&self.filled).for_each(|(sent, filled)| *sent -= filled);
-        match self.layout.grains() {
+        match self.context.layout.grains() {
             None => [ids, pooled, gradients, dense, none, hot_gradients, hot_rows],
             Some(_) => {
                 let unpooled = self.lanes.unpooled.as_ref().map_or(&none[..], |lane| lane.sent());
@@ -92,7 +92,7 @@ impl Ranks {
     pub fn verify(&self) -> Result<Verified> {
         let (homes, first) = (self.homes(), self.local().start);
         // That a kernel does not say is no reason to end the ranks.
-        let regions = self.all(move |rank| Ok(rank.verify(&homes[rank.number.index() - first])))?;
+        let regions = self.all(move |rank| Ok(rank.verify(&homes[rank.context.rank.index() - first])))?;
         Ok(Verified(regions.into_iter().collect::<Result<Vec<_>>>()?.concat()))
     }
 

@@ -9,11 +9,10 @@ use std::ops::Range;
 use crate::base::{RankId, Result, TableId};
 use crate::collective::Carrier;
 use crate::data::{Bag, BagView, Batch};
-use crate::exchange::Ids;
 use crate::exchange::layout::Layout;
 use crate::exchange::sparse::is_served;
 use crate::exchange::words::Words;
-use crate::machine::team::Team;
+use crate::exchange::{Ids, Minibatch, RankContext};
 use crate::shard::scheme::Shard;
 use crate::simd::{Simd, combine};
 
@@ -66,12 +65,13 @@ pub struct Unpooled {
 }
 
 impl Unpooled {
-    /// For `rank`.
+    /// For a rank.
     ///
     /// # Panics
     /// Never: a shard is in its rank's holding.
     #[must_use]
-    pub fn new(layout: &Layout, rank: RankId, team: &Team) -> Self {
+    pub fn new(context: &RankContext) -> Self {
+        let RankContext { rank, team, layout } = context;
         let (ranks, sharding) = (layout.ranks(), layout.sharding());
         let tables = (0..sharding.tables() as u32).map(TableId).filter(|table| layout.sums_of_ranks(*table));
         let sources: Vec<_> = tables.map(|table| (table, Vec::new())).collect();
@@ -93,11 +93,11 @@ impl Unpooled {
             }
         };
         let parts = |(table, _): &(TableId, _)| sharding.of_table(*table).iter().map(part).collect();
-        let words = Words::new(rank, ranks, team.isa(), "exchange of rows");
+        let words = Words::new(*rank, ranks, team.isa(), "exchange of rows");
         Self {
             parts: sources.iter().map(parts).collect(),
             sources,
-            rank,
+            rank: *rank,
             words,
             out: vec![Vec::new(); ranks],
             into: vec![Vec::new(); ranks],
@@ -107,18 +107,20 @@ impl Unpooled {
 
     /// Lets `look_up` write the rows of each of this rank's shards of divided tables that other look-ups of the same
     /// bag hide in the pooled sum: it gets the shard's number, a bag a row, and room for the rows. `ids` have the
-    /// look-ups of all ranks. Then sends them, and takes in those that the bags of `batch` need.
+    /// look-ups of all ranks. Then sends them, and takes in those that the bags of the minibatch need.
     ///
     /// # Errors
     /// [`crate::base::Error::Rank`] when the job is in trouble.
     pub fn exchange(
         &mut self,
-        layout: &Layout,
+        context: &RankContext,
         carrier: &mut dyn Carrier,
-        (ids, batch): (&Ids, &Batch),
+        minibatch: &Minibatch,
+        ids: &Ids,
         mut look_up: impl FnMut(usize, &Bag, &mut [f32]),
     ) -> Result<()> {
-        if self.sources.is_empty() || !ids.rows_travel(layout) {
+        let layout = &*context.layout;
+        if self.sources.is_empty() || !layout.owners_pool(minibatch.inputs) {
             return Ok(());
         }
         let holding = layout.of(self.rank);
@@ -137,7 +139,7 @@ impl Unpooled {
         }
         let out = &self.out;
         self.words.swap(carrier, |peer| &out[peer], &mut self.into)?;
-        self.find(layout, ids, batch);
+        self.find(layout, ids, &minibatch.slice);
         Ok(())
     }
 

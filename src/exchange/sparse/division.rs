@@ -9,14 +9,12 @@ use std::ops::Range;
 use super::Blocks;
 use super::unit::{Given, Sent, Unit};
 use crate::base::{RankId, TableId};
-use crate::data::Batch;
 use crate::data::hot::Inputs;
 use crate::embedding::PackedBag;
 use crate::exchange::ids::Owners;
 use crate::exchange::layout::{Group, Layout, Stream};
 use crate::exchange::words::find_bags;
-use crate::exchange::{Pass, Route};
-use crate::machine::team::Team;
+use crate::exchange::{Minibatch, Pass, RankContext, Route};
 use crate::memory::Buffer;
 use crate::sync::{Each, atomic_words_32};
 
@@ -52,15 +50,10 @@ struct Came {
 }
 
 impl SparseIds {
-    /// For `rank`, where ranks have copies of hot rows, in minibatches of so many samples of this rank; `owners` are
+    /// For a rank, where ranks have copies of hot rows, in minibatches of so many samples of this rank; `owners` are
     /// those of all tables.
-    pub(in crate::exchange) fn new(
-        layout: &Layout,
-        rank: RankId,
-        team: &Team,
-        samples: usize,
-        owners: &[Owners],
-    ) -> Option<Self> {
+    pub(in crate::exchange) fn new(context: &RankContext, samples: usize, owners: &[Owners]) -> Option<Self> {
+        let (rank, team, layout) = (context.rank, &context.team, &*context.layout);
         layout.hot()?;
         let (ranks, stretches) = (layout.ranks(), team.threads());
         let partial = layout.of(rank).partial_streams().len();
@@ -105,16 +98,16 @@ impl SparseIds {
     /// Writes all messages, which begin at `starts`, and what lies behind them. Of cold inputs all bags go.
     pub(in crate::exchange) fn pack(
         &mut self,
-        team: &Team,
-        layout: &Layout,
-        (batch, inputs): (&Batch, Inputs),
+        context: &RankContext,
+        minibatch: &Minibatch,
         owners: &[Owners],
         (out, starts): (&mut Buffer<u32>, &mut [usize]),
     ) {
-        let Self { rank, marked, units, served, hot, sends, .. } = self;
-        let (rank, marked, served) = (*rank, *marked, &served[..]);
+        let (rank, team, layout, batch) = (context.rank, &context.team, &*context.layout, &*minibatch.slice);
+        let Self { marked, units, served, hot, sends, .. } = self;
+        let (marked, served) = (*marked, &served[..]);
         let number_of = |table: usize| served.binary_search(&table).ok();
-        let hot_rows = layout.hot().filter(|_| inputs != Inputs::Cold);
+        let hot_rows = layout.hot().filter(|_| minibatch.inputs != Inputs::Cold);
         let given = |table: usize| Given {
             owners: &owners[table],
             slots: number_of(table).and(hot_rows).map(|hot| hot.table(table)),

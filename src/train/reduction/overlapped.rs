@@ -301,7 +301,7 @@ mod tests {
             let began = Instant::now();
             let error = ranks
                 .all(move |rank| {
-                    if rank.number == RankId(culprit) {
+                    if rank.context.rank == RankId(culprit) {
                         // The other rank never gives its own, so this one stays under way.
                         rank.reduction.begin(0, rank.network.layer_mut(0));
                         panic!("row 7 is bad");
