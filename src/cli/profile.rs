@@ -5,11 +5,14 @@ use std::fmt;
 use serde::Serialize;
 
 use super::bench::table::Table;
+use super::ranks::machine_team;
 use crate::base::Result;
 use crate::base::config::Config;
 use crate::machine::limits::{Bracket, CEILINGS, Ceiling, Rate};
+use crate::machine::placement::Placement;
 use crate::machine::team::Team;
 use crate::model::{Limits, Stage};
+use crate::simd::Isa;
 use crate::train::{Breakdown, Profile, StageTime};
 
 /// All stages, and the limits that they are held against.
@@ -46,6 +49,41 @@ pub fn limits(team: &Team, config: &Config, bytes: Option<usize>) -> Result<[Rat
     // Of rows of the deep tables: those of a wide part are of one weight.
     let (model, precision) = (&config.model, config.train.precision);
     Ok(Ceiling::new(team, model.dim, [model.layer_precision(precision), precision], bytes)?.measure())
+}
+
+/// The limits that [`Profiled::new`] wants, measured before and after a run.
+pub struct LimitsBracket<'a> {
+    config: Config,
+    ranks: (&'a Placement, Isa),
+    /// Nothing where nobody wants them.
+    before: Option<[Rate; CEILINGS.len()]>,
+}
+
+impl<'a> LimitsBracket<'a> {
+    /// Measures them before a run on ranks that stand so, if they are wanted.
+    ///
+    /// # Errors
+    /// As [`limits`].
+    pub fn open(wanted: bool, config: &Config, ranks: (&'a Placement, Isa)) -> Result<Self> {
+        let mut bracket = Self { config: config.clone(), ranks, before: None };
+        bracket.before = wanted.then(|| bracket.measure()).transpose()?;
+        Ok(bracket)
+    }
+
+    /// Measures them after it.
+    ///
+    /// # Errors
+    /// As [`limits`].
+    pub fn close(self) -> Result<Option<[Bracket; CEILINGS.len()]>> {
+        let Some(before) = self.before else { return Ok(None) };
+        let after = self.measure()?;
+        Ok(Some(std::array::from_fn(|at| Bracket { before: before[at], after: after[at] })))
+    }
+
+    fn measure(&self) -> Result<[Rate; CEILINGS.len()]> {
+        let (placement, isa) = self.ranks;
+        limits(&machine_team(placement, isa)?, &self.config, None)
+    }
 }
 
 impl Profiled {

@@ -1,6 +1,6 @@
 //! The ranks of a job on this host: how they are asked for, started and timed.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,7 @@ use super::figures;
 use super::help::{DATA, MACHINE};
 use super::machines::{Everyone, introduce};
 use super::place::{PlaceArgs, RankCount};
-use super::session::train_spec;
+use super::session::{Beginning, train_spec};
 use super::trials::{TRIAL_ROWS, Trials};
 use super::tuned::use_plans;
 use crate::base::config::{Config, Determinism, Hot};
@@ -145,9 +145,7 @@ impl RankArgs {
         Wishes { comm_cores, ..self.place.wishes(config.train.threads) }
     }
 
-    /// Places the ranks, divides the tables and starts, all weights 0; prints where each stands. Without --plan, a run
-    /// that is continued goes on with the plan in the file `kept`, if that is there and for as many ranks. `hot` are
-    /// hot rows by which inputs are in an order, if they are, and `from` is the training sample that comes first.
+    /// Places the ranks, divides the tables and starts, all weights 0; prints where each stands.
     ///
     /// # Errors
     /// When the wishes cannot be met, or threads or memory are refused.
@@ -157,9 +155,10 @@ impl RankArgs {
         config: &Config,
         source: &dyn Source,
         purpose: Purpose,
-        (kept, hot, from): (Option<&Path>, Option<Arc<HotSlots>>, u64),
+        beginning: Beginning<'_>,
         traced: bool,
     ) -> Result<Started> {
+        let Beginning { plan: kept, hot, sample: from } = beginning;
         let wanted = Wanted { file: self.plan.as_deref(), kept, sampled: purpose != Purpose::Predict };
         let (dense, stored) = (Dense::Chosen, None);
         self.start_as(Task { world, config, source, purpose, wanted, dense, traced, hot, from, stored })

@@ -16,6 +16,7 @@ use crate::base::units::{Bytes, Count, Many};
 use crate::base::{Error, NodeId, Result};
 use crate::data::blocks::MANIFEST;
 use crate::data::derived::Derived;
+use crate::data::hot::HotSlots;
 use crate::data::incoming::{Incoming, Writing};
 use crate::data::schema::{Scale, Scales};
 use crate::data::{self, Labels, Opening, Source, Split, Unseen, Vocabulary};
@@ -288,6 +289,18 @@ pub fn refuse_overwriting(flag: &str, out: Option<&Path>, inputs: &[&Path]) -> R
             Err(Error::config(flag, reason))
         }
     }
+}
+
+/// Where training begins; by default with the first sample.
+#[derive(Default)]
+pub struct Beginning<'a> {
+    /// Without --plan, a run that is continued goes on with the plan in this file, if that is there and for as many
+    /// ranks.
+    pub plan: Option<&'a Path>,
+    /// Hot rows by which inputs are in an order, if they are.
+    pub hot: Option<Arc<HotSlots>>,
+    /// The training sample that comes first.
+    pub sample: u64,
 }
 
 /// A trained model's file with what lies beside it.

@@ -32,6 +32,7 @@ mod summary;
 mod tensor_file;
 mod tensors;
 pub(crate) mod trace;
+mod training_loop;
 mod verify;
 mod vocabulary;
 
@@ -51,7 +52,7 @@ pub use ranks::{Ranks, Step};
 pub use rates::Rates;
 pub use report::Reporter;
 pub use revisions::{FindHot, Length, Revised, Revisions, Windows};
-pub use run::Run;
+pub use run::{Run, RunState};
 pub use setup::{BuildFabric, DEADLINE, Setup};
 pub use summary::{Outcome, Summary};
 pub use verify::{Region, Verified};

@@ -173,9 +173,9 @@ impl Run {
     pub(super) fn revise(&mut self, reporter: &Reporter) -> Result<()> {
         let began = Instant::now();
         let Some(revisions) = &mut self.revisions else { return Ok(()) };
-        let Some((hot, hot_lookups)) = revisions.due(&self.progress)? else { return Ok(()) };
+        let Some((hot, hot_lookups)) = revisions.due(&self.state.progress)? else { return Ok(()) };
         let entered = self.ranks.layout().hot().map_or(0, |before| hot.missing_in(before));
-        let (step, rows) = (self.progress.step, hot.rows());
+        let (step, rows) = (self.state.progress.step, hot.rows());
         let bytes = self.ranks.revise_hot(Arc::new(hot))?;
         let ms = began.elapsed().as_secs_f64() * 1e3;
         let revised = Revised { kind: "hot_rows", step, rows, entered, hot_lookups, bytes, ms };

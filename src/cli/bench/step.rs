@@ -19,7 +19,7 @@ use crate::cli::overrides::{BaseArgs, KeyArgs};
 use crate::cli::place::{PlaceArgs, RankCount};
 use crate::cli::profile::{Profiled, limits};
 use crate::cli::ranks::{ExchangeArgs, Purpose, RankArgs, Started, Steps};
-use crate::cli::session::open_generated;
+use crate::cli::session::{Beginning, open_generated};
 use crate::collective::World;
 use crate::data::{Batch, Source, Split};
 use crate::machine::limits::{Bracket, Processor, Rate};
@@ -139,7 +139,7 @@ impl StepArgs {
         let cache = machine.l3_bytes.map_or(1 << 30, |bytes| bytes as usize);
         let (batches, row_bytes) = self.draw(&*source, &config, &rows, cache)?;
         let purpose = Purpose::Train(self.exchange.overlap);
-        let started = self.ranks.start(&World::alone(), &config, &*source, purpose, (None, None, 0), false)?;
+        let started = self.ranks.start(&World::alone(), &config, &*source, purpose, Beginning::default(), false)?;
         let (several, threads) = (started.placement.ranks.len(), started.placement.ranks[0].compute.len());
         if self.alone {
             let nodes: HashSet<_> = started.placement.ranks.iter().map(|rank| rank.node).collect();
@@ -223,7 +223,7 @@ impl StepArgs {
             &config,
             source,
             Purpose::Train(self.exchange.overlap),
-            (None, None, 0),
+            Beginning::default(),
             false,
         )?;
         let steps = Steps::run(&started.ranks, batches, self.repeat as usize, Rates::base(&config.train))?;

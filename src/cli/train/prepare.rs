@@ -1,0 +1,221 @@
+//! All that a run needs before its first step: data, ranks, weights and the files that it writes.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::TrainArgs;
+use super::resolve::{Resolved, Resumed};
+use crate::base::config::Config;
+use crate::base::console::note;
+use crate::base::{Error, Result};
+use crate::cli::collective::Choice;
+use crate::cli::copies::{hot_inputs, revisions, slots};
+use crate::cli::ranks::{Overlap, Purpose, Started};
+use crate::cli::session::{Beginning, Learned, describe, open_data, refuse_overwriting};
+use crate::collective::World;
+use crate::data::hot::HotInputs;
+use crate::data::{Labels, Source, Split, Unseen};
+use crate::machine::limits::Processor;
+use crate::machine::placement::Placement;
+use crate::memory::forget_cached;
+use crate::simd::Isa;
+use crate::train::{Benchmark, LossTrace, MlLog, OutputDir, Run, RunState, Submission, hot_in, plan_in, vocabulary_in};
+
+/// A run that can begin.
+pub(super) struct Prepared {
+    pub run: Run,
+    /// Where it goes on, if it does.
+    pub resumed: Option<Resumed>,
+    /// Where its ranks stand.
+    pub placement: Placement,
+    /// Their instruction set.
+    pub isa: Isa,
+    /// Why dense gradients are reduced as they are, where that was chosen.
+    pub collective: Option<Choice>,
+}
+
+/// The data, and which of it is hot, if hot and cold inputs take turns.
+struct Opened {
+    source: Arc<dyn Source>,
+    hot: Option<HotInputs>,
+}
+
+impl TrainArgs {
+    /// Opens the data, starts the ranks and sets their weights, but for those of a run that is continued.
+    pub(super) fn prepare(&self, world: &World, asked: Resolved, output: Option<OutputDir>) -> Result<Prepared> {
+        let Resolved { mut config, known, resumed } = asked;
+        self.refuse_losses(&config, output.as_ref(), resumed.is_some())?;
+        let mut mllog = self.begin_mllog(world, &config)?;
+        let Opened { source, hot } = self.open(world, &mut config, known)?;
+        let from = resumed.as_ref().map_or(0, |resumed| resumed.progress.sample);
+        let kept = self.resume.as_deref().map(plan_in);
+        let hot_slots = hot.as_ref().map(|hot| slots(&*source, hot));
+        let beginning = Beginning { plan: kept.as_deref(), hot: hot_slots, sample: from };
+        let purpose = Purpose::Train(self.exchange.overlap);
+        let started = self.ranks.start(world, &config, &*source, purpose, beginning, self.trace.is_some())?;
+        self.set_weights(&config, &*source, &started)?;
+        if let Some(log) = &mut mllog {
+            self.describe_in_log(log, &config, &*source)?;
+        }
+        let loss_trace = self.trace_loss.as_deref().filter(|_| world.is_first()).map(LossTrace::create).transpose()?;
+        describe(&config, &*source, &started)?;
+        if self.exchange.loader.is_some() && started.ranks.layout().ranks() == 1 {
+            note!("one rank reads everything itself: --loader changes nothing");
+        }
+        if self.exchange.overlap == Overlap::Off && started.ranks.layout().ranks() == 1 {
+            note!("one rank exchanges nothing: --overlap off changes nothing");
+        }
+        let Started { ranks, placement, isa, plan, dense: collective } = started;
+        let revisions = revisions(&config, &source, &ranks, from);
+        let run = Run {
+            config,
+            source,
+            loader: self.exchange.loader.unwrap_or_default(),
+            hot,
+            revisions,
+            ranks,
+            output,
+            saves: self.out.is_some() || self.resume.is_some(),
+            plan,
+            loss_trace,
+            mllog,
+            state: RunState::default(),
+        };
+        Ok(Prepared { run, resumed, placement, isa, collective })
+    }
+
+    /// Refuses to write over a file that the run reads, or that is another of its own.
+    fn refuse_losses(&self, config: &Config, output: Option<&OutputDir>, resumed: bool) -> Result<()> {
+        let inputs = [
+            &config.data.path,
+            &config.data.test_path,
+            &config.data.schema,
+            &config.train.tuned,
+            &config.train.hot_set,
+        ];
+        let inputs = inputs.map(Path::new);
+        let inputs: Vec<&Path> = inputs.into_iter().chain(self.init.as_deref()).collect();
+        let mine = || [&self.base.config, &self.ranks.plan].into_iter().flatten().map(PathBuf::as_path);
+        let lost = |output: &OutputDir| {
+            let mut all = inputs.iter().copied().chain(mine()).filter(|input| !input.as_os_str().is_empty());
+            all.find(|input| output.would_lose(input)).map(Path::to_owned)
+        };
+        if let Some(input) = output.filter(|_| !resumed).and_then(lost) {
+            let reason = format!(
+                "{} has the name of a file of a run's, which this run would replace: move it elsewhere, or choose another \
+                 folder",
+                input.display()
+            );
+            return Err(Error::config("--out", reason));
+        }
+        let own: Vec<PathBuf> = output.map_or_else(Vec::new, |output| output.files().into());
+        let inputs: Vec<&Path> = inputs.into_iter().chain(mine()).chain(own.iter().map(PathBuf::as_path)).collect();
+        refuse_overwriting("--trace-loss", self.trace_loss.as_deref(), &inputs)?;
+        refuse_overwriting("--trace", self.trace.as_deref(), &inputs)?;
+        refuse_overwriting("--mllog", self.mllog.as_deref(), &inputs)
+    }
+
+    /// Opens the data, which all machines do at the same time.
+    fn open(&self, world: &World, config: &mut Config, known: Learned) -> Result<Opened> {
+        let source = open_data(config, known, Labels::Required, Unseen::Fault)?;
+        self.judged(config, &*source)?;
+        // Of the files as training finds them: who saves may do so because one of them was damaged.
+        let _ = source.fingerprint();
+        let hot = hot_inputs(config, &*source, self.resume.as_deref().map(hot_in).as_deref())?;
+        let deadline = Duration::from_secs_f64(self.ranks.timeout);
+        world.meet("read the data", deadline)?;
+        if let Some(hot) = &hot {
+            world.agree("have the same hot inputs", &hot.tags.digest(), deadline)?;
+        }
+        Ok(Opened { source, hot })
+    }
+
+    /// Takes weights from --init, or draws them; those of a run that is continued are its checkpoint's.
+    fn set_weights(&self, config: &Config, source: &dyn Source, started: &Started) -> Result<()> {
+        match &self.init {
+            Some(path) => {
+                let weights = self.verify.open(path)?;
+                weights.check_numbers(source.vocabulary(), &vocabulary_in(path))?;
+                weights.check_columns(source)?;
+                weights.load_into(&started.ranks)
+            }
+            None if self.resume.is_some() => Ok(()),
+            None => started.ranks.initialise(config.train.seed),
+        }
+    }
+
+    /// Refuses a part of the samples for tests where there are others for that, and what would need some where there
+    /// are none.
+    fn judged(&self, config: &Config, source: &dyn Source) -> Result<()> {
+        let train = &config.train;
+        let others = !config.data.test_path.is_empty();
+        let apart = others || source.has_own_tests();
+        if let Some(origin) =
+            self.keys.origin("data.test_fraction").filter(|_| apart && config.data.test_fraction > 0.0)
+        {
+            let reason = match others {
+                true => "all samples of --test-data are for tests, and none of --data: leave one of the two away",
+                false => "the data say which samples are for tests, and none is taken from the others: leave it away",
+            };
+            return Err(Error::config(origin, reason));
+        }
+        let wanted = [
+            ("train.target_auc", train.target_auc > 0.0),
+            ("train.eval_every", train.eval_every > 0),
+            ("train.evals_per_epoch", train.evals_per_epoch > 0),
+        ];
+        if source.samples(Split::Test) != Some(0) {
+            return Ok(());
+        }
+        let remedy = match config.data.is_stored() {
+            true => "name some with --test-data or --test-fraction",
+            false => "generate some with data.test_samples",
+        };
+        for (key, _) in wanted.into_iter().filter(|(_, wanted)| *wanted) {
+            if let Some(origin) = self.keys.origin(key) {
+                let reason = format!("there are no test samples to judge by: {remedy}, or leave it away");
+                return Err(Error::config(origin, reason));
+            }
+        }
+        if train.target_auc > 0.0 {
+            note!("warning: there are no test samples, so that train.target_auc is never reached: {remedy}");
+        }
+        Ok(())
+    }
+
+    /// By which rules the run is logged.
+    fn benchmark(&self, config: &Config) -> Benchmark {
+        self.mllog_benchmark.unwrap_or_else(|| Benchmark::of(config))
+    }
+
+    /// Begins MLPerf's log, if one is asked for: before anything is read, and with what is read on the disk.
+    fn begin_mllog(&self, world: &World, config: &Config) -> Result<Option<MlLog>> {
+        let Some(path) = &self.mllog else { return Ok(None) };
+        let data = [&config.data.path, &config.data.test_path].map(Path::new);
+        let stored = config.data.is_stored();
+        let mut cleared = true;
+        for path in data.into_iter().filter(|path| stored && !path.as_os_str().is_empty()) {
+            if let Err(error) = forget_cached(path) {
+                note!("warning: {error}: the log says that nothing was forgotten");
+                cleared = false;
+            }
+        }
+        if !world.is_first() {
+            return Ok(None);
+        }
+        MlLog::begin(path, self.benchmark(config), cleared).map(Some)
+    }
+
+    /// Says in MLPerf's log what is trained on what.
+    fn describe_in_log(&self, log: &mut MlLog, config: &Config, source: &dyn Source) -> Result<()> {
+        let (org, samples) = (self.mllog_org.as_deref(), |split| source.samples(split).unwrap_or(0));
+        let submission = Submission {
+            benchmark: self.benchmark(config),
+            org: org.unwrap_or("octorec").to_owned(),
+            platform: Processor::model_here(),
+        };
+        log.describe(config, &submission, [samples(Split::Train), samples(Split::Test)])?;
+        log.initialised(&config.model.network())
+    }
+}

@@ -1,0 +1,385 @@
+//! The loop of a run: step after step, with what is due between them (tests, turns of hot and cold inputs, saves).
+//!
+//! What goes wrong in a step or after it leaves weights that are worth something: they are saved before the error is
+//! told ([`TrainingLoop::or_kept`]), but not where the loss is no longer a number, or where saving itself has failed.
+
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+
+use super::evaluation::{Questions, evaluate, evaluation_due};
+use super::feed::Upcoming;
+use super::metrics::{Evaluation, Scores};
+use super::order::Order;
+use super::report::Reporter;
+use super::run::Run;
+use super::summary::{Outcome, Summary};
+use super::{Rates, Step};
+use crate::base::{Error, Result};
+use crate::data::{Split, Waited};
+use crate::optim::Schedule;
+
+/// Metrics are handed to the system this often, so that a watcher sees them.
+const FLUSH_INTERVAL: Duration = Duration::from_secs(1);
+
+/// A run under way.
+pub(super) struct TrainingLoop<'a> {
+    run: &'a mut Run,
+    order: Order,
+    /// How many steps there will be; nothing when the data decides.
+    total: Option<u64>,
+    /// Steps of an epoch, where that is known.
+    epoch_steps: Option<u64>,
+    /// Of the learning rates of layers, rows, and a wide part.
+    schedules: [Schedule; 3],
+    upcoming: Upcoming,
+    reporter: Reporter,
+    tally: Tally,
+}
+
+/// Time and losses of this process.
+struct Tally {
+    samples: u64,
+    steps: u64,
+    training: Duration,
+    final_loss: Option<f64>,
+    tested: Option<Tested>,
+    began: Instant,
+    /// How long it took to the target.
+    reached: Option<Duration>,
+    flushed: Instant,
+}
+
+/// The last test.
+#[derive(Clone, Copy)]
+struct Tested {
+    step: u64,
+    scores: Scores,
+    best_possible_auc: Option<f64>,
+}
+
+/// What became of a step.
+enum Next {
+    Made(Made),
+    /// The user has interrupted the test before it.
+    Interrupted,
+    /// There is no more data.
+    Ended,
+}
+
+/// A step that was made.
+struct Made {
+    number: u64,
+    step: Step,
+    /// As [`TrainingLoop::schedules`].
+    rates: [f64; 3],
+    took: Duration,
+}
+
+/// What the loader did for the steps.
+struct DataUse {
+    waited: Waited,
+    bytes: Vec<u64>,
+}
+
+#[derive(Serialize)]
+struct StepEntry {
+    kind: &'static str,
+    step: u64,
+    epoch: u64,
+    loss: f64,
+    lr: f64,
+    lr_rows: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lr_wide: Option<f64>,
+    ms: f64,
+    samples_per_s: f64,
+}
+
+#[derive(Serialize)]
+struct EvalEntry {
+    kind: &'static str,
+    step: u64,
+    #[serde(flatten)]
+    scores: Scores,
+    best_possible_auc: Option<f64>,
+    ms: f64,
+}
+
+impl Tally {
+    fn new() -> Self {
+        let now = Instant::now();
+        Self {
+            samples: 0,
+            steps: 0,
+            training: Duration::ZERO,
+            final_loss: None,
+            tested: None,
+            began: now,
+            reached: None,
+            flushed: now,
+        }
+    }
+}
+
+impl<'a> TrainingLoop<'a> {
+    /// Lets the ranks load the first minibatch.
+    pub fn start(run: &'a mut Run) -> Result<Self> {
+        let train = &run.config.train;
+        let order = Order::new(run.hot.as_ref().map(|hot| &hot.tags), train.minibatch(), &run.state.progress)?;
+        let total = run.total_steps(&order)?;
+        let schedules = [Schedule::new, Schedule::rows, Schedule::wide].map(|of| of(train));
+        let reporter = Reporter::new(run.state.progress.step, total);
+        let mut tally = Tally::new();
+        let epoch_steps = order.epoch_steps(&*run.source);
+        run.mllog.as_mut().map_or(Ok(()), |log| log.run_starts(epoch_steps))?;
+        let began = Instant::now();
+        let upcoming = Upcoming::of(&run.ranks, &order.streams(&run.source, run.plan()), run.loader)?;
+        tally.training += began.elapsed();
+        Ok(Self { run, order, total, epoch_steps, schedules, upcoming, reporter, tally })
+    }
+
+    /// Goes on to the last step.
+    pub fn walk(mut self) -> Result<Summary> {
+        let outcome = self.steps()?;
+        self.finish(outcome)
+    }
+
+    /// Makes steps until there are no more, the target is reached, or the user interrupts.
+    fn steps(&mut self) -> Result<Outcome> {
+        while self.total.is_none_or(|total| self.run.state.progress.step < total) {
+            if self.run.ranks.interrupted() {
+                return Ok(Outcome::Interrupted);
+            }
+            let next = self.next_step();
+            let made = match self.or_kept(next)? {
+                Next::Made(made) => made,
+                // Asked for above.
+                Next::Interrupted => continue,
+                Next::Ended => break,
+            };
+            self.check(&made)?;
+            let after = self.after_step(&made);
+            if self.or_kept(after)? {
+                return Ok(Outcome::TargetReached);
+            }
+            let every = self.run.config.train.checkpoint_every;
+            if every > 0 && made.number.is_multiple_of(every) {
+                self.run.save()?;
+            }
+        }
+        Ok(Outcome::Finished)
+    }
+
+    /// Makes the next step, after the test between turns if that is due.
+    fn next_step(&mut self) -> Result<Next> {
+        if self.order.is_due() && !self.judge()? {
+            return Ok(Next::Interrupted);
+        }
+        let (began, inputs) = (Instant::now(), self.order.next());
+        let number = self.run.state.progress.step + 1;
+        let rates = self.schedules.each_ref().map(|schedule| schedule.rate(number));
+        if !self.upcoming.take(inputs)? {
+            return Ok(Next::Ended);
+        }
+        let [layers, rows, wide] = rates.map(|rate| rate as f32);
+        self.run.revise(&self.reporter)?;
+        let (step, more) = self.run.ranks.advance(inputs, Rates { layers, rows, wide })?;
+        self.upcoming.put(inputs, more);
+        Ok(Next::Made(Made { number, step, rates, took: began.elapsed() }))
+    }
+
+    /// Refuses a loss that is no number; tells and notes what the first step shows.
+    fn check(&mut self, made: &Made) -> Result<()> {
+        if self.tally.samples == 0
+            && let Some(choice) = self.run.ranks.update_choice()?
+        {
+            self.reporter.say(&format!("update of embedding rows: {choice}"));
+        }
+        if !made.step.loss.is_finite() {
+            self.reporter.finish();
+            return Err(self.run.diverged(made.number, made.step.loss, made.rates.into_iter().fold(0.0, f64::max)));
+        }
+        if self.run.state.profile.is_none() {
+            self.run.state.profile = Some(self.run.ranks.profile()?);
+        }
+        Ok(())
+    }
+
+    /// Records a step, and tests where that is due; whether the target is reached.
+    fn after_step(&mut self, made: &Made) -> Result<bool> {
+        let recorded = self.record(made);
+        self.run.state.progress = self.order.step_done(self.run.state.progress, made.step.position);
+        self.reporter.step(made.number, made.step.loss, made.step.samples);
+        recorded?;
+        // Before anything is saved, so that a run that goes on from there decides and logs nothing twice.
+        if self.order.is_due() && self.total.is_none_or(|total| made.number < total) {
+            self.judge()?;
+        }
+        if !evaluation_due(&self.run.config.train, self.epoch_steps, made.number) {
+            return Ok(false);
+        }
+        let is_told = self.evaluate()?;
+        if self.tally.reached.is_some() {
+            return Ok(true);
+        }
+        let log = self.run.mllog.as_mut().filter(|_| is_told);
+        log.map_or(Ok(()), |log| log.goes_on(made.number))?;
+        Ok(false)
+    }
+
+    /// Saves, and tests what was not tested yet.
+    fn finish(mut self, mut outcome: Outcome) -> Result<Summary> {
+        let (waited, bytes) = self.run.ranks.unfeed()?;
+        self.run.save()?;
+        let step = self.run.state.progress.step;
+        if outcome != Outcome::Interrupted && !self.is_tested(step) {
+            self.evaluate()?;
+            if self.tally.reached.is_some() {
+                outcome = Outcome::TargetReached;
+            } else if !self.is_tested(step)
+                && self.run.ranks.interrupted()
+                && self.run.source.samples(Split::Test) != Some(0)
+            {
+                // All that is left is the last test, which --resume makes up for.
+                outcome = Outcome::Interrupted;
+            }
+        }
+        self.run.mllog.as_mut().map_or(Ok(()), |log| log.run_stops(false))?;
+        self.reporter.finish();
+        self.run.flush()?;
+        Ok(self.summary(outcome, DataUse { waited, bytes }))
+    }
+
+    fn is_tested(&self, step: u64) -> bool {
+        self.tally.tested.is_some_and(|tested| tested.step == step)
+    }
+
+    fn record(&mut self, made: &Made) -> Result<()> {
+        let Self { run, tally, .. } = self;
+        let Made { step: Step { loss, samples, .. }, rates, took, .. } = *made;
+        tally.samples += samples as u64;
+        tally.steps += 1;
+        tally.training += took;
+        tally.final_loss = Some(loss);
+        if let Some(trace) = &mut run.loss_trace {
+            trace.push(loss)?;
+        }
+        if let Some(output) = &mut run.output {
+            let seconds = took.as_secs_f64();
+            output.log(&StepEntry {
+                kind: "step",
+                step: made.number,
+                epoch: run.state.progress.epoch,
+                loss,
+                lr: rates[0],
+                lr_rows: rates[1],
+                lr_wide: run.config.model.wide.then_some(rates[2]),
+                ms: seconds * 1e3,
+                samples_per_s: samples as f64 / seconds,
+            })?;
+            if tally.flushed.elapsed() >= FLUSH_INTERVAL {
+                output.flush()?;
+                tally.flushed = Instant::now();
+            }
+        }
+        Ok(())
+    }
+
+    /// Evaluates and logs, if there are test samples, and notes whether the target is reached; whether it came to its
+    /// end.
+    fn evaluate(&mut self) -> Result<bool> {
+        let Self { run, tally, reporter, .. } = self;
+        if run.source.samples(Split::Test) == Some(0) {
+            return Ok(false);
+        }
+        let step = run.state.progress.step;
+        run.mllog.as_mut().map_or(Ok(()), |log| log.eval_starts(step))?;
+        let (began, which) = (Instant::now(), (Split::Test, run.config.train.eval_batch));
+        let found = match evaluate(&run.ranks, &run.source, which, run.loader, Questions::default()) {
+            // The weights are saved already or will be: the caller's loop sees the flag next.
+            Err(Error::Interrupted) => return Ok(false),
+            result => result?,
+        };
+        let Some(Evaluation { scores, best_possible_auc, .. }) = found else { return Ok(false) };
+        let target = run.config.train.target_auc;
+        if target > 0.0 && scores.auc >= target {
+            tally.reached = Some(tally.began.elapsed());
+        }
+        if let Some(log) = &mut run.mllog {
+            log.eval_stops(step, scores.auc)?;
+            if tally.reached.is_some() {
+                // Before anything is saved: that is no part of the run's time.
+                log.run_stops(true)?;
+            }
+        }
+        reporter.evaluation(step, &scores, best_possible_auc);
+        if let Some(output) = &mut run.output {
+            let ms = began.elapsed().as_secs_f64() * 1e3;
+            output.log(&EvalEntry { kind: "eval", step, scores, best_possible_auc, ms })?;
+            output.flush()?;
+        }
+        tally.tested = Some(Tested { step, scores, best_possible_auc });
+        Ok(true)
+    }
+
+    /// Tests between the turns of hot and cold inputs, and begins the next turn; false: the user interrupts.
+    fn judge(&mut self) -> Result<bool> {
+        let Self { run, order, reporter, .. } = self;
+        let train = &run.config.train;
+        let questions =
+            Questions { samples: Some(train.hot_test_samples).filter(|most| *most > 0), ..Questions::default() };
+        let which = (Split::Test, train.eval_batch);
+        let found = match evaluate(&run.ranks, &run.source, which, run.loader, questions) {
+            Err(Error::Interrupted) => return Ok(false),
+            result => result?,
+        };
+        let judged = order.judge(&mut run.state.progress, found.map(|found| found.scores.logloss));
+        if judged.rate != judged.rate_before {
+            reporter.say(&judged.to_string());
+        }
+        run.state.judged = Some(judged);
+        run.output.as_mut().map_or(Ok(()), |output| output.log(&judged))?;
+        Ok(true)
+    }
+
+    /// What an error on the way has not made worthless is saved, as [`Run::keep`] does.
+    fn or_kept<T>(&mut self, result: Result<T>) -> Result<T> {
+        result.map_err(|error| {
+            self.reporter.finish();
+            // Before this process has done a step, what is there is no older, and may be told in words that are not at
+            // fault.
+            if self.tally.steps == 0 { error } else { self.run.keep(error, &self.reporter) }
+        })
+    }
+
+    fn summary(&self, outcome: Outcome, data: DataUse) -> Summary {
+        let Self { run, tally, .. } = self;
+        let scores = tally.tested.map(|tested| tested.scores);
+        let seconds = tally.training.as_secs_f64();
+        let between = (data.waited.all - data.waited.first).as_secs_f64();
+        Summary {
+            outcome,
+            auc: scores.map(|scores| scores.auc),
+            best_possible_auc: tally.tested.and_then(|tested| tested.best_possible_auc),
+            shuffle: run.state.judged,
+            logloss: scores.map(|scores| scores.logloss),
+            pr_auc: scores.map(|scores| scores.pr_auc),
+            normalised_entropy: scores.map(|scores| scores.normalised_entropy),
+            accuracy: scores.map(|scores| scores.accuracy),
+            calibration: scores.map(|scores| scores.calibration),
+            step: run.state.progress.step,
+            steps: tally.steps,
+            samples: tally.samples,
+            seconds,
+            data_wait_seconds: data.waited.all.as_secs_f64(),
+            data_first_wait_seconds: data.waited.first.as_secs_f64(),
+            data_wait_ms_step: if tally.steps == 0 { 0.0 } else { 1e3 * between / tally.steps as f64 },
+            data_bytes_read: data.bytes,
+            samples_per_s: if tally.samples == 0 { 0.0 } else { tally.samples as f64 / seconds },
+            target_seconds: tally.reached.map(|took| took.as_secs_f64()),
+            final_loss: tally.final_loss,
+            skipped_rows: run.source.skipped_rows(),
+        }
+    }
+}
