@@ -137,9 +137,9 @@ impl Sliced {
         self.threads[0].layers.len()
     }
 
-    /// Reduces a layer's gradients, updates it and gives it to `done`. Where gradients are clipped, a layer is held once
-    /// its gradients are summed; with the last one the norm is known, and all are updated and given to `done`, in the
-    /// order in which they came.
+    /// Reduces a layer's gradients, updates it and gives it to `done`. Where gradients are clipped, a layer whose
+    /// gradients are summed is held; with the last one the norm is known, and all are updated and given to `done`, in
+    /// the order in which they came.
     pub(super) fn reduce(
         &mut self,
         team: &Team,
