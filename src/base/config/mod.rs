@@ -279,12 +279,12 @@ pub enum Vocab {
 }
 
 /// What a malformed row does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum OnBadRow {
-    /// Ends the run with the file and line.
+    /// Stop and say what is wrong.
     Fail,
-    /// Leaves the row out and counts it.
+    /// Leave it out and count it.
     Skip,
 }
 

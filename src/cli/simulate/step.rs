@@ -21,6 +21,7 @@ use crate::cli::figures;
 use crate::cli::help::{MACHINE, OUTPUT};
 use crate::cli::overrides::{BaseArgs, KeyArgs};
 use crate::cli::place::comm_cores;
+use crate::cli::ranks::Overlap;
 use crate::cli::session::refuse_overwriting;
 use crate::machine::placement::{CommCores, RankPer};
 use crate::memory::write_file;
@@ -126,13 +127,6 @@ enum Scaling {
     #[default]
     Strong,
     Weak,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
-enum Overlap {
-    #[default]
-    On,
-    Off,
 }
 
 /// What is predicted.
