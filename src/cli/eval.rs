@@ -113,8 +113,7 @@ impl EvalArgs {
             return Err(Error::config(origin, reason));
         };
         if self.json {
-            let text = serde_json::to_string(&found).expect("scores are representable in JSON");
-            console::result(format_args!("{text}\n"))?;
+            console::json(&found)?;
         } else {
             let table = self.calibration_buckets.is_some();
             console::result(format_args!("{}", EvalReport { found: &found, groups: self.gauc.as_deref(), table }))?;

@@ -137,8 +137,7 @@ impl InspectArgs {
         if self.json {
             let Seen { format, rows_total, findings, schema, left_out } = &seen;
             let report = Report { format, rows_total: *rows_total, findings, schema, left_out };
-            let text = serde_json::to_string(&report).expect("findings are representable in JSON");
-            console::result(format_args!("{text}\n"))?;
+            console::json(&report)?;
         } else {
             console::result(format_args!("{}", table(&seen)))?;
         }

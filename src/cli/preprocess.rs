@@ -209,8 +209,7 @@ impl PreprocessArgs {
     fn check(&self) -> Result<()> {
         let (tbsm, csv) = (matches!(self.format, Format::Tbsm), matches!(self.format, Format::Csv));
         let (of_tbsm, of_csv) = ("`octorec preprocess tbsm`", "`octorec preprocess csv`");
-        let (shares, shuffles) =
-            (matches!(self.split, SplitName::Fraction), self.shuffle != ShuffleBy::None);
+        let (shares, shuffles) = (matches!(self.split, SplitName::Fraction), self.shuffle != ShuffleBy::None);
         for (flag, given, used, whose) in [
             ("--points-per-user", self.points_per_user.is_some(), tbsm, of_tbsm),
             ("--ts-length", self.ts_length.is_some(), tbsm, of_tbsm),

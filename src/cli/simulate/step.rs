@@ -11,7 +11,7 @@ use super::calibrate;
 use super::chart::{Line, lines};
 use super::question::{Answer, Question};
 use crate::base::config::{Command, Determinism};
-use crate::base::console::note;
+use crate::base::console::{note, shown};
 use crate::base::units::Count;
 use crate::base::{Error, Result, input};
 use crate::cli::bench::table::Table;
@@ -247,10 +247,7 @@ impl StepArgs {
             write_file(path, chart(&machine.name, &points).as_bytes())?;
         }
         let report = Report { machine: machine.name, figures: told, rates: rates.told, points };
-        Ok(match self.json {
-            true => serde_json::to_string_pretty(&report).expect("plain data with string keys is JSON") + "\n",
-            false => report.to_string(),
-        })
+        Ok(shown(&report, self.json))
     }
 
     /// Those of the file that was named, or the usual ones.
