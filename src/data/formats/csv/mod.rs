@@ -192,15 +192,6 @@ fn shown(field: &[u8]) -> String {
     field[..field.len().min(32)].escape_ascii().to_string()
 }
 
-/// The values of a field that may have several; blank ones are none.
-pub(in crate::data) fn values<'a>(field: &'a [u8], separator: &'a str) -> impl Iterator<Item = &'a [u8]> {
-    let text = std::str::from_utf8(field).ok();
-    // Where it is no text, it is one value.
-    let whole = text.is_none().then_some(field);
-    let parts = text.into_iter().flat_map(move |text| text.split(separator)).map(str::trim).map(str::as_bytes);
-    parts.chain(whole).filter(|value| !value.is_empty())
-}
-
 impl Table for CsvTable {
     fn description(&self) -> &Description {
         &self.description

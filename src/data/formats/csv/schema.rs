@@ -45,7 +45,8 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::label::{Rule, finite};
-use super::{shown, values};
+use super::lookups::values;
+use super::shown;
 use crate::base::{Result, input};
 use crate::data::formats::bad;
 use crate::data::moment::Unit;
