@@ -29,7 +29,7 @@ pub struct InspectArgs {
     #[arg(required_unless_present = "hot")]
     path: Option<PathBuf>,
 
-    /// Its format, where its files do not tell it: octorec, mlperf, nvidia, torchrec, hugectr, parquet, fae.
+    /// Its format, where its files do not tell it: octorec, mlperf, nvidia, torchrec, hugectr, parquet, csv, fae.
     #[arg(long, value_name = "NAME")]
     format: Option<String>,
 
