@@ -7,6 +7,8 @@ use std::fmt;
 use std::io::{self, ErrorKind, Write};
 use std::sync::OnceLock;
 
+use serde::Serialize;
+
 use super::{Error, Result};
 
 /// Of several machines, the one that this process is, where it is not the first: that one tells for all.
@@ -44,6 +46,25 @@ pub fn result(text: fmt::Arguments<'_>) -> Result<bool> {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
         Err(source) => Err(Error::Io { path: "standard output".into(), action: "write", source }),
     }
+}
+
+/// Writes a result as one line of JSON to standard output: see [`result`].
+///
+/// # Errors
+/// As [`result`].
+pub fn json(report: &impl Serialize) -> Result<bool> {
+    let text = serde_json::to_string(report).expect("plain data with string keys is JSON");
+    result(format_args!("{text}\n"))
+}
+
+/// A report as a person or a script wants it.
+pub fn shown<R: Serialize + fmt::Display>(report: &R, json: bool) -> String {
+    if json { pretty(report) } else { report.to_string() }
+}
+
+/// A report as JSON that people can read, too.
+pub fn pretty(report: &impl Serialize) -> String {
+    serde_json::to_string_pretty(report).expect("plain data with string keys is JSON") + "\n"
 }
 
 /// [`write_note`], formatted as by `println!`.

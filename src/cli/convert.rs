@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 
 use super::data::bar;
 use super::heed_signals;
@@ -48,7 +48,7 @@ pub struct OutputArgs {
 
     /// Compression of octorec's blocks and of Parquet [default: lz4].
     #[arg(long, value_enum)]
-    codec: Option<CodecName>,
+    codec: Option<Codec>,
 
     /// Samples a block of octorec's, or a row group of Parquet's [default: 4096].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
@@ -69,29 +69,8 @@ impl OutputArgs {
             let reason = format!("{} has no blocks: leave it away, or use --format octorec", format.name());
             return Err(Error::config(flag, reason));
         }
-        let codec = self.codec.unwrap_or(CodecName::Lz4).into();
+        let codec = self.codec.unwrap_or(Codec::Lz4);
         Ok((format, Options { codec, block_rows: self.block_rows.unwrap_or(4096) }))
-    }
-}
-
-/// Compression as it is spelled on the command line.
-#[derive(Debug, Clone, Copy, ValueEnum)]
-pub enum CodecName {
-    /// None: the mapped file is read in place.
-    Raw,
-    /// LZ4: fast.
-    Lz4,
-    /// Zstandard: small.
-    Zstd,
-}
-
-impl From<CodecName> for Codec {
-    fn from(name: CodecName) -> Self {
-        match name {
-            CodecName::Raw => Self::Raw,
-            CodecName::Lz4 => Self::Lz4,
-            CodecName::Zstd => Self::Zstd,
-        }
     }
 }
 

@@ -42,7 +42,7 @@ struct VerifyArgs {
     /// The data set: a directory or a file.
     path: PathBuf,
 
-    /// Its format, where its files do not tell it: octorec, mlperf, nvidia, torchrec, hugectr, parquet, fae.
+    /// Its format, where its files do not tell it: octorec, mlperf, nvidia, torchrec, hugectr, parquet, csv, fae.
     #[arg(long, value_name = "NAME")]
     format: Option<String>,
 

@@ -8,13 +8,12 @@ use clap::Args;
 
 use super::heed_signals;
 use super::overrides::source_of;
-use super::preprocess::BadRow;
 use super::ranks::{RankArgs, Started};
 use super::session::{
     Learned, Trained, VerifyArgs, beside_checks, open_data, open_trained, report_skipped, report_unseen,
 };
 use super::text::{LineArgs, of_text};
-use crate::base::config::{Config, SourceKind, Vocab};
+use crate::base::config::{Config, OnBadRow, SourceKind, Vocab};
 use crate::base::console::note;
 use crate::base::error::nearest;
 use crate::base::units::{Count, Many};
@@ -42,7 +41,7 @@ pub struct EvalArgs {
 
     /// Malformed rows of text; without it: as when the model was trained
     #[arg(long, value_enum, value_name = "WHAT")]
-    on_bad_row: Option<BadRow>,
+    on_bad_row: Option<OnBadRow>,
 
     /// Compute threads of each rank; 0: one for each core.
     #[arg(long, value_name = "N", default_value_t = 0)]
@@ -84,7 +83,7 @@ impl EvalArgs {
         self.line.apply(&mut config)?;
         if let Some(what) = self.on_bad_row {
             of_text("--on-bad-row", &config)?;
-            config.data.on_bad_row = what.into();
+            config.data.on_bad_row = what;
         }
         let source = open_data(&mut config, trained.known, Labels::Required, Unseen::NoRow)?;
         if self.data.is_some() {
@@ -114,8 +113,7 @@ impl EvalArgs {
             return Err(Error::config(origin, reason));
         };
         if self.json {
-            let text = serde_json::to_string(&found).expect("scores are representable in JSON");
-            console::result(format_args!("{text}\n"))?;
+            console::json(&found)?;
         } else {
             let table = self.calibration_buckets.is_some();
             console::result(format_args!("{}", EvalReport { found: &found, groups: self.gauc.as_deref(), table }))?;

@@ -11,7 +11,7 @@ use super::bench::table::Table;
 use super::machines::host;
 use super::topo::TopoArgs;
 use crate::base::config::cache_dir;
-use crate::base::console::note;
+use crate::base::console::{note, pretty};
 use crate::base::units::Bytes;
 use crate::base::{Error, NodeId, Result};
 use crate::collective::World;
@@ -115,7 +115,7 @@ pub fn measure(args: &TopoArgs, world: &World) -> Result<String> {
     let written = args.write(args.export.as_ref(), &machine)?;
     if args.json {
         let everything = FiguresReport { figures: &figures, network, kept };
-        return Ok(serde_json::to_string_pretty(&everything).expect("plain data with string keys is JSON") + "\n");
+        return Ok(pretty(&everything));
     }
     let mut text = String::new();
     // Writing to a String cannot fail.

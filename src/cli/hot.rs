@@ -124,15 +124,12 @@ impl HotArgs {
             write_file(path, drawn(&found).as_bytes())?;
         }
         match json {
-            true => {
-                let text = serde_json::to_string(&found).expect("a profile is representable in JSON");
-                console::result(format_args!("{text}\n"))?;
-            }
+            true => console::json(&found)?,
             false => {
                 let name = path.map_or_else(|| "built-in click log".to_owned(), |path| path.display().to_string());
-                console::result(format_args!("{name}: {}", report(&found)))?;
+                console::result(format_args!("{name}: {}", report(&found)))?
             }
-        }
+        };
         Ok(())
     }
 }

@@ -29,7 +29,7 @@ pub struct InspectArgs {
     #[arg(required_unless_present = "hot")]
     path: Option<PathBuf>,
 
-    /// Its format, where its files do not tell it: octorec, mlperf, nvidia, torchrec, hugectr, parquet, fae.
+    /// Its format, where its files do not tell it: octorec, mlperf, nvidia, torchrec, hugectr, parquet, csv, fae.
     #[arg(long, value_name = "NAME")]
     format: Option<String>,
 
@@ -137,8 +137,7 @@ impl InspectArgs {
         if self.json {
             let Seen { format, rows_total, findings, schema, left_out } = &seen;
             let report = Report { format, rows_total: *rows_total, findings, schema, left_out };
-            let text = serde_json::to_string(&report).expect("findings are representable in JSON");
-            console::result(format_args!("{text}\n"))?;
+            console::json(&report)?;
         } else {
             console::result(format_args!("{}", table(&seen)))?;
         }

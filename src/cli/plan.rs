@@ -13,7 +13,7 @@ use super::overrides::{BaseArgs, KeyArgs};
 use super::place::PlaceArgs;
 use super::session::refuse_overwriting;
 use crate::base::config::{Command, Config};
-use crate::base::console::note;
+use crate::base::console::{note, pretty};
 use crate::base::error::nearest;
 use crate::base::units::{Bytes, Count, spelled};
 use crate::base::{Error, Result, TableId, console, input};
@@ -198,7 +198,7 @@ impl PlanArgs {
             let hot = hot.as_ref().map(|((prices, chosen), _)| (&prices[..], *chosen));
             let (workload, site, options, plan) = (&workload, &site, &options, &plan);
             let everything = PlanReport { figures, workload, site, options, plan, hot, hot_room };
-            return Ok(serde_json::to_string_pretty(&everything).expect("plain data with string keys is JSON") + "\n");
+            return Ok(pretty(&everything));
         }
         if let Some(table) = explained {
             // The plan's own wish does not limit what it is compared with.

@@ -52,44 +52,6 @@ enum SplitName {
     Fraction,
 }
 
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum ShuffleName {
-    /// The order of the log
-    None,
-    /// The training rows of each day among themselves
-    Day,
-    /// All training rows
-    Total,
-}
-
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum CodecName {
-    /// Read in place
-    Raw,
-    /// Smaller, a little slower
-    Lz4,
-    /// Smallest
-    Zstd,
-}
-
-/// What is done with malformed rows.
-#[derive(Debug, Clone, Copy, ValueEnum)]
-pub(super) enum BadRow {
-    /// Stop and say what is wrong
-    Fail,
-    /// Leave it out and count it
-    Skip,
-}
-
-impl From<BadRow> for OnBadRow {
-    fn from(what: BadRow) -> Self {
-        match what {
-            BadRow::Fail => Self::Fail,
-            BadRow::Skip => Self::Skip,
-        }
-    }
-}
-
 /// Arguments of `octorec preprocess`.
 #[derive(Debug, Args)]
 pub struct PreprocessArgs {
@@ -139,24 +101,24 @@ pub struct PreprocessArgs {
     days: u64,
 
     /// Which rows are brought into random order
-    #[arg(long, value_enum, default_value_t = ShuffleName::None)]
-    shuffle: ShuffleName,
+    #[arg(long, value_enum, default_value_t = ShuffleBy::None)]
+    shuffle: ShuffleBy,
 
     /// With --shuffle, and of tbsm's negative points: the seed [default: 123]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
 
     /// Malformed rows
-    #[arg(long, value_enum, default_value_t = BadRow::Fail)]
-    on_bad_row: BadRow,
+    #[arg(long, value_enum, default_value_t = OnBadRow::Fail)]
+    on_bad_row: OnBadRow,
 
     /// The longest line of the input
     #[arg(long, value_name = "SIZE", default_value = "16MiB", value_parser = max_line)]
     max_line: u64,
 
     /// Compression of the blocks
-    #[arg(long, value_enum, default_value_t = CodecName::Raw)]
-    codec: CodecName,
+    #[arg(long, value_enum, default_value_t = Codec::Raw)]
+    codec: Codec,
 
     /// Rows of a block file
     #[arg(long, value_name = "N", default_value_t = 1 << 20, value_parser = clap::value_parser!(u64).range(1..))]
@@ -231,19 +193,11 @@ impl PreprocessArgs {
             min_count: self.min_count,
             days: self.days,
             split,
-            shuffle: match self.shuffle {
-                ShuffleName::None => ShuffleBy::None,
-                ShuffleName::Day => ShuffleBy::Day,
-                ShuffleName::Total => ShuffleBy::Total,
-            },
+            shuffle: self.shuffle,
             seed: self.seed.unwrap_or(SEED),
             vocabulary: self.vocabulary.clone(),
-            on_bad_row: self.on_bad_row.into(),
-            codec: match self.codec {
-                CodecName::Raw => Codec::Raw,
-                CodecName::Lz4 => Codec::Lz4,
-                CodecName::Zstd => Codec::Zstd,
-            },
+            on_bad_row: self.on_bad_row,
+            codec: self.codec,
             max_line: self.max_line as usize,
             file_rows: self.file_rows,
             force: self.force,
@@ -255,8 +209,7 @@ impl PreprocessArgs {
     fn check(&self) -> Result<()> {
         let (tbsm, csv) = (matches!(self.format, Format::Tbsm), matches!(self.format, Format::Csv));
         let (of_tbsm, of_csv) = ("`octorec preprocess tbsm`", "`octorec preprocess csv`");
-        let (shares, shuffles) =
-            (matches!(self.split, SplitName::Fraction), !matches!(self.shuffle, ShuffleName::None));
+        let (shares, shuffles) = (matches!(self.split, SplitName::Fraction), self.shuffle != ShuffleBy::None);
         for (flag, given, used, whose) in [
             ("--points-per-user", self.points_per_user.is_some(), tbsm, of_tbsm),
             ("--ts-length", self.ts_length.is_some(), tbsm, of_tbsm),

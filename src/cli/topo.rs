@@ -115,9 +115,7 @@ pub fn report(args: &TopoArgs, world: &World) -> Result<String> {
     let wishes = args.place.wishes(args.threads);
     let placement = place(&machine, &wishes)?;
     let mut text = if args.json {
-        let everything = TopoReport { machine: &machine, wishes: &wishes, placement: &placement };
-        let json = serde_json::to_string_pretty(&everything).expect("plain data with string keys is JSON");
-        json + "\n"
+        console::pretty(&TopoReport { machine: &machine, wishes: &wishes, placement: &placement })
     } else {
         let measured = machine.measured.as_ref();
         let figures = measured.map_or_else(String::new, |when| format!("\nfigures    measured {when}\n"));

@@ -14,13 +14,13 @@ use clap::{Args, Subcommand};
 use serde::Serialize;
 
 use super::bench::chain::{Chain, Pass, Precision};
-use super::bench::{show, table::Table, write_out};
+use super::bench::table::Table;
 use super::overrides::{BaseArgs, KeyArgs};
 use super::session::{place_team, refuse_overwriting};
 use super::tuned::{Entry, PlanFile};
-use crate::base::Result;
 use crate::base::config::{Command, Config, SourceKind};
-use crate::base::console::note;
+use crate::base::console::{note, shown};
+use crate::base::{Result, console};
 use crate::data::derived::derived_columns;
 use crate::data::{self, Opening, Schema};
 use crate::machine::limits::Processor;
@@ -133,7 +133,7 @@ impl TuneArgs {
         let inputs: Vec<&Path> = inputs.into_iter().chain(args.base.config.as_deref()).collect();
         refuse_overwriting("--out", args.out.as_deref(), &inputs)?;
         let (report, file) = args.measure()?;
-        write_out(&show(&report, args.json))?;
+        console::result(format_args!("{}", shown(&report, args.json)))?;
         if let Some(path) = &args.out {
             let text = toml::to_string(&file).expect("a table of numbers and names is TOML");
             let text = format!("# Plans of `octorec tune gemm`; use with --tuned on the machine named here.\n{text}");

@@ -1,7 +1,8 @@
-//! What planted click models have in common: how often there is a click, and how well the best model tells, are set by
-//! an intercept and a scale of their scores; and test samples are those after the training samples.
+//! What generated data have in common: each sample follows from its number, and test samples are those after the
+//! training samples. Of planted click models, how often there is a click and how well the best model tells are set by
+//! an intercept and a scale of their scores.
 
-use super::Split;
+use super::{Batch, Reader, Split};
 use crate::base::config::DataConfig;
 use crate::base::{Error, Result};
 
@@ -45,6 +46,58 @@ impl Counts {
             return Err(Error::config("data.train_samples, data.test_samples", reason));
         }
         Ok([self.number(split, start), count - start])
+    }
+
+    /// A reader from a split's sample `start` on: see [`Generated`].
+    ///
+    /// # Errors
+    /// As [`Counts::from`].
+    pub(super) fn open<'a>(
+        self,
+        split: Split,
+        start: u64,
+        push: impl FnMut(u64, &mut Batch) + Send + 'a,
+    ) -> Result<Box<dyn Reader + 'a>> {
+        let [next, left] = self.from(split, start)?;
+        Ok(Box::new(Generated { push, next, left }))
+    }
+
+    /// What `probability` says of `count` samples of a split from `start` on, by their numbers among all.
+    pub(super) fn truth(
+        self,
+        split: Split,
+        start: u64,
+        count: usize,
+        mut probability: impl FnMut(u64) -> f64,
+    ) -> Vec<f32> {
+        let count = self.of_split(split).saturating_sub(start).min(count as u64);
+        (start..start + count).map(|n| probability(self.number(split, n)) as f32).collect()
+    }
+}
+
+/// Reads `left` samples from number `next` on; `push` appends the sample of a number.
+pub(super) struct Generated<F> {
+    pub(super) push: F,
+    pub(super) next: u64,
+    pub(super) left: u64,
+}
+
+impl<F: FnMut(u64, &mut Batch) + Send> Reader for Generated<F> {
+    fn read(&mut self, batch: &mut Batch, limit: usize) -> Result<usize> {
+        let wanted = usize::try_from(self.left).unwrap_or(usize::MAX).min(limit);
+        for _ in 0..wanted {
+            (self.push)(self.next, batch);
+            self.next = self.next.wrapping_add(1);
+        }
+        self.left -= wanted as u64;
+        Ok(wanted)
+    }
+
+    fn skip(&mut self, count: u64) -> Result<u64> {
+        let count = count.min(self.left);
+        self.next = self.next.wrapping_add(count);
+        self.left -= count;
+        Ok(count)
     }
 }
 

@@ -5,6 +5,7 @@
 //! the table's `data.lookups` of them, as the bandwidth figures of the papers assume. Otherwise its size is uniform in
 //! 1 to so many.
 
+use super::planted::Generated;
 use super::zipf::{Scatter, Zipf};
 use super::{Batch, Reader, Schema, Source, Split};
 use crate::base::config::{DataConfig, LookUps};
@@ -155,31 +156,7 @@ impl Source for Random {
                 }
             },
         };
-        Ok(Box::new(Drawn { source: self, next, left }))
-    }
-}
-
-struct Drawn<'a> {
-    source: &'a Random,
-    next: u64,
-    left: u64,
-}
-
-impl Reader for Drawn<'_> {
-    fn read(&mut self, batch: &mut Batch, limit: usize) -> Result<usize> {
-        let wanted = usize::try_from(self.left).unwrap_or(usize::MAX).min(limit);
-        for n in self.next..self.next + wanted as u64 {
-            self.source.sample(n, batch);
-        }
-        self.next += wanted as u64;
-        self.left -= wanted as u64;
-        Ok(wanted)
-    }
-
-    fn skip(&mut self, count: u64) -> Result<u64> {
-        let count = count.min(self.left);
-        (self.next, self.left) = (self.next + count, self.left - count);
-        Ok(count)
+        Ok(Box::new(Generated { push: |n, batch: &mut Batch| self.sample(n, batch), next, left }))
     }
 }
 

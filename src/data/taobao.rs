@@ -269,47 +269,22 @@ impl Source for Taobao {
     }
 
     fn open(&self, split: Split, start: u64) -> Result<Box<dyn Reader + '_>> {
-        let [next, left] = self.counts.from(split, start)?;
-        Ok(Box::new(Generated { log: self, visit: Visit::default(), next, left }))
+        let mut visit = Visit::default();
+        let push = move |n, batch: &mut Batch| {
+            let label = self.sample(n, &mut visit, |table, row| batch.bags[table].rows.push(row));
+            batch.labels.push(label);
+            batch.bags.iter_mut().for_each(super::Bag::close);
+        };
+        self.counts.open(split, start, push)
     }
 
     fn truth(&self, split: Split, start: u64, count: usize) -> Option<Vec<f32>> {
-        let count = self.counts.of_split(split).saturating_sub(start).min(count as u64);
         let mut visit = Visit::default();
         let probability = |n| {
-            self.draw(self.counts.number(split, n), &mut visit);
-            self.probability(&visit) as f32
+            self.draw(n, &mut visit);
+            self.probability(&visit)
         };
-        Some((start..start + count).map(probability).collect())
-    }
-}
-
-struct Generated<'a> {
-    log: &'a Taobao,
-    visit: Visit,
-    next: u64,
-    left: u64,
-}
-
-impl Reader for Generated<'_> {
-    fn read(&mut self, batch: &mut Batch, limit: usize) -> Result<usize> {
-        let Self { log, visit, next, left } = self;
-        let wanted = usize::try_from(*left).unwrap_or(usize::MAX).min(limit);
-        for _ in 0..wanted {
-            let label = log.sample(*next, visit, |table, row| batch.bags[table].rows.push(row));
-            batch.labels.push(label);
-            batch.bags.iter_mut().for_each(super::Bag::close);
-            *next = next.wrapping_add(1);
-        }
-        *left -= wanted as u64;
-        Ok(wanted)
-    }
-
-    fn skip(&mut self, count: u64) -> Result<u64> {
-        let count = count.min(self.left);
-        self.next = self.next.wrapping_add(count);
-        self.left -= count;
-        Ok(count)
+        Some(self.counts.truth(split, start, count, probability))
     }
 }
 

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
+use octorec::data::formats::Format;
 use octorec::data::stack_distance::StackProfile;
 use serde_json::Value;
 
@@ -125,6 +126,16 @@ fn inspect_tells_the_same_of_every_format() {
     let text = String::from_utf8_lossy(&text.stdout).into_owned();
     assert!(text.contains("octorec: 200 of 1,600 rows") && text.contains('█'), "{text}");
     assert!(std::fs::read_to_string(at("schema.toml")).unwrap().contains("name = \"C26\""));
+}
+
+#[test]
+fn the_help_of_commands_that_read_data_names_every_format() {
+    let names = Format::ALL.map(Format::name).join(", ");
+    for command in ["inspect", "data verify", "convert"] {
+        let help = String::from_utf8(run(&format!("{command} --help"), 0).stdout).unwrap();
+        let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(help.contains(&names), "{command}: {help}");
+    }
 }
 
 #[test]

@@ -334,7 +334,9 @@ fn b2_the_remedies_for_malformed_rows_work_in_every_command() {
     let preprocess = format!("preprocess csv --in {bad} --schema {schema} --out {}", folder.at("data"));
     let told = fail(&preprocess);
     assert!(
-        told.contains("line 302: expected 4 columns, found 2: mend the line, or leave such rows out with"),
+        told.contains(
+            "line 302: expected 4 columns as in the header, found 2: mend the line, or leave such rows out with"
+        ),
         "{told}"
     );
     let (_, said) = run(&format!("{preprocess} --on-bad-row skip"));

@@ -32,7 +32,7 @@ pub use presets::{DEFAULT_PRESET, PRESETS, preset};
 pub use setting::Setting;
 pub use train::TrainConfig;
 
-/// Everything that determines a run.
+/// Everything that determines a run. A key that a configuration of an earlier version lacks has its default.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Config {
     /// Which network is trained.
@@ -45,6 +45,7 @@ pub struct Config {
 
 /// The network: sizes of its layers and tables, its interaction and its loss.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct ModelConfig {
     /// Bottom MLP: the number of dense features (0: as many as the data has), then each layer's outputs. Empty: there
     /// are no dense features and no bottom MLP.
@@ -56,34 +57,26 @@ pub struct ModelConfig {
     /// How much narrower tables of more rows are (mixed dimensions, Ginart et al. 2019): columns of the smallest times
     /// (its rows / their rows) to this power. What is narrower than `dim` is made as wide by a matrix. 0: all tables
     /// have `dim` columns.
-    #[serde(default)]
     pub md_temperature: f64,
     /// Tables of at most so many rows have `dim` columns in any case.
-    #[serde(default = "md_threshold")]
     pub md_threshold: u64,
     /// Whether these columns are rounded to powers of two.
-    #[serde(default)]
     pub md_round_dims: bool,
     /// How many values share a row of a large table (quotient-remainder trick, Shi et al. 2019): a value's vector is
     /// made of two rows, one of a table of its row number divided by this, one of a table of what is left. 0: every
     /// value has its own row.
-    #[serde(default)]
     pub qr_collisions: u64,
     /// How the two become one vector.
-    #[serde(default)]
     pub qr_operation: Composition,
     /// Tables of at most so many rows stay whole.
-    #[serde(default = "qr_threshold")]
     pub qr_threshold: u64,
     /// Rows of each embedding table; empty: as many as the data has.
     pub rows: Vec<u64>,
     /// Names of the categorical columns; empty: C1, C2 and so on, or as the data has them.
-    #[serde(default)]
     pub columns: Vec<String>,
     /// How the rows of a bag become one vector.
     pub pooling: Pooling,
     /// What rows are multiplied by before they are pooled (`--weighted-pooling` of facebookresearch/dlrm).
-    #[serde(default)]
     pub weighted_pooling: WeightedPooling,
     /// How dense and sparse features meet.
     pub interaction: Interaction,
@@ -91,38 +84,28 @@ pub struct ModelConfig {
     pub interaction_itself: bool,
     /// In which order `dot` gives its products; with `upper` the model is TorchRec's DLRM, by its initial weights and
     /// the names of its tensors, too.
-    #[serde(default)]
     pub triangle: Triangle,
     /// Layers of the cross network (`dcn`).
-    #[serde(default = "cross_layers")]
     pub cross_layers: usize,
     /// Numbers between the two matrices of a cross layer (`dcn`).
-    #[serde(default = "cross_rank")]
     pub cross_rank: usize,
     /// Whether a wide part (Cheng et al. 2016) adds to the logit: a weight for each dense feature, each category and
     /// each cross of categories.
-    #[serde(default)]
     pub wide: bool,
     /// Crosses of categorical columns, by their names, whose combinations the wide part has weights for.
-    #[serde(default)]
     pub wide_crosses: Vec<Vec<String>>,
     /// Rows of the table of each cross; combinations are hashed to them.
-    #[serde(default = "wide_buckets")]
     pub wide_buckets: u64,
     /// Steps of a time series before the one in question (TBSM, Ishkhanov et al. 2020): the network above, `bottom`,
     /// interaction and `top`, is then a tower that is run for each step, and attention over the steps follows. The
     /// step's position in the series counts as a dense feature, the first. 0: no time series.
-    #[serde(default)]
     pub ts_length: usize,
     /// Columns whose look-ups are the steps, by their names, the last one that in question; every other column is the
     /// same at each step. Empty: all that have several look-ups a sample.
-    #[serde(default)]
     pub sequences: Vec<String>,
     /// Layers of attention: each one's outputs, between as many inputs and outputs as the series has steps.
-    #[serde(default = "tsl_mlp")]
     pub tsl_mlp: Vec<usize>,
     /// Layers from a time series' context and its last step to the click probability: each one's outputs.
-    #[serde(default = "arch_mlp")]
     pub arch_mlp: Vec<usize>,
     /// What is minimised.
     pub loss: Loss,
@@ -133,7 +116,6 @@ pub struct ModelConfig {
     /// The layers between the features and the logit, by their names, instead of those that `bottom`, `interaction`,
     /// `top`, `tsl_mlp`, `arch_mlp` and `wide` describe; of `bottom` the number of dense features remains. Empty:
     /// those.
-    #[serde(default)]
     pub layers: Vec<NamedLayer>,
 }
 
@@ -209,13 +191,13 @@ pub enum Loss {
 
 /// The data set and how it is read.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct DataConfig {
     /// Which kind of source.
     pub source: SourceKind,
     /// The data file or directory; for `tsv` and `files`.
     pub path: String,
     /// The file that describes a text file with a header; for `files`.
-    #[serde(default)]
     pub schema: String,
     /// A second file that holds the test samples; empty: the last part of `path`.
     pub test_path: String,
@@ -228,14 +210,12 @@ pub struct DataConfig {
     /// What a malformed row does; for text.
     pub on_bad_row: OnBadRow,
     /// The longest line of a text file in bytes; a longer one is a malformed row.
-    #[serde(default = "max_line")]
     pub max_line: usize,
     /// Whether training samples are visited in random order.
     pub shuffle: bool,
     /// Samples that are shuffled among themselves; the data set is read once, in windows of this size, two in memory.
     pub shuffle_window: usize,
     /// Minibatches that are read ahead of the step: enough to ride over a slow read, small beside the model.
-    #[serde(default = "prefetch")]
     pub prefetch: usize,
     /// Training samples to generate; for `criteo` and `taobao`.
     pub train_samples: u64,
@@ -299,12 +279,12 @@ pub enum Vocab {
 }
 
 /// What a malformed row does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum OnBadRow {
-    /// Ends the run with the file and line.
+    /// Stop and say what is wrong.
     Fail,
-    /// Leaves the row out and counts it.
+    /// Leave it out and count it.
     Skip,
 }
 
@@ -315,11 +295,13 @@ impl Default for ModelConfig {
             top: vec![512, 256, 1],
             dim: 16,
             md_temperature: 0.0,
-            md_threshold: md_threshold(),
+            // As facebookresearch/dlrm has it.
+            md_threshold: 200,
             md_round_dims: false,
             qr_collisions: 0,
             qr_operation: Composition::Mult,
-            qr_threshold: qr_threshold(),
+            // As facebookresearch/dlrm has it.
+            qr_threshold: 200,
             rows: Vec::new(),
             columns: Vec::new(),
             pooling: Pooling::Sum,
@@ -327,15 +309,18 @@ impl Default for ModelConfig {
             interaction: Interaction::Dot,
             interaction_itself: false,
             triangle: Triangle::Lower,
-            cross_layers: cross_layers(),
-            cross_rank: cross_rank(),
+            // MLPerf's DCNv2 has these layers.
+            cross_layers: 3,
+            cross_rank: 512,
             wide: false,
             wide_crosses: Vec::new(),
-            wide_buckets: wide_buckets(),
+            // Enough for a cross of two columns of some hundreds of common values each.
+            wide_buckets: 100_000,
             ts_length: 0,
             sequences: Vec::new(),
-            tsl_mlp: tsl_mlp(),
-            arch_mlp: arch_mlp(),
+            // These two are RMC1's.
+            tsl_mlp: vec![15, 15],
+            arch_mlp: vec![60, 1],
             loss: Loss::Bce,
             loss_weights: [1.0, 1.0],
             loss_threshold: 0.0,
@@ -344,54 +329,11 @@ impl Default for ModelConfig {
     }
 }
 
-fn prefetch() -> usize {
-    4
-}
-
-/// MLPerf's DCNv2.
-const fn cross_layers() -> usize {
-    3
-}
-
-/// MLPerf's DCNv2.
-const fn cross_rank() -> usize {
-    512
-}
-
-/// Enough for a cross of two columns of some hundreds of common values each.
-const fn wide_buckets() -> u64 {
-    100_000
-}
-
-/// facebookresearch/dlrm's.
-const fn md_threshold() -> u64 {
-    200
-}
-
-/// facebookresearch/dlrm's.
-const fn qr_threshold() -> u64 {
-    200
-}
-
-/// RMC1's.
-fn tsl_mlp() -> Vec<usize> {
-    vec![15, 15]
-}
-
-/// RMC1's.
-fn arch_mlp() -> Vec<usize> {
-    vec![60, 1]
-}
-
 /// [`DataConfig::max_line`] unless somebody says otherwise: 16 MiB.
 pub const MAX_LINE: usize = 16 << 20;
 
 /// No rank has more threads than this, so that a slip of the pen cannot ask for all memory.
 pub const THREADS_MAX: usize = 4096;
-
-const fn max_line() -> usize {
-    MAX_LINE
-}
 
 impl Default for DataConfig {
     fn default() -> Self {
@@ -407,7 +349,7 @@ impl Default for DataConfig {
             max_line: MAX_LINE,
             shuffle: true,
             shuffle_window: 1 << 17,
-            prefetch: prefetch(),
+            prefetch: 4,
             train_samples: 400_000,
             test_samples: 50_000,
             seed: 1,

@@ -8,16 +8,15 @@ use super::{
 
 /// Optimisation, evaluation and the length of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct TrainConfig {
     /// Samples a step, or with `accumulate` a part of a step.
     pub batch: usize,
     /// Minibatches of `batch` samples whose gradients are summed for one update: the same as one minibatch that is as
     /// many times as large.
-    #[serde(default = "accumulate")]
     pub accumulate: usize,
     /// Samples that walk through a rank's network at a time, forward and back, at most; `auto`: so many that what they
     /// leave between the layers stays in the caches. No bit of the results depends on it.
-    #[serde(default)]
     pub part: Setting<usize>,
     /// Steps in all; 0: as many as the epochs take.
     pub steps: u64,
@@ -26,121 +25,88 @@ pub struct TrainConfig {
     /// Base learning rate.
     pub lr: f64,
     /// That of the tables' rows; `auto`: the same.
-    #[serde(default)]
     pub lr_rows: Setting<f64>,
     /// That of a wide part (`model.wide`), which warms up and decays as `lr` does; `auto`: the same.
-    #[serde(default)]
     pub lr_wide: Setting<f64>,
     /// How the base rates grow with the minibatch, from what they are at `lr_batch` samples.
-    #[serde(default)]
     pub lr_scaling: LrScaling,
     /// Samples of the minibatch for which the base rates were chosen.
-    #[serde(default)]
     pub lr_batch: usize,
     /// Steps over which the rate rises linearly to `lr`.
     pub warmup_steps: u64,
     /// How the rate decays.
-    #[serde(default)]
     pub decay: Decay,
     /// The step at which decay begins.
     pub decay_start: u64,
     /// Steps over which the rate decays, or after which it has decayed once by `decay_factor`; 0: no decay.
     pub decay_steps: u64,
     /// The power of polynomial decay.
-    #[serde(default = "decay_power")]
     pub decay_power: f64,
     /// What the rate is multiplied by in `decay_steps` steps, where it decays in steps or exponentially.
-    #[serde(default = "decay_factor")]
     pub decay_factor: f64,
     /// `warmup_steps` of the tables' rows; `auto`: the same, as of the next three.
-    #[serde(default)]
     pub warmup_steps_rows: Setting<u64>,
     /// `decay` of the tables' rows.
-    #[serde(default)]
     pub decay_rows: Setting<Decay>,
     /// `decay_start` of the tables' rows.
-    #[serde(default)]
     pub decay_start_rows: Setting<u64>,
     /// `decay_steps` of the tables' rows.
-    #[serde(default)]
     pub decay_steps_rows: Setting<u64>,
     /// The optimizer of the network's layers.
-    #[serde(default)]
     pub optimizer: OptimizerName,
     /// The optimizer of the tables' rows. All but `sgd`, and `sgd` in large minibatches, move each row that a step
     /// looked up once, by the sum of its gradients; what they keep of other rows stays as it is.
-    #[serde(default)]
     pub optimizer_rows: OptimizerName,
     /// The optimizer of a wide part (`model.wide`): of its tables, and of its layer over the dense features.
-    #[serde(default = "optimizer_wide")]
     pub optimizer_wide: OptimizerName,
     /// The part of the last step that `momentum` makes again.
-    #[serde(default = "momentum")]
     pub momentum: f64,
     /// What the denominators of `adagrad`, `rowwise-adagrad`, `adam` and `lamb` are at least; `auto`: 1e-10, 1e-8, 1e-8
     /// and 1e-6.
-    #[serde(default)]
     pub eps: Setting<f64>,
     /// The part of the mean of gradients that stays in a step of `adam` and `lamb`.
-    #[serde(default = "beta1")]
     pub beta1: f64,
     /// The part of the mean of their squares that stays.
-    #[serde(default = "beta2")]
     pub beta2: f64,
     /// Whether the means are made up for having begun at 0; `auto`: of `adam`, not of
     /// `lamb`.
-    #[serde(default)]
     pub bias_correction: Setting<bool>,
     /// The part of a weight that is added to its gradient, in the network's layers; with `lamb`, to its direction.
-    #[serde(default)]
     pub weight_decay: f64,
     /// The gradients of all layers together are scaled down to this norm where theirs is longer, before the optimizer
     /// sees them (PyTorch's `clip_grad_norm_`); 0: never. Those of rows are not clipped and do not count.
-    #[serde(default)]
     pub clip_norm: f64,
     /// What the roots of `ftrl`'s sums of squares are added to: McMahan's beta.
-    #[serde(default = "ftrl_beta")]
     pub ftrl_beta: f64,
     /// What `ftrl` takes from every weight's pull away from 0: McMahan's lambda 1.
-    #[serde(default)]
     pub l1: f64,
     /// What `ftrl` pulls a weight back with, times its square: McMahan's lambda 2.
-    #[serde(default)]
     pub l2: f64,
     /// What the sums of squares of `adagrad`, `rowwise-adagrad` and `ftrl` begin with.
-    #[serde(default)]
     pub initial_accumulator: f64,
     /// How the embedding rows that a minibatch looked up are moved.
     pub update: Update,
     /// Whether embedding rows are moved straight from the gradient of their bags, without gradient rows in between.
     pub update_fused: bool,
     /// What weights are read in, and how much of them is kept.
-    #[serde(default)]
     pub precision: Precision,
     /// What may differ between two runs that give the same bits.
-    #[serde(default)]
     pub determinism: Determinism,
     /// What rows and gradients travel in, from rank to rank.
-    #[serde(default)]
     pub wire: Wire,
     /// Whether rows that are looked up most are read from copies that every rank has.
-    #[serde(default)]
     pub hot: Hot,
     /// Bytes that copies of hot rows may take on each rank; `auto`: a fiftieth of what the tables' weights take, beside
     /// tables that are hot as a whole.
-    #[serde(default)]
     pub hot_budget: Setting<u64>,
     /// A file of `octorec inspect --hot --out` with the hot rows; empty: they are told from a sample of the data.
-    #[serde(default)]
     pub hot_set: String,
     /// Steps after which it is told anew which rows are hot, from a sample of the samples to come; 0: they stay.
-    #[serde(default)]
     pub hot_revise: u64,
     /// Test samples, the first ones, by which the order of hot and cold inputs is judged each time that they take
     /// turns; 0: all.
     pub hot_test_samples: u64,
     /// How the gradients of layers are reduced, from rank to rank.
-    #[serde(default)]
     pub collective: Collective,
     /// Seed of initial weights and of the shuffle.
     pub seed: u64,
@@ -153,7 +119,6 @@ pub struct TrainConfig {
     /// Steps between evaluations; 0: at the end only.
     pub eval_every: u64,
     /// Evaluations in an epoch, evenly, beside those of `eval_every`; 0: none.
-    #[serde(default)]
     pub evals_per_epoch: u64,
     /// Samples an evaluation step.
     pub eval_batch: usize,
@@ -161,39 +126,6 @@ pub struct TrainConfig {
     pub target_auc: f64,
     /// Steps between checkpoints; 0: at the end and when interrupted.
     pub checkpoint_every: u64,
-}
-
-const fn accumulate() -> usize {
-    1
-}
-
-const fn optimizer_wide() -> OptimizerName {
-    OptimizerName::Ftrl
-}
-
-/// As recommended by McMahan et al. 2013.
-const fn ftrl_beta() -> f64 {
-    1.0
-}
-
-const fn momentum() -> f64 {
-    0.9
-}
-
-const fn beta1() -> f64 {
-    0.9
-}
-
-const fn beta2() -> f64 {
-    0.999
-}
-
-const fn decay_power() -> f64 {
-    2.0
-}
-
-const fn decay_factor() -> f64 {
-    0.1
 }
 
 impl TrainConfig {
@@ -208,7 +140,7 @@ impl Default for TrainConfig {
     fn default() -> Self {
         Self {
             batch: 128,
-            accumulate: accumulate(),
+            accumulate: 1,
             part: Setting::AUTO,
             steps: 0,
             epochs: 1,
@@ -221,23 +153,24 @@ impl Default for TrainConfig {
             decay: Decay::Polynomial,
             decay_start: 0,
             decay_steps: 0,
-            decay_power: decay_power(),
-            decay_factor: decay_factor(),
+            decay_power: 2.0,
+            decay_factor: 0.1,
             warmup_steps_rows: Setting::AUTO,
             decay_rows: Setting::AUTO,
             decay_start_rows: Setting::AUTO,
             decay_steps_rows: Setting::AUTO,
             optimizer: OptimizerName::Sgd,
             optimizer_rows: OptimizerName::Sgd,
-            optimizer_wide: optimizer_wide(),
-            momentum: momentum(),
+            optimizer_wide: OptimizerName::Ftrl,
+            momentum: 0.9,
             eps: Setting::AUTO,
-            beta1: beta1(),
-            beta2: beta2(),
+            beta1: 0.9,
+            beta2: 0.999,
             bias_correction: Setting::AUTO,
             weight_decay: 0.0,
             clip_norm: 0.0,
-            ftrl_beta: ftrl_beta(),
+            // As recommended by McMahan et al. 2013.
+            ftrl_beta: 1.0,
             l1: 0.0,
             l2: 0.0,
             initial_accumulator: 0.0,

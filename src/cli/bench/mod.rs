@@ -15,12 +15,10 @@ pub(super) mod step;
 pub(super) mod table;
 mod team;
 
-use std::io::{self, Write};
-
 use clap::{Args, Subcommand};
-use serde::Serialize;
 
-use crate::base::{Error, Result};
+use crate::base::console::shown;
+use crate::base::{Result, console};
 use crate::collective::World;
 
 /// Flags of `octorec bench`.
@@ -128,37 +126,18 @@ impl BenchArgs {
             return Ok(());
         }
         let text = match &self.what {
-            What::Team(args) => show(&team::measure(*args)?, args.json),
-            What::Memory(args) => show(&memory::measure(*args)?, args.json),
-            What::Mlp(args) => show(&args.measure()?, args.passes.json),
-            What::Gemm(args) => show(&args.measure()?, args.passes.json),
-            What::Embedding(args) => show(&args.measure()?, args.json),
-            What::Step(args) => show(&args.measure()?, args.json),
-            What::Peak(args) => show(&peak::measure(*args)?, args.json),
-            What::Alltoall(args) => show(&args.measure(world)?, args.json),
-            What::Allreduce(args) => show(&args.measure(world)?, args.json),
-            What::Overlap(args) => show(&args.measure(world)?, args.json),
+            What::Team(args) => shown(&team::measure(*args)?, args.json),
+            What::Memory(args) => shown(&memory::measure(*args)?, args.json),
+            What::Mlp(args) => shown(&args.measure()?, args.passes.json),
+            What::Gemm(args) => shown(&args.measure()?, args.passes.json),
+            What::Embedding(args) => shown(&args.measure()?, args.json),
+            What::Step(args) => shown(&args.measure()?, args.json),
+            What::Peak(args) => shown(&peak::measure(*args)?, args.json),
+            What::Alltoall(args) => shown(&args.measure(world)?, args.json),
+            What::Allreduce(args) => shown(&args.measure(world)?, args.json),
+            What::Overlap(args) => shown(&args.measure(world)?, args.json),
         };
-        if world.is_first() { write_out(&text) } else { Ok(()) }
-    }
-}
-
-/// Prints a result to stdout.
-pub(super) fn write_out(text: &str) -> Result<()> {
-    let mut stdout = io::stdout().lock();
-    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
-        // Whoever reads has seen enough.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        other => other.map_err(|source| Error::Io { path: "standard output".into(), action: "write", source }),
-    }
-}
-
-/// A report as a person or a script wants it.
-pub(super) fn show<R: Serialize + std::fmt::Display>(report: &R, json: bool) -> String {
-    if json {
-        serde_json::to_string_pretty(report).expect("plain data with string keys is JSON") + "\n"
-    } else {
-        report.to_string()
+        console::result(format_args!("{text}")).map(|_| ())
     }
 }
 

@@ -5,8 +5,8 @@ use std::ops::Range;
 
 use serde::Serialize;
 
-use crate::base::RankId;
 use crate::base::units::{Bytes, Many};
+use crate::base::{RankId, console};
 use crate::collective::{Hop, Schedule, Timing, Works};
 use crate::machine::describe::End;
 use crate::machine::draw::{Panel, Picture, direction};
@@ -322,7 +322,7 @@ impl<'a> Shown<'a> {
                 .map(|(node, bytes)| Within { node: node.id.0, bytes: *bytes })
                 .collect(),
         };
-        let report = Report {
+        console::pretty(&Report {
             machine: &self.machine.name,
             schedule: self.schedule.algorithm,
             collective: self.schedule.goal.name(),
@@ -331,7 +331,6 @@ impl<'a> Shown<'a> {
             predicted_us: self.timing.seconds * 1e6,
             rounds: self.rounds.iter().map(round).collect(),
             total: round(&self.total()),
-        };
-        serde_json::to_string_pretty(&report).expect("plain data with string keys is JSON") + "\n"
+        })
     }
 }

@@ -269,8 +269,7 @@ impl SearchArgs {
                 trials: scored.iter().map(trial).collect(),
                 importance: importance.collect(),
             };
-            let text = serde_json::to_string(&report).expect("trials are representable in JSON");
-            console::result(format_args!("{text}\n"))?;
+            console::json(&report)?;
         } else {
             console::result(format_args!("{}\n{}", self.table(space, &scored), matters(space, &shares)))?;
         }

@@ -5,7 +5,7 @@ use std::fmt;
 use clap::Args;
 use serde::Serialize;
 
-use crate::base::console::note;
+use crate::base::console::{note, shown};
 use crate::base::units::{Bytes, parse_bytes};
 use crate::base::{Error, Result};
 use crate::cli::bench::table::Table;
@@ -103,10 +103,7 @@ impl CollectivesArgs {
         let rows = self.bytes.iter().flat_map(|bytes| self.rows(&site, *bytes)).collect();
         let ranks = site.ranks.len();
         let report = Report { machine: machine.name, figures, ranks, links_only: self.links_only, rows };
-        Ok(match self.json {
-            true => serde_json::to_string_pretty(&report).expect("plain data with string keys is JSON") + "\n",
-            false => report.to_string(),
-        })
+        Ok(shown(&report, self.json))
     }
 
     /// All collectives with tensors of so many bytes.

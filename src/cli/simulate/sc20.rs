@@ -12,7 +12,7 @@ use serde::Serialize;
 use super::chart::{Bar, Line, bars, lines};
 use super::question::{Answer, Question};
 use crate::base::config::{Command, Config, Layers};
-use crate::base::console::note;
+use crate::base::console::{note, shown};
 use crate::base::{Error, Result};
 use crate::cli::bench::table::Table;
 use crate::cli::division::planned;
@@ -213,10 +213,7 @@ impl Sc20Args {
         cases.extend(volumes(&cluster));
         let report = Report { rates: cluster.rates.told, cases };
         figures.table(&report)?;
-        Ok(match self.json {
-            true => serde_json::to_string_pretty(&report).expect("plain data with string keys is JSON") + "\n",
-            false => report.to_string(),
-        })
+        Ok(shown(&report, self.json))
     }
 }
 

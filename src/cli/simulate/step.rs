@@ -11,7 +11,7 @@ use super::calibrate;
 use super::chart::{Line, lines};
 use super::question::{Answer, Question};
 use crate::base::config::{Command, Determinism};
-use crate::base::console::note;
+use crate::base::console::{note, shown};
 use crate::base::units::Count;
 use crate::base::{Error, Result, input};
 use crate::cli::bench::table::Table;
@@ -21,6 +21,7 @@ use crate::cli::figures;
 use crate::cli::help::{MACHINE, OUTPUT};
 use crate::cli::overrides::{BaseArgs, KeyArgs};
 use crate::cli::place::comm_cores;
+use crate::cli::ranks::Overlap;
 use crate::cli::session::refuse_overwriting;
 use crate::machine::placement::{CommCores, RankPer};
 use crate::memory::write_file;
@@ -126,13 +127,6 @@ enum Scaling {
     #[default]
     Strong,
     Weak,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
-enum Overlap {
-    #[default]
-    On,
-    Off,
 }
 
 /// What is predicted.
@@ -253,10 +247,7 @@ impl StepArgs {
             write_file(path, chart(&machine.name, &points).as_bytes())?;
         }
         let report = Report { machine: machine.name, figures: told, rates: rates.told, points };
-        Ok(match self.json {
-            true => serde_json::to_string_pretty(&report).expect("plain data with string keys is JSON") + "\n",
-            false => report.to_string(),
-        })
+        Ok(shown(&report, self.json))
     }
 
     /// Those of the file that was named, or the usual ones.

@@ -17,8 +17,7 @@ impl TrainArgs {
         let Results { summary, profile, traffic, .. } = results;
         let mut written = Ok(());
         if self.json {
-            let text = serde_json::to_string(&results).expect("a summary is representable in JSON");
-            written = console::result(format_args!("{text}\n")).and_then(|read| match read {
+            written = console::json(&results).and_then(|read| match read {
                 true => Ok(()),
                 false => Err(Error::io(Path::new("standard output"), "write")(ErrorKind::BrokenPipe.into())),
             });

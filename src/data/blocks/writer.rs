@@ -17,15 +17,15 @@ use crate::data::schema::Description;
 use crate::memory::WholeFile;
 
 /// How a section's bytes are stored.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Codec {
-    /// As they are: read in place.
+    /// None: the mapped file is read in place.
     #[default]
     Raw,
-    /// LZ4: little smaller, little slower.
+    /// LZ4: fast, and smaller.
     Lz4,
-    /// Zstandard, level 3: smallest.
+    /// Zstandard: smallest.
     Zstd,
 }
 

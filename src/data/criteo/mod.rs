@@ -105,6 +105,17 @@ impl Criteo {
         draws.push(n.wrapping_mul(count.div_ceil(2)), *count, to);
     }
 
+    /// Appends sample number `n` among all.
+    fn push(&self, n: u64, sample: &mut Sample, batch: &mut Batch) {
+        self.draw(n, sample);
+        batch.labels.push(f32::from(self.label(sample)));
+        batch.dense.extend(sample.integers.iter().map(|&value| log_count(value)));
+        for (table, bag) in batch.bags.iter_mut().enumerate() {
+            self.look_up(table, n, sample, &mut bag.rows);
+            bag.close();
+        }
+    }
+
     fn label(&self, sample: &Sample) -> u8 {
         u8::from(sample.luck < self.teacher.probability(sample))
     }
@@ -120,49 +131,16 @@ impl Source for Criteo {
     }
 
     fn open(&self, split: Split, start: u64) -> Result<Box<dyn Reader + '_>> {
-        let [next, left] = self.counts.from(split, start)?;
-        Ok(Box::new(Generated { log: self, sample: Sample::default(), next, left }))
+        let mut sample = Sample::default();
+        self.counts.open(split, start, move |n, batch| self.push(n, &mut sample, batch))
     }
 
     fn truth(&self, split: Split, start: u64, count: usize) -> Option<Vec<f32>> {
-        let count = self.counts.of_split(split).saturating_sub(start).min(count as u64);
         let mut sample = Sample::default();
         let probability = |n| {
-            self.draw(self.counts.number(split, n), &mut sample);
-            self.teacher.probability(&sample) as f32
+            self.draw(n, &mut sample);
+            self.teacher.probability(&sample)
         };
-        Some((start..start + count).map(probability).collect())
-    }
-}
-
-struct Generated<'a> {
-    log: &'a Criteo,
-    sample: Sample,
-    next: u64,
-    left: u64,
-}
-
-impl Reader for Generated<'_> {
-    fn read(&mut self, batch: &mut Batch, limit: usize) -> Result<usize> {
-        let wanted = usize::try_from(self.left).unwrap_or(usize::MAX).min(limit);
-        for _ in 0..wanted {
-            self.log.draw(self.next, &mut self.sample);
-            batch.labels.push(f32::from(self.log.label(&self.sample)));
-            batch.dense.extend(self.sample.integers.iter().map(|&value| log_count(value)));
-            for (table, bag) in batch.bags.iter_mut().enumerate() {
-                self.log.look_up(table, self.next, &self.sample, &mut bag.rows);
-                bag.close();
-            }
-            self.next = self.next.wrapping_add(1);
-        }
-        self.left -= wanted as u64;
-        Ok(wanted)
-    }
-
-    fn skip(&mut self, count: u64) -> Result<u64> {
-        let count = count.min(self.left);
-        self.next = self.next.wrapping_add(count);
-        self.left -= count;
-        Ok(count)
+        Some(self.counts.truth(split, start, count, probability))
     }
 }

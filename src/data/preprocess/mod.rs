@@ -66,10 +66,10 @@ pub enum Recipe {
 }
 
 /// Which rows are brought into random order.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum ShuffleBy {
-    /// None: the order of the log.
+    /// The order of the log.
     #[default]
     None,
     /// The training rows of each day among themselves.

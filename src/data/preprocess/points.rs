@@ -8,10 +8,11 @@
 //!
 //! The reference draws from one sequential generator; here each number is a pure function of (seed, user, point).
 
-use super::recipe::{Fields, Rows, Table, sequences};
+use super::recipe::{Rows, Table, sequences};
 use crate::base::Result;
 use crate::base::config::OnBadRow;
 use crate::base::rng::{Random, Stream};
+use crate::data::formats::csv::row::Row;
 use crate::data::formats::csv::{TextCategorical, TextSchema};
 use crate::data::tsv::{BadLine, Columns, Tally, line_ends};
 
@@ -50,34 +51,30 @@ impl Points {
     }
 
     /// The points of a user; `take` gets the label, the items and their categories of each.
-    fn of_user(
-        &self,
-        record: &Fields<'_>,
-        mut take: impl FnMut(f32, &[u64], &[u64]),
-    ) -> std::result::Result<(), String> {
-        let [_, items, categories, others, other_categories] = record.bags else {
+    fn of_user(&self, row: &Row<u64>, mut take: impl FnMut(f32, &[u64], &[u64])) -> std::result::Result<(), String> {
+        let [user, items, categories, others, other_categories] = &row.lookups[..] else {
             unreachable!("five columns are read")
         };
         for (items, categories) in [(items, categories), (others, other_categories)] {
-            let [items, categories] = [items.keys.len(), categories.keys.len()];
+            let [items, categories] = [items.rows.len(), categories.rows.len()];
             if items != categories {
                 return Err(format!("{items} items have {categories} categories: each has one"));
             }
         }
-        let [items, categories] = [&items.keys[..], &categories.keys];
+        let [items, categories] = [&items.rows[..], &categories.rows];
         let (all, steps) = (items.len(), self.history + 1);
         if self.most == 0 {
             let first = all.saturating_sub(steps);
-            take(record.label, &items[first..], &categories[first..]);
+            take(row.label, &items[first..], &categories[first..]);
             return Ok(());
         }
         // The last one is for test.
         let seen = all.saturating_sub(1);
         let (items, categories) = (&items[..seen], &categories[..seen]);
         let count = BY_TENS.get(seen / 10).map_or(self.most, |count| self.most.min(*count));
-        let others = others.keys.iter().zip(&other_categories.keys);
+        let others = others.rows.iter().zip(&other_categories.rows);
         let others: Vec<_> = others.collect();
-        let user = record.keys[0];
+        let user = user.rows[0];
         let draw = |point: u32, which: u64, bound: usize| {
             self.random.below(user.wrapping_mul(1 << 20).wrapping_add(4 * u64::from(point) + which), bound as u64)
                 as usize
@@ -118,9 +115,9 @@ impl Rows for Points {
     fn parse(&self, text: &[u8], first: bool, into: &mut Columns<u64>) -> std::result::Result<Tally, BadLine> {
         let each = 2 * self.most.max(1) as usize;
         into.reset((line_ends(text) + 1) * each, 0, 3);
-        self.table.each(text, first, |fields| {
-            self.of_user(fields, |label, items, categories| {
-                into.push(label, &[], &[fields.keys[0], 0, 0]);
+        self.table.each(text, first, |row| {
+            self.of_user(row, |label, items, categories| {
+                into.push(label, &[], &[row.lookups[0].rows[0], 0, 0]);
                 into.push_list(1, items);
                 into.push_list(2, categories);
             })

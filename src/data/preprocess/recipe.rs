@@ -7,12 +7,12 @@ use super::table::Key;
 use super::vocabulary::fingerprint;
 use crate::base::config::OnBadRow;
 use crate::base::{Error, Result};
-use crate::data::formats::csv::label::Rule;
 use crate::data::formats::csv::records::{Record, Splitter, too_long};
+use crate::data::formats::csv::row::{self, Row};
 use crate::data::formats::csv::{Clock, TextCategorical, TextDense, TextSchema};
 use crate::data::moment::Unit;
 use crate::data::samples::MISSING;
-use crate::data::schema::{Categorical, Description, Transform};
+use crate::data::schema::{Description, Transform};
 use crate::data::tsv::{BadLine, Columns, Labels, Layout, Line, Lines, Tally, line_at, line_ends};
 
 /// Turns pieces of text into columns.
@@ -145,16 +145,9 @@ pub(super) fn sequences(names: &[&str]) -> TextSchema {
 
 /// Rows of a table of text.
 pub(super) struct Table {
-    delimiter: char,
-    /// All columns; the header that every file begins with, unless `headless`.
-    names: Vec<Vec<u8>>,
-    headless: bool,
-    label: (usize, Rule),
-    /// Where a dense column is, and whether it is a float, whose bits then stand in an integer's place.
-    dense: Vec<(usize, TextDense)>,
-    categorical: Vec<(usize, TextCategorical)>,
-    /// Where a categorical column's weights are, if it has a column of them.
-    weights: Vec<Option<usize>>,
+    columns: row::Columns,
+    /// The header that every file begins with; nothing where files have none.
+    header: Option<Vec<Vec<u8>>>,
     on_bad_row: OnBadRow,
     /// The longest row, in bytes.
     max_line: usize,
@@ -163,138 +156,43 @@ pub(super) struct Table {
 impl Table {
     /// Finds the columns of `layout` in the header of the first file.
     pub(super) fn open(layout: &TextSchema, first: &Path, on_bad_row: OnBadRow, max_line: usize) -> Result<Self> {
-        let bad = |reason: String| Error::bad_file(first, reason);
-        let headless = !layout.columns.is_empty();
-        let delimiter = layout.delimiter;
-        let names: Vec<Vec<u8>> = if headless {
-            layout.columns.iter().map(|name| name.clone().into_bytes()).collect()
-        } else {
-            match Lines::open(first)?.limited(max_line).next_line()? {
-                Some(Line::Text(line)) => {
-                    let line = line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line);
-                    let mut record = Record::default();
-                    if !Splitter::new(delimiter).split(line, &mut record) {
-                        return Err(bad(format!("its header: {UNCLOSED}")));
-                    }
-                    record.iter().map(<[u8]>::to_vec).collect()
+        let header = layout.columns.is_empty().then(|| header(layout.delimiter, first, max_line)).transpose()?;
+        let listed = || layout.columns.iter().map(|name| name.clone().into_bytes()).collect();
+        let names = header.clone().unwrap_or_else(listed);
+        let columns = row::Columns::find(first, layout, &names, Labels::Required)?;
+        Ok(Self { columns, header, on_bad_row, max_line })
+    }
+}
+
+/// The names in the header of a file: its first line that is not empty.
+fn header(delimiter: char, path: &Path, max_line: usize) -> Result<Vec<Vec<u8>>> {
+    let bad = |reason: String| Error::bad_file(path, reason);
+    let mut lines = Lines::open(path)?.limited(max_line);
+    let mut mark = &b"\xef\xbb\xbf"[..];
+    loop {
+        match lines.next_line()? {
+            Some(Line::Text(line)) => {
+                let line = line.strip_prefix(std::mem::take(&mut mark)).unwrap_or(line);
+                if line.is_empty() {
+                    continue;
                 }
-                Some(Line::TooLong) => return Err(bad("its first line is too long for a header".to_owned())),
-                None => return Err(bad("the file is empty: a header is expected".to_owned())),
+                let mut record = Record::default();
+                if !Splitter::new(delimiter).split(line, &mut record) {
+                    return Err(bad(format!("its header: {UNCLOSED}")));
+                }
+                return Ok(record.iter().map(<[u8]>::to_vec).collect());
             }
-        };
-        let find = |name: &String| {
-            names.iter().position(|known| known == name.as_bytes()).ok_or_else(|| {
-                let all: Vec<_> = names.iter().map(|name| String::from_utf8_lossy(name)).collect();
-                let nearest = crate::base::error::nearest(name, all.iter().map(|name| &**name));
-                let meant = nearest.map(|name| format!(" (did you mean {name}?)")).unwrap_or_default();
-                bad(format!("has no column {name}{meant}: its columns are {}", all.join(", ")))
-            })
-        };
-        let (label, rule) = Rule::parse(&layout.label).map_err(bad)?;
-        Ok(Self {
-            delimiter,
-            headless,
-            label: (find(&label)?, rule),
-            dense: layout
-                .dense
-                .iter()
-                .map(|column| Ok((find(&column.column)?, column.clone())))
-                .collect::<Result<_>>()?,
-            categorical: layout
-                .categorical
-                .iter()
-                .map(|column| Ok((find(&column.column)?, column.clone())))
-                .collect::<Result<_>>()?,
-            weights: layout
-                .categorical
-                .iter()
-                .map(|column| column.weights.as_ref().map(find).transpose())
-                .collect::<Result<_>>()?,
-            on_bad_row,
-            max_line,
-            names,
-        })
-    }
-
-    /// Reads a record; `bags` are for columns of several values, and for weights.
-    fn row(
-        &self,
-        record: &Record,
-        integers: &mut [i32],
-        (keys, bags): (&mut [u64], &mut [Bag]),
-    ) -> std::result::Result<f32, String> {
-        if record.len() != self.names.len() {
-            return Err(format!("expected {} columns, found {}", self.names.len(), record.len()));
+            Some(Line::TooLong) => return Err(bad("its first line is too long for a header".to_owned())),
+            None => return Err(bad("the file is empty: a header is expected".to_owned())),
         }
-        let text = |at: usize| String::from_utf8_lossy(&self.names[at]);
-        let shown =
-            |field: &[u8]| field.iter().take(32).flat_map(|&byte| std::ascii::escape_default(byte)).collect::<Vec<_>>();
-        let wrong = |at: usize, expected: &str| {
-            let found = String::from_utf8(shown(&record[at])).expect("escaped bytes are ASCII");
-            format!("column {}: expected {expected}, found \"{found}\"", text(at))
-        };
-        let (at, rule) = &self.label;
-        let label = rule.label(&record[*at]).ok_or_else(|| wrong(*at, rule.expects()))?;
-        for (cell, (at, column)) in integers.iter_mut().zip(&self.dense) {
-            let (at, float) = (*at, column.float);
-            if let Some(count) = column.counted(&record[at]) {
-                *cell = count as i32;
-                continue;
-            }
-            let field = std::str::from_utf8(&record[at]).unwrap_or("?").trim();
-            if let (Some(unit), false) = (column.unit(), field.is_empty()) {
-                *cell = unit.parse(field.as_bytes()).ok_or_else(|| wrong(at, unit.expects()))?.0;
-                continue;
-            }
-            *cell = match (field, float) {
-                ("", false) => MISSING,
-                ("", true) => f32::NAN.to_bits() as i32,
-                (field, false) => field
-                    .parse()
-                    .ok()
-                    .filter(|&value| value != MISSING)
-                    .ok_or_else(|| wrong(at, "an integer of at most 32 bits (fractions need float = true)"))?,
-                (field, true) => field
-                    .parse()
-                    .ok()
-                    .filter(|value: &f32| value.is_finite())
-                    .ok_or_else(|| wrong(at, "a finite number"))?
-                    .to_bits() as i32,
-            };
-        }
-        for (((key, bag), (at, column)), weights) in keys.iter_mut().zip(bags).zip(&self.categorical).zip(&self.weights)
-        {
-            let key_of = |value: &[u8]| match column.fixed_rows() {
-                Some(_) => column.fixed_row(value).map(u64::from).map_err(|expected| wrong(*at, expected)),
-                None => Ok(fingerprint(value)),
-            };
-            bag.keys.clear();
-            bag.weights.clear();
-            column.each_value(&record[*at], weights.map(|at| &record[at]), |value, weight| {
-                *key = key_of(value)?;
-                bag.keys.push(*key);
-                bag.weights.push(weight);
-                Ok(())
-            })?;
-        }
-        Ok(label)
     }
 }
 
-/// The values of a field and their weights.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Bag {
-    pub(super) keys: Vec<u64>,
-    weights: Vec<f32>,
-}
-
-/// The columns of a row.
-pub(super) struct Fields<'a> {
-    pub(super) label: f32,
-    integers: &'a [i32],
-    /// Of a list the last value.
-    pub(super) keys: &'a [u64],
-    pub(super) bags: &'a [Bag],
+/// What a value is until the values of all files have their rows: the row that does not depend on them, or a
+/// fingerprint.
+fn key_of(_: usize, column: &TextCategorical, value: &[u8]) -> std::result::Result<Option<u64>, String> {
+    let fixed = column.fixed_rows().map(|_| column.fixed_row(value).map(u64::from)).transpose()?;
+    Ok(Some(fixed.unwrap_or_else(|| fingerprint(value))))
 }
 
 /// What is wrong with a line whose last field goes on behind it. Pieces of text that are read at the same time begin at
@@ -306,17 +204,29 @@ impl Rows for Table {
     type Key = u64;
 
     fn widths(&self) -> (usize, usize) {
-        (self.dense.len(), self.categorical.len())
+        let schema = &self.columns.schema;
+        (schema.dense.len(), schema.categorical.len())
     }
 
     fn parse(&self, text: &[u8], first: bool, into: &mut Columns<u64>) -> std::result::Result<Tally, BadLine> {
         let (dense, categorical) = self.widths();
+        let schema = &self.columns.schema;
+        let (mut integers, mut keys) = (vec![0; dense], vec![0; categorical]);
         into.reset(line_ends(text) + 1, dense, categorical);
-        self.each(text, first, |&Fields { label, integers, keys, bags }| {
-            into.push(label, integers, keys);
-            for (column, (bag, (_, spec))) in bags.iter().zip(&self.categorical).enumerate() {
+        self.each(text, first, |row| {
+            for ((cell, value), spec) in integers.iter_mut().zip(&row.dense).zip(&schema.dense) {
+                *cell = match spec.float {
+                    false => value.map_or(MISSING, |value| value as i32),
+                    // A float's bits stand in an integer's place.
+                    true => value.map_or(f32::NAN, |value| value as f32).to_bits() as i32,
+                };
+            }
+            // Of a list the last value; the list itself follows.
+            keys.iter_mut().zip(&row.lookups).for_each(|(key, bag)| *key = bag.rows.last().copied().unwrap_or(0));
+            into.push(row.label, &integers, &keys);
+            for (column, (bag, spec)) in row.lookups.iter().zip(&schema.categorical).enumerate() {
                 if spec.separator.is_some() {
-                    into.push_list(column, &bag.keys);
+                    into.push_list(column, &bag.rows);
                 }
                 if spec.weighted() {
                     into.push_weights(column, &bag.weights);
@@ -333,38 +243,36 @@ impl Table {
         &self,
         text: &[u8],
         first: bool,
-        mut take: impl FnMut(&Fields<'_>) -> std::result::Result<(), String>,
+        mut take: impl FnMut(&Row<u64>) -> std::result::Result<(), String>,
     ) -> std::result::Result<Tally, BadLine> {
         let text = if first { text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text) } else { text };
-        let (dense, categorical) = self.widths();
-        let (mut integers, mut keys) = (vec![0; dense], vec![0; categorical]);
-        let mut bags = vec![Bag::default(); categorical];
+        let mut row = Row::new(&self.columns);
         let mut tally = Tally::default();
-        let (mut splitter, mut record) = (Splitter::new(self.delimiter), Record::default());
-        let mut header = first && !self.headless;
+        let (mut splitter, mut record) = (Splitter::new(self.columns.schema.delimiter), Record::default());
+        let mut header = self.header.as_ref().filter(|_| first);
         let mut at = 0;
         while at < text.len() {
-            let (next, row) = line_at(text, at);
+            let (next, content) = line_at(text, at);
             let line = tally.lines;
             at = next;
             tally.lines += 1;
-            if row.is_empty() {
+            if content.is_empty() {
                 continue;
             }
             let result = match () {
-                () if row.len() > self.max_line => Err(too_long(self.max_line)),
-                () if !splitter.split(row, &mut record) => Err(UNCLOSED.to_owned()),
-                () if header => {
-                    header = false;
-                    if record.iter().eq(self.names.iter().map(|name| &name[..])) {
-                        continue;
+                () if content.len() > self.max_line => Err(too_long(self.max_line)),
+                () if !splitter.split(content, &mut record) => Err(UNCLOSED.to_owned()),
+                () => match header.take() {
+                    Some(header) if record.iter().eq(header.iter().map(|name| &name[..])) => continue,
+                    Some(_) => {
+                        let reason = "the header differs from that of the first file".to_owned();
+                        return Err(BadLine { line, reason });
                     }
-                    let reason = "the header differs from that of the first file".to_owned();
-                    return Err(BadLine { line, reason });
-                }
-                () => self
-                    .row(&record, &mut integers, (&mut keys, &mut bags))
-                    .and_then(|label| take(&Fields { label, integers: &integers, keys: &keys, bags: &bags })),
+                    None => row
+                        .read(&record, &self.columns, key_of)
+                        .and_then(|()| row.check_whole(&record, &self.columns))
+                        .and_then(|()| take(&row)),
+                },
             };
             match result {
                 Ok(()) => (),
@@ -379,16 +287,9 @@ impl Table {
 /// The columns of the data set that comes of a log; a categorical column has one row until its values are known.
 pub(super) fn description(table: Option<&TextSchema>) -> Description {
     let Some(table) = table else { return Description::criteo(13, &[1; 26]) };
-    let categorical = |column: &TextCategorical| Categorical {
-        hots: u32::from(column.separator.is_none()),
-        weighted: column.weighted(),
-        ..Categorical::new(column.name(), column.fixed_rows().unwrap_or(1))
-    };
-    let mut description = Description {
-        label: crate::data::schema::Label { name: "label".to_owned(), float: false },
-        dense: table.dense.iter().map(|column| column.described(column.float)).collect(),
-        categorical: table.categorical.iter().map(categorical).collect(),
-    };
+    let rows = |at: usize| table.categorical[at].fixed_rows().unwrap_or(1);
+    let mut description = table.description(|at| table.dense[at].float, |at| (rows(at), false));
+    "label".clone_into(&mut description.label.name);
     if description.check().is_err() {
         // A feature may be called so: then the label is what the schema says of it.
         description.label.name.clone_from(&table.label);

@@ -461,14 +461,31 @@ impl<'a> Checkpoint<'a> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_header_of_before_weights_were_noted_says_nothing_of_them() {
+    fn header() -> serde_json::Value {
         let (config, weighted, sequences) = (Config::default(), Some(vec![1]), Vec::new());
         let (progress, scales, dense) = (Progress::default(), Scales::new(), Vec::new());
         let header = Header { progress, config, weighted, sequences, vocabulary: None, scales, dense, data: None };
-        let mut header = serde_json::to_value(header).unwrap();
+        serde_json::to_value(header).unwrap()
+    }
+
+    #[test]
+    fn a_header_of_before_weights_were_noted_says_nothing_of_them() {
+        let mut header = header();
         assert_eq!(header["weighted"], serde_json::json!([1]));
         header.as_object_mut().unwrap().remove("weighted");
         assert_eq!(serde_json::from_value::<Header>(header).unwrap().weighted, None);
+    }
+
+    #[test]
+    fn keys_that_came_after_a_header_was_written_have_their_defaults() {
+        let mut header = header();
+        for (section, key) in [("model", "qr_threshold"), ("data", "prefetch"), ("train", "beta2")] {
+            assert!(header["config"][section].as_object_mut().unwrap().remove(key).is_some(), "{section}.{key}");
+        }
+        assert_eq!(serde_json::from_value::<Header>(header.clone()).unwrap().config, Config::default());
+        // A configuration without one of its sections is none.
+        header["config"].as_object_mut().unwrap().remove("train");
+        let message = serde_json::from_value::<Header>(header).unwrap_err().to_string();
+        assert!(message.contains("missing field `train`"), "{message}");
     }
 }

@@ -12,7 +12,7 @@ use crate::base::config::{DataConfig, Vocab};
 use crate::base::{Error, Result};
 use crate::data::formats::files::limit_rows;
 use crate::data::incoming::{Column, NAME, Next, Objects, Parse, UNSEEN, Writing, refuse};
-use crate::data::schema::{Categorical, Dense, Description, Label};
+use crate::data::schema::{Dense, Description};
 use crate::data::tsv::{Line, Lines};
 use crate::data::{Batch, Labels, Opening, Samples, Schema, Vocabulary};
 
@@ -51,18 +51,8 @@ impl Arriving {
         let mut encoding = Encoding::new(&text, choices.known, choices.unseen, choices.rows_cap)?;
         encoding.keep_all();
         // Numbers that are no fractions by their kind stay integers; of all others nobody knows what will come.
-        let dense = text.dense.iter().map(|column| column.described(column.unit().is_none() && column.count.is_none()));
-        let categorical = text.categorical.iter().enumerate().map(|(at, column)| {
-            let empty_bags = encoding.leaves_out() && column.fixed_rows().is_none();
-            let hots = u32::from(column.separator.is_none() && !empty_bags);
-            Categorical {
-                hots,
-                weighted: column.weighted(),
-                ..Categorical::new(column.name(), encoding.rows(at, column))
-            }
-        });
-        let label = Label { name: text.label.clone(), float: false };
-        let mut description = Description { label, dense: dense.collect(), categorical: categorical.collect() };
+        let float = |at: usize| text.dense[at].unit().is_none() && text.dense[at].count.is_none();
+        let mut description = text.description(float, |at| encoding.table(at, &text.categorical[at]));
         let scales = opening.scales.unwrap_or_default();
         description.scaled(&scales).map_err(|column| {
             bad(
@@ -173,7 +163,7 @@ struct Arrivals<'a> {
     of: &'a Arriving,
     rows: Written,
     columns: Columns,
-    row: Row,
+    row: Row<u32>,
     /// Rows that are not in the minibatch yet.
     scratch: Samples,
     unseen: u64,
@@ -182,7 +172,9 @@ struct Arrivals<'a> {
 impl Next for Arrivals<'_> {
     fn next(&mut self, _batch: &mut Batch) -> Result<bool> {
         let Some((line, record)) = self.rows.next(self.of.max_line)? else { return Ok(false) };
-        let read = record.and_then(|record| self.row.read(record, &self.columns, &self.of.encoding));
+        let encoding = &self.of.encoding;
+        let read = record
+            .and_then(|record| self.row.read(record, &self.columns, |at, spec, value| encoding.row(at, spec, value)));
         read.map_err(|reason| Error::BadRow { path: NAME.into(), line, reason })?;
         self.unseen += self.row.push(&mut self.scratch, &self.columns, &self.of.lists);
         Ok(true)

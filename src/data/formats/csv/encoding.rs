@@ -93,13 +93,14 @@ impl Encoding {
         self.learning = None;
     }
 
-    /// Whether a value may have no row.
-    pub(super) fn leaves_out(&self) -> bool {
-        self.unseen == Unseen::NoRow && !self.unseen_row
+    /// Rows of a column's table, and whether a value may have none of them.
+    pub(super) fn table(&self, column: usize, spec: &TextCategorical) -> (u64, bool) {
+        let leaves_out = self.unseen == Unseen::NoRow && !self.unseen_row;
+        (self.rows(column, spec), leaves_out && spec.fixed_rows().is_none())
     }
 
     /// Rows of a column's table.
-    pub(super) fn rows(&self, column: usize, spec: &TextCategorical) -> u64 {
+    fn rows(&self, column: usize, spec: &TextCategorical) -> u64 {
         let rows = self.ids[column].len() as u64 + u64::from(self.unseen_row);
         spec.fixed_rows().unwrap_or(if self.cap == 0 { rows } else { rows.min(self.cap) }).max(1)
     }
@@ -115,9 +116,7 @@ impl Encoding {
         value: &[u8],
     ) -> std::result::Result<Option<u32>, String> {
         if spec.fixed_rows().is_some() {
-            let wrong =
-                |expected| format!("column {}: {expected} is expected, found \"{}\"", spec.column, shown(value));
-            return spec.fixed_row(value).map(Some).map_err(wrong);
+            return spec.fixed_row(value).map(Some);
         }
         if self.learning.is_some() {
             return Ok(Some(0));

@@ -28,7 +28,11 @@ impl TextCategorical {
             return self.several(field).into_iter().flatten().try_for_each(|v| one(v, None));
         };
         // Places count, so blanks and padding are left out only behind this.
-        let (values, weights) = (parts(field, separator), parts(weights, separator));
+        let all = |field| match trimmed(field) {
+            [] => Vec::new(),
+            field => parts(field, separator).collect(),
+        };
+        let (values, weights) = (all(field), all(weights));
         if values.len() != weights.len() {
             let (name, weighs) = (&self.column, self.weights.as_deref().unwrap_or_default());
             return Err(format!(
@@ -54,7 +58,7 @@ impl TextCategorical {
     /// Parts `value:weight`.
     fn parted<'a>(&self, value: &'a [u8], separator: &str) -> Result<(&'a [u8], &'a [u8]), String> {
         let at = memchr::memmem::rfind(value, separator.as_bytes());
-        at.map(|at| (value[..at].trim_ascii(), &value[at + separator.len()..])).ok_or_else(|| {
+        at.map(|at| (trimmed(&value[..at]), &value[at + separator.len()..])).ok_or_else(|| {
             format!(
                 "column {}: a value, {separator:?} and its weight are expected, found \"{}\"",
                 self.column,
@@ -73,19 +77,30 @@ fn counted(values: usize) -> String {
     format!("{values} value{}", if values == 1 { "" } else { "s" })
 }
 
-/// A list's parts, blank ones too; a blank field has none.
-fn parts<'a>(field: &'a [u8], separator: &str) -> Vec<&'a [u8]> {
-    if field.trim_ascii().is_empty() {
-        return Vec::new();
+/// The values of a field that may have several; blank ones are none.
+pub(super) fn values<'a>(field: &'a [u8], separator: &'a str) -> impl Iterator<Item = &'a [u8]> {
+    parts(field, separator).filter(|value| !value.is_empty())
+}
+
+/// A list's parts without blanks around them, blank ones too. It need not be UTF-8.
+fn parts<'a>(field: &'a [u8], separator: &'a str) -> impl Iterator<Item = &'a [u8]> {
+    let finder = memchr::memmem::Finder::new(separator);
+    let mut rest = Some(field);
+    std::iter::from_fn(move || {
+        let text = rest?;
+        let at = finder.find(text);
+        rest = at.map(|at| &text[at + separator.len()..]);
+        Some(trimmed(&text[..at.unwrap_or(text.len())]))
+    })
+}
+
+/// A part of a field without the blanks around it: all that Unicode has where it is text, otherwise those of ASCII.
+fn trimmed(part: &[u8]) -> &[u8] {
+    match part {
+        [] => part,
+        [first, .., last] if first.is_ascii_graphic() && last.is_ascii_graphic() => part,
+        _ => std::str::from_utf8(part).map_or_else(|_| part.trim_ascii(), |text| text.trim().as_bytes()),
     }
-    let finder = memchr::memmem::Finder::new(separator.as_bytes());
-    let (mut parts, mut from) = (Vec::new(), 0);
-    for at in finder.find_iter(field) {
-        parts.push(field[from..at].trim_ascii());
-        from = at + separator.len();
-    }
-    parts.push(field[from..].trim_ascii());
-    parts
 }
 
 #[cfg(test)]
@@ -128,5 +143,29 @@ mod tests {
         let single = TextCategorical { weights: Some("w".to_owned()), ..plain };
         assert_eq!(pairs(&single, "a", Some("0.25")), list(&[("a", 0.25)]));
         assert!(pairs(&single, "a", Some("nan")).is_err());
+    }
+
+    #[test]
+    fn a_list_has_the_same_values_with_and_without_weights() {
+        let lists = TextCategorical {
+            column: "genres".to_owned(),
+            separator: Some("|".to_owned()),
+            ..TextCategorical::default()
+        };
+        let weighted = TextCategorical { weights: Some("w".to_owned()), ..lists.clone() };
+        let values = |column: &TextCategorical, field: &[u8], weights: Option<&[u8]>| {
+            let mut found = Vec::new();
+            let take = |value: &[u8], _| {
+                found.push(value.to_vec());
+                Ok(())
+            };
+            column.each_value(field, weights, take).map(|()| found)
+        };
+        // Latin-1, and a blank that is none of ASCII's.
+        for field in [&b"Com\xe9die| Drama"[..], "g1|\u{a0}g2".as_bytes()] {
+            let alone = values(&lists, field, None).unwrap();
+            assert_eq!(alone.len(), 2, "{}", field.escape_ascii());
+            assert_eq!(values(&weighted, field, Some(b"1|2")).unwrap(), alone, "{}", field.escape_ascii());
+        }
     }
 }

@@ -12,7 +12,7 @@ pub(in crate::data) mod label;
 mod lookups;
 mod propose;
 pub(in crate::data) mod records;
-mod row;
+pub(in crate::data) mod row;
 mod scan;
 mod schema;
 pub mod sniff;
@@ -35,7 +35,7 @@ use crate::base::{Error, Result};
 use crate::data::blocks::Role;
 use crate::data::fingerprint::of_text;
 use crate::data::samples::Samples;
-use crate::data::schema::{Categorical, Description, Label};
+use crate::data::schema::Description;
 use crate::data::tsv::{LONGEST, Progress, first_part};
 use crate::data::{Labels, Unseen, Vocabulary};
 
@@ -125,7 +125,8 @@ pub fn open_telling(
     }
     let numbered = schema.categorical.iter().any(|column| column.fixed_rows().is_none());
     let (parts, encoding) = scan_all(path, &schema, choices, progress)?;
-    let description = described(&schema, &parts, &encoding);
+    let float = |column: usize| parts.iter().any(|part| !part.whole[column]);
+    let description = schema.description(float, |column| encoding.table(column, &schema.categorical[column]));
     description.check().map_err(|reason| bad(path, reason))?;
     let vocabulary = numbered.then(|| encoding.vocabulary());
     let encoding = Arc::new(encoding);
@@ -175,19 +176,6 @@ fn scan_all(
     Ok((parts, encoding))
 }
 
-/// The columns of all parts.
-fn described(schema: &TextSchema, parts: &[Part], encoding: &Encoding) -> Description {
-    let whole = |column: usize| parts.iter().all(|part| part.whole[column]);
-    let dense = schema.dense.iter().enumerate().map(|(at, column)| column.described(!whole(at)));
-    let categorical = schema.categorical.iter().enumerate().map(|(at, column)| {
-        let empty_bags = encoding.leaves_out() && column.fixed_rows().is_none();
-        let hots = u32::from(column.separator.is_none() && !empty_bags);
-        Categorical { hots, weighted: column.weighted(), ..Categorical::new(column.name(), encoding.rows(at, column)) }
-    });
-    let label = Label { name: schema.label.clone(), float: false };
-    Description { label, dense: dense.collect(), categorical: categorical.collect() }
-}
-
 struct CsvTable {
     part: Part,
     judge: Judge,
@@ -202,15 +190,6 @@ struct CsvTable {
 /// A field for a message.
 fn shown(field: &[u8]) -> String {
     field[..field.len().min(32)].escape_ascii().to_string()
-}
-
-/// The values of a field that may have several; blank ones are none.
-pub(in crate::data) fn values<'a>(field: &'a [u8], separator: &'a str) -> impl Iterator<Item = &'a [u8]> {
-    let text = std::str::from_utf8(field).ok();
-    // Where it is no text, it is one value.
-    let whole = text.is_none().then_some(field);
-    let parts = text.into_iter().flat_map(move |text| text.split(separator)).map(str::trim).map(str::as_bytes);
-    parts.chain(whole).filter(|value| !value.is_empty())
 }
 
 impl Table for CsvTable {

@@ -2,10 +2,9 @@
 
 use std::path::Path;
 
-use super::encoding::Encoding;
 use super::label::{Rule, finite as number};
 use super::records::Record;
-use super::schema::TextSchema;
+use super::schema::{TextCategorical, TextSchema};
 use super::{bad, shown};
 use crate::base::Result;
 use crate::data::Labels;
@@ -13,8 +12,8 @@ use crate::data::moment::Unit;
 use crate::data::samples::{MISSING, Samples, Values};
 
 /// Where the columns of a schema stand in a record.
-pub(super) struct Columns {
-    pub(super) schema: TextSchema,
+pub(in crate::data) struct Columns {
+    pub(in crate::data) schema: TextSchema,
     /// The label's column and its rule.
     label_name: String,
     rule: Rule,
@@ -28,28 +27,27 @@ pub(super) struct Columns {
     weights: Vec<Option<usize>>,
 }
 
-/// The numbers of one row; reused from row to row.
-#[derive(Default)]
-pub(super) struct Row {
-    label: f32,
-    dense: Vec<Option<f64>>,
+/// The numbers of one row; reused from row to row. `K` is what stands for a categorical value: its row of a table, or
+/// what becomes that.
+pub(in crate::data) struct Row<K> {
+    pub(in crate::data) label: f32,
+    pub(in crate::data) dense: Vec<Option<f64>>,
     /// Whether each dense value is an i32, or nothing.
     pub(super) whole: Vec<bool>,
-    pub(super) lookups: Vec<Weighed>,
+    pub(in crate::data) lookups: Vec<Weighed<K>>,
     /// Values without a row.
     unseen: u64,
 }
 
 /// The rows of a bag, and their weights.
-#[derive(Default)]
-pub(super) struct Weighed {
-    pub(super) rows: Vec<u32>,
-    weights: Vec<f32>,
+pub(in crate::data) struct Weighed<K> {
+    pub(in crate::data) rows: Vec<K>,
+    pub(in crate::data) weights: Vec<f32>,
 }
 
 impl Columns {
     /// Finds the columns in a file's header.
-    pub(super) fn find(path: &Path, schema: &TextSchema, header: &[Vec<u8>], labels: Labels) -> Result<Self> {
+    pub(in crate::data) fn find(path: &Path, schema: &TextSchema, header: &[Vec<u8>], labels: Labels) -> Result<Self> {
         let (label_name, rule) = Rule::parse(&schema.label).map_err(|reason| bad(path, reason))?;
         let place = |name: &str| {
             header.iter().position(|field| field == name.as_bytes()).ok_or_else(|| {
@@ -130,23 +128,22 @@ impl Columns {
     }
 }
 
-impl Row {
-    pub(super) fn new(columns: &Columns) -> Self {
-        let mut row = Self { whole: vec![true; columns.dense.len()], ..Self::default() };
-        row.dense.resize(columns.dense.len(), None);
-        row.lookups.resize_with(columns.categorical.len(), Weighed::default);
-        row
+impl<K> Row<K> {
+    pub(in crate::data) fn new(columns: &Columns) -> Self {
+        let (dense, whole) = (vec![None; columns.dense.len()], vec![true; columns.dense.len()]);
+        let bags = columns.categorical.iter().map(|_| Weighed { rows: Vec::new(), weights: Vec::new() });
+        Self { label: 0.0, dense, whole, lookups: bags.collect(), unseen: 0 }
     }
 
-    /// Reads a record.
+    /// Reads a record; `row_of` gives a categorical column's value its row, nothing where it has none.
     ///
     /// # Errors
     /// What is wrong with it; the row's numbers are then unspecified.
-    pub(super) fn read(
+    pub(in crate::data) fn read(
         &mut self,
         record: &Record,
         columns: &Columns,
-        encoding: &Encoding,
+        row_of: impl Fn(usize, &TextCategorical, &[u8]) -> std::result::Result<Option<K>, String>,
     ) -> std::result::Result<(), String> {
         if record.len() != columns.width {
             let whose = if columns.schema.columns.is_empty() { "as in the header" } else { "as the schema lists" };
@@ -161,7 +158,7 @@ impl Row {
             bag.rows.clear();
             bag.weights.clear();
             columns.each_value(column, record, |value, weight| {
-                match encoding.row(column, &columns.schema.categorical[column], value)? {
+                match row_of(column, &columns.schema.categorical[column], value)? {
                     Some(row) => {
                         bag.rows.push(row);
                         bag.weights.push(weight);
@@ -174,6 +171,20 @@ impl Row {
         Ok(())
     }
 
+    /// Refuses dense values that are no integers of 32 bits in columns that the schema does not call fractions: whoever
+    /// reads a file but once must be told.
+    pub(in crate::data) fn check_whole(&self, record: &Record, columns: &Columns) -> std::result::Result<(), String> {
+        let mut dense = columns.schema.dense.iter().zip(&columns.dense).zip(&self.whole);
+        let Some(((spec, at), _)) = dense.find(|((spec, _), whole)| !spec.float && !**whole) else { return Ok(()) };
+        Err(format!(
+            "column {}: an integer of at most 32 bits (fractions need float = true) is expected, found \"{}\"",
+            spec.column,
+            shown(record[*at].trim_ascii())
+        ))
+    }
+}
+
+impl Row<u32> {
     /// Appends the row to others; returns how many of its values have no row.
     pub(super) fn push(&self, samples: &mut Samples, columns: &Columns, lists: &[bool]) -> u64 {
         samples.labels.push(self.label);

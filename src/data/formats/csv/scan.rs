@@ -61,7 +61,7 @@ pub(super) struct GoodRows<'a> {
     on_bad_row: OnBadRow,
     records: Records,
     /// The row that [`GoodRows::next`] found.
-    pub(super) row: Row,
+    pub(super) row: Row<u32>,
     skipped: u64,
 }
 
@@ -110,7 +110,8 @@ impl<'a> GoodRows<'a> {
     pub(super) fn next(&mut self, encoding: &Encoding) -> Result<bool> {
         loop {
             let Some((line, read)) = self.records.next()? else { return Ok(false) };
-            match read.and_then(|()| self.row.read(&self.records.record, self.columns, encoding)) {
+            let row_of = |at, spec: &_, value: &_| encoding.row(at, spec, value);
+            match read.and_then(|()| self.row.read(&self.records.record, self.columns, row_of)) {
                 Ok(()) => return Ok(true),
                 Err(_) if self.on_bad_row == OnBadRow::Skip => {
                     self.skipped += 1;

@@ -45,11 +45,12 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::label::{Rule, finite};
-use super::values;
+use super::lookups::values;
+use super::shown;
 use crate::base::{Result, input};
 use crate::data::formats::bad;
 use crate::data::moment::Unit;
-use crate::data::schema::{Dense, Transform, check_names};
+use crate::data::schema::{Categorical, Dense, Description, Label, Transform, check_names};
 
 /// The columns of a text file that are read.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -200,6 +201,25 @@ impl TextSchema {
 }
 
 impl TextSchema {
+    /// The columns of the data set that it becomes: `float`: whether a dense column holds fractions; `table`: rows of a
+    /// categorical column's table, and whether a sample may have none of them.
+    pub(in crate::data) fn description(
+        &self,
+        float: impl Fn(usize) -> bool,
+        table: impl Fn(usize) -> (u64, bool),
+    ) -> Description {
+        let categorical = self.categorical.iter().enumerate().map(|(at, column)| {
+            let (rows, empty_bags) = table(at);
+            let hots = u32::from(column.separator.is_none() && !empty_bags);
+            Categorical { hots, weighted: column.weighted(), ..Categorical::new(column.name(), rows) }
+        });
+        Description {
+            label: Label { name: self.label.clone(), float: false },
+            dense: self.dense.iter().enumerate().map(|(at, column)| column.described(float(at))).collect(),
+            categorical: categorical.collect(),
+        }
+    }
+
     /// Hashes the values of columns that would be numbered into `rows` rows.
     ///
     /// # Errors
@@ -329,15 +349,16 @@ impl TextCategorical {
     /// The row of a value, where rows do not depend on the data: its hour or weekday, its bucket, or its hash.
     ///
     /// # Errors
-    /// What was expected.
-    pub(in crate::data) fn fixed_row(&self, value: &[u8]) -> std::result::Result<u32, &'static str> {
+    /// What was expected, and what was found.
+    pub(in crate::data) fn fixed_row(&self, value: &[u8]) -> std::result::Result<u32, String> {
+        let wrong = |expected| format!("column {}: {expected} is expected, found \"{}\"", self.column, shown(value));
         if let Some(clock) = self.time {
             let blank = self.fixed_rows().expect("a clock has its rows") as u32 - 1;
             if value.trim_ascii().is_empty() {
                 return Ok(blank);
             }
             let unit = self.unit.unwrap_or_default();
-            let moment = unit.parse(value).ok_or(unit.expects())?;
+            let moment = unit.parse(value).ok_or_else(|| wrong(unit.expects()))?;
             return Ok(match clock {
                 Clock::Hour => moment.hour(),
                 Clock::Weekday => moment.weekday(),
@@ -349,7 +370,7 @@ impl TextCategorical {
         if value.trim_ascii().is_empty() {
             return Ok(self.buckets.len() as u32 + 1);
         }
-        let value = finite(value).ok_or("a number")?;
+        let value = finite(value).ok_or_else(|| wrong("a number"))?;
         Ok(self.buckets.partition_point(|&edge| edge <= value) as u32)
     }
 

@@ -4,7 +4,8 @@ use std::collections::{HashMap, HashSet};
 
 use twox_hash::XxHash3_64;
 
-use super::super::{number, values};
+use super::super::lookups::values;
+use super::super::number;
 use crate::data::moment::{Moment, Unit};
 
 /// Separators of lists, the likeliest first.
