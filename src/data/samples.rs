@@ -70,6 +70,21 @@ impl Lookups {
         };
         place(range.start)..place(range.end)
     }
+
+    /// The first look-up that is none of a table's `rows`, by its place in `self.rows`, and its sample.
+    #[must_use]
+    pub fn beyond(&self, hots: u32, rows: u64) -> Option<(usize, usize)> {
+        // There hardly ever is one, and their maximum is found many at a time.
+        if u64::from(self.rows.iter().copied().max()?) < rows {
+            return None;
+        }
+        let at = self.rows.iter().position(|&row| u64::from(row) >= rows)?;
+        let sample = match hots {
+            0 => self.ends.partition_point(|&end| end as usize <= at),
+            hots => at / hots as usize,
+        };
+        Some((at, sample))
+    }
 }
 
 impl Samples {

@@ -21,22 +21,12 @@ use crate::data::{Description, Samples};
 use crate::memory::{Access, FileBytes};
 use crate::memory::{WholeFile, write_file};
 
+/// What the file of a role is called.
+const NAMES: [&str; 3] = ["train_data.bin", "val_data.bin", "test_data.bin"];
+
 /// What a file's name says it is for.
 pub(super) fn role(name: &str) -> Option<Role> {
-    Some(match name {
-        "train_data.bin" => Role::Train,
-        "val_data.bin" => Role::Validation,
-        "test_data.bin" => Role::Test,
-        _ => return None,
-    })
-}
-
-fn name(role: Role) -> &'static str {
-    match role {
-        Role::Train => "train_data.bin",
-        Role::Validation => "val_data.bin",
-        Role::Test => "test_data.bin",
-    }
+    Role::ALL.into_iter().find(|role| role.of(NAMES) == name)
 }
 
 /// Whether rows of one width can hold these columns.
@@ -53,7 +43,7 @@ fn fits(description: &Description) -> std::result::Result<(), String> {
 pub(super) fn open(path: &Path) -> Result<Dataset> {
     let folder = folder(path);
     let files: Vec<(Role, PathBuf)> = if path.is_dir() {
-        let known = [Role::Train, Role::Validation, Role::Test].map(|role| (role, folder.join(name(role))));
+        let known = Role::ALL.map(|role| (role, folder.join(role.of(NAMES))));
         known.into_iter().filter(|(_, path)| path.exists()).collect()
     } else {
         let role = path.file_name().and_then(|name| role(&name.to_string_lossy()));
@@ -67,10 +57,8 @@ pub(super) fn open(path: &Path) -> Result<Dataset> {
     let member = |(role, path): (Role, PathBuf)| Ok(Member { role, table: Box::new(table(&path, &description)?) });
     let members = files.into_iter().map(member).collect::<Result<Vec<_>>>()?;
     if members.is_empty() {
-        return Err(bad(
-            path,
-            format!("has none of {}, {} and {}", name(Role::Train), name(Role::Validation), name(Role::Test)),
-        ));
+        let [train, validation, test] = NAMES;
+        return Err(bad(path, format!("has none of {train}, {validation} and {test}")));
     }
     Ok(Dataset::new(description, members))
 }
@@ -113,7 +101,7 @@ pub(super) struct RawSink {
 impl RawSink {
     pub(super) fn create(folder: &Path, role: Role, description: &Description) -> Result<Self> {
         fits(description).map_err(|reason| bad(folder, reason))?;
-        let file = WholeFile::create(&folder.join(name(role)))?;
+        let file = WholeFile::create(&folder.join(role.of(NAMES)))?;
         let features = description.dense.iter().map(Dense::feature).collect();
         Ok(Self { file, description: description.clone(), features, words: Vec::new() })
     }

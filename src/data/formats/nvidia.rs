@@ -184,13 +184,8 @@ const fn categorical_type(rows: u64) -> (&'static str, usize) {
     }
 }
 
-fn mapping(role: Role) -> &'static str {
-    match role {
-        Role::Train => "train",
-        Role::Validation => "val",
-        Role::Test => "test",
-    }
-}
+/// What the mapping of a role is called.
+const MAPPINGS: [&str; 3] = ["train", "val", "test"];
 
 /// Writes one mapping.
 pub(super) struct SplitSink {
@@ -218,7 +213,7 @@ impl SplitSink {
                 format!("split binary holds one look-up a column without weight, unlike column {}", column.name);
             return Err(bad(folder, reason));
         }
-        let folder = folder.join(mapping(role));
+        let folder = folder.join(role.of(MAPPINGS));
         std::fs::create_dir_all(&folder).map_err(Error::io(&folder, "create"))?;
         let file = |name: &str| WholeFile::create(&folder.join(name));
         Ok(Self {
@@ -307,7 +302,7 @@ pub(super) fn seal(folder: &Path, description: &Description, roles: &[Role]) -> 
             .map(|column| (column.name.clone(), feature(categorical_type(column.rows).0, Some(column.rows)))),
     );
     let chunks = |role: &Role| {
-        let folder = mapping(*role);
+        let folder = role.of(MAPPINGS);
         let chunk = |features: Vec<String>, file: &str| Chunk {
             kind: "split_binary".to_owned(),
             features,

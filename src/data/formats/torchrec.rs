@@ -14,27 +14,29 @@ use super::npy::{self, Header};
 use super::records::Records;
 use super::strided::{Field, Kind, Strided};
 use super::{Dataset, Sink, bad, folder, npz, sidecar};
+use crate::base::Result;
 use crate::base::console::note;
-use crate::base::{Error, Result};
 use crate::data::blocks::Role;
 use crate::data::samples::Values;
 use crate::data::{Description, Samples};
-use crate::memory::{Access, FileBytes};
-use crate::memory::{WholeFile, write_file};
+use crate::memory::{Access, FileBytes, WholeFile, listed, write_file};
 
 const DENSE: &str = "_dense.npy";
 
+/// What the files of a role are called: days, of which the last is no training data.
+const STEMS: [&str; 3] = ["day_0", "val", "test"];
+
 pub(super) fn open(path: &Path) -> Result<Dataset> {
     let folder = folder(path);
+    let stem = |path: &Path| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        name.strip_suffix(DENSE).map(str::to_owned)
+    };
     let mut stems = Vec::new();
     if path.is_dir() {
-        for entry in std::fs::read_dir(path).map_err(Error::io(path, "list"))? {
-            let name = entry.map_err(Error::io(path, "list"))?.file_name().to_string_lossy().into_owned();
-            stems.extend(name.strip_suffix(DENSE).map(str::to_owned));
-        }
+        listed(path, "list")?.iter().for_each(|path| stems.extend(stem(path)));
     } else {
-        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        stems.extend(name.strip_suffix(DENSE).map(str::to_owned));
+        stems.extend(stem(path));
     }
     // Days in the order of their numbers, 10 after 9.
     stems.sort_by_key(|stem| (day(stem), stem.clone()));
@@ -193,7 +195,7 @@ impl ArraySink {
                 return Err(bad(folder, format!("{reason}, unlike column {}", column.name)));
             }
         }
-        let stem = stem(role);
+        let stem = role.of(STEMS);
         let begin = |name: &str| {
             let mut file = WholeFile::create(&folder.join(format!("{stem}_{name}")))?;
             // Its place; the shape is known at the end.
@@ -212,15 +214,6 @@ impl ArraySink {
         };
         let (labels, dense) = (begin("labels.npy")?, begin("dense.npy")?);
         Ok(Self { labels, dense, sparse, description: description.clone(), rows: 0, words: Vec::new() })
-    }
-}
-
-/// What the files of a role are called: days, of which the last is no training data.
-fn stem(role: Role) -> &'static str {
-    match role {
-        Role::Train => "day_0",
-        Role::Validation => "val",
-        Role::Test => "test",
     }
 }
 

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use super::SUMMARY;
 use crate::base::{Error, Result};
 use crate::data::blocks::{EXTENSION, MANIFEST};
+use crate::memory;
 
 /// The error of a write.
 pub(super) fn cannot_write(path: &Path) -> impl FnOnce(io::Error) -> Error {
@@ -92,8 +93,7 @@ pub(super) fn listed(folder: &Path) -> Result<Vec<PathBuf>> {
     if !folder.is_dir() {
         return Ok(Vec::new());
     }
-    let entries = fs::read_dir(folder).map_err(Error::io(folder, "read"))?;
-    entries.map(|entry| Ok(entry.map_err(Error::io(folder, "read"))?.path())).collect()
+    memory::listed(folder, "read")
 }
 
 /// Whatever a run leaves in its output folder.

@@ -172,11 +172,7 @@ impl<'a> Run<'a> {
         let written = pool.install(|| self.write_blocks(&parts, &days, &meter))?;
         let mut roles = BTreeMap::new();
         for part in &written {
-            let role = match part.role {
-                Role::Train => "train",
-                Role::Validation => "validation",
-                Role::Test => "test",
-            };
+            let role = part.role.of(["train", "validation", "test"]);
             *roles.entry(role.to_owned()).or_default() += part.rows;
         }
         let summary = Summary {

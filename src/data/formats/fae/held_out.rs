@@ -20,7 +20,7 @@ use crate::data::formats::pickle::Number;
 use crate::data::formats::{Rows, Table};
 use crate::data::samples::Values;
 use crate::data::{Description, Samples};
-use crate::memory::{Access, FileBytes};
+use crate::memory::{Access, FileBytes, listed};
 
 const PROCESSED: &str = "_processed.npz";
 const DAYS: &str = "_day_count.npz";
@@ -43,12 +43,9 @@ impl Beside {
     /// # Errors
     /// When the folder cannot be listed, or two files could be meant.
     pub(super) fn find(folder: &Path) -> Result<Self> {
-        let list = |folder: &Path| -> std::io::Result<Vec<PathBuf>> {
-            std::fs::read_dir(folder)?.map(|entry| entry.map(|entry| entry.path())).collect()
-        };
         let above = folder.join("..");
         // The folder above may be nobody's business.
-        let folders = [list(folder).map_err(Error::io(folder, "list"))?, list(&above).unwrap_or_default()];
+        let folders = [listed(folder, "list")?, listed(&above, "list").unwrap_or_default()];
         let find = |ending: &str| -> Result<Option<PathBuf>> {
             for files in &folders {
                 let mut named = files.iter().filter(|path| {
