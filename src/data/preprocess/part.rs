@@ -13,8 +13,8 @@ use std::path::Path;
 use bytemuck::{Pod, Zeroable};
 
 use super::disk;
-use super::table::{Key, TOGETHER, Table};
 use crate::base::{Error, Result};
+use crate::data::table::{Key, TOGETHER, Table};
 use crate::data::tsv::{Columns, Tally};
 
 const MAGIC: [u8; 8] = *b"OCTPART\x03";
