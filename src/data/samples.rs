@@ -7,6 +7,7 @@ use std::ops::Range;
 
 use super::Batch;
 use super::schema::Description;
+use super::schema::feature::Feature;
 
 /// An integer that the log lacks.
 pub const MISSING: i32 = i32::MIN;
@@ -56,6 +57,14 @@ impl Values {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// The feature that a sample's value is, for those who write them one by one.
+    pub(super) fn feature(&self, sample: usize, to: Feature) -> f32 {
+        match self {
+            Self::Integers(values) => to.integer(values[sample]),
+            Self::Floats(values) => to.float(values[sample]),
+        }
     }
 }
 

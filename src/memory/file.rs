@@ -155,6 +155,16 @@ impl FileBytes {
         Ok(Self { path: path.to_owned(), file, len })
     }
 
+    /// Opens a file that will be read from front to back.
+    ///
+    /// # Errors
+    /// As [`FileBytes::open`].
+    pub fn streamed(path: &Path) -> Result<Arc<Self>> {
+        let file = Self::open(path)?;
+        file.advise(Access::Sequential);
+        Ok(Arc::new(file))
+    }
+
     /// The file.
     #[must_use]
     pub fn path(&self) -> &Path {

@@ -14,12 +14,10 @@ use super::strided::{Field, Kind, Strided};
 use super::{Dataset, SCHEMA, Sink, bad, filled, folder, sidecar};
 use crate::base::Result;
 use crate::data::blocks::Role;
-use crate::data::samples::Values;
 use crate::data::schema::Dense;
 use crate::data::schema::feature::Feature;
 use crate::data::{Description, Samples};
-use crate::memory::{Access, FileBytes};
-use crate::memory::{WholeFile, write_file};
+use crate::memory::{FileBytes, WholeFile, write_file};
 
 /// What the file of a role is called.
 const NAMES: [&str; 3] = ["train_data.bin", "val_data.bin", "test_data.bin"];
@@ -64,9 +62,8 @@ pub(super) fn open(path: &Path) -> Result<Dataset> {
 }
 
 fn table(path: &Path, description: &Description) -> Result<Strided> {
-    let bytes = FileBytes::open(path)?;
+    let bytes = FileBytes::streamed(path)?;
     filled(&bytes)?;
-    bytes.advise(Access::Sequential);
     let lookups: usize = description.categorical.iter().map(|column| column.hots as usize).sum();
     let stride = 4 * (1 + description.dense.len() + lookups);
     if !bytes.len().is_multiple_of(stride) {
@@ -77,7 +74,7 @@ fn table(path: &Path, description: &Description) -> Result<Strided> {
         return Err(bad(path, reason));
     }
     let rows = bytes.len() / stride;
-    let records = Arc::new(Records::new(Arc::new(bytes), 0, stride, rows));
+    let records = Arc::new(Records::new(bytes, 0, stride, rows));
     let mut offset = 0;
     let mut field = |kind: Kind, count: usize| {
         let field = Field { records: Arc::clone(&records), offset, kind, count };
@@ -112,13 +109,8 @@ impl Sink for RawSink {
         self.words.clear();
         for n in 0..samples.len() {
             self.words.push(samples.labels[n] as i32 as u32);
-            for (values, feature) in samples.dense.iter().zip(&self.features) {
-                let value = match values {
-                    Values::Integers(values) => feature.integer(values[n]),
-                    Values::Floats(values) => feature.float(values[n]),
-                };
-                self.words.push(value.to_bits());
-            }
+            let columns = samples.dense.iter().zip(&self.features);
+            self.words.extend(columns.map(|(values, feature)| values.feature(n, *feature).to_bits()));
             for (lookups, column) in samples.lookups.iter().zip(&self.description.categorical) {
                 self.words.extend_from_slice(&lookups.rows[lookups.span(&(n..n + 1), column.hots)]);
             }

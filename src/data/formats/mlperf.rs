@@ -4,7 +4,6 @@
 //! Negative integers were set to 0 when such a file was made; the logarithm is taken at load, as the reference does.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use super::dataset::Member;
 use super::records::{PORTION, Portion, Records};
@@ -16,7 +15,7 @@ use crate::data::samples::Values;
 use crate::data::schema::feature::Feature;
 use crate::data::schema::{Dense, Transform};
 use crate::data::{Batch, Description, Samples};
-use crate::memory::{Access, FileBytes, WholeFile, listed, write_file};
+use crate::memory::{FileBytes, WholeFile, listed, write_file};
 
 pub(super) const DENSE: usize = 13;
 pub(super) const TABLES: usize = 26;
@@ -102,15 +101,14 @@ struct BinTable {
 
 impl BinTable {
     fn open(path: &Path, description: &Description) -> Result<Self> {
-        let bytes = FileBytes::open(path)?;
+        let bytes = FileBytes::streamed(path)?;
         filled(&bytes)?;
         let (rows, rest) = (bytes.len() / ROW_BYTES, bytes.len() % ROW_BYTES);
         if rest != 0 {
             let reason = format!("is truncated: row {rows} has {rest} of {ROW_BYTES} bytes: copy or write it again");
             return Err(bad(path, reason));
         }
-        bytes.advise(Access::Sequential);
-        Ok(Self { records: Records::new(Arc::new(bytes), 0, ROW_BYTES, rows), description: description.clone() })
+        Ok(Self { records: Records::new(bytes, 0, ROW_BYTES, rows), description: description.clone() })
     }
 }
 

@@ -17,11 +17,9 @@ use super::strided::{Field, Kind, Strided};
 use super::{Dataset, Sink, bad, filled, folder};
 use crate::base::{Error, Result, input};
 use crate::data::blocks::Role;
-use crate::data::samples::Values;
 use crate::data::schema::{Categorical, Dense, Label};
 use crate::data::{Description, Samples};
-use crate::memory::{Access, FileBytes};
-use crate::memory::{WholeFile, write_file};
+use crate::memory::{FileBytes, WholeFile, write_file};
 
 /// How the specification is called.
 pub(super) const SPEC: &str = "feature_spec.yaml";
@@ -144,9 +142,8 @@ fn fields<'a>(spec: &Spec, chunks: &'a [Chunk], folder: &Path, path: &Path) -> R
             ));
         };
         let file = folder.join(file);
-        let bytes = Arc::new(FileBytes::open(&file)?);
+        let bytes = FileBytes::streamed(&file)?;
         filled(&bytes)?;
-        bytes.advise(Access::Sequential);
         let mut whole: Option<Field> = None;
         for (at, name) in chunk.features.iter().enumerate() {
             let dtype = spec.feature_spec.get(name).map(|feature| feature.dtype.as_str());
@@ -239,18 +236,13 @@ impl Sink for SplitSink {
             let cells = bytes.as_chunks_mut::<2>().0.iter_mut().skip(at).step_by(width);
             let feature = column.feature();
             let mut beyond = None;
-            let mut put = |cell: &mut [u8; 2], value: f32| {
+            for (n, cell) in cells.enumerate() {
+                let value = values.feature(n, feature);
                 let half = f16::from_f32(value);
                 if !half.is_finite() && value.is_finite() {
                     beyond = Some(value);
                 }
                 *cell = half.to_le_bytes();
-            };
-            match values {
-                Values::Integers(values) => {
-                    cells.zip(values).for_each(|(cell, &value)| put(cell, feature.integer(value)));
-                }
-                Values::Floats(values) => cells.zip(values).for_each(|(cell, &value)| put(cell, feature.float(value))),
             }
             if let Some(value) = beyond {
                 let reason = format!(

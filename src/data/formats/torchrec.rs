@@ -17,9 +17,8 @@ use super::{Dataset, Sink, bad, folder, npz, sidecar};
 use crate::base::Result;
 use crate::base::console::note;
 use crate::data::blocks::Role;
-use crate::data::samples::Values;
 use crate::data::{Description, Samples};
-use crate::memory::{Access, FileBytes, WholeFile, listed, write_file};
+use crate::memory::{FileBytes, WholeFile, listed, write_file};
 
 const DENSE: &str = "_dense.npy";
 
@@ -84,8 +83,7 @@ fn day_arrays(folder: &Path, stem: &str) -> Result<Strided> {
     let label = file(&folder.join(format!("{stem}_labels.npy")), &["<i4"], Kind::Int32, Some(1))?;
     let multi_hot = folder.join(format!("{stem}_sparse_multi_hot.npz"));
     let categorical = if multi_hot.exists() {
-        let bytes = Arc::new(FileBytes::open(&multi_hot)?);
-        bytes.advise(Access::Sequential);
+        let bytes = FileBytes::streamed(&multi_hot)?;
         let mut fields = Vec::new();
         // Arrays are named 0, 1, 2 …; the first missing number ends them, and 0 must be there.
         while fields.is_empty() || npz::has(&bytes, &fields.len().to_string())? {
@@ -112,8 +110,7 @@ fn columns(first: &Field) -> Vec<Field> {
 
 /// The first column of an array file.
 fn file(path: &Path, dtypes: &[&str], kind: Kind, width: Option<usize>) -> Result<Field> {
-    let bytes = Arc::new(FileBytes::open(path)?);
-    bytes.advise(Access::Sequential);
+    let bytes = FileBytes::streamed(path)?;
     array(&bytes, (0, bytes.len()), "array", dtypes, kind, width)
 }
 
@@ -228,14 +225,7 @@ impl Sink for ArraySink {
         words.resize(width * samples.len(), 0);
         for (at, (values, column)) in samples.dense.iter().zip(&self.description.dense).enumerate() {
             let (cells, to) = (words.iter_mut().skip(at).step_by(width), column.feature());
-            match values {
-                Values::Integers(values) => {
-                    cells.zip(values).for_each(|(cell, &value)| *cell = to.integer(value).to_bits());
-                }
-                Values::Floats(values) => {
-                    cells.zip(values).for_each(|(cell, &value)| *cell = to.float(value).to_bits())
-                }
-            }
+            cells.enumerate().for_each(|(n, cell)| *cell = values.feature(n, to).to_bits());
         }
         self.dense.append(bytemuck::cast_slice(words))?;
         match &mut self.sparse {
