@@ -25,6 +25,7 @@ mod shuffle;
 mod source;
 pub mod stack_distance;
 pub mod survey;
+mod table;
 mod taobao;
 pub mod tsv;
 pub mod wide;

@@ -7,6 +7,7 @@ use std::ops::Range;
 
 use super::Batch;
 use super::schema::Description;
+use super::schema::feature::Feature;
 
 /// An integer that the log lacks.
 pub const MISSING: i32 = i32::MIN;
@@ -57,6 +58,14 @@ impl Values {
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
+
+    /// The feature that a sample's value is, for those who write them one by one.
+    pub(super) fn feature(&self, sample: usize, to: Feature) -> f32 {
+        match self {
+            Self::Integers(values) => to.integer(values[sample]),
+            Self::Floats(values) => to.float(values[sample]),
+        }
+    }
 }
 
 impl Lookups {
@@ -69,6 +78,21 @@ impl Lookups {
             (hots, n) => n * hots as usize,
         };
         place(range.start)..place(range.end)
+    }
+
+    /// The first look-up that is none of a table's `rows`, by its place in `self.rows`, and its sample.
+    #[must_use]
+    pub fn beyond(&self, hots: u32, rows: u64) -> Option<(usize, usize)> {
+        // There hardly ever is one, and their maximum is found many at a time.
+        if u64::from(self.rows.iter().copied().max()?) < rows {
+            return None;
+        }
+        let at = self.rows.iter().position(|&row| u64::from(row) >= rows)?;
+        let sample = match hots {
+            0 => self.ends.partition_point(|&end| end as usize <= at),
+            hots => at / hots as usize,
+        };
+        Some((at, sample))
     }
 }
 

@@ -34,14 +34,23 @@ pub enum Access {
 /// When it cannot be opened, or the system refuses.
 pub fn forget_cached(path: &Path) -> Result<()> {
     if path.is_dir() {
-        let entries = std::fs::read_dir(path).map_err(Error::io(path, "list"))?;
-        return entries
-            .into_iter()
-            .try_for_each(|entry| forget_cached(&entry.map_err(Error::io(path, "list"))?.path()));
+        return listed(path, "list")?.iter().try_for_each(|entry| forget_cached(entry));
     }
     let file = input::open(path)?;
     let told = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed);
     told.map_err(|error| Error::io(path, "leave the cache of")(error.into()))
+}
+
+/// What lies in a folder, by name: the system lists it in an order that differs from machine to machine. A folder that
+/// cannot be listed is an error of `action`.
+///
+/// # Errors
+/// When it cannot be listed.
+pub fn listed(folder: &Path, action: &'static str) -> Result<Vec<PathBuf>> {
+    let entries = std::fs::read_dir(folder).and_then(|entries| entries.map(|entry| Ok(entry?.path())).collect());
+    let mut paths: Vec<PathBuf> = entries.map_err(Error::io(folder, action))?;
+    paths.sort_unstable();
+    Ok(paths)
 }
 
 /// A mapped file: one that is replaced and never written into, as octorec's own are.
@@ -144,6 +153,16 @@ impl FileBytes {
         let len = file.metadata().map_err(Error::io(path, "read"))?.len();
         let len = usize::try_from(len).map_err(|error| Error::io(path, "read")(io::Error::other(error)))?;
         Ok(Self { path: path.to_owned(), file, len })
+    }
+
+    /// Opens a file that will be read from front to back.
+    ///
+    /// # Errors
+    /// As [`FileBytes::open`].
+    pub fn streamed(path: &Path) -> Result<Arc<Self>> {
+        let file = Self::open(path)?;
+        file.advise(Access::Sequential);
+        Ok(Arc::new(file))
     }
 
     /// The file.

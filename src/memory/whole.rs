@@ -82,7 +82,8 @@ impl WholeFile {
     /// When the system refuses them: a full disk.
     pub fn append(&mut self, bytes: &[u8]) -> Result<()> {
         self.went(bytes.len());
-        self.file().write_all(bytes).map_err(Error::io(&self.path.clone(), "write"))
+        let written = self.file().write_all(bytes);
+        written.map_err(|error| Error::io(&self.path, "write")(error))
     }
 
     /// Writes over the file's first bytes, for headers that hold a count; what is appended next comes behind all else.
@@ -137,11 +138,27 @@ impl WholeFile {
     ///
     /// # Errors
     /// As [`WholeFile::append`]; an older file of that name then stays.
-    pub fn finish(mut self) -> Result<u64> {
+    pub fn finish(self) -> Result<u64> {
+        self.named(true)
+    }
+
+    /// Gives the file its name, whenever it may come to the disk: for what is noticed and made again where a crash of
+    /// the machine has taken it.
+    ///
+    /// # Errors
+    /// As [`WholeFile::finish`].
+    pub fn finish_unsynced(self) -> Result<u64> {
+        self.named(false)
+    }
+
+    fn named(mut self, synced: bool) -> Result<u64> {
         let file = self.file.take().expect("a finished file is consumed");
         let finish = || -> std::io::Result<()> {
             let file = file.into_inner().map_err(std::io::IntoInnerError::into_error)?;
             let Some([partial, to]) = &self.renamed else { return Ok(()) };
+            if !synced {
+                return fs::rename(partial, to);
+            }
             file.sync_all()?;
             fs::rename(partial, to)?;
             let folder = to.parent().filter(|folder| !folder.as_os_str().is_empty());

@@ -2,7 +2,8 @@
 //! gives, and each rank reads what it should.
 
 use std::path::Path;
-use std::sync::{Arc, LazyLock};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock, OnceLock};
 
 use octorec::base::config::{DataConfig, Vocab};
 use octorec::base::{Error, Result};
@@ -356,4 +357,57 @@ fn minibatches_of_an_endless_source_are_sliced_and_dropped_loaders_end() {
     assert_eq!(Arc::strong_count(&source), 1, "all threads have ended");
     let unknown = Random::new(&config, &[10], 1).unwrap();
     assert_eq!(unknown.open(Split::Train, 0).unwrap().bytes_read(), 0);
+}
+
+/// A source whose reads wait until nobody wants more.
+struct Awaited {
+    schema: Schema,
+    closed: OnceLock<()>,
+    reads: AtomicUsize,
+}
+
+struct AwaitedReader<'a>(&'a Awaited);
+
+impl Source for Awaited {
+    fn schema(&self) -> &Schema {
+        &self.schema
+    }
+
+    fn samples(&self, _: Split) -> Option<u64> {
+        Some(1 << 20)
+    }
+
+    fn close(&self) {
+        self.closed.set(()).unwrap();
+    }
+
+    fn open(&self, _: Split, _: u64) -> Result<Box<dyn Reader + '_>> {
+        Ok(Box::new(AwaitedReader(self)))
+    }
+}
+
+impl Reader for AwaitedReader<'_> {
+    fn read(&mut self, batch: &mut Batch, limit: usize) -> Result<usize> {
+        self.0.closed.wait();
+        self.0.reads.fetch_add(1, Ordering::Relaxed);
+        batch.labels.extend(std::iter::repeat_n(0.0, limit));
+        Ok(limit)
+    }
+
+    fn skip(&mut self, count: u64) -> Result<u64> {
+        Ok(count)
+    }
+}
+
+#[test]
+fn dropped_loaders_leave_their_first_window_unread() {
+    for mode in LoaderMode::ALL {
+        let (schema, reads) = (Schema { dense: 0, tables: Vec::new() }, AtomicUsize::new(0));
+        let awaited = Arc::new(Awaited { schema, closed: OnceLock::new(), reads });
+        let source = Arc::clone(&awaited) as Arc<dyn Source>;
+        let plan = plan(10, Some(Shuffle { seed: 1, window: 1 << 20 }));
+        drop(RankLoader::start(&source, plan, mode, (0..1, 1), None).unwrap());
+        // What is read at a time, of which a window has hundreds.
+        assert!(awaited.reads.load(Ordering::Relaxed) <= 1, "{mode:?}: {:?}", awaited.reads);
+    }
 }

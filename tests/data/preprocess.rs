@@ -717,6 +717,12 @@ fn inputs_are_days_in_order_each_once_and_none_without_rows() {
     fs::create_dir(&inputs[0]).unwrap();
     ["days/day_0", "days/_SUCCESS"].iter().zip([&*text, ""]).for_each(|(name, text)| drop(folder.file(name, text)));
     assert_eq!(done(&folder.options(Recipe::CriteoTerabyte, &inputs, "of-days")).days, [300]);
+    // Days of equal numbers come by name, in whichever order the system lists them.
+    let inputs = [folder.path("equal")];
+    fs::create_dir(&inputs[0]).unwrap();
+    let file = |zeros: usize| folder.file(&format!("equal/day_{}1", "0".repeat(zeros)), generated(10 + zeros as u64));
+    [2, 0, 4, 1, 5, 3].iter().for_each(|&zeros| drop(file(zeros)));
+    assert_eq!(done(&folder.options(Recipe::CriteoTerabyte, &inputs, "of-equal")).days, [15, 14, 13, 12, 11, 10]);
 }
 
 #[test]

@@ -57,6 +57,17 @@ pub enum Role {
     Test,
 }
 
+impl Role {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Train, Self::Validation, Self::Test];
+
+    /// This role's of `each`, one a role as in [`Role::ALL`].
+    #[must_use]
+    pub fn of<T: Copy>(self, each: [T; 3]) -> T {
+        each[self as usize]
+    }
+}
+
 impl Manifest {
     /// A manifest of this version.
     #[must_use]

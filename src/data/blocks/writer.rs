@@ -261,7 +261,7 @@ impl Writer {
                 let base = codes::of_unsigned(rows, codes);
                 // The greatest code tells the greatest row: no second walk for a whole block.
                 if codes.iter().any(|&code| u64::from(base) + u64::from(code) >= columns[table].rows) {
-                    return Err(beyond(samples, range, table, &self.description));
+                    return Err(beyond(samples, table, &self.description));
                 }
                 (codes.len(), base, codes::pack(codes, plain))
             }
@@ -292,14 +292,10 @@ fn too_large(file: &WholeFile) -> Error {
     Error::bad_file(file.path().to_owned(), reason)
 }
 
-fn beyond(samples: &Samples, range: &Range<usize>, table: usize, description: &Description) -> Error {
+/// Of the first look-up that its table does not have: blocks before it were written.
+fn beyond(samples: &Samples, table: usize, description: &Description) -> Error {
     let (column, lookups) = (&description.categorical[table], &samples.lookups[table]);
-    let span = lookups.span(range, column.hots);
-    let at = lookups.rows[span.clone()].iter().position(|&row| u64::from(row) >= column.rows).unwrap_or(0) + span.start;
-    let sample = match column.hots {
-        0 => lookups.ends.partition_point(|&end| end as usize <= at),
-        hots => at / hots as usize,
-    };
+    let (at, sample) = lookups.beyond(column.hots, column.rows).expect("the greatest row is beyond its table");
     Error::RowBeyondTable {
         table: table as u32,
         name: column.name.clone(),

@@ -94,8 +94,7 @@ impl Dataset {
     /// What its rows are for, in the order of [`Role`].
     #[must_use]
     pub fn roles(&self) -> Vec<Role> {
-        let all = [Role::Train, Role::Validation, Role::Test];
-        all.into_iter().filter(|&role| self.members.iter().any(|member| member.role == role)).collect()
+        Role::ALL.into_iter().filter(|&role| self.members.iter().any(|member| member.role == role)).collect()
     }
 }
 

@@ -14,29 +14,17 @@ use super::strided::{Field, Kind, Strided};
 use super::{Dataset, SCHEMA, Sink, bad, filled, folder, sidecar};
 use crate::base::Result;
 use crate::data::blocks::Role;
-use crate::data::samples::Values;
 use crate::data::schema::Dense;
 use crate::data::schema::feature::Feature;
 use crate::data::{Description, Samples};
-use crate::memory::{Access, FileBytes};
-use crate::memory::{WholeFile, write_file};
+use crate::memory::{FileBytes, WholeFile, write_file};
+
+/// What the file of a role is called.
+const NAMES: [&str; 3] = ["train_data.bin", "val_data.bin", "test_data.bin"];
 
 /// What a file's name says it is for.
 pub(super) fn role(name: &str) -> Option<Role> {
-    Some(match name {
-        "train_data.bin" => Role::Train,
-        "val_data.bin" => Role::Validation,
-        "test_data.bin" => Role::Test,
-        _ => return None,
-    })
-}
-
-fn name(role: Role) -> &'static str {
-    match role {
-        Role::Train => "train_data.bin",
-        Role::Validation => "val_data.bin",
-        Role::Test => "test_data.bin",
-    }
+    Role::ALL.into_iter().find(|role| role.of(NAMES) == name)
 }
 
 /// Whether rows of one width can hold these columns.
@@ -53,7 +41,7 @@ fn fits(description: &Description) -> std::result::Result<(), String> {
 pub(super) fn open(path: &Path) -> Result<Dataset> {
     let folder = folder(path);
     let files: Vec<(Role, PathBuf)> = if path.is_dir() {
-        let known = [Role::Train, Role::Validation, Role::Test].map(|role| (role, folder.join(name(role))));
+        let known = Role::ALL.map(|role| (role, folder.join(role.of(NAMES))));
         known.into_iter().filter(|(_, path)| path.exists()).collect()
     } else {
         let role = path.file_name().and_then(|name| role(&name.to_string_lossy()));
@@ -67,18 +55,15 @@ pub(super) fn open(path: &Path) -> Result<Dataset> {
     let member = |(role, path): (Role, PathBuf)| Ok(Member { role, table: Box::new(table(&path, &description)?) });
     let members = files.into_iter().map(member).collect::<Result<Vec<_>>>()?;
     if members.is_empty() {
-        return Err(bad(
-            path,
-            format!("has none of {}, {} and {}", name(Role::Train), name(Role::Validation), name(Role::Test)),
-        ));
+        let [train, validation, test] = NAMES;
+        return Err(bad(path, format!("has none of {train}, {validation} and {test}")));
     }
     Ok(Dataset::new(description, members))
 }
 
 fn table(path: &Path, description: &Description) -> Result<Strided> {
-    let bytes = FileBytes::open(path)?;
+    let bytes = FileBytes::streamed(path)?;
     filled(&bytes)?;
-    bytes.advise(Access::Sequential);
     let lookups: usize = description.categorical.iter().map(|column| column.hots as usize).sum();
     let stride = 4 * (1 + description.dense.len() + lookups);
     if !bytes.len().is_multiple_of(stride) {
@@ -89,7 +74,7 @@ fn table(path: &Path, description: &Description) -> Result<Strided> {
         return Err(bad(path, reason));
     }
     let rows = bytes.len() / stride;
-    let records = Arc::new(Records::new(Arc::new(bytes), 0, stride, rows));
+    let records = Arc::new(Records::new(bytes, 0, stride, rows));
     let mut offset = 0;
     let mut field = |kind: Kind, count: usize| {
         let field = Field { records: Arc::clone(&records), offset, kind, count };
@@ -113,7 +98,7 @@ pub(super) struct RawSink {
 impl RawSink {
     pub(super) fn create(folder: &Path, role: Role, description: &Description) -> Result<Self> {
         fits(description).map_err(|reason| bad(folder, reason))?;
-        let file = WholeFile::create(&folder.join(name(role)))?;
+        let file = WholeFile::create(&folder.join(role.of(NAMES)))?;
         let features = description.dense.iter().map(Dense::feature).collect();
         Ok(Self { file, description: description.clone(), features, words: Vec::new() })
     }
@@ -124,13 +109,8 @@ impl Sink for RawSink {
         self.words.clear();
         for n in 0..samples.len() {
             self.words.push(samples.labels[n] as i32 as u32);
-            for (values, feature) in samples.dense.iter().zip(&self.features) {
-                let value = match values {
-                    Values::Integers(values) => feature.integer(values[n]),
-                    Values::Floats(values) => feature.float(values[n]),
-                };
-                self.words.push(value.to_bits());
-            }
+            let columns = samples.dense.iter().zip(&self.features);
+            self.words.extend(columns.map(|(values, feature)| values.feature(n, *feature).to_bits()));
             for (lookups, column) in samples.lookups.iter().zip(&self.description.categorical) {
                 self.words.extend_from_slice(&lookups.rows[lookups.span(&(n..n + 1), column.hots)]);
             }

@@ -4,20 +4,18 @@
 //! Negative integers were set to 0 when such a file was made; the logarithm is taken at load, as the reference does.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use super::dataset::Member;
 use super::records::{PORTION, Portion, Records};
 use super::{Dataset, Rows, Table, bad, filled, folder, npz, sidecar};
-use crate::base::{Error, Result};
+use crate::base::Result;
 use crate::data::blocks::Role;
 use crate::data::dense::log_count;
 use crate::data::samples::Values;
 use crate::data::schema::feature::Feature;
 use crate::data::schema::{Dense, Transform};
 use crate::data::{Batch, Description, Samples};
-use crate::memory::{Access, FileBytes};
-use crate::memory::{WholeFile, write_file};
+use crate::memory::{FileBytes, WholeFile, listed, write_file};
 
 pub(super) const DENSE: usize = 13;
 pub(super) const TABLES: usize = 26;
@@ -29,25 +27,22 @@ const TURNED: usize = 64;
 /// How the file with the table sizes is called.
 pub(super) const COUNTS: &str = "day_fea_count.npz";
 
+/// How the names of a role's files end.
+const ROLES: [&str; 3] = ["train", "val", "test"];
+
 /// What a file's name says it is for.
 pub(super) fn role(name: &str) -> Option<Role> {
-    match name.strip_suffix(".bin")?.rsplit(['_', '.']).next()? {
-        "train" => Some(Role::Train),
-        "val" => Some(Role::Validation),
-        "test" => Some(Role::Test),
-        _ => None,
-    }
+    let last = name.strip_suffix(".bin")?.rsplit(['_', '.']).next()?;
+    Role::ALL.into_iter().find(|role| role.of(ROLES) == last)
 }
 
 pub(super) fn open(path: &Path) -> Result<Dataset> {
     let mut files: Vec<(Role, PathBuf)> = Vec::new();
     if path.is_dir() {
-        for entry in std::fs::read_dir(path).map_err(Error::io(path, "list"))? {
-            let path = entry.map_err(Error::io(path, "list"))?.path();
+        for path in listed(path, "list")? {
             let role = path.file_name().and_then(|name| role(&name.to_string_lossy()));
             files.extend(role.map(|role| (role, path)));
         }
-        files.sort_by(|a, b| a.1.cmp(&b.1));
     } else {
         files.push((Role::Train, path.to_owned()));
     }
@@ -106,15 +101,14 @@ struct BinTable {
 
 impl BinTable {
     fn open(path: &Path, description: &Description) -> Result<Self> {
-        let bytes = FileBytes::open(path)?;
+        let bytes = FileBytes::streamed(path)?;
         filled(&bytes)?;
         let (rows, rest) = (bytes.len() / ROW_BYTES, bytes.len() % ROW_BYTES);
         if rest != 0 {
             let reason = format!("is truncated: row {rows} has {rest} of {ROW_BYTES} bytes: copy or write it again");
             return Err(bad(path, reason));
         }
-        bytes.advise(Access::Sequential);
-        Ok(Self { records: Records::new(Arc::new(bytes), 0, ROW_BYTES, rows), description: description.clone() })
+        Ok(Self { records: Records::new(bytes, 0, ROW_BYTES, rows), description: description.clone() })
     }
 }
 
@@ -243,12 +237,7 @@ pub(super) struct BinSink {
 impl BinSink {
     pub(super) fn create(folder: &Path, role: Role, description: &Description) -> Result<Self> {
         fits(description).map_err(|reason| bad(folder, reason))?;
-        let role = match role {
-            Role::Train => "train",
-            Role::Validation => "val",
-            Role::Test => "test",
-        };
-        let file = WholeFile::create(&folder.join(format!("octorec_{role}.bin")))?;
+        let file = WholeFile::create(&folder.join(format!("octorec_{}.bin", role.of(ROLES))))?;
         Ok(Self { file, dense: description.dense.clone(), rows: Vec::new() })
     }
 }

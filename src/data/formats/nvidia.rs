@@ -17,11 +17,9 @@ use super::strided::{Field, Kind, Strided};
 use super::{Dataset, Sink, bad, filled, folder};
 use crate::base::{Error, Result, input};
 use crate::data::blocks::Role;
-use crate::data::samples::Values;
 use crate::data::schema::{Categorical, Dense, Label};
 use crate::data::{Description, Samples};
-use crate::memory::{Access, FileBytes};
-use crate::memory::{WholeFile, write_file};
+use crate::memory::{FileBytes, WholeFile, write_file};
 
 /// How the specification is called.
 pub(super) const SPEC: &str = "feature_spec.yaml";
@@ -144,9 +142,8 @@ fn fields<'a>(spec: &Spec, chunks: &'a [Chunk], folder: &Path, path: &Path) -> R
             ));
         };
         let file = folder.join(file);
-        let bytes = Arc::new(FileBytes::open(&file)?);
+        let bytes = FileBytes::streamed(&file)?;
         filled(&bytes)?;
-        bytes.advise(Access::Sequential);
         let mut whole: Option<Field> = None;
         for (at, name) in chunk.features.iter().enumerate() {
             let dtype = spec.feature_spec.get(name).map(|feature| feature.dtype.as_str());
@@ -184,13 +181,8 @@ const fn categorical_type(rows: u64) -> (&'static str, usize) {
     }
 }
 
-fn mapping(role: Role) -> &'static str {
-    match role {
-        Role::Train => "train",
-        Role::Validation => "val",
-        Role::Test => "test",
-    }
-}
+/// What the mapping of a role is called.
+const MAPPINGS: [&str; 3] = ["train", "val", "test"];
 
 /// Writes one mapping.
 pub(super) struct SplitSink {
@@ -218,7 +210,7 @@ impl SplitSink {
                 format!("split binary holds one look-up a column without weight, unlike column {}", column.name);
             return Err(bad(folder, reason));
         }
-        let folder = folder.join(mapping(role));
+        let folder = folder.join(role.of(MAPPINGS));
         std::fs::create_dir_all(&folder).map_err(Error::io(&folder, "create"))?;
         let file = |name: &str| WholeFile::create(&folder.join(name));
         Ok(Self {
@@ -244,18 +236,13 @@ impl Sink for SplitSink {
             let cells = bytes.as_chunks_mut::<2>().0.iter_mut().skip(at).step_by(width);
             let feature = column.feature();
             let mut beyond = None;
-            let mut put = |cell: &mut [u8; 2], value: f32| {
+            for (n, cell) in cells.enumerate() {
+                let value = values.feature(n, feature);
                 let half = f16::from_f32(value);
                 if !half.is_finite() && value.is_finite() {
                     beyond = Some(value);
                 }
                 *cell = half.to_le_bytes();
-            };
-            match values {
-                Values::Integers(values) => {
-                    cells.zip(values).for_each(|(cell, &value)| put(cell, feature.integer(value)));
-                }
-                Values::Floats(values) => cells.zip(values).for_each(|(cell, &value)| put(cell, feature.float(value))),
             }
             if let Some(value) = beyond {
                 let reason = format!(
@@ -307,7 +294,7 @@ pub(super) fn seal(folder: &Path, description: &Description, roles: &[Role]) -> 
             .map(|column| (column.name.clone(), feature(categorical_type(column.rows).0, Some(column.rows)))),
     );
     let chunks = |role: &Role| {
-        let folder = mapping(*role);
+        let folder = role.of(MAPPINGS);
         let chunk = |features: Vec<String>, file: &str| Chunk {
             kind: "split_binary".to_owned(),
             features,

@@ -14,27 +14,28 @@ use super::npy::{self, Header};
 use super::records::Records;
 use super::strided::{Field, Kind, Strided};
 use super::{Dataset, Sink, bad, folder, npz, sidecar};
+use crate::base::Result;
 use crate::base::console::note;
-use crate::base::{Error, Result};
 use crate::data::blocks::Role;
-use crate::data::samples::Values;
 use crate::data::{Description, Samples};
-use crate::memory::{Access, FileBytes};
-use crate::memory::{WholeFile, write_file};
+use crate::memory::{FileBytes, WholeFile, listed, write_file};
 
 const DENSE: &str = "_dense.npy";
 
+/// What the files of a role are called: days, of which the last is no training data.
+const STEMS: [&str; 3] = ["day_0", "val", "test"];
+
 pub(super) fn open(path: &Path) -> Result<Dataset> {
     let folder = folder(path);
+    let stem = |path: &Path| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        name.strip_suffix(DENSE).map(str::to_owned)
+    };
     let mut stems = Vec::new();
     if path.is_dir() {
-        for entry in std::fs::read_dir(path).map_err(Error::io(path, "list"))? {
-            let name = entry.map_err(Error::io(path, "list"))?.file_name().to_string_lossy().into_owned();
-            stems.extend(name.strip_suffix(DENSE).map(str::to_owned));
-        }
+        listed(path, "list")?.iter().for_each(|path| stems.extend(stem(path)));
     } else {
-        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        stems.extend(name.strip_suffix(DENSE).map(str::to_owned));
+        stems.extend(stem(path));
     }
     // Days in the order of their numbers, 10 after 9.
     stems.sort_by_key(|stem| (day(stem), stem.clone()));
@@ -82,8 +83,7 @@ fn day_arrays(folder: &Path, stem: &str) -> Result<Strided> {
     let label = file(&folder.join(format!("{stem}_labels.npy")), &["<i4"], Kind::Int32, Some(1))?;
     let multi_hot = folder.join(format!("{stem}_sparse_multi_hot.npz"));
     let categorical = if multi_hot.exists() {
-        let bytes = Arc::new(FileBytes::open(&multi_hot)?);
-        bytes.advise(Access::Sequential);
+        let bytes = FileBytes::streamed(&multi_hot)?;
         let mut fields = Vec::new();
         // Arrays are named 0, 1, 2 …; the first missing number ends them, and 0 must be there.
         while fields.is_empty() || npz::has(&bytes, &fields.len().to_string())? {
@@ -110,8 +110,7 @@ fn columns(first: &Field) -> Vec<Field> {
 
 /// The first column of an array file.
 fn file(path: &Path, dtypes: &[&str], kind: Kind, width: Option<usize>) -> Result<Field> {
-    let bytes = Arc::new(FileBytes::open(path)?);
-    bytes.advise(Access::Sequential);
+    let bytes = FileBytes::streamed(path)?;
     array(&bytes, (0, bytes.len()), "array", dtypes, kind, width)
 }
 
@@ -193,7 +192,7 @@ impl ArraySink {
                 return Err(bad(folder, format!("{reason}, unlike column {}", column.name)));
             }
         }
-        let stem = stem(role);
+        let stem = role.of(STEMS);
         let begin = |name: &str| {
             let mut file = WholeFile::create(&folder.join(format!("{stem}_{name}")))?;
             // Its place; the shape is known at the end.
@@ -215,15 +214,6 @@ impl ArraySink {
     }
 }
 
-/// What the files of a role are called: days, of which the last is no training data.
-fn stem(role: Role) -> &'static str {
-    match role {
-        Role::Train => "day_0",
-        Role::Validation => "val",
-        Role::Test => "test",
-    }
-}
-
 impl Sink for ArraySink {
     fn push(&mut self, samples: &Samples) -> Result<()> {
         let words = &mut self.words;
@@ -235,14 +225,7 @@ impl Sink for ArraySink {
         words.resize(width * samples.len(), 0);
         for (at, (values, column)) in samples.dense.iter().zip(&self.description.dense).enumerate() {
             let (cells, to) = (words.iter_mut().skip(at).step_by(width), column.feature());
-            match values {
-                Values::Integers(values) => {
-                    cells.zip(values).for_each(|(cell, &value)| *cell = to.integer(value).to_bits());
-                }
-                Values::Floats(values) => {
-                    cells.zip(values).for_each(|(cell, &value)| *cell = to.float(value).to_bits())
-                }
-            }
+            cells.enumerate().for_each(|(n, cell)| *cell = values.feature(n, to).to_bits());
         }
         self.dense.append(bytemuck::cast_slice(words))?;
         match &mut self.sparse {

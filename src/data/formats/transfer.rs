@@ -41,14 +41,7 @@ pub fn scan(table: &dyn Table, from: u64, to: u64, mut each: impl FnMut(&Samples
 /// Whether every row number is one of its table's. `first` is the number of the first sample.
 fn check_rows(samples: &Samples, description: &Description, first: u64) -> std::result::Result<(), String> {
     for (table, (lookups, column)) in samples.lookups.iter().zip(&description.categorical).enumerate() {
-        if u64::from(lookups.rows.iter().copied().max().unwrap_or(0)) < column.rows {
-            continue;
-        }
-        let Some(at) = lookups.rows.iter().position(|&row| u64::from(row) >= column.rows) else { continue };
-        let sample = match column.hots {
-            0 => lookups.ends.partition_point(|&end| end as usize <= at),
-            hots => at / hots as usize,
-        };
+        let Some((at, sample)) = lookups.beyond(column.hots, column.rows) else { continue };
         return Err(format!(
             "table {table} ({}): row {} is beyond its {} rows (sample {}): the file is damaged, or what lies beside it and \
              tells the numbers of rows belongs to other data",
@@ -67,7 +60,7 @@ fn check_rows(samples: &Samples, description: &Description, first: u64) -> std::
 /// As [`scan`] and [`Target::write`].
 pub fn convert(from: &Dataset, target: &mut Target, mut progress: impl FnMut(u64)) -> Result<u64> {
     let mut done = 0;
-    for role in [Role::Train, Role::Validation, Role::Test] {
+    for role in Role::ALL {
         let members: Vec<_> = from.members.iter().filter(|member| member.role == role).collect();
         if members.iter().all(|member| member.table.rows() == 0) {
             continue;

@@ -8,7 +8,7 @@ use std::time::SystemTime;
 use super::{Format, bad, hugectr, mlperf, nvidia, parquet};
 use crate::base::{Error, Result};
 use crate::data::blocks::{EXTENSION, MANIFEST};
-use crate::memory::FolderLock;
+use crate::memory::{FolderLock, listed};
 
 const MARK: &str = ".unfinished";
 /// What the name of a file ends in until it is whole.
@@ -101,26 +101,22 @@ fn writes_within(format: Format, name: &str) -> bool {
     }
 }
 
-/// The files of a format in a folder, whole or not.
+/// The files of a format in a folder, whole or not, by name.
 fn written(folder: &Path, format: Format) -> Result<Vec<PathBuf>> {
-    let list = |folder: &Path| -> Result<Vec<PathBuf>> {
-        let entries = fs::read_dir(folder).map_err(Error::io(folder, "list"))?;
-        entries.map(|entry| Ok(entry.map_err(Error::io(folder, "list"))?.path())).collect()
-    };
     let name = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let mut all = Vec::new();
-    for path in list(folder)?.into_iter().filter(|path| writes(format, name(path).trim_end_matches(PARTIAL))) {
+    for path in listed(folder, "list")?.into_iter().filter(|path| writes(format, name(path).trim_end_matches(PARTIAL)))
+    {
         if path.is_dir() {
             let of_ours = |path: &PathBuf| {
                 let name = name(path);
                 [".bin", ".parquet"].iter().any(|end| name.trim_end_matches(PARTIAL).ends_with(end))
             };
-            all.extend(list(&path)?.into_iter().filter(of_ours));
+            all.extend(listed(&path, "list")?.into_iter().filter(of_ours));
         } else {
             all.push(path);
         }
     }
-    all.sort();
     Ok(all)
 }
 

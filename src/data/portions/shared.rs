@@ -4,7 +4,7 @@
 //! holds it any more, and a new one otherwise (a rank keeps more than two); so none is allocated once they go round.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
@@ -21,6 +21,8 @@ pub(super) type Shared = (Arc<Batch>, Position);
 /// What all ranks know of the thread that reads.
 pub(super) struct Common {
     source: Arc<dyn Source>,
+    /// Set when nobody listens any more: whoever drops the last end would wait for a whole window otherwise.
+    stop: Arc<AtomicBool>,
     thread: Mutex<Option<JoinHandle<Result<()>>>>,
     /// Why there is nothing more, once a rank has asked.
     trouble: Mutex<Option<String>>,
@@ -49,7 +51,9 @@ impl Common {
 
 impl Drop for Common {
     fn drop(&mut self) {
-        // No rank listens any more, so that the thread ends at its next minibatch, or where it waits for samples.
+        // No rank listens any more, so that the thread ends at its next minibatch, or where it waits for samples. The
+        // flag carries no data, hence relaxed.
+        self.stop.store(true, Ordering::Relaxed);
         let thread = self.thread.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(thread) = thread {
             self.source.close();
@@ -63,21 +67,28 @@ impl Drop for Common {
 pub(super) fn start(source: Arc<dyn Source>, plan: Plan, ranks: usize) -> Result<(Arc<Common>, Vec<Receiver<Shared>>)> {
     let (senders, receivers): (Vec<_>, Vec<_>) = (0..ranks).map(|_| bounded(plan.depth)).unzip();
     let bytes = Arc::new(AtomicU64::new(0));
-    let (counted, read_from) = (Arc::clone(&bytes), Arc::clone(&source));
+    let stop = Arc::new(AtomicBool::new(false));
+    let (counted, read_from, watched) = (Arc::clone(&bytes), Arc::clone(&source), Arc::clone(&stop));
     let read = move || {
         // Whoever starts a loader may be pinned to a compute core.
         roam();
-        deliver(&*read_from, plan, &senders, &counted)
+        deliver(&*read_from, plan, &watched, &senders, &counted)
     };
     let thread = std::thread::Builder::new().name("loader".to_owned()).spawn(read);
     let thread = Mutex::new(Some(thread.map_err(Error::io("loader thread".as_ref(), "start"))?));
-    Ok((Arc::new(Common { source, thread, trouble: Mutex::new(None), bytes }), receivers))
+    Ok((Arc::new(Common { source, stop, thread, trouble: Mutex::new(None), bytes }), receivers))
 }
 
-fn deliver(source: &dyn Source, plan: Plan, ranks: &[Sender<Shared>], bytes: &AtomicU64) -> Result<()> {
+fn deliver(
+    source: &dyn Source,
+    plan: Plan,
+    stop: &AtomicBool,
+    ranks: &[Sender<Shared>],
+    bytes: &AtomicU64,
+) -> Result<()> {
     let schema = source.schema();
     let mut ring: VecDeque<_> = (0..round(plan.depth)).map(|_| Arc::new(Batch::new(schema))).collect();
-    let mut stream = Stream::new(source, plan, None, None);
+    let mut stream = Stream::new(source, plan, None, Some(stop));
     loop {
         // What is newer than the oldest is held as well, if that is.
         let free = ring.front_mut().is_some_and(|oldest| Arc::get_mut(oldest).is_some());

@@ -3,13 +3,14 @@
 //! They are not flushed to the disk one by one, which would cost more than making them: whatever a crash of the whole
 //! machine took is noticed by its checksum or length and made again.
 
-use std::fs::{self, File};
-use std::io::{self, BufWriter, ErrorKind, Write};
+use std::fs;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use super::SUMMARY;
 use crate::base::{Error, Result};
 use crate::data::blocks::{EXTENSION, MANIFEST};
+use crate::memory::{self, WholeFile};
 
 /// The error of a write.
 pub(super) fn cannot_write(path: &Path) -> impl FnOnce(io::Error) -> Error {
@@ -32,48 +33,21 @@ pub(super) fn full(error: Error) -> Error {
     }
 }
 
-fn partial(path: &Path) -> PathBuf {
-    // Several files of a column differ in their extension alone.
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(".partial");
-    path.with_file_name(name)
-}
-
 /// A file that has its name only when [`Growing::finish`] says so.
-pub(super) struct Growing {
-    path: PathBuf,
-    file: BufWriter<File>,
-}
+pub(super) struct Growing(WholeFile);
 
 impl Growing {
     pub(super) fn create(path: &Path) -> Result<Self> {
-        let file = File::create(partial(path)).map_err(Error::io(path, "create"))?;
-        Ok(Self { path: path.to_owned(), file: BufWriter::with_capacity(1 << 18, file) })
+        WholeFile::create(path).map(Self).map_err(full)
     }
 
     pub(super) fn append(&mut self, bytes: &[u8]) -> Result<()> {
-        self.file.write_all(bytes).map_err(cannot_write(&self.path))
+        self.0.append(bytes).map_err(full)
     }
 
     pub(super) fn finish(self) -> Result<()> {
-        let path = self.path;
-        self.file
-            .into_inner()
-            .map_err(io::IntoInnerError::into_error)
-            .and_then(|_| fs::rename(partial(&path), &path))
-            .map_err(cannot_write(&path))
+        self.0.finish_unsynced().map(|_| ()).map_err(full)
     }
-}
-
-/// Writes a file as a whole.
-pub(super) fn whole(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) -> Result<()> {
-    let partial = partial(path);
-    let result = File::create(&partial).and_then(|mut file| write(&mut file)).and_then(|()| fs::rename(&partial, path));
-    if result.is_err() {
-        // It takes room that is needed; if even this fails there is nothing to add.
-        let _ = fs::remove_file(&partial);
-    }
-    result.map_err(cannot_write(path))
 }
 
 /// Removes a file that may be absent.
@@ -92,8 +66,7 @@ pub(super) fn listed(folder: &Path) -> Result<Vec<PathBuf>> {
     if !folder.is_dir() {
         return Ok(Vec::new());
     }
-    let entries = fs::read_dir(folder).map_err(Error::io(folder, "read"))?;
-    entries.map(|entry| Ok(entry.map_err(Error::io(folder, "read"))?.path())).collect()
+    memory::listed(folder, "read")
 }
 
 /// Whatever a run leaves in its output folder.

@@ -20,9 +20,9 @@ use super::disk::{Growing, cannot_write, remove};
 use super::gather::Source;
 use super::part::{Part, read_at};
 use super::progress::{Meter, Stage};
-use super::table::{Key, TOGETHER, Table, shard};
 use super::vocabulary::{self, Size};
 use crate::base::{Error, Result, interrupt};
+use crate::data::table::{Key, TOGETHER, Table, shard};
 
 /// In place of an id: the value is too infrequent to have one.
 const INFREQUENT: u32 = u32::MAX;

@@ -7,6 +7,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use crate::base::{Error, Result};
+use crate::memory::listed;
 
 /// The input files: folders stand for what is in them, day_2 before day_10.
 ///
@@ -19,15 +20,11 @@ pub fn input_files(inputs: &[PathBuf]) -> Result<Vec<PathBuf>> {
             all.push(input.clone());
             continue;
         }
-        let mut found = Vec::new();
-        for entry in fs::read_dir(input).map_err(Error::io(input, "read"))? {
-            let path = entry.map_err(Error::io(input, "read"))?.path();
-            // Such as _SUCCESS, the mark of a job that is done.
-            let hidden = path.file_name().is_none_or(|name| name.to_string_lossy().starts_with(['.', '_']));
-            if path.is_file() && !hidden {
-                found.push(path);
-            }
-        }
+        let mut found = listed(input, "read")?;
+        // Such as _SUCCESS, the mark of a job that is done.
+        let hidden = |path: &Path| path.file_name().is_none_or(|name| name.to_string_lossy().starts_with(['.', '_']));
+        found.retain(|path| path.is_file() && !hidden(path));
+        // Numbers that are equal, as 1 and 01, stay in the order of the list.
         found.sort_by_cached_key(|path| natural(&path.to_string_lossy()));
         all.extend(found);
     }

@@ -26,7 +26,6 @@ mod run;
 mod shuffle;
 mod split;
 mod stored;
-mod table;
 mod vocabulary;
 
 use std::path::PathBuf;

@@ -5,16 +5,15 @@
 //! distinct value to become rows of tables. `Head`, an `Entry` a column, then the body, all little-endian.
 
 use std::fs::File;
-use std::io::Write;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use bytemuck::{Pod, Zeroable};
 
-use super::disk;
-use super::table::{Key, TOGETHER, Table};
+use super::disk::Growing;
 use crate::base::{Error, Result};
+use crate::data::table::{Key, TOGETHER, Table};
 use crate::data::tsv::{Columns, Tally};
 
 const MAGIC: [u8; 8] = *b"OCTPART\x03";
@@ -148,7 +147,9 @@ impl<K: Key> Maker<K> {
         head.bytes = self.bytes.len() as u64;
         head.crc = crc32fast::hash(&self.bytes[size_of::<Head>()..]);
         self.bytes[..size_of::<Head>()].copy_from_slice(bytemuck::bytes_of(&head));
-        disk::whole(path, |file| file.write_all(&self.bytes))?;
+        let mut file = Growing::create(path)?;
+        file.append(&self.bytes)?;
+        file.finish()?;
         Ok(Contents { head, entries })
     }
 

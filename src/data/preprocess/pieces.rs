@@ -5,14 +5,14 @@
 //! thread. A line longer than is allowed is cut a little behind that length: whoever parses it reports it.
 
 use std::fs::File;
-use std::io::{self, ErrorKind, Read, Seek, SeekFrom};
+use std::io::{self, ErrorKind, Read};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::base::{Error, Result, input, interrupt};
-use crate::data::tsv::{decoded, line_ends, unreadable};
+use crate::data::tsv::{Counted, decoded, line_ends, unreadable};
 
 /// Bytes of an over-long line that are kept beyond the longest that is allowed.
 const BEYOND: usize = 2;
@@ -140,31 +140,11 @@ pub(super) struct Stream {
     ended: bool,
 }
 
-/// A file whose bytes are counted as they are read.
-struct Counted(File, Arc<AtomicU64>);
-
-impl Read for Counted {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let read = self.0.read(buffer)?;
-        // Relaxed: a figure for a progress bar, it orders nothing.
-        self.1.fetch_add(read as u64, Ordering::Relaxed);
-        Ok(read)
-    }
-}
-
-impl Seek for Counted {
-    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
-        let at = self.0.seek(to)?;
-        self.1.store(at, Ordering::Relaxed);
-        Ok(at)
-    }
-}
-
 impl Stream {
     pub(super) fn open(input: &Input, size: u64) -> Result<Self> {
         let file = File::open(&input.path).map_err(Error::io(&input.path, "open"))?;
         let read = Arc::new(AtomicU64::new(0));
-        let (decoder, _) = decoded(Counted(file, Arc::clone(&read)), &input.path)?;
+        let (decoder, _) = decoded(Counted::new(file, Arc::clone(&read)), &input.path)?;
         let (path, carry, kept) = (input.path.clone(), Vec::new(), input.kept());
         Ok(Self { path, input: decoder, size, kept, carry, base: 0, number: 0, lines: 0, decoded: read, ended: false })
     }

@@ -3,7 +3,6 @@
 
 use std::path::Path;
 
-use super::table::Key;
 use super::vocabulary::fingerprint;
 use crate::base::config::OnBadRow;
 use crate::base::{Error, Result};
@@ -13,6 +12,7 @@ use crate::data::formats::csv::{Clock, TextCategorical, TextDense, TextSchema};
 use crate::data::moment::Unit;
 use crate::data::samples::MISSING;
 use crate::data::schema::{Description, Transform};
+use crate::data::table::Key;
 use crate::data::tsv::{BadLine, Columns, Labels, Layout, Line, Lines, Tally, line_at, line_ends};
 
 /// Turns pieces of text into columns.

@@ -26,6 +26,7 @@ use crate::base::{Error, Result};
 use crate::data::Samples;
 use crate::data::blocks::{self, BlockFile, EXTENSION, MANIFEST, Manifest, Part, Role, Writer};
 use crate::data::schema::Description;
+use crate::data::table::Key;
 use crate::memory::{raise_open_files, write_file};
 
 /// The file, beside the manifest, that says what was counted.
@@ -172,11 +173,7 @@ impl<'a> Run<'a> {
         let written = pool.install(|| self.write_blocks(&parts, &days, &meter))?;
         let mut roles = BTreeMap::new();
         for part in &written {
-            let role = match part.role {
-                Role::Train => "train",
-                Role::Validation => "validation",
-                Role::Test => "test",
-            };
+            let role = part.role.of(["train", "validation", "test"]);
             *roles.entry(role.to_owned()).or_default() += part.rows;
         }
         let summary = Summary {
@@ -220,7 +217,7 @@ impl<'a> Run<'a> {
     }
 
     /// Gives every column its ids, and the description their number.
-    fn number<K: super::table::Key>(&mut self, parts: &[Source], meter: &Meter<'_>) -> Result<()> {
+    fn number<K: Key>(&mut self, parts: &[Source], meter: &Meter<'_>) -> Result<()> {
         let columns = self.description.categorical.len();
         let distinct = |part: &Source| part.contents.entries.iter().map(|entry| u64::from(entry.distinct)).sum::<u64>();
         meter.expect(Stage::Ids, parts.iter().map(distinct).sum());

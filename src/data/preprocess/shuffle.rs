@@ -8,13 +8,12 @@
 //! rows have lists, and before their weights where a column has some; so records say themselves where they end.
 
 use std::fs::File;
-use std::io::Write;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use rayon::prelude::*;
 
-use super::disk;
+use super::disk::{self, Growing};
 use super::part::read_at;
 use super::progress::{Meter, Stage};
 use super::stored::{Scratch, Stored};
@@ -161,15 +160,13 @@ impl Shuffle<'_> {
             before
         });
         let words: Vec<u64> = words.collect();
-        disk::whole(path, |file| {
-            let mut file = std::io::BufWriter::with_capacity(1 << 18, file);
-            file.write_all(bytemuck::cast_slice(&starts))?;
-            file.write_all(bytemuck::cast_slice(&words))?;
-            for &(_, at) in &order {
-                file.write_all(bytemuck::cast_slice(&records[record(at)]))?;
-            }
-            file.flush()
-        })
+        let mut file = Growing::create(path)?;
+        file.append(bytemuck::cast_slice(&starts))?;
+        file.append(bytemuck::cast_slice(&words))?;
+        for &(_, at) in &order {
+            file.append(bytemuck::cast_slice(&records[record(at)]))?;
+        }
+        file.finish()
     }
 }
 

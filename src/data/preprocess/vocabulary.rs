@@ -11,9 +11,9 @@ use std::path::Path;
 use bytemuck::{Pod, Zeroable};
 
 use super::disk::full;
-use super::table::Key;
 use crate::base::{Error, Result};
 use crate::data::Vocabulary;
+use crate::data::table::Key;
 use crate::memory::WholeFile;
 
 /// How a file begins whose head has no checksum of its own: those of the first version.

@@ -2,8 +2,11 @@
 //!
 //! Files of several gzip members (`cat a.gz b.gz`, bgzip) or zstd frames (pzstd) are read to the end.
 
-use std::io::{BufReader, ErrorKind, Read, Seek, SeekFrom};
+use std::fs::File;
+use std::io::{self, BufReader, ErrorKind, Read, Seek, SeekFrom};
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use flate2::read::MultiGzDecoder;
 
@@ -37,8 +40,38 @@ pub fn decoded(mut file: impl Read + Seek + Send + 'static, path: &Path) -> Resu
     })
 }
 
+/// A file whose bytes are counted as they are read, for somebody else to look at.
+pub struct Counted {
+    file: File,
+    bytes: Arc<AtomicU64>,
+}
+
+impl Counted {
+    /// Counts in `bytes`.
+    pub const fn new(file: File, bytes: Arc<AtomicU64>) -> Self {
+        Self { file, bytes }
+    }
+}
+
+impl Read for Counted {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.file.read(buffer)?;
+        // Relaxed: a figure for a progress bar, it orders nothing.
+        self.bytes.fetch_add(read as u64, Ordering::Relaxed);
+        Ok(read)
+    }
+}
+
+impl Seek for Counted {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        let at = self.file.seek(to)?;
+        self.bytes.store(at, Ordering::Relaxed);
+        Ok(at)
+    }
+}
+
 /// What is wrong with a file that could not be read on after so many complete lines.
-pub fn unreadable(path: &Path, compressed: bool, lines: u64, error: std::io::Error) -> Error {
+pub fn unreadable(path: &Path, compressed: bool, lines: u64, error: io::Error) -> Error {
     let reason = match error.kind() {
         ErrorKind::UnexpectedEof if compressed => format!(
             "the {} file is truncated: it ends in the middle of its data after {lines} complete lines; \
@@ -61,7 +94,7 @@ pub fn unreadable(path: &Path, compressed: bool, lines: u64, error: std::io::Err
 /// What a compressed file is; only asked for a message.
 fn kind(path: &Path) -> &'static str {
     let mut magic = [0; 4];
-    let read = std::fs::File::open(path).and_then(|mut file| file.read_exact(&mut magic));
+    let read = File::open(path).and_then(|mut file| file.read_exact(&mut magic));
     if read.is_ok() && is_zstd(&magic) { "zstd" } else { "gzip" }
 }
 

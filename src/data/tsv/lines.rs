@@ -3,13 +3,12 @@
 //! The buffer holds a few lines; a line that is longer than is allowed is reported and, if anybody wants the next one,
 //! stepped over, not stored.
 
-use std::fs::File;
-use std::io::{self, ErrorKind, Read, Seek, SeekFrom};
+use std::io::{ErrorKind, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::compressed::{decoded, unreadable};
+use super::compressed::{Counted, decoded, unreadable};
 use crate::base::config::MAX_LINE;
 use crate::base::{Error, Result, input, interrupt};
 use crate::data::incoming::Input;
@@ -65,7 +64,7 @@ impl Lines {
         let file = input::open(path)?;
         let bytes_total = file.metadata().map_err(Error::io(path, "open"))?.len();
         let bytes_read = Arc::new(AtomicU64::new(0));
-        let (input, compressed) = decoded(Counted { file, bytes: Arc::clone(&bytes_read) }, path)?;
+        let (input, compressed) = decoded(Counted::new(file, Arc::clone(&bytes_read)), path)?;
         Ok(Self { compressed, bytes_read, bytes_total, ..Self::incoming(path, Box::new(input)) })
     }
 
@@ -82,7 +81,7 @@ impl Lines {
     /// goes wrong by that, who reads the next line meets again.
     #[must_use]
     pub fn wait(&mut self) -> bool {
-        while newline(&self.buffer[self.from..self.to]).is_none() {
+        while memchr::memchr(b'\n', &self.buffer[self.from..self.to]).is_none() {
             if self.input.waits() {
                 return true;
             }
@@ -102,7 +101,7 @@ impl Lines {
         if !lines.compressed && place.offset > 0 {
             let mut file = input::open(path)?;
             file.seek(SeekFrom::Start(place.offset)).map_err(Error::io(path, "read"))?;
-            let file: Box<dyn Read + Send> = Box::new(Counted { file, bytes: Arc::clone(&lines.bytes_read) });
+            let file: Box<dyn Read + Send> = Box::new(Counted::new(file, Arc::clone(&lines.bytes_read)));
             lines.input = Box::new(file);
             lines.place = place;
         }
@@ -144,7 +143,7 @@ impl Lines {
         }
         let mut searched = 0;
         loop {
-            if let Some(found) = newline(&self.buffer[self.from + searched..self.to]) {
+            if let Some(found) = memchr::memchr(b'\n', &self.buffer[self.from + searched..self.to]) {
                 let start = self.from;
                 let end = start + searched + found;
                 self.from = end + 1;
@@ -183,7 +182,7 @@ impl Lines {
             if interrupt::requested() {
                 return Err(Error::Interrupted);
             }
-            if let Some(found) = newline(&self.buffer[self.from..self.to]) {
+            if let Some(found) = memchr::memchr(b'\n', &self.buffer[self.from..self.to]) {
                 self.from += found + 1;
                 self.place.offset += found as u64 + 1;
                 break;
@@ -228,39 +227,6 @@ impl Input for Box<dyn Read + Send> {
     fn waits(&self) -> bool {
         false
     }
-}
-
-/// Counts the bytes that are read from a file.
-struct Counted {
-    file: File,
-    bytes: Arc<AtomicU64>,
-}
-
-impl Read for Counted {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let read = self.file.read(buffer)?;
-        // Relaxed: a figure for a progress bar, it orders nothing.
-        self.bytes.fetch_add(read as u64, Ordering::Relaxed);
-        Ok(read)
-    }
-}
-
-impl Seek for Counted {
-    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
-        let at = self.file.seek(to)?;
-        self.bytes.store(at, Ordering::Relaxed);
-        Ok(at)
-    }
-}
-
-/// The position of the first LF. Whole blocks are compared without a branch a byte, which the compiler vectorises.
-#[inline]
-fn newline(text: &[u8]) -> Option<usize> {
-    const BLOCK: usize = 32;
-    let hit = |block: &&[u8]| block.iter().fold(false, |any, &byte| any | (byte == b'\n'));
-    let blocks = text.chunks_exact(BLOCK);
-    let skipped = blocks.clone().take_while(|block| !hit(block)).count() * BLOCK;
-    text[skipped..].iter().position(|&byte| byte == b'\n').map(|at| skipped + at)
 }
 
 #[cfg(test)]

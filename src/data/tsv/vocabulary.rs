@@ -4,26 +4,32 @@
 //! determine everything, so a checkpoint stores them and new data is mapped as the training data was.
 
 use crate::base::{Error, Result};
+use crate::data::table::Table;
 
 /// The values of every categorical column.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Vocabulary {
     keys: Vec<Vec<u32>>,
-    ids: Vec<Ids>,
+    ids: Vec<Table<u32>>,
     unseen_row: bool,
     /// Values of text files with named columns, which have no `keys`.
     texts: Vec<Vec<Box<[u8]>>>,
 }
 
+// Ids follow from the keys.
+impl PartialEq for Vocabulary {
+    fn eq(&self, other: &Self) -> bool {
+        (&self.keys, self.unseen_row, &self.texts) == (&other.keys, other.unseen_row, &other.texts)
+    }
+}
+
+impl Eq for Vocabulary {}
+
 impl Vocabulary {
     /// A vocabulary without values.
     pub(super) fn empty(columns: usize) -> Self {
-        Self {
-            keys: vec![Vec::new(); columns],
-            ids: vec![Ids::default(); columns],
-            unseen_row: false,
-            texts: Vec::new(),
-        }
+        let (keys, ids) = (vec![Vec::new(); columns], vec![Table::new(); columns]);
+        Self { keys, ids, unseen_row: false, texts: Vec::new() }
     }
 
     /// A vocabulary from the values of each column in the order of their ids. With `unseen_row`, values that are not
@@ -106,7 +112,7 @@ impl Vocabulary {
     pub(super) fn keep_first(&mut self, counts: &[usize]) {
         for ((keys, ids), &count) in self.keys.iter_mut().zip(&mut self.ids).zip(counts) {
             keys.truncate(count);
-            *ids = Ids::default();
+            ids.clear();
             for (id, &key) in (0..).zip(keys.iter()) {
                 ids.get_or_insert(key, id);
             }
@@ -119,81 +125,6 @@ impl Vocabulary {
 /// ids follow it, so the values that only later rows have are the last ones.
 pub fn first_rows_below(seen: &[Vec<u64>], train: u64) -> Vec<usize> {
     seen.iter().map(|rows| rows.partition_point(|&row| row < train)).collect()
-}
-
-/// A hash map from value to id: open addressing, linear probing, at most half full.
-///
-/// A slot is `value << 32 | id + 1`, 0 when it is free, so a look-up usually touches one cache line.
-#[derive(Debug, Clone, Default)]
-struct Ids {
-    slots: Vec<u64>,
-    filled: usize,
-}
-
-// The slots follow from the keys, and their order from the growth: two equal vocabularies may differ in it.
-impl PartialEq for Ids {
-    fn eq(&self, other: &Self) -> bool {
-        self.filled == other.filled
-    }
-}
-
-impl Eq for Ids {}
-
-/// Spreads the bits of a value over the word (the finaliser of MurmurHash3, a bijection), so that values which differ
-/// in a few bits only fall into different parts of the table.
-#[inline]
-pub(super) fn spread(mut value: u32) -> u32 {
-    value ^= value >> 16;
-    value = value.wrapping_mul(0x85eb_ca6b);
-    value ^= value >> 13;
-    value = value.wrapping_mul(0xc2b2_ae35);
-    value ^ value >> 16
-}
-
-impl Ids {
-    /// The slot that holds the value, or the free one where it belongs.
-    #[inline]
-    fn slot(&self, value: u32) -> usize {
-        let mask = self.slots.len() - 1;
-        let mut at = spread(value) as usize & mask;
-        while self.slots[at] != 0 && (self.slots[at] >> 32) as u32 != value {
-            at = (at + 1) & mask;
-        }
-        at
-    }
-
-    #[inline]
-    fn get(&self, value: u32) -> Option<u32> {
-        if self.slots.is_empty() {
-            return None;
-        }
-        // 0 in the lower half: free.
-        (self.slots[self.slot(value)] as u32).checked_sub(1)
-    }
-
-    #[inline]
-    fn get_or_insert(&mut self, value: u32, id: u32) -> u32 {
-        if 2 * self.filled >= self.slots.len() {
-            self.grow();
-        }
-        let at = self.slot(value);
-        if self.slots[at] == 0 {
-            self.slots[at] = u64::from(value) << 32 | (u64::from(id) + 1);
-            self.filled += 1;
-        }
-        self.slots[at] as u32 - 1
-    }
-
-    #[cold]
-    fn grow(&mut self) {
-        let larger = vec![0; (4 * self.filled).next_power_of_two().max(16)];
-        for entry in std::mem::replace(&mut self.slots, larger) {
-            if entry != 0 {
-                let at = self.slot((entry >> 32) as u32);
-                self.slots[at] = entry;
-            }
-        }
-    }
 }
 
 #[cfg(test)]

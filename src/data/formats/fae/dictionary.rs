@@ -3,15 +3,13 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::packed::{ARRAY, origin};
+use super::packed::{origin, stream};
 use super::{RERUN, bad};
 use crate::base::{Error, Result, interrupt};
 use crate::data::Description;
-use crate::data::formats::npy::Header;
-use crate::data::formats::npz::Member;
 use crate::data::formats::pickle::{Part, Shared, Unpickler, Value};
 use crate::data::hot::HotSet;
-use crate::memory::{Access, FileBytes};
+use crate::memory::FileBytes;
 
 /// The hot rows of all tables.
 pub(super) struct Dictionary {
@@ -27,15 +25,9 @@ impl Dictionary {
     /// # Errors
     /// When it cannot be read, or is no such dictionary.
     pub(super) fn read(path: &Path) -> Result<Self> {
-        let bytes = Arc::new(FileBytes::open(path)?);
-        bytes.advise(Access::Sequential);
-        let stream = || -> Result<(Member, Header)> {
-            let mut member = Member::open(&bytes, ARRAY)?;
-            let header = Header::take(&mut member, path, &format!("array {ARRAY}"))?;
-            Ok((member, header))
-        };
+        let bytes = FileBytes::streamed(path)?;
         let fail = |reason: String| bad(path, format!("{reason}: {RERUN}"));
-        let (member, header) = stream()?;
+        let (member, header) = stream(&bytes)?;
         let [tables] = header.shape[..] else {
             return Err(fail(format!("has shape {:?}; a dictionary for each table is expected", header.shape)));
         };
@@ -43,7 +35,7 @@ impl Dictionary {
             return Err(fail(format!("has dtype {}; dictionaries, which are objects, are expected", header.dtype)));
         }
         let shared = Arc::new(Shared::of(member, origin(path))?);
-        let mut unpickler = Unpickler::new(stream()?.0, origin(path), shared);
+        let mut unpickler = Unpickler::new(stream(&bytes)?.0, origin(path), shared);
         let (mut found, mut items) = (Vec::new(), 0u32);
         let end = loop {
             if interrupt::requested() {

@@ -16,11 +16,11 @@ use super::{bad, fault};
 use crate::base::{Error, Result, interrupt};
 use crate::data::formats::npy::{self, Header};
 use crate::data::formats::npz::{self, Member};
-use crate::data::formats::pickle::Number;
+use crate::data::formats::pickle::{Dtype, Number};
 use crate::data::formats::{Rows, Table};
 use crate::data::samples::Values;
 use crate::data::{Description, Samples};
-use crate::memory::{Access, FileBytes};
+use crate::memory::{FileBytes, listed};
 
 const PROCESSED: &str = "_processed.npz";
 const DAYS: &str = "_day_count.npz";
@@ -43,12 +43,9 @@ impl Beside {
     /// # Errors
     /// When the folder cannot be listed, or two files could be meant.
     pub(super) fn find(folder: &Path) -> Result<Self> {
-        let list = |folder: &Path| -> std::io::Result<Vec<PathBuf>> {
-            std::fs::read_dir(folder)?.map(|entry| entry.map(|entry| entry.path())).collect()
-        };
         let above = folder.join("..");
         // The folder above may be nobody's business.
-        let folders = [list(folder).map_err(Error::io(folder, "list"))?, list(&above).unwrap_or_default()];
+        let folders = [listed(folder, "list")?, listed(&above, "list").unwrap_or_default()];
         let find = |ending: &str| -> Result<Option<PathBuf>> {
             for files in &folders {
                 let mut named = files.iter().filter(|path| {
@@ -91,7 +88,7 @@ impl Beside {
         let last = days_of.last().copied().unwrap_or(0);
         let first = total.unwrap_or(u64::MAX) - last;
         let range = first..first + last.div_ceil(2);
-        let file = Columns { file: Arc::new(FileBytes::open(processed)?), total, range, days };
+        let file = Columns { file: FileBytes::streamed(processed)?, total, range, days };
         Ok(Some(HeldOut { path: processed.clone(), ..file.read(layout)? }))
     }
 }
@@ -175,7 +172,6 @@ struct Columns<'a> {
 
 impl Columns<'_> {
     fn read(&self, layout: &Layout) -> Result<HeldOut> {
-        self.file.advise(Access::Sequential);
         let description = layout.description(&vec![u64::from(u32::MAX); layout.tables]);
         let mut samples = Samples::new(&description);
         let is_label = |number: Number| number.whole().filter(|label| matches!(label, 0 | 1));
@@ -228,16 +224,17 @@ impl Columns<'_> {
             let days = self.days.display();
             return Err(fail(format!("has {rows} samples, but {days} counts others: copy that of the same data")));
         }
-        let number: fn(&[u8]) -> Number = match &*header.dtype {
-            "<i4" => |cell| Number::Int(i64::from(i32::from_le_bytes(word(cell)))),
-            "<i8" => |cell| Number::Int(i64::from_le_bytes(word(cell))),
-            "<f4" => |cell| Number::Float(f64::from(f32::from_le_bytes(word(cell)))),
-            "<f8" => |cell| Number::Float(f64::from_le_bytes(word(cell))),
+        let dtype = match &*header.dtype {
+            "<i4" => Dtype::Signed(4),
+            "<i8" => Dtype::Signed(8),
+            "<f4" => Dtype::Float(4),
+            "<f8" => Dtype::Float(8),
             other => {
                 let reason = format!("has dtype {other}; <i4, <i8, <f4 or <f8 expected: convert it with astype");
                 return Err(fail(reason));
             }
         };
+        let number = |cell: &[u8]| dtype.number(cell).expect("a cell has the size of its dtype");
         let size = usize::from(header.dtype.as_bytes()[2] - b'0');
         let Range { start, end } = self.range;
         let (turns, step) = if header.by_columns { (width, 1) } else { (1, width) };
@@ -267,11 +264,6 @@ impl Columns<'_> {
         // Where the archive's checksum is compared.
         skip(&mut stream, 1).map_err(|error| npy::unreadable(path, &array, &error))
     }
-}
-
-/// The bytes of a cell.
-fn word<const N: usize>(cell: &[u8]) -> [u8; N] {
-    cell.try_into().expect("a cell has the size of its dtype")
 }
 
 /// Steps over bytes; fewer only where the stream ends, which the next read tells.

@@ -12,7 +12,7 @@ use crate::data::Description;
 use crate::data::formats::npy::Header;
 use crate::data::formats::npz::Member;
 use crate::data::formats::pickle::{Number, Origin, Part, Shared, Unpickler, Value};
-use crate::memory::{Access, FileBytes};
+use crate::memory::FileBytes;
 
 /// What `numpy.savez_compressed` calls the first array that it gets.
 pub(super) const ARRAY: &str = "arr_0";
@@ -99,8 +99,7 @@ impl Packed {
     /// # Errors
     /// When it cannot be read, or holds no array of samples.
     pub(super) fn open(path: &Path) -> Result<Self> {
-        let bytes = Arc::new(FileBytes::open(path)?);
-        bytes.advise(Access::Sequential);
+        let bytes = FileBytes::streamed(path)?;
         let (member, header) = stream(&bytes)?;
         if !matches!(header.shape[..], [_] | [_, PARTS]) || !header.dtype.ends_with('O') {
             let reason = format!(
@@ -146,7 +145,7 @@ impl Packed {
 }
 
 /// The array's bytes, from behind its header on.
-fn stream(bytes: &Arc<FileBytes>) -> Result<(Member, Header)> {
+pub(super) fn stream(bytes: &Arc<FileBytes>) -> Result<(Member, Header)> {
     let mut member = Member::open(bytes, ARRAY)?;
     let header = Header::take(&mut member, bytes.path(), &format!("array {ARRAY}"))?;
     Ok((member, header))

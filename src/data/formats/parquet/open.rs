@@ -14,6 +14,7 @@ use crate::data::Description;
 use crate::data::blocks::Role;
 use crate::data::formats::{Dataset, Member, bad, folder, sidecar};
 use crate::data::schema::Categorical;
+use crate::memory::listed;
 
 /// What NVTabular tells HugeCTR of the columns.
 const MERLIN: &str = "_metadata.json";
@@ -63,20 +64,17 @@ fn parts(path: &Path) -> Result<Vec<(Role, PathBuf)>> {
     if !path.is_dir() {
         return Ok(vec![(role(&name(path)).unwrap_or(Role::Train), path.to_owned())]);
     }
-    let list = |folder: &Path| -> Result<Vec<PathBuf>> {
-        let entries = std::fs::read_dir(folder).map_err(Error::io(folder, "list"))?;
-        entries.map(|entry| Ok(entry.map_err(Error::io(folder, "list"))?.path())).collect()
-    };
     let file = |path: &Path| name(path).ends_with(EXTENSION) && path.is_file();
     let mut found = Vec::new();
-    for entry in list(path)? {
+    for entry in listed(path, "list")? {
         let of = role(&name(&entry));
         if file(&entry) {
             found.push((of.unwrap_or(Role::Train), entry));
         } else if let (Some(role), true) = (of, entry.is_dir()) {
-            found.extend(list(&entry)?.into_iter().filter(|path| file(path)).map(|path| (role, path)));
+            found.extend(listed(&entry, "list")?.into_iter().filter(|path| file(path)).map(|path| (role, path)));
         }
     }
+    // Numbers that are equal, as 1 and 01, stay in the order of the list.
     found.sort_by_cached_key(|(role, path)| (*role as u8, natural(&path.to_string_lossy())));
     Ok(found)
 }
@@ -193,5 +191,16 @@ mod tests {
         let mut names = ["part_10", "part_9", "part_9_2", "a2b", "part"];
         names.sort_by_key(|name| natural(name));
         assert_eq!(names, ["a2b", "part", "part_9", "part_9_2", "part_10"]);
+    }
+
+    #[test]
+    fn names_of_equal_numbers_come_in_one_order_wherever_they_lie() {
+        let folder = tempfile::tempdir().unwrap();
+        let name = |zeros: usize| format!("day_{}1.parquet", "0".repeat(zeros));
+        // A folder is listed in the order of hashes, or that in which its files were made, or backwards.
+        let write = |&zeros: &usize| std::fs::write(folder.path().join(name(zeros)), "").unwrap();
+        [2, 0, 4, 1, 5, 3].iter().for_each(write);
+        let found: Vec<_> = parts(folder.path()).unwrap().into_iter().map(|(_, path)| path).collect();
+        assert_eq!(found, [5, 4, 3, 2, 1, 0].map(|zeros| folder.path().join(name(zeros))));
     }
 }

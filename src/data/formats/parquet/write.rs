@@ -22,6 +22,9 @@ use crate::memory::{WholeFile, write_file};
 /// Row groups have this many times as many rows as octorec's blocks: 131,072 where nothing else is asked for.
 const BLOCKS: usize = 32;
 
+/// Where the file of a role lies.
+const FOLDERS: [&str; 3] = ["train", "valid", "test"];
+
 /// Writes one file.
 pub(in crate::data::formats) struct ParquetSink {
     writer: SerializedFileWriter<WholeFile>,
@@ -36,14 +39,6 @@ pub(in crate::data::formats) struct ParquetSink {
 struct Levels {
     present: Vec<i16>,
     again: Vec<i16>,
-}
-
-fn folder(role: Role) -> &'static str {
-    match role {
-        Role::Train => "train",
-        Role::Validation => "valid",
-        Role::Test => "test",
-    }
 }
 
 fn schema(description: &Description) -> parquet::errors::Result<Type> {
@@ -94,7 +89,7 @@ impl ParquetSink {
         if let Some(twice) = weighted.map(|column| format!("{}{WEIGHTS}", column.name)).find(taken) {
             return Err(bad(home, format!("column {twice} would be in the place of weights: give it another name")));
         }
-        let folder = home.join(folder(role));
+        let folder = home.join(role.of(FOLDERS));
         std::fs::create_dir_all(&folder).map_err(Error::io(&folder, "create"))?;
         let path = folder.join(super::PART);
         let compression = match options.codec {

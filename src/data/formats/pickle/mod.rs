@@ -30,6 +30,7 @@ mod value;
 use std::path::{Path, PathBuf};
 
 pub(super) use machine::{Part, Unpickler};
+pub(super) use numpy::Dtype;
 pub(super) use shared::Shared;
 pub(super) use value::{Number, Value};
 

@@ -62,7 +62,7 @@ impl Dtype {
     }
 
     /// The number that a cell's bytes are, the lowest first.
-    fn number(self, cell: &[u8]) -> Option<Number> {
+    pub(in crate::data::formats) fn number(self, cell: &[u8]) -> Option<Number> {
         let mut bytes = [0; 8];
         bytes.get_mut(..cell.len())?.copy_from_slice(cell);
         let word = u64::from_le_bytes(bytes);
