@@ -33,6 +33,31 @@ pub struct Table {
     stored: bool,
 }
 
+/// One of a table's tensors, as a checkpoint has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TableTensor {
+    /// The weights, rows x dim.
+    Weight,
+    /// What the optimizer keeps of each weight, by its place among
+    /// [`Optimizer::moments`](crate::optim::Optimizer::moments).
+    Moment(usize),
+    /// The number that it keeps of each row: [`Optimizer::row_moment`](crate::optim::Optimizer::row_moment).
+    RowMoment,
+    /// The learned weight of each row.
+    RowWeight,
+    /// What the optimizer keeps of each learned weight, by its place: of row-wise Adagrad, to which a weight is a row
+    /// of its own, the one number.
+    RowWeightMoment(usize),
+}
+
+impl TableTensor {
+    /// Whether it is one number for each row, and not one for each column.
+    #[must_use]
+    pub const fn is_of_rows(self) -> bool {
+        !matches!(self, Self::Weight | Self::Moment(_))
+    }
+}
+
 /// What is asked of a table without learned weights.
 const UNWEIGHTED: &str = "rows have learned weights";
 
@@ -188,6 +213,37 @@ impl Table {
         &mut self.words
     }
 
+    /// Some rows of a tensor exactly, row-major.
+    ///
+    /// # Panics
+    /// When there are no such rows, or no such tensor.
+    #[must_use]
+    pub fn export(&self, tensor: TableTensor, rows: Range<usize>) -> Cow<'_, [f32]> {
+        match tensor {
+            TableTensor::Weight => self.weights_of(rows),
+            TableTensor::Moment(moment) => self.moment_of(moment, rows).into(),
+            TableTensor::RowMoment => self.row_moment_of(rows).into(),
+            TableTensor::RowWeight => self.row_weights_of(0, rows).into(),
+            TableTensor::RowWeightMoment(moment) => self.row_weights_of(1 + moment, rows).into(),
+        }
+    }
+
+    /// Overwrites a tensor from row `first` on, given row-major. Rows that are where a checkpoint has them stay: it
+    /// gives the same.
+    ///
+    /// # Panics
+    /// As [`Table::export`].
+    pub fn import(&mut self, tensor: TableTensor, first: usize, values: &[f32]) {
+        match tensor {
+            TableTensor::Weight if self.stored => {}
+            TableTensor::Weight => self.set_weights(first, values),
+            TableTensor::Moment(moment) => self.set_moment(moment, first, values),
+            TableTensor::RowMoment => self.row_moments[first..][..values.len()].copy_from_slice(values),
+            TableTensor::RowWeight => self.set_row_weights(0, first, values),
+            TableTensor::RowWeightMoment(moment) => self.set_row_weights(1 + moment, first, values),
+        }
+    }
+
     /// All weights exactly, row-major: as they lie in memory, or joined from their halves.
     #[must_use]
     pub fn weights(&self) -> Cow<'_, [f32]> {
@@ -276,11 +332,7 @@ impl Table {
         rows.flat_map(|row| row[place.clone()].iter().map(|bits| f32::from_bits(*bits))).collect()
     }
 
-    /// Overwrites a moment of whole rows from row `first` on, given row-major.
-    ///
-    /// # Panics
-    /// When there are no such rows, or no such moment.
-    pub fn set_moment(&mut self, moment: usize, first: usize, values: &[f32]) {
+    fn set_moment(&mut self, moment: usize, first: usize, values: &[f32]) {
         let (width, place) = (self.width(), self.moment_in_row(moment));
         let rows = self.words[first * width..][..values.len() / self.dim * width].chunks_exact_mut(width);
         for (row, values) in rows.zip(values.chunks_exact(self.dim)) {
@@ -295,14 +347,6 @@ impl Table {
     #[must_use]
     pub fn row_moment_of(&self, rows: Range<usize>) -> &[f32] {
         &self.row_moments[rows]
-    }
-
-    /// Overwrites the number that is kept of each row from row `first` on.
-    ///
-    /// # Panics
-    /// When there are no such rows, or no number is kept of them.
-    pub fn set_row_moment(&mut self, first: usize, values: &[f32]) {
-        self.row_moments[first..][..values.len()].copy_from_slice(values);
     }
 
     /// The learned weight of a row; nothing where rows have none.
