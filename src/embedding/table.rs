@@ -10,7 +10,7 @@ use crate::base::config::Precision;
 use crate::machine::team::Team;
 use crate::memory::{Arena, Buffer, Supply};
 use crate::optim::ParamState;
-use crate::sync::Rows;
+use crate::sync::{Matrix, Rows};
 
 /// The rows of one categorical column.
 #[derive(Debug)]
@@ -56,6 +56,15 @@ impl TableTensor {
     pub const fn is_of_rows(self) -> bool {
         !matches!(self, Self::Weight | Self::Moment(_))
     }
+}
+
+/// What a table has of its rows, to be lent side by side.
+pub(super) struct Matrices<'a> {
+    pub rows: Matrix<'a, u32>,
+    /// The number that is kept of each row; without rows where none is.
+    pub row_moments: Matrix<'a, f32>,
+    /// Learned weights, and what is kept of them, if there are any.
+    pub row_weights: Option<Matrix<'a, f32>>,
 }
 
 /// What is asked of a table without learned weights.
@@ -175,19 +184,19 @@ impl Table {
         if self.stored { self.dim } else { words(self.precision, self.dim) + self.moments * self.dim }
     }
 
-    /// All rows, and the words of one.
-    pub(super) fn matrix_mut(&mut self) -> (&mut [u32], usize) {
-        let width = self.width();
-        (&mut self.words, width)
+    /// All rows.
+    pub(super) fn matrix_mut(&mut self) -> Matrix<'_, u32> {
+        self.matrices_mut().rows
     }
 
-    /// All rows with the words of one, the number that is kept of each, if one is, and learned weights with how many
-    /// numbers there are of each, if there are any.
-    #[expect(clippy::type_complexity, reason = "three matrices, each with its width, that are lent side by side")]
-    pub(super) fn matrices_mut(&mut self) -> ((&mut [u32], usize), &mut [f32], Option<(&mut [f32], usize)>) {
+    /// All rows, and what is kept beside them.
+    pub(super) fn matrices_mut(&mut self) -> Matrices<'_> {
         let width = self.width();
-        let weights = self.row_weights.as_mut().map(RowWeights::matrix_mut);
-        ((&mut self.words, width), &mut self.row_moments, weights)
+        Matrices {
+            rows: Matrix { data: &mut self.words, width },
+            row_moments: Matrix { data: &mut self.row_moments, width: 1 },
+            row_weights: self.row_weights.as_mut().map(RowWeights::matrix_mut),
+        }
     }
 
     /// Whether it keeps this of its rows.
