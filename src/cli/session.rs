@@ -181,7 +181,8 @@ pub fn open_trained<'a>(path: &'a Path, verify: VerifyArgs, source: &dyn Source)
 /// That of the work, or what is wrong with the checkpoint.
 pub fn beside_checks<T>(checkpoint: &Checkpoint<'_>, ranks: &Ranks, work: impl FnOnce() -> Result<T>) -> Result<T> {
     let (stored, held) = (ranks.stored_tables()?, ranks.held_tables());
-    let is_stored = |parameter: &Parameter| parameter.table().is_some_and(|table| stored[table] && held[table]);
+    let is_stored =
+        |parameter: &Parameter| parameter.table().is_some_and(|table| stored[table.index()] && held[table.index()]);
     let tables: Vec<Parameter> = ranks.parameters()?.into_iter().filter(is_stored).collect();
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {

@@ -14,7 +14,7 @@ use crate::base::config::Pooling;
 use crate::data::BagView;
 use crate::machine::team::Team;
 use crate::simd::{Kernel, Simd};
-use crate::sync::{Band, Lender, Lent};
+use crate::sync::{Band, Lender, Lent, Matrix};
 
 /// How many samples ahead the place of a pooled vector is asked for.
 const WRITE_DISTANCE: usize = 12;
@@ -76,7 +76,7 @@ impl LookUp {
         cut(&mut self.lender, lookups, team.pieces());
         let mut left = vectors;
         let mut block = |bags: usize| left.split_off_mut(..bags * dim).expect("a vector a bag");
-        let lent = self.lender.matrices(lookups.bags().map(|bag| (block(bag.samples()), dim)));
+        let lent = self.lender.matrices(lookups.bags().map(|bag| Matrix { data: block(bag.samples()), width: dim }));
         pool(team, tables, (lookups, self.pooling), 1, lent);
     }
 }

@@ -20,7 +20,7 @@ mod weights;
 pub use choice::Choice;
 pub use form::seen_words;
 pub use lookup::LookUp;
-pub use table::Table;
+pub use table::{Table, TableTensor};
 pub use update::{Spec, Updater};
 
 use std::ops::Range;

@@ -19,13 +19,14 @@ use std::ops::Range;
 use super::Table;
 use super::feed::{Feed, Feeds, sample_of};
 use super::form::Form;
+use super::table::Matrices;
 use super::update::{Spec, meet};
 use super::walk::{MoveEach, SumEach, SumRowwise, WalkRows};
 use crate::base::Result;
 use crate::machine::team::Team;
 use crate::memory::{Arena, Buffer, Supply, recycled};
 use crate::optim::{Optimizer, ParamState, StepSize, with_rule};
-use crate::sync::{AtomicU64, Each, Grid, Lender, Rows, atomic_words, put};
+use crate::sync::{AtomicU64, Each, Grid, Lender, Matrix, Rows, atomic_words, put};
 
 /// Look-ups that a bucket has on average: enough to pay for its counters, few enough to be sorted in the first cache.
 const BUCKET_LOOKUPS: usize = 256;
@@ -62,7 +63,7 @@ pub(super) struct Sorter {
     /// Learned weights of rows, where they are.
     lend_row_weights: Lender<f32>,
     /// Memory that steps use again: of the former and of the latter.
-    beside: [Vec<(&'static mut [f32], usize)>; 2],
+    beside: [Vec<Matrix<'static, f32>>; 2],
     kept: ParamState,
     /// The sum of a row's gradients, one for each piece of the work, from a cache line on.
     sums: Buffer<f32>,
@@ -137,17 +138,17 @@ impl Sorter {
         let (starts, layouts, bounds, rate) = (&starts[..=buckets], &layouts[..], &bounds[..], step_size.rate);
         let ParamState { optimizer, row_weights, .. } = self.kept;
         let rowwise = optimizer.row_moment().is_some();
-        let [mut moments, mut weights]: [Vec<(&mut [f32], usize)>; 2] = std::mem::take(&mut self.beside).map(recycled);
+        let [mut moments, mut weights]: [Vec<Matrix<'_, f32>>; 2] = std::mem::take(&mut self.beside).map(recycled);
         let tables = lend_tables.matrices(tables.iter_mut().map(|table| {
-            let (matrix, of_rows, weights_of_rows) = table.matrices_mut();
-            moments.extend(rowwise.then_some((of_rows, 1)));
-            weights.extend(weights_of_rows);
-            matrix
+            let Matrices { rows, row_moments, row_weights } = table.matrices_mut();
+            moments.extend(rowwise.then_some(row_moments));
+            weights.extend(row_weights);
+            rows
         }));
         let lent_moments = self.lend_row_moments.matrices(moments.drain(..));
         let lent_weights = self.lend_row_weights.matrices(weights.drain(..));
-        let records = lend_records.matrices([(&mut records[..total], 1)]);
-        let spare = lend_spare.matrices([(&mut spare[..total], 1)]);
+        let records = lend_records.matrices([Matrix { data: &mut records[..total], width: 1 }]);
+        let spare = lend_spare.matrices([Matrix { data: &mut spare[..total], width: 1 }]);
         let (sums_gradients, width) = (self.kept.sums_gradients(), sum_width(self.kept, dim));
         self.sums.grow(team.pieces() * width);
         let sums = Rows::new(&mut self.sums[..team.pieces() * width], width, team.pieces(), 1);

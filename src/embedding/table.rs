@@ -10,7 +10,7 @@ use crate::base::config::Precision;
 use crate::machine::team::Team;
 use crate::memory::{Arena, Buffer, Supply};
 use crate::optim::ParamState;
-use crate::sync::Rows;
+use crate::sync::{Matrix, Rows};
 
 /// The rows of one categorical column.
 #[derive(Debug)]
@@ -31,6 +31,40 @@ pub struct Table {
     initial: f32,
     /// Whether the words are weights as a checkpoint has them, in a mapped file.
     stored: bool,
+}
+
+/// One of a table's tensors, as a checkpoint has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TableTensor {
+    /// The weights, rows x dim.
+    Weight,
+    /// What the optimizer keeps of each weight, by its place among
+    /// [`Optimizer::moments`](crate::optim::Optimizer::moments).
+    Moment(usize),
+    /// The number that it keeps of each row: [`Optimizer::row_moment`](crate::optim::Optimizer::row_moment).
+    RowMoment,
+    /// The learned weight of each row.
+    RowWeight,
+    /// What the optimizer keeps of each learned weight, by its place: of row-wise Adagrad, to which a weight is a row
+    /// of its own, the one number.
+    RowWeightMoment(usize),
+}
+
+impl TableTensor {
+    /// Whether it is one number for each row, and not one for each column.
+    #[must_use]
+    pub const fn is_of_rows(self) -> bool {
+        !matches!(self, Self::Weight | Self::Moment(_))
+    }
+}
+
+/// What a table has of its rows, to be lent side by side.
+pub(super) struct Matrices<'a> {
+    pub rows: Matrix<'a, u32>,
+    /// The number that is kept of each row; without rows where none is.
+    pub row_moments: Matrix<'a, f32>,
+    /// Learned weights, and what is kept of them, if there are any.
+    pub row_weights: Option<Matrix<'a, f32>>,
 }
 
 /// What is asked of a table without learned weights.
@@ -150,19 +184,19 @@ impl Table {
         if self.stored { self.dim } else { words(self.precision, self.dim) + self.moments * self.dim }
     }
 
-    /// All rows, and the words of one.
-    pub(super) fn matrix_mut(&mut self) -> (&mut [u32], usize) {
-        let width = self.width();
-        (&mut self.words, width)
+    /// All rows.
+    pub(super) fn matrix_mut(&mut self) -> Matrix<'_, u32> {
+        self.matrices_mut().rows
     }
 
-    /// All rows with the words of one, the number that is kept of each, if one is, and learned weights with how many
-    /// numbers there are of each, if there are any.
-    #[expect(clippy::type_complexity, reason = "three matrices, each with its width, that are lent side by side")]
-    pub(super) fn matrices_mut(&mut self) -> ((&mut [u32], usize), &mut [f32], Option<(&mut [f32], usize)>) {
+    /// All rows, and what is kept beside them.
+    pub(super) fn matrices_mut(&mut self) -> Matrices<'_> {
         let width = self.width();
-        let weights = self.row_weights.as_mut().map(RowWeights::matrix_mut);
-        ((&mut self.words, width), &mut self.row_moments, weights)
+        Matrices {
+            rows: Matrix { data: &mut self.words, width },
+            row_moments: Matrix { data: &mut self.row_moments, width: 1 },
+            row_weights: self.row_weights.as_mut().map(RowWeights::matrix_mut),
+        }
     }
 
     /// Whether it keeps this of its rows.
@@ -186,6 +220,37 @@ impl Table {
     /// All rows, to be overwritten.
     pub(super) fn words_mut(&mut self) -> &mut [u32] {
         &mut self.words
+    }
+
+    /// Some rows of a tensor exactly, row-major.
+    ///
+    /// # Panics
+    /// When there are no such rows, or no such tensor.
+    #[must_use]
+    pub fn export(&self, tensor: TableTensor, rows: Range<usize>) -> Cow<'_, [f32]> {
+        match tensor {
+            TableTensor::Weight => self.weights_of(rows),
+            TableTensor::Moment(moment) => self.moment_of(moment, rows).into(),
+            TableTensor::RowMoment => self.row_moment_of(rows).into(),
+            TableTensor::RowWeight => self.row_weights_of(0, rows).into(),
+            TableTensor::RowWeightMoment(moment) => self.row_weights_of(1 + moment, rows).into(),
+        }
+    }
+
+    /// Overwrites a tensor from row `first` on, given row-major. Rows that are where a checkpoint has them stay: it
+    /// gives the same.
+    ///
+    /// # Panics
+    /// As [`Table::export`].
+    pub fn import(&mut self, tensor: TableTensor, first: usize, values: &[f32]) {
+        match tensor {
+            TableTensor::Weight if self.stored => {}
+            TableTensor::Weight => self.set_weights(first, values),
+            TableTensor::Moment(moment) => self.set_moment(moment, first, values),
+            TableTensor::RowMoment => self.row_moments[first..][..values.len()].copy_from_slice(values),
+            TableTensor::RowWeight => self.set_row_weights(0, first, values),
+            TableTensor::RowWeightMoment(moment) => self.set_row_weights(1 + moment, first, values),
+        }
     }
 
     /// All weights exactly, row-major: as they lie in memory, or joined from their halves.
@@ -276,11 +341,7 @@ impl Table {
         rows.flat_map(|row| row[place.clone()].iter().map(|bits| f32::from_bits(*bits))).collect()
     }
 
-    /// Overwrites a moment of whole rows from row `first` on, given row-major.
-    ///
-    /// # Panics
-    /// When there are no such rows, or no such moment.
-    pub fn set_moment(&mut self, moment: usize, first: usize, values: &[f32]) {
+    fn set_moment(&mut self, moment: usize, first: usize, values: &[f32]) {
         let (width, place) = (self.width(), self.moment_in_row(moment));
         let rows = self.words[first * width..][..values.len() / self.dim * width].chunks_exact_mut(width);
         for (row, values) in rows.zip(values.chunks_exact(self.dim)) {
@@ -295,14 +356,6 @@ impl Table {
     #[must_use]
     pub fn row_moment_of(&self, rows: Range<usize>) -> &[f32] {
         &self.row_moments[rows]
-    }
-
-    /// Overwrites the number that is kept of each row from row `first` on.
-    ///
-    /// # Panics
-    /// When there are no such rows, or no number is kept of them.
-    pub fn set_row_moment(&mut self, first: usize, values: &[f32]) {
-        self.row_moments[first..][..values.len()].copy_from_slice(values);
     }
 
     /// The learned weight of a row; nothing where rows have none.

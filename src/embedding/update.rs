@@ -30,7 +30,7 @@ use crate::machine::team::Team;
 use crate::memory::{Arena, Buffer, Supply, recycled};
 use crate::optim::{ParamState, StepSize};
 use crate::simd::{Kernel, Simd};
-use crate::sync::{Lender, Rows, Rtm, Stripes, atomic_floats};
+use crate::sync::{Lender, Matrix, Rows, Rtm, Stripes, atomic_floats};
 
 /// Minibatches after which `auto` looks at the look-ups again.
 const LOOK_AGAIN: u64 = 256;
@@ -235,8 +235,8 @@ impl Updater {
                         let count = feed.bag().rows.len();
                         let part = |thread: usize| count * thread / threads..count * (thread + 1) / threads;
                         if let Some(stripes) = &mut self.stripes {
-                            let (words, width) = table.matrix_mut();
-                            let table = &stripes.guard(words, width);
+                            let Matrix { data, width } = table.matrix_mut();
+                            let table = &stripes.guard(data, width);
                             team.run(|thread| {
                                 isa.run(MoveLocked { form, table, dim, feed, rate, positions: part(thread) });
                             });

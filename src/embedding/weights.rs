@@ -17,7 +17,7 @@ use crate::machine::team::Team;
 use crate::memory::{Arena, Buffer, Supply};
 use crate::optim::{MOMENTS, ParamState, Rule, Sgd, in_pairs, rowwise_rate};
 use crate::simd::Simd;
-use crate::sync::Rows;
+use crate::sync::{Matrix, Rows};
 
 /// A weight of each row of a table.
 #[derive(Debug)]
@@ -79,9 +79,9 @@ impl RowWeights {
         Learned { numbers: &self.numbers, width: self.width }
     }
 
-    /// All numbers, and how many there are of a row.
-    pub fn matrix_mut(&mut self) -> (&mut [f32], usize) {
-        (&mut self.numbers, self.width)
+    /// All numbers, those of a row side by side.
+    pub fn matrix_mut(&mut self) -> Matrix<'_, f32> {
+        Matrix { data: &mut self.numbers, width: self.width }
     }
 
     /// Of some rows the weight, or by its place what is kept of it.

@@ -2,7 +2,7 @@
 
 use crate::machine::team::Team;
 use crate::math::brgemm::{Panels, Row, WIDTH};
-use crate::math::exp_of_negative;
+use crate::math::{StridedRows, StridedRowsMut, exp_of_negative};
 use crate::simd::{Kernel, Simd};
 use crate::sync::{Grid, GridPart, Rows};
 
@@ -56,18 +56,18 @@ impl Activation {
         }
     }
 
-    /// Writes the function of the rows of `samples` samples, which begin so far apart, to `out`.
-    pub fn forward(self, team: &Team, samples: usize, (rows, row): (&[f32], usize), out: &mut Panels<f32>) {
+    /// Writes the function of the rows of `samples` samples to `out`.
+    pub fn forward(self, team: &Team, samples: usize, rows: StridedRows<'_>, out: &mut Panels<f32>) {
         let (isa, columns) = (team.isa(), out.columns());
         let sizes = [out.panels(), samples, out.stride()];
         team.share(Grid::new(out.cells_mut(), sizes, [1, team.pieces()], 1), |out| {
-            isa.run(Forward { function: self, rows, row, columns, out });
+            isa.run(Forward { function: self, rows, columns, out });
         });
     }
 
-    /// Replaces the rows of `samples` samples, which begin so far apart, by their gradient, given that of the result.
-    pub fn backward(self, team: &Team, samples: usize, gradient: &Panels<f32>, (rows, row): (&mut [f32], usize)) {
-        let isa = team.isa();
+    /// Replaces the rows of `samples` samples by their gradient, given that of the result.
+    pub fn backward(self, team: &Team, samples: usize, gradient: &Panels<f32>, rows: StridedRowsMut<'_>) {
+        let (isa, StridedRowsMut { data: rows, stride: row }) = (team.isa(), rows);
         if samples * row == 0 {
             return;
         }
@@ -79,8 +79,7 @@ impl Activation {
 
 struct Forward<'a> {
     function: Activation,
-    rows: &'a [f32],
-    row: usize,
+    rows: StridedRows<'a>,
     columns: usize,
     out: GridPart<'a, Row<f32>>,
 }
@@ -94,7 +93,7 @@ impl Kernel for Forward<'_> {
         for panel in self.out.panels() {
             let (start, width) = (panel * WIDTH, WIDTH.min(self.columns - panel * WIDTH));
             for (row, to) in self.out.panel(panel).iter_mut().enumerate() {
-                let from = &self.rows[(first + row) * self.row + start..][..width];
+                let from = &self.rows.data[(first + row) * self.rows.stride + start..][..width];
                 to.iter_mut().zip(from).for_each(|(to, x)| *to = self.function.of(*x));
             }
         }

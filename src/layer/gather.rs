@@ -6,6 +6,7 @@
 use crate::base::Result;
 use crate::machine::team::Team;
 use crate::math::brgemm::{Panels, Row, WIDTH};
+use crate::math::{StridedRows, StridedRowsMut};
 use crate::memory::{Arena, Buffer, Supply};
 use crate::simd::{Kernel, Simd};
 use crate::sync::{Grid, GridPart, Rows};
@@ -13,8 +14,8 @@ use crate::sync::{Grid, GridPart, Rows};
 /// Numbers of many samples.
 #[derive(Debug, Clone, Copy)]
 pub enum Numbers<'a> {
-    /// From the first of each row on, rows being so far apart.
-    Rows(&'a [f32], usize),
+    /// From the first of each row on.
+    Rows(StridedRows<'a>),
     /// All of each row.
     Panels(&'a Panels<f32>),
 }
@@ -43,21 +44,15 @@ impl Gather {
         self.rows.settle(arena);
     }
 
-    /// Numbers of a sample.
+    /// The vectors of each sample, or their gradient.
     #[must_use]
-    pub const fn row(&self) -> usize {
-        self.row
+    pub fn rows(&self) -> StridedRows<'_> {
+        StridedRows { data: &self.rows, stride: self.row }
     }
 
-    /// The vectors, or their gradient.
-    #[must_use]
-    pub fn rows(&self) -> &[f32] {
-        &self.rows
-    }
-
-    /// The vectors, to be replaced by their gradient.
-    pub fn rows_mut(&mut self) -> &mut [f32] {
-        &mut self.rows
+    /// The vectors of each sample, to be replaced by their gradient.
+    pub fn rows_mut(&mut self) -> StridedRowsMut<'_> {
+        StridedRowsMut { data: &mut self.rows, stride: self.row }
     }
 
     /// Takes the vectors of so many samples from where they are, by their numbers.
@@ -74,9 +69,8 @@ impl Gather {
                     Numbers::Panels(panels) => {
                         panels.export(band.first..band.first + band.rows, &mut band.data[start..], row);
                     }
-                    Numbers::Rows(numbers, apart) => {
-                        let numbers = numbers.chunks(apart).skip(band.first);
-                        for (to, from) in band.data.chunks_exact_mut(row).zip(numbers) {
+                    Numbers::Rows(numbers) => {
+                        for (to, from) in band.data.chunks_exact_mut(row).zip(numbers.rows_from(band.first)) {
                             to[start..start + width].copy_from_slice(&from[..width]);
                         }
                     }
@@ -95,7 +89,7 @@ impl Gather {
 pub fn sum_rows<'a>(
     team: &Team,
     samples: usize,
-    (count, from): (usize, &(dyn Fn(usize) -> (&'a [f32], usize) + Sync)),
+    (count, from): (usize, &(dyn Fn(usize) -> StridedRows<'a> + Sync)),
     gate: Option<&Panels<f32>>,
     to: &mut Panels<f32>,
 ) {
@@ -109,7 +103,7 @@ pub fn sum_rows<'a>(
 
 struct Sums<'a, 'b> {
     count: usize,
-    from: &'a (dyn Fn(usize) -> (&'b [f32], usize) + Sync),
+    from: &'a (dyn Fn(usize) -> StridedRows<'b> + Sync),
     gate: Option<&'a Panels<f32>>,
     columns: usize,
     to: GridPart<'a, Row<f32>>,
@@ -123,11 +117,11 @@ impl Kernel for Sums<'_, '_> {
         let Self { count, from, gate, columns, mut to } = self;
         let (first, panels) = (to.rows().start, to.panels());
         for vector in 0..count {
-            let (numbers, apart) = from(vector);
+            let StridedRows { data, stride } = from(vector);
             for panel in panels.clone() {
                 let (start, width) = (panel * WIDTH, WIDTH.min(columns - panel * WIDTH));
                 for (row, to) in to.panel(panel).iter_mut().enumerate() {
-                    let from = &numbers[(first + row) * apart + start..][..width];
+                    let from = &data[(first + row) * stride + start..][..width];
                     match vector {
                         0 => to[..width].copy_from_slice(from),
                         _ => to[..width].iter_mut().zip(from).for_each(|(to, from)| *to += from),
@@ -163,22 +157,22 @@ pub struct Reading {
     pub is_first: bool,
 }
 
-/// Writes to the first `samples` rows of `to`, `row` numbers apart, the sums of what readers' gradients have of them,
-/// in their order: of each reader its gradient, and how far rows of it are apart.
+/// Writes to the first `samples` rows of `to` the sums of what readers' gradients have of them, in their order.
 pub fn sum_readings<'a>(
     team: &Team,
     samples: usize,
     readings: &[Reading],
-    gradient: &(dyn Fn(usize) -> (&'a [f32], usize) + Sync),
-    (to, row): (&mut [f32], usize),
+    gradient: &(dyn Fn(usize) -> StridedRows<'a> + Sync),
+    to: StridedRowsMut<'_>,
 ) {
+    let StridedRowsMut { data: to, stride: row } = to;
     if samples * row == 0 {
         return;
     }
     team.share(Rows::new(&mut to[..samples * row], row, team.pieces(), 1), |band| {
         for reading in readings {
-            let (numbers, apart) = gradient(reading.reader);
-            for (to, from) in band.data.chunks_exact_mut(row).zip(numbers.chunks(apart).skip(band.first)) {
+            let gradients = gradient(reading.reader).rows_from(band.first);
+            for (to, from) in band.data.chunks_exact_mut(row).zip(gradients) {
                 let (to, from) = (&mut to[reading.to..][..reading.width], &from[reading.from..][..reading.width]);
                 match reading.is_first {
                     true => to.copy_from_slice(from),
@@ -189,9 +183,9 @@ pub fn sum_readings<'a>(
     });
 }
 
-/// Writes the first `samples` rows of a matrix `count` times side by side, to rows so far apart.
-pub fn spread_rows(team: &Team, samples: usize, count: usize, from: &Panels<f32>, (to, row): (&mut [f32], usize)) {
-    let width = from.columns();
+/// Writes the first `samples` rows of a matrix `count` times side by side, to as many rows.
+pub fn spread_rows(team: &Team, samples: usize, count: usize, from: &Panels<f32>, to: StridedRowsMut<'_>) {
+    let (StridedRowsMut { data: to, stride: row }, width) = (to, from.columns());
     if samples * row == 0 {
         return;
     }

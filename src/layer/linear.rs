@@ -6,6 +6,10 @@
 //! A layer of whole weights computes in 32-bit floats. One of split weights multiplies their upper halves with bfloat16
 //! activations and sums in 32 bits (SC20, Section VII); bias and gradients of weights are 32-bit floats in either case.
 
+mod tensors;
+
+pub use tensors::LayerTensor;
+
 use std::ops::Range;
 
 use super::flow::{Backward, Flow, MIXED};
@@ -257,24 +261,6 @@ impl Linear {
         self.weight.bytes()
     }
 
-    /// The weights of some outputs as other programs store them: outputs x inputs, row-major, exactly.
-    ///
-    /// # Panics
-    /// When there are no such outputs.
-    #[must_use]
-    pub fn export_weight(&self, outputs: Range<usize>) -> Vec<f32> {
-        self.weight.export(self.inputs(), outputs)
-    }
-
-    /// Takes the weights of some outputs as other programs store them: outputs x inputs, row-major; `bf16-lsb8` rounds
-    /// them.
-    ///
-    /// # Panics
-    /// When there are no such outputs, or `rows` has another size.
-    pub fn import_weight(&mut self, outputs: Range<usize>, rows: &[f32]) {
-        self.weight.import(self.inputs(), outputs, rows);
-    }
-
     /// The bias, one element an output, or none.
     #[must_use]
     pub fn bias(&self) -> &[f32] {
@@ -300,39 +286,6 @@ impl Linear {
             squares: [Buffer::default(), Buffer::default()],
             pieces: Vec::new(),
         }
-    }
-
-    /// Some of a moment of the weights, as [`Linear::export_weight`] has the weights.
-    ///
-    /// # Panics
-    /// When the optimizer has no such moment, or there are no such outputs.
-    #[must_use]
-    pub fn export_moment(&self, moment: usize, outputs: Range<usize>) -> Vec<f32> {
-        let panels = &self.moments[moment].weight;
-        let each = |k: usize| (0..panels.rows()).map(move |i| panels.panel(k / WIDTH)[i][k % WIDTH]);
-        outputs.flat_map(each).collect()
-    }
-
-    /// The reverse of [`Linear::export_moment`].
-    ///
-    /// # Panics
-    /// As there, and when `rows` has another size.
-    pub fn import_moment(&mut self, moment: usize, outputs: Range<usize>, rows: &[f32]) {
-        let panels = &mut self.moments[moment].weight;
-        let inputs = panels.rows();
-        assert_eq!(rows.len(), inputs * outputs.len(), "outputs x inputs");
-        for (at, &x) in rows.iter().enumerate() {
-            let (k, i) = (outputs.start + at / inputs, at % inputs);
-            panels.panel_mut(k / WIDTH)[i][k % WIDTH] = x;
-        }
-    }
-
-    /// A moment of the biases, one element an output, or none.
-    ///
-    /// # Panics
-    /// When the optimizer has no such moment.
-    pub fn bias_moment_mut(&mut self, moment: usize) -> &mut [f32] {
-        &mut self.moments[moment].bias
     }
 
     /// Weights, biases, the gradients of both, the optimizer and its moments.

@@ -28,7 +28,7 @@ pub use cross::Cross;
 pub use dot::Dot;
 pub use features::{Features, FeaturesMut};
 pub use gather::{Gather, Numbers, Reading, spread_rows, sum_readings, sum_rows};
-pub use linear::Linear;
+pub use linear::{LayerTensor, Linear};
 pub use loss::LossLayer;
 pub use mlp::{InputGradient, Mlp};
 pub use pieces::{Piece, TensorSquares};

@@ -6,8 +6,8 @@
 
 use crate::base::Result;
 use crate::machine::team::Team;
-use crate::math::Part;
 use crate::math::brgemm::{Panels, WIDTH};
+use crate::math::{Part, StridedRows, StridedRowsMut};
 use crate::memory::{Arena, Buffer, Supply};
 use crate::sync::{Grid, Rows};
 
@@ -81,38 +81,31 @@ impl Steps {
         self.steps
     }
 
-    /// Elements of a step's vectors.
-    #[must_use]
-    pub const fn row(&self) -> usize {
-        self.rows[1]
-    }
-
     /// Of the steps of the part's samples in turn, 1 where it is there, else 0.
     #[must_use]
     pub fn there(&self) -> &[f32] {
         &self.there
     }
 
-    /// The vectors of each step, [`Steps::row`] elements each.
+    /// The vectors of each step.
     #[must_use]
-    pub fn vectors(&self) -> &[f32] {
-        &self.vectors
+    pub fn vectors(&self) -> StridedRows<'_> {
+        StridedRows { data: &self.vectors, stride: self.rows[1] }
     }
 
     /// The same, to be replaced by their gradient.
-    pub fn vectors_mut(&mut self) -> &mut [f32] {
-        &mut self.vectors
+    pub fn vectors_mut(&mut self) -> StridedRowsMut<'_> {
+        StridedRowsMut { data: &mut self.vectors, stride: self.rows[1] }
     }
 
     /// Notes which steps of a part's samples are there, by where the bags of each table's look-ups begin, a bag a step,
-    /// and writes the dense features of each to `inputs`, if they are asked for; `dense` are those of the whole slice,
-    /// so many a sample.
+    /// and writes the dense features of each to `inputs`, if they are asked for; `dense` are those of the whole slice.
     pub fn begin<'a>(
         &mut self,
         team: &Team,
         part: &Part<'_>,
         offsets: &(dyn Fn(usize) -> &'a [u32] + Sync),
-        (dense, width): (&[f32], usize),
+        dense: StridedRows<'_>,
         inputs: Option<&mut Panels<f32>>,
     ) {
         let (steps, samples, first) = (self.steps, part.samples.len(), part.samples.start);
@@ -132,7 +125,7 @@ impl Steps {
         let sizes = [inputs.panels(), samples * steps, inputs.stride()];
         team.share(Grid::new(inputs.cells_mut(), sizes, [1, team.pieces()], steps), |mut grid| {
             for (index, row) in grid.rows().enumerate() {
-                let dense = &dense[(first + row / steps) * width..][..width];
+                let dense = &dense.data[(first + row / steps) * dense.stride..][..dense.stride];
                 for (panel, start) in (0..columns).step_by(WIDTH).enumerate() {
                     let mut to = &mut grid.panel(panel)[index][..WIDTH.min(columns - start)];
                     if start == 0 {

@@ -13,7 +13,7 @@ use crate::base::Result;
 use crate::base::config::{Composition, ModelConfig, Precision};
 use crate::machine::team::Team;
 use crate::math::brgemm::{Scratch, import_rows};
-use crate::math::{Part, Share};
+use crate::math::{Part, Share, StridedRows, StridedRowsMut};
 use crate::memory::{Arena, Buffer, Supply};
 use crate::optim::ParamState;
 use crate::sync::Rows;
@@ -136,21 +136,15 @@ impl Vectors {
         &mut self.layers
     }
 
-    /// Elements of a sample's vectors.
-    #[must_use]
-    pub const fn row(&self) -> usize {
-        self.rows[1]
-    }
-
     /// The vectors of samples.
     #[must_use]
-    pub fn vectors(&self) -> &[f32] {
-        &self.vectors
+    pub fn vectors(&self) -> StridedRows<'_> {
+        StridedRows { data: &self.vectors, stride: self.rows[1] }
     }
 
     /// The same, to be replaced by their gradient.
-    pub fn vectors_mut(&mut self) -> &mut [f32] {
-        &mut self.vectors
+    pub fn vectors_mut(&mut self) -> StridedRowsMut<'_> {
+        StridedRowsMut { data: &mut self.vectors, stride: self.rows[1] }
     }
 
     /// Makes the vectors of so many samples, whose features these are.

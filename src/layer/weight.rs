@@ -76,8 +76,7 @@ impl Weight {
 
     /// The exact weights of some outputs, outputs x inputs, row-major.
     pub(super) fn export(&self, inputs: usize, outputs: Range<usize>) -> Vec<f32> {
-        let each = |k: usize| (0..inputs).map(move |i| self.get(i, k));
-        outputs.flat_map(each).collect()
+        export(inputs, outputs, |i, k| self.get(i, k))
     }
 
     fn get(&self, i: usize, k: usize) -> f32 {
@@ -90,19 +89,11 @@ impl Weight {
 
     /// The reverse of [`Weight::export`], up to what the precision can hold.
     pub(super) fn import(&mut self, inputs: usize, outputs: Range<usize>, rows: &[f32]) {
-        assert_eq!(rows.len(), inputs * outputs.len(), "outputs x inputs");
-        if inputs == 0 {
-            return;
-        }
-        for (k, row) in outputs.zip(rows.chunks_exact(inputs)) {
-            for (i, &x) in row.iter().enumerate() {
-                match self {
-                    Self::Whole(weight) => weight.panel_mut(k / WIDTH)[i][k % WIDTH] = x,
-                    Self::Split(halves) => halves.set(i, k, x),
-                    Self::Short(halves) => halves.set(i, k, x),
-                }
-            }
-        }
+        import(inputs, outputs, rows, |i, k, x| match self {
+            Self::Whole(weight) => weight.panel_mut(k / WIDTH)[i][k % WIDTH] = x,
+            Self::Split(halves) => halves.set(i, k, x),
+            Self::Short(halves) => halves.set(i, k, x),
+        });
     }
 
     /// The upper halves in pairs of rows, which a pass on bfloat16 multiplies with.
@@ -128,5 +119,19 @@ impl Weight {
             Self::Split(halves) => of(halves),
             Self::Short(halves) => of(halves),
         }
+    }
+}
+
+/// A number of each input and some outputs, by input and output; outputs x inputs, row-major.
+pub(super) fn export(inputs: usize, outputs: Range<usize>, get: impl Fn(usize, usize) -> f32) -> Vec<f32> {
+    outputs.flat_map(|k| (0..inputs).map(move |i| (i, k))).map(|(i, k)| get(i, k)).collect()
+}
+
+/// The reverse of [`export`].
+pub(super) fn import(inputs: usize, outputs: Range<usize>, rows: &[f32], mut set: impl FnMut(usize, usize, f32)) {
+    assert_eq!(rows.len(), inputs * outputs.len(), "outputs x inputs");
+    // A layer without inputs has no numbers.
+    for (k, row) in outputs.zip(rows.chunks_exact(inputs.max(1))) {
+        row.iter().enumerate().for_each(|(i, &x)| set(i, k, x));
     }
 }

@@ -9,7 +9,7 @@ use super::{InputGradient, Linear, Mlp};
 use crate::base::Result;
 use crate::machine::team::Team;
 use crate::math::brgemm::import_rows;
-use crate::math::{Part, Share};
+use crate::math::{Part, Share, StridedRows};
 use crate::memory::{Arena, Supply};
 use crate::optim::ParamState;
 use crate::sync::Rows;
@@ -73,18 +73,18 @@ impl Wide {
     }
 
     /// Adds the wide part to the logits of so many samples, whose `features` these are; `dense` are their dense
-    /// features, so many a sample.
-    pub fn forward(&mut self, team: &Team, (dense, width): (&[f32], usize), features: &[f32], logits: &mut [f32]) {
-        let samples = logits.len();
-        if width > 0 {
-            import_rows(team, samples, dense, width, self.linear.input_mut());
+    /// features.
+    pub fn forward(&mut self, team: &Team, dense: StridedRows<'_>, features: &[f32], logits: &mut [f32]) {
+        let (samples, has_dense) = (logits.len(), dense.stride > 0);
+        if has_dense {
+            import_rows(team, samples, dense.data, dense.stride, self.linear.input_mut());
             self.linear.forward(team, samples, false);
         }
         let (Self { columns, row, .. }, linear) = (&*self, self.linear.output());
         team.each(Rows::new(logits, 1, team.threads(), SAMPLES), |part| {
             for (sample, logit) in (part.first..).zip(part.data) {
                 let own = &features[sample * row..][columns.clone()];
-                let of_dense = if width > 0 { linear.panel(0)[sample][0] } else { 0.0 };
+                let of_dense = if has_dense { linear.panel(0)[sample][0] } else { 0.0 };
                 *logit += own.iter().fold(of_dense, |sum, weight| sum + weight);
             }
         });

@@ -10,6 +10,7 @@ mod logistic;
 mod mirrored;
 mod pairs;
 mod part;
+mod rows;
 mod transpose;
 
 pub use gemm::{Gemm, Start, Strided};
@@ -18,6 +19,7 @@ pub use logistic::{exp_of_negative, log1p_of_fraction};
 pub use mirrored::{Mirrored, SLACK, Take};
 pub use pairs::{Block, GROUP, Lanes, Pairs, STEPS, pairs_before};
 pub use part::{CHAIN, Chain, Part, Parts, part_for};
+pub use rows::{StridedRows, StridedRowsMut};
 pub use transpose::transpose;
 
 #[cfg(test)]

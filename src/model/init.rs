@@ -12,7 +12,7 @@ use super::names::Project;
 use crate::base::config::{Composition, ModelConfig};
 use crate::base::rng::{Random, Stream};
 use crate::embedding::Table;
-use crate::layer::Linear;
+use crate::layer::{LayerTensor, Linear};
 use crate::machine::team::Team;
 use crate::shard::scheme::Shard;
 
@@ -106,7 +106,7 @@ fn fill(layers: &mut [Linear], [which, first]: [u32; 2], seed: u64, by: impl Fn(
     for (index, layer) in (first..).zip(layers) {
         let [weight, bias] = by(layer);
         let weight = weight.fill(Random::new(seed, Stream::Weight(which, index)), layer.inputs() * layer.outputs());
-        layer.import_weight(0..layer.outputs(), &weight);
+        layer.import(LayerTensor::Weight, 0..layer.outputs(), &weight);
         let bias = bias.fill(Random::new(seed, Stream::Bias(which, index)), layer.biases());
         layer.bias_mut().copy_from_slice(&bias);
     }

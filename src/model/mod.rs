@@ -20,7 +20,7 @@ pub use graph::Graph;
 pub use hot::Copies;
 pub use names::{Project, ROOTS};
 pub use network::{Announce, BuildNetwork, Network, NetworkSpec};
-pub use parameter::{Parameter, Place, STATE};
+pub use parameter::{Parameter, STATE, TensorSlot};
 pub use roofline::Limits;
 pub use shape::{Layer, LayerShape, Role, Shape};
 pub use stage::{Bound, Stage, Work};

@@ -5,8 +5,10 @@
 
 use std::ops::Range;
 
-use crate::layer::Linear;
-use crate::optim::{Moment, Optimizer};
+use crate::base::TableId;
+use crate::embedding::TableTensor;
+use crate::layer::{LayerTensor, Linear};
+use crate::optim::Optimizer;
 
 /// What the names of an optimizer's tensors begin with.
 pub const STATE: &str = "state.";
@@ -18,42 +20,48 @@ pub struct Parameter {
     pub name: String,
     /// Rows and columns, the length of a bias, or nothing of a single number.
     pub shape: Vec<usize>,
-    /// Where it is kept.
-    pub place: Place,
+    /// What it is.
+    pub slot: TensorSlot,
     /// Whether it is the wide part's.
     pub wide: bool,
-    /// Which of the things it is that the optimizer keeps of these weights; `None`: the weights themselves.
-    pub moment: Option<Moment>,
 }
 
-/// Where a tensor is kept.
+/// What a tensor is, and whose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
-    /// The weights of a table, by its number.
-    Table(usize),
-    /// The learned weights of a table's rows, by which look-ups multiply them.
-    RowWeights(usize),
-    /// The weights of one of the network's layers, outputs x inputs.
-    Weight(usize),
-    /// The bias of one of the network's layers.
-    Bias(usize),
+pub enum TensorSlot {
+    /// One of a table's.
+    Table(TableId, TableTensor),
+    /// One of those of a layer of the network, by the layer's number.
+    Layer(usize, LayerTensor),
+    /// How often the rows of tables were updated, which every rank counts: see [`Optimizer::counter`].
+    RowUpdates,
+    /// The same of layers.
+    LayerUpdates,
 }
 
-impl Place {
-    /// The number of the table that has it, if one has.
-    #[must_use]
-    pub const fn table(self) -> Option<usize> {
+impl TensorSlot {
+    /// What an optimizer keeps of each of these weights, by its place among [`Optimizer::moments`]; of what it keeps
+    /// itself it keeps nothing.
+    fn moment(self, moment: usize) -> Option<Self> {
         match self {
-            Self::Table(table) | Self::RowWeights(table) => Some(table),
-            Self::Weight(_) | Self::Bias(_) => None,
+            Self::Table(table, TableTensor::Weight) => Some(Self::Table(table, TableTensor::Moment(moment))),
+            Self::Table(table, TableTensor::RowWeight) => {
+                Some(Self::Table(table, TableTensor::RowWeightMoment(moment)))
+            }
+            Self::Layer(index, LayerTensor::Weight) => Some(Self::Layer(index, LayerTensor::WeightMoment(moment))),
+            Self::Layer(index, LayerTensor::Bias) => Some(Self::Layer(index, LayerTensor::BiasMoment(moment))),
+            Self::Table(..) | Self::Layer(..) | Self::RowUpdates | Self::LayerUpdates => None,
         }
     }
 
-    /// Whether what is here, or this that is kept of it, is one number for each row of a table, and not one for each
-    /// column.
-    #[must_use]
-    pub fn is_of_rows(self, moment: Option<Moment>) -> bool {
-        matches!(self, Self::RowWeights(_)) || moment == Some(Moment::OfRow)
+    /// The number that an optimizer keeps of each of these rows, if they are a table's.
+    fn row_moment(self) -> Option<Self> {
+        match self {
+            Self::Table(table, TableTensor::Weight) => Some(Self::Table(table, TableTensor::RowMoment)),
+            // A learned weight is a row of its own.
+            Self::Table(_, TableTensor::RowWeight) => self.moment(0),
+            Self::Table(..) | Self::Layer(..) | Self::RowUpdates | Self::LayerUpdates => None,
+        }
     }
 }
 
@@ -61,46 +69,55 @@ impl Parameter {
     /// The weights of table `table`, rows x dim, of the wide part or not.
     #[must_use]
     pub fn of_table(name: String, table: usize, [rows, dim]: [usize; 2], wide: bool) -> Self {
-        Self { name, shape: vec![rows, dim], place: Place::Table(table), wide, moment: None }
+        let slot = TensorSlot::Table(TableId(table as u32), TableTensor::Weight);
+        Self { name, shape: vec![rows, dim], slot, wide }
     }
 
     /// The learned weights of the rows of table `table`.
     #[must_use]
     pub fn of_row_weights(name: String, table: usize, rows: usize) -> Self {
-        Self { name, shape: vec![rows], place: Place::RowWeights(table), wide: false, moment: None }
+        let slot = TensorSlot::Table(TableId(table as u32), TableTensor::RowWeight);
+        Self { name, shape: vec![rows], slot, wide: false }
     }
 
     /// Weights of layer number `index`, and its biases if it has any, by the names of both.
     pub fn of_layer(index: usize, [weight, bias]: [String; 2], layer: &Linear) -> impl Iterator<Item = Self> + use<> {
         let wide = layer.is_wide();
-        let of = move |name, shape, place| Self { name, shape, place, wide, moment: None };
-        let weight = of(weight, vec![layer.outputs(), layer.inputs()], Place::Weight(index));
-        let bias = (layer.biases() > 0).then(|| of(bias, vec![layer.biases()], Place::Bias(index)));
+        let of = move |name, shape, tensor| Self { name, shape, slot: TensorSlot::Layer(index, tensor), wide };
+        let weight = of(weight, vec![layer.outputs(), layer.inputs()], LayerTensor::Weight);
+        let bias = (layer.biases() > 0).then(|| of(bias, vec![layer.biases()], LayerTensor::Bias));
         std::iter::once(weight).chain(bias)
     }
 
     /// What this optimizer keeps beside these weights, by the names of PyTorch's optimizer state.
     pub fn moments(&self, optimizer: Optimizer) -> impl Iterator<Item = Self> {
         let of_weights = optimizer.moments().iter().enumerate();
-        let of_weights = of_weights.map(|(moment, kind)| (*kind, self.shape.clone(), Moment::OfWeight(moment)));
-        let of_rows = optimizer.row_moment().map(|kind| (kind, vec![self.rows()], Moment::OfRow));
-        let updates = optimizer.counter().map(|kind| (kind, Vec::new(), Moment::Updates));
-        of_weights.chain(of_rows).chain(updates).map(|(kind, shape, moment)| {
+        let of_weights = of_weights.map(|(moment, kind)| (*kind, self.shape.clone(), self.slot.moment(moment)));
+        let of_rows = optimizer.row_moment().map(|kind| (kind, vec![self.rows()], self.slot.row_moment()));
+        let updates = if self.is_of_table() { TensorSlot::RowUpdates } else { TensorSlot::LayerUpdates };
+        let updates = optimizer.counter().map(|kind| (kind, Vec::new(), Some(updates)));
+        of_weights.chain(of_rows).chain(updates).filter_map(|(kind, shape, slot)| {
             let name = format!("{STATE}{}.{kind}", self.name);
-            Self { name, shape, place: self.place, wide: self.wide, moment: Some(moment) }
+            Some(Self { name, shape, slot: slot?, wide: self.wide })
         })
     }
 
-    /// The number of the table whose rows these are, or what is kept of them, if they are a table's.
+    /// The table whose rows these are, if they are a table's.
     #[must_use]
-    pub const fn table(&self) -> Option<usize> {
-        if let Place::Table(table) = self.place { Some(table) } else { None }
+    pub const fn table(&self) -> Option<TableId> {
+        if let TensorSlot::Table(table, TableTensor::Weight) = self.slot { Some(table) } else { None }
     }
 
-    /// Whether it is a table's rows, their learned weights, or what is kept of either.
+    /// Whether it is a table's rows, their learned weights, or what is kept or counted of either.
     #[must_use]
     pub const fn is_of_table(&self) -> bool {
-        self.place.table().is_some()
+        matches!(self.slot, TensorSlot::Table(..) | TensorSlot::RowUpdates)
+    }
+
+    /// Whether it counts updates.
+    #[must_use]
+    pub const fn counts_updates(&self) -> bool {
+        matches!(self.slot, TensorSlot::RowUpdates | TensorSlot::LayerUpdates)
     }
 
     /// Rows; of a bias, its elements; of a single number 1.

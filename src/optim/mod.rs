@@ -34,7 +34,7 @@ pub use halves::{Low, MoveSplit};
 pub use lamb::{Direct, LONGEST, Lamb, ROW, Squares, trust};
 pub use momentum::Momentum;
 pub(crate) use optimizer::with_rule;
-pub use optimizer::{Moment, Optimizer, ParamState, StepRule, StepSize, StepSizes};
+pub use optimizer::{Optimizer, ParamState, StepRule, StepSize, StepSizes};
 pub use schedule::Schedule;
 pub use sgd::Sgd;
 pub use whole::Move;

@@ -79,17 +79,6 @@ pub enum Optimizer {
     },
 }
 
-/// What an optimizer keeps.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Moment {
-    /// A number beside each weight, by its place among those of [`Optimizer::moments`].
-    OfWeight(usize),
-    /// A number beside each row, see [`Optimizer::row_moment`].
-    OfRow,
-    /// How many updates were made, see [`Optimizer::counter`].
-    Updates,
-}
-
 /// When in a run weights move, and how far.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct StepSize {

@@ -29,5 +29,5 @@ pub use parts::{Each, Parts, RowPart, Rows};
 pub use primitive::{AtomicU32, AtomicU64, Yielding};
 pub use region::{Crew, Patience};
 pub use rtm::Rtm;
-pub use shares::{Band, Lender, Lent, Share};
+pub use shares::{Band, Lender, Lent, Matrix, Share};
 pub use window::{Message, Receiver, SLOTS, Sender, Slot, window_lines, windows};

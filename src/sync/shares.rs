@@ -11,6 +11,15 @@ use std::ops::Range;
 
 use super::Parts;
 
+/// A row-major matrix, its rows one behind the other.
+#[derive(Debug)]
+pub struct Matrix<'a, T> {
+    /// All elements.
+    pub data: &'a mut [T],
+    /// Those of a row.
+    pub width: usize,
+}
+
 /// One matrix: `rows` rows of `width` elements, `stride` apart.
 #[derive(Debug)]
 struct View<T> {
@@ -77,16 +86,16 @@ impl<T> Lender<T> {
         self.cuts[at]..self.cuts[at + 1]
     }
 
-    /// Lends whole matrices, each given with its width.
+    /// Lends whole matrices.
     ///
     /// # Panics
     /// When the boundaries are not ascending from 0 to each matrix's rows, or their number is wrong.
-    pub fn matrices<'a>(&'a mut self, matrices: impl IntoIterator<Item = (&'a mut [T], usize)>) -> Lent<'a, T>
+    pub fn matrices<'a>(&'a mut self, matrices: impl IntoIterator<Item = Matrix<'a, T>>) -> Lent<'a, T>
     where
         T: 'a,
     {
         self.views.clear();
-        self.views.extend(matrices.into_iter().map(|(data, width)| {
+        self.views.extend(matrices.into_iter().map(|Matrix { data, width }| {
             assert!(width > 0 && data.len().is_multiple_of(width), "{} elements in rows of {width}", data.len());
             View { rows: data.len() / width, stride: width, width, start: data.as_mut_ptr() }
         }));
@@ -247,7 +256,8 @@ mod tests {
             cuts.iter().enumerate().for_each(|(part, &row)| lender.cut(matrix, part, row));
         }
         assert_eq!(lender.range(0, 1), 0..5);
-        crew.deal(lender.matrices([(&mut a[..], 2), (&mut b[..], 3)]), |mut share| {
+        let matrices = [Matrix { data: &mut a[..], width: 2 }, Matrix { data: &mut b[..], width: 3 }];
+        crew.deal(lender.matrices(matrices), |mut share| {
             for matrix in 0..2 {
                 let mark = share.part() as u32 + 1;
                 let mut band = share.band(matrix);
@@ -283,7 +293,7 @@ mod tests {
         let mut lender = Lender::new(1, 2);
         lender.cut(0, 1, 5);
         lender.cut(0, 2, 4);
-        let _ = lender.matrices([(&mut [0u8; 4][..], 1)]);
+        let _ = lender.matrices([Matrix { data: &mut [0u8; 4], width: 1 }]);
     }
 
     #[test]
@@ -293,7 +303,7 @@ mod tests {
         let mut lender = Lender::new(1, 2);
         lender.cut(0, 1, 2);
         lender.cut(0, 2, 4);
-        crew.deal(lender.matrices([(&mut [0u8; 4][..], 1)]), |mut share| {
+        crew.deal(lender.matrices([Matrix { data: &mut [0u8; 4], width: 1 }]), |mut share| {
             let _ = share.band(0).row(2);
         });
     }

@@ -1,5 +1,6 @@
 //! One rank: its threads, its memory, its part of the model and its ends of the exchange.
 
+use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -18,13 +19,11 @@ use crate::exchange::{
     Gradients, HotRows, Ids, Layout, Minibatch, Nodes, Pass, Pieces, Pooled, RankContext, Route, Unpooled,
     message_bytes,
 };
-use crate::layer::Linear;
+use crate::layer::{LayerTensor, Linear};
 use crate::machine::team::Team;
 use crate::math::{CHAIN, Parts, Share};
 use crate::memory::{Arena, Demand, Pages, Plan, Supply, check_capacity};
-use crate::model::{self, Network, NetworkSpec, Parameter, Stage, Tables, Work};
-use crate::optim::Moment;
-use crate::shard::scheme::Shard;
+use crate::model::{Network, NetworkSpec, Stage, Tables, TensorSlot, Work};
 use crate::sync::{Barrier, Job};
 
 /// A rank of a job.
@@ -62,8 +61,6 @@ pub struct Rank {
 }
 
 const ALL_LANES: &str = "the lanes of the plan, in its order";
-
-const NO_LAYERS: &str = "nothing is kept of a layer's rows, and a rank counts updates";
 
 /// The lanes that the corridor uses; the dense reduction has its own.
 pub(super) struct Lanes {
@@ -365,80 +362,44 @@ impl Rank {
         work
     }
 
-    /// Lends this rank's part of some rows of a table; see [`Tables::export`].
-    pub(super) fn export_table(
-        &self,
-        place: model::Place,
-        moment: Option<Moment>,
-        rows: &Range<usize>,
-        take: impl FnMut(&Shard, Range<usize>, &[f32]),
-    ) {
-        self.tables.export(&self.context.layout, place, moment, rows, take);
-    }
-
     /// Some rows of a tensor of the network; of a moment, only what this rank keeps, and else 0.
-    pub(super) fn export_layer(&mut self, parameter: &Parameter, rows: &Range<usize>) -> Vec<f32> {
-        let Parameter { place, moment, .. } = *parameter;
-        let (model::Place::Weight(index) | model::Place::Bias(index)) = place else {
-            unreachable!("a table is no layer")
-        };
+    pub(super) fn export_layer(&mut self, index: usize, tensor: LayerTensor, rows: &Range<usize>) -> Vec<f32> {
         let layer = self.network.layer_mut(index);
-        if moment.is_some() {
+        if tensor.is_moment() {
             self.reduction.clear_foreign_moments(layer);
         }
-        let weights = match (place, moment) {
-            (model::Place::Bias(_), None) => return layer.bias()[rows.clone()].to_vec(),
-            (model::Place::Bias(_), Some(Moment::OfWeight(moment))) => {
-                return layer.bias_moment_mut(moment)[rows.clone()].to_vec();
-            }
-            (_, None) => layer.export_weight(rows.clone()),
-            (_, Some(Moment::OfWeight(moment))) => layer.export_moment(moment, rows.clone()),
-            (_, Some(Moment::OfRow | Moment::Updates)) => unreachable!("{NO_LAYERS}"),
-        };
-        match self.network.named_inputs(index) {
-            None => weights,
+        let values = layer.export(tensor, rows.clone());
+        match self.network.named_inputs(index).filter(|_| tensor.has_inputs()) {
+            None => values,
             Some(inputs) => {
-                weights.chunks_exact(inputs.len()).flat_map(|row| inputs.iter().map(|&input| row[input])).collect()
+                values.chunks_exact(inputs.len()).flat_map(|row| inputs.iter().map(|&input| row[input])).collect()
             }
         }
     }
 
     /// Overwrites this rank's part of some rows of a tensor.
-    pub(super) fn import(&mut self, parameter: &Parameter, rows: &Range<usize>, values: &[f32]) {
-        let mut ordered = Vec::new();
-        let mut values = values;
-        if let (model::Place::Weight(index), None | Some(Moment::OfWeight(_))) = (parameter.place, parameter.moment)
-            && let Some(inputs) = self.network.named_inputs(index)
-        {
-            ordered.resize(values.len(), 0.0);
+    pub(super) fn import(&mut self, slot: TensorSlot, rows: &Range<usize>, values: &[f32]) {
+        match slot {
+            TensorSlot::Table(table, tensor) => {
+                self.copies = CopyState::Overwritten;
+                self.tables.import(&self.context.layout, table, tensor, rows, values);
+            }
+            TensorSlot::Layer(index, tensor) => self.import_layer(index, tensor, rows, values),
+            TensorSlot::RowUpdates => self.updates.rows = values[0] as u64,
+            TensorSlot::LayerUpdates => self.updates.layers = values[0] as u64,
+        }
+    }
+
+    fn import_layer(&mut self, index: usize, tensor: LayerTensor, rows: &Range<usize>, values: &[f32]) {
+        let mut values = Cow::Borrowed(values);
+        if let Some(inputs) = self.network.named_inputs(index).filter(|_| tensor.has_inputs()) {
+            let mut ordered = vec![0.0; values.len()];
             for (to, from) in ordered.chunks_exact_mut(inputs.len()).zip(values.chunks_exact(inputs.len())) {
                 inputs.iter().zip(from).for_each(|(&input, value)| to[input] = *value);
             }
-            values = &ordered;
+            values = ordered.into();
         }
-        match (parameter.place, parameter.moment) {
-            (model::Place::Table(_) | model::Place::RowWeights(_), Some(Moment::Updates)) => {
-                self.updates.rows = values[0] as u64;
-            }
-            (_, Some(Moment::Updates)) => self.updates.layers = values[0] as u64,
-            (place @ (model::Place::Table(_) | model::Place::RowWeights(_)), moment) => {
-                self.copies = CopyState::Overwritten;
-                self.tables.import(&self.context.layout, place, moment, rows, values);
-            }
-            (model::Place::Weight(index), None) => {
-                self.network.layer_mut(index).import_weight(rows.clone(), values);
-            }
-            (model::Place::Weight(index), Some(Moment::OfWeight(moment))) => {
-                self.network.layer_mut(index).import_moment(moment, rows.clone(), values);
-            }
-            (model::Place::Bias(index), None) => {
-                self.network.layer_mut(index).bias_mut()[rows.clone()].copy_from_slice(values);
-            }
-            (model::Place::Bias(index), Some(Moment::OfWeight(moment))) => {
-                self.network.layer_mut(index).bias_moment_mut(moment)[rows.clone()].copy_from_slice(values);
-            }
-            (_, Some(Moment::OfRow)) => unreachable!("{NO_LAYERS}"),
-        }
+        self.network.layer_mut(index).import(tensor, rows.clone(), &values);
     }
 
     /// Where its steps have gone so far.

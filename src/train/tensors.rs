@@ -6,8 +6,19 @@ use std::ops::Range;
 use super::Ranks;
 use super::rank::Rank;
 use crate::base::{RankId, Result, TableId};
-use crate::model::Parameter;
-use crate::optim::Moment;
+use crate::embedding::TableTensor;
+use crate::layer::LayerTensor;
+use crate::model::{Parameter, TensorSlot};
+use crate::shard::Shard;
+
+/// Which machines take part when rows of a tensor are exported.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Scope {
+    /// Its [`Ranks::holder`].
+    Holder,
+    /// All of them.
+    Everywhere,
+}
 
 impl Ranks {
     /// Every tensor: tables, learned weights of their rows, then layers in their order.
@@ -59,15 +70,15 @@ impl Ranks {
     /// The machine whose ranks have all that a checkpoint holds of a tensor; nothing where several have parts of it.
     pub(super) fn holder(&self, parameter: &Parameter) -> Option<usize> {
         let machines = self.world().machines();
-        if parameter.moment == Some(Moment::Updates) {
-            return Some(0);
+        match parameter.slot {
+            TensorSlot::RowUpdates | TensorSlot::LayerUpdates => Some(0),
+            TensorSlot::Layer(_, tensor) => (machines == 1 || !tensor.is_moment()).then_some(0),
+            TensorSlot::Table(table, _) => {
+                let has = |rank: usize| self.layout().exported(table, RankId(rank as u32)).next().is_some();
+                let mut holders = (0..machines).filter(|machine| self.ranks_of(*machine).any(has));
+                holders.next().filter(|_| holders.next().is_none())
+            }
         }
-        let Some(table) = parameter.place.table() else {
-            return (machines == 1 || parameter.moment.is_none()).then_some(0);
-        };
-        let has = |rank: usize| self.layout().exported(TableId(table as u32), RankId(rank as u32)).next().is_some();
-        let mut holders = (0..machines).filter(|machine| self.ranks_of(*machine).any(has));
-        holders.next().filter(|_| holders.next().is_none())
     }
 
     /// Some rows of one tensor, row-major; of what all ranks have, the first rank's. All machines take part, and the
@@ -76,7 +87,7 @@ impl Ranks {
     /// # Errors
     /// As [`Ranks::all`], and when another machine does not give its part.
     pub fn export_rows(&self, parameter: &Parameter, rows: Range<usize>) -> Result<Vec<f32>> {
-        self.rows_of(parameter, rows, false)
+        self.rows_of(parameter.slot, rows, Scope::Everywhere)
     }
 
     /// The same on the tensor's [`Ranks::holder`] alone: no other machine takes part.
@@ -84,82 +95,73 @@ impl Ranks {
     /// # Errors
     /// As [`Ranks::all`].
     pub(super) fn own_rows(&self, parameter: &Parameter, rows: Range<usize>) -> Result<Vec<f32>> {
-        self.rows_of(parameter, rows, true)
+        self.rows_of(parameter.slot, rows, Scope::Holder)
     }
 
-    fn rows_of(&self, parameter: &Parameter, rows: Range<usize>, alone: bool) -> Result<Vec<f32>> {
-        let (columns, first) = (parameter.columns(), rows.start);
-        if parameter.moment == Some(Moment::Updates) {
+    fn rows_of(&self, slot: TensorSlot, rows: Range<usize>, scope: Scope) -> Result<Vec<f32>> {
+        match slot {
+            TensorSlot::Table(table, tensor) => self.table_rows((table, tensor), rows, scope),
+            TensorSlot::Layer(index, tensor) => self.layer_rows((index, tensor), rows, scope),
             // Every rank counts the same.
-            let of_rows = parameter.is_of_table();
-            let counts = self.all(move |rank| Ok(if of_rows { rank.updates.rows } else { rank.updates.layers }))?;
-            return Ok(vec![counts[0] as f32]);
+            TensorSlot::RowUpdates => Ok(vec![self.all(|rank| Ok(rank.updates.rows))?[0] as f32]),
+            TensorSlot::LayerUpdates => Ok(vec![self.all(|rank| Ok(rank.updates.layers))?[0] as f32]),
         }
-        let (place, moment, Some(table)) = (parameter.place, parameter.moment, parameter.place.table()) else {
-            let (parameter, is_moment) = (parameter.clone(), parameter.moment.is_some());
-            let first = RankId(self.local().start as u32);
-            let all = self.all(move |rank| {
-                let own = rank.context.rank == first || parameter.moment.is_some();
-                Ok(if own { rank.export_layer(&parameter, &rows) } else { Vec::new() })
-            })?;
-            // Each moment is with one rank, and 0 elsewhere.
-            let both = |a: f32, b: f32| f32::from_bits(a.to_bits() | b.to_bits());
-            let join = |all: Vec<Vec<f32>>| {
-                all.into_iter().fold(Vec::new(), |mut sum: Vec<f32>, own| {
-                    sum.iter_mut().zip(&own).for_each(|(sum, own)| *sum = both(*sum, *own));
-                    if sum.is_empty() { own } else { sum }
-                })
-            };
-            let own = join(all);
-            let parts = is_moment && !alone;
-            return Ok(if parts { join(self.gather("gather what optimizers keep", own)?) } else { own });
-        };
+    }
+
+    fn layer_rows(&self, (index, tensor): (usize, LayerTensor), rows: Range<usize>, scope: Scope) -> Result<Vec<f32>> {
+        let (first, is_moment) = (RankId(self.local().start as u32), tensor.is_moment());
+        let all = self.all(move |rank| {
+            let gives = rank.context.rank == first || is_moment;
+            Ok(if gives { rank.export_layer(index, tensor, &rows) } else { Vec::new() })
+        })?;
+        let own = joined(all);
+        match scope {
+            Scope::Everywhere if is_moment => Ok(joined(self.gather("gather what optimizers keep", own)?)),
+            Scope::Everywhere | Scope::Holder => Ok(own),
+        }
+    }
+
+    fn table_rows(
+        &self,
+        (table, tensor): (TableId, TableTensor),
+        rows: Range<usize>,
+        scope: Scope,
+    ) -> Result<Vec<f32>> {
+        let columns = if tensor.is_of_rows() { 1 } else { self.layout().sharding().dim(table) };
         let mut parts = self.all({
             let rows = rows.clone();
-            move |rank| {
-                let mut values = Vec::new();
-                rank.export_table(place, moment, &rows, |_, _, part| values.extend_from_slice(part));
-                Ok(values)
-            }
+            move |rank| Ok(rank.tables.export(&rank.context.layout, table, tensor, &rows))
         })?;
         // What one shard has of all these rows is in their order.
-        if alone || self.world().machines() == 1 {
-            let exported = |rank: usize| self.layout().exported(TableId(table as u32), RankId(rank as u32));
-            let mut shards = self.local().flat_map(exported).filter(|shard| !shard.rows.within(&rows).is_empty());
+        if scope == Scope::Holder || self.world().machines() == 1 {
+            let mut shards =
+                self.exported(table, self.world().machine()).filter(|shard| !shard.rows.within(&rows).is_empty());
             if let (Some(_), None) = (shards.next(), shards.next())
                 && let Some(whole) = parts.iter().position(|part| part.len() == rows.len() * columns)
             {
                 return Ok(parts.swap_remove(whole));
             }
         }
-        let machine = self.world().machine();
-        let mut machines = if alone {
-            (0..self.world().machines())
-                .map(|other| if other == machine { parts.concat() } else { Vec::new() })
-                .collect()
-        } else {
-            self.gather("gather rows", parts.concat())?
-        };
         let mut whole = vec![0.0; rows.len() * columns];
-        for (number, values) in machines.iter_mut().enumerate() {
-            let mut values = &values[..];
-            if (alone || !self.world().is_first()) && number != machine {
-                continue;
-            }
-            for rank in self.ranks_of(number) {
-                for shard in self.layout().exported(TableId(table as u32), RankId(rank as u32)) {
-                    let within = if place.is_of_rows(moment) { 0..1 } else { shard.columns.clone() };
-                    let (local, width) = (shard.rows.within(&rows), within.len());
-                    let (part, rest) = values.split_at(local.len() * width);
-                    values = rest;
-                    for (local, row) in local.zip(part.chunks_exact(width)) {
-                        let start = (shard.rows.global(local as u64) as usize - first) * columns + within.start;
-                        whole[start..start + row.len()].copy_from_slice(row);
-                    }
-                }
+        let own = parts.concat();
+        let mut put = |machine: usize, values: &[f32]| {
+            stitch(self.exported(table, machine), tensor, (&rows, columns), values, &mut whole);
+        };
+        match scope {
+            Scope::Holder => put(self.world().machine(), &own),
+            Scope::Everywhere => {
+                let machines = self.gather("gather rows", own)?;
+                let (is_first, here) = (self.world().is_first(), self.world().machine());
+                let given = machines.iter().enumerate().filter(|(machine, _)| is_first || *machine == here);
+                given.for_each(|(machine, values)| put(machine, values));
             }
         }
         Ok(whole)
+    }
+
+    /// The shards of a table that a machine gives, in the order in which it does.
+    fn exported(&self, table: TableId, machine: usize) -> impl Iterator<Item = &Shard> {
+        self.ranks_of(machine).flat_map(move |rank| self.layout().exported(table, RankId(rank as u32)))
     }
 
     /// All of one tensor, row-major.
@@ -179,9 +181,9 @@ impl Ranks {
     /// When `values` has another size than the rows.
     pub fn import_rows(&self, parameter: &Parameter, rows: Range<usize>, values: &[f32]) -> Result<()> {
         assert_eq!(values.len(), rows.len() * parameter.columns(), "{}: rows {rows:?}", parameter.name);
-        let (parameter, values) = (parameter.clone(), values.to_vec());
+        let (slot, values) = (parameter.slot, values.to_vec());
         self.all(move |rank| {
-            rank.import(&parameter, &rows, &values);
+            rank.import(slot, &rows, &values);
             Ok(())
         })
         .map(|_| ())
@@ -204,5 +206,35 @@ impl Ranks {
     /// As [`Ranks::all`].
     pub fn export_table(&self, table: TableId) -> Result<Vec<f32>> {
         self.export(&self.parameters()?[table.index()])
+    }
+}
+
+/// One list of several: each number is in one of them, and 0 in the others.
+fn joined(all: Vec<Vec<f32>>) -> Vec<f32> {
+    let both = |a: f32, b: f32| f32::from_bits(a.to_bits() | b.to_bits());
+    all.into_iter().fold(Vec::new(), |mut sum, own| {
+        sum.iter_mut().zip(&own).for_each(|(sum, own)| *sum = both(*sum, *own));
+        if sum.is_empty() { own } else { sum }
+    })
+}
+
+/// Puts what these shards have of some rows, one behind the other, to its place in all of `columns` columns of them.
+fn stitch<'a>(
+    shards: impl Iterator<Item = &'a Shard>,
+    tensor: TableTensor,
+    (rows, columns): (&Range<usize>, usize),
+    values: &[f32],
+    whole: &mut [f32],
+) {
+    let mut values = values;
+    for shard in shards {
+        let within = if tensor.is_of_rows() { 0..1 } else { shard.columns.clone() };
+        let (local, width) = (shard.rows.within(rows), within.len());
+        let (part, rest) = values.split_at(local.len() * width);
+        values = rest;
+        for (local, row) in local.zip(part.chunks_exact(width)) {
+            let start = (shard.rows.global(local as u64) as usize - rows.start) * columns + within.start;
+            whole[start..start + row.len()].copy_from_slice(row);
+        }
     }
 }

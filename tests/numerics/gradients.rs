@@ -9,7 +9,8 @@ use octorec::base::config::{Command, Composition, Config, Interaction, Layers, L
 use octorec::base::rng::{Random, Stream};
 use octorec::data::derived::derived_columns;
 use octorec::data::{Bag, Batch, Schema};
-use octorec::model::{Place, TrainSpec};
+use octorec::embedding::TableTensor;
+use octorec::model::{Parameter, TensorSlot, TrainSpec};
 use octorec::simd::Isa;
 use octorec::train::Ranks;
 
@@ -253,7 +254,8 @@ fn compare(settings: &[&str], threads: usize, seed: u64, weighted: &[usize]) -> 
     let spec = TrainSpec { update, update_fused, ..TrainSpec::sgd(19) };
     let model = Ranks::alone(&config.model, &schema, spec, threads, Isa::best()).unwrap();
     model.initialise(seed).unwrap();
-    for (at, of) in (1..).zip(model.parameters().unwrap()).filter(|(_, of)| matches!(of.place, Place::RowWeights(_))) {
+    let is_row_weight = |of: &Parameter| matches!(of.slot, TensorSlot::Table(_, TableTensor::RowWeight));
+    for (at, of) in (1..).zip(model.parameters().unwrap()).filter(|(_, of)| is_row_weight(of)) {
         // All begin with 1, which tells little.
         let values: Vec<f32> = (0..of.len()).map(|row| (at * row % 7) as f32 * 0.375 - 0.5).collect();
         model.import(&of, &values).unwrap();

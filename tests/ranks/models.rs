@@ -12,10 +12,11 @@ use octorec::base::config::{
 };
 use octorec::data::derived::Derived;
 use octorec::data::{self, Batch, Opening, Schema, Split};
+use octorec::embedding::TableTensor;
 use octorec::machine::placement::Wishes;
 use octorec::machine::{Machine, place};
 use octorec::math::Grains;
-use octorec::model::{Place, TrainSpec};
+use octorec::model::{Parameter, TensorSlot, TrainSpec};
 use octorec::optim::{Averages, Optimizer};
 use octorec::shard::scheme::{Part, Scheme, Sharding};
 use octorec::train::{Ranks, Rates, Setup};
@@ -191,7 +192,8 @@ impl Case {
     fn run(&self, setup: Setup) -> Outcome {
         let ranks = Ranks::start(setup).unwrap();
         ranks.initialise(7).unwrap();
-        for of in ranks.parameters().unwrap().iter().filter(|of| matches!(of.place, Place::RowWeights(_))) {
+        let is_row_weight = |of: &&Parameter| matches!(of.slot, TensorSlot::Table(_, TableTensor::RowWeight));
+        for of in ranks.parameters().unwrap().iter().filter(is_row_weight) {
             ranks.import(of, &(0..of.len()).map(|row| (row % 7) as f32 * 0.3 - 0.4).collect::<Vec<_>>()).unwrap();
         }
         let losses = self.batches.iter().map(|batch| ranks.step(batch, RATES).unwrap()).collect();

@@ -7,7 +7,7 @@ use octorec::base::config::{Config, DataConfig, ModelConfig, Precision, SourceKi
 use octorec::base::{RankId, Result};
 use octorec::data::hot::{HotSet, HotSlots};
 use octorec::data::{self, Batch, Opening, Schema, Split};
-use octorec::layer::{InputGradient, Linear, LossLayer, Mlp};
+use octorec::layer::{InputGradient, LayerTensor, Linear, LossLayer, Mlp};
 use octorec::machine::placement::Wishes;
 use octorec::machine::team::Team;
 use octorec::machine::{Machine, place};
@@ -59,7 +59,7 @@ impl Network for LinearModel {
     fn initialise(&mut self, seed: u64) {
         let inputs = self.row - UNUSED;
         let weight: Vec<f32> = (0..inputs).map(|at| ((at as u64 * 37 + seed) % 19) as f32 / 19.0 - 0.5).collect();
-        self.layer.layers_mut()[0].import_weight(0..1, &weight);
+        self.layer.layers_mut()[0].import(LayerTensor::Weight, 0..1, &weight);
     }
 
     fn each_layer<'a>(&'a self, each: &mut dyn FnMut(&'a Linear)) {

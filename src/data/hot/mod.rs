@@ -12,7 +12,7 @@
 //! | log accesses a row                                       | `log`       |
 //! | estimate, per table and threshold, how many rows are hot | `estimate`  |
 //! | choose the threshold                                     | `optimizer` |
-//! | judge inputs outside the sample, and collect the rows    | `profile`   |
+//! | judge inputs outside the sample, and collect the rows    | `search`    |
 //! | infer how many rows all inputs would make hot            | `rates`     |
 //! | hold the rows, a bit each, and tell hot inputs           | `set`       |
 //! | number the hot rows of a table, for copies of them       | `slots`     |
@@ -34,6 +34,7 @@ mod optimizer;
 mod profile;
 mod rates;
 mod sample;
+mod search;
 mod set;
 mod slots;
 mod tags;

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::base::config::Precision;
+use crate::layer::LayerTensor;
 use crate::machine::team::Team;
 use crate::math::random;
 use crate::memory::Supply;
@@ -10,7 +11,7 @@ use crate::optim::{Averages, ParamState};
 /// A layer with weights, biases and gradients; equal for equal shapes.
 fn layer(inputs: usize, outputs: usize, kept: ParamState) -> Linear {
     let mut layer = Linear::new(inputs, outputs, kept, &mut Supply::System).unwrap();
-    layer.import_weight(0..outputs, &random(inputs * outputs, 1));
+    layer.import(LayerTensor::Weight, 0..outputs, &random(inputs * outputs, 1));
     layer.bias_mut().copy_from_slice(&random(outputs, 2));
     let gradient = layer.parts().gradient;
     gradient.weight.import(0..inputs, &random(inputs * outputs, 3), outputs);
@@ -19,13 +20,13 @@ fn layer(inputs: usize, outputs: usize, kept: ParamState) -> Linear {
 }
 
 fn bits(layer: &Linear) -> Vec<u32> {
-    layer.export_weight(0..layer.outputs()).iter().chain(layer.bias()).map(|x| x.to_bits()).collect()
+    layer.export(LayerTensor::Weight, 0..layer.outputs()).iter().chain(layer.bias()).map(|x| x.to_bits()).collect()
 }
 
 fn moments(layer: &mut Linear) -> Vec<Vec<f32>> {
     let count = layer.parts().optimizer.moments().len();
-    let of = |moment| [layer.export_moment(moment, 0..layer.outputs()), layer.bias_moment_mut(moment).to_vec()];
-    (0..count).flat_map(of).collect()
+    let of = |moment| [LayerTensor::WeightMoment(moment), LayerTensor::BiasMoment(moment)];
+    (0..count).flat_map(of).map(|tensor| layer.export(tensor, 0..layer.outputs())).collect()
 }
 
 #[test]
@@ -159,7 +160,7 @@ fn lamb_moves_a_layer_by_the_norms_of_all_of_it_on_any_number_of_threads() {
 fn words_are_all_there_is_and_finer_cuts_keep_boundaries() {
     for ((inputs, outputs), kept) in cases() {
         let (mut from, mut to) = (layer(inputs, outputs, kept), layer(inputs, outputs, kept));
-        to.import_weight(0..outputs, &vec![0.0; inputs * outputs]);
+        to.import(LayerTensor::Weight, 0..outputs, &vec![0.0; inputs * outputs]);
         to.bias_mut().fill(0.0);
         for (from, to) in from.pieces(6).flatten().zip(to.pieces(6).flatten()) {
             for (from, to) in from.into_words().into_iter().zip(to.into_words()) {

@@ -9,7 +9,7 @@ use crate::layer::{
 };
 use crate::machine::team::Team;
 use crate::math::brgemm::Panels;
-use crate::math::{Part, Share};
+use crate::math::{Part, Share, StridedRows, StridedRowsMut};
 use crate::memory::{Arena, Supply};
 use crate::model::init;
 use crate::model::names::Project;
@@ -212,20 +212,19 @@ impl Runner {
         self.chain.output_and_gradient().1
     }
 
-    /// The block's copies, whose gradient takes their place on the way back, and how far their rows are apart.
-    pub(super) fn copies(&self) -> (&[f32], usize) {
-        let gather = self.gather.as_ref().expect("who is read of has copies");
-        (gather.rows(), gather.row())
+    /// The block's copies, whose gradient takes their place on the way back.
+    pub(super) fn copies(&self) -> StridedRows<'_> {
+        self.gather.as_ref().expect("who is read of has copies").rows()
     }
 
-    /// What of the block is in a stage, forward: the blocks before it have been run. `vectors` are those of samples, so
-    /// far apart; `there` says which steps are.
+    /// What of the block is in a stage, forward: the blocks before it have been run. `vectors` are those of samples;
+    /// `there` says which steps are.
     pub(super) fn forward(
         &mut self,
         team: &Team,
         (stage, samples): (Stage, usize),
         before: &[Self],
-        (vectors, apart): (&[f32], usize),
+        vectors: StridedRows<'_>,
         there: &[f32],
     ) {
         let Self { op, x, nothing, gather, from, chain, relu, times, stages, .. } = self;
@@ -233,13 +232,13 @@ impl Runner {
         if of_op == stage {
             if let Some(gather) = gather {
                 gather.take(team, rows, |vector| match from[vector] {
-                    Origin::Vectors(start) => Numbers::Rows(vectors.get(start..).unwrap_or_default(), apart),
+                    Origin::Vectors(start) => Numbers::Rows(vectors.columns_from(start)),
                     Origin::Block(block) => Numbers::Panels(before[block].output()),
                 });
             }
-            let (pooled, row) = gather.as_ref().map_or((vectors, apart), |gather| (gather.rows(), gather.row()));
+            let pooled = gather.as_ref().map_or(vectors, Gather::rows);
             let x = x.map_or(nothing.output(), |x| before[x].output());
-            let (from, out) = (Features { x, pooled, row }, chain.input_mut());
+            let (from, out) = (Features { x, pooled: pooled.data, row: pooled.stride }, chain.input_mut());
             match op {
                 Running::Dense => {}
                 Running::Dot(dot) => dot.forward(team, rows, from, out),
@@ -247,10 +246,10 @@ impl Runner {
                 Running::Cross(cross) => cross.forward(team, rows, from, out),
                 Running::Sum { terms, width } => {
                     let (terms, width) = (*terms, *width);
-                    let term = |term: usize| (pooled.get(term * width..).unwrap_or_default(), row);
+                    let term = |term: usize| pooled.columns_from(term * width);
                     sum_rows(team, rows, (terms, &term), None, out);
                 }
-                Running::Each(function) => function.forward(team, rows, (pooled, row), out),
+                Running::Each(function) => function.forward(team, rows, pooled, out),
                 Running::Attention(attention) => attention.forward(team, samples, x, there, out),
             }
         }
@@ -266,7 +265,7 @@ impl Runner {
         team: &Team,
         (stage, part): (Stage, &Part<'_>),
         [before, after]: [&mut [Self]; 2],
-        (vectors, apart): (&mut [f32], usize),
+        vectors: StridedRowsMut<'_>,
         announce: Announce<'_>,
     ) {
         let (number, before_chain) = (before.len(), self.layers() - self.chain.layers().len());
@@ -278,8 +277,7 @@ impl Runner {
             if !readings.is_empty() {
                 let from = |at: usize| {
                     let reading = readings[at];
-                    let (numbers, apart) = after[reading.reader - number - 1].copies();
-                    (numbers.get(reading.from..).unwrap_or_default(), apart)
+                    after[reading.reader - number - 1].copies().columns_from(reading.from)
                 };
                 let (output, gradient) = chain.output_and_gradient();
                 sum_rows(team, rows, (readings.len(), &from), relu.then_some(output), gradient);
@@ -289,30 +287,20 @@ impl Runner {
         if of_op != stage {
             return;
         }
-        let (pooled, row) = match gather {
-            None => (vectors, apart),
-            Some(gather) => {
-                let row = gather.row();
-                (gather.rows_mut(), row)
-            }
-        };
+        let mut pooled = gather.as_mut().map_or(vectors, Gather::rows_mut);
         let (x, x_gradient) = match *x {
             None => nothing.output_and_gradient(),
             Some(x) => before[x].chain.output_and_gradient(),
         };
-        let features = FeaturesMut { x, x_gradient, pooled, row };
+        let features = FeaturesMut { x, x_gradient, row: pooled.stride, pooled: pooled.reborrow().data };
         let done = |index, layer: &mut Linear| announce(first + index, layer);
         match op {
             Running::Dense => {}
             Running::Dot(dot) => dot.backward(team, rows, chain.input_gradient(), features),
             Running::Concat(concat) => concat.backward(team, rows, chain.input_gradient(), features),
             Running::Cross(cross) => cross.backward(team, part, chain.input_gradient(), features, done),
-            Running::Sum { terms, .. } => {
-                spread_rows(team, rows, *terms, chain.input_gradient(), (features.pooled, row));
-            }
-            Running::Each(function) => {
-                function.backward(team, rows, chain.input_gradient(), (features.pooled, row));
-            }
+            Running::Sum { terms, .. } => spread_rows(team, rows, *terms, chain.input_gradient(), pooled),
+            Running::Each(function) => function.backward(team, rows, chain.input_gradient(), pooled),
             Running::Attention(attention) => {
                 // A part of steps again: the sums over grains are of samples.
                 attention.backward(team, part, x, chain.input_gradient(), features.x_gradient, done);

@@ -25,7 +25,7 @@ use crate::data::Batch;
 use crate::layer::{Linear, LossLayer, Reading, Steps, Vectors, Wide, sum_readings};
 use crate::machine::team::Team;
 use crate::math::brgemm::{export_rows, import_rows};
-use crate::math::{Part, Share};
+use crate::math::{Part, Share, StridedRows, StridedRowsMut};
 use crate::memory::{Arena, Buffer, Supply};
 use crate::optim::ParamState;
 
@@ -119,9 +119,9 @@ impl Graph {
         let Self { blocks, vectors, features, shape, .. } = self;
         let row = shape.features();
         let (vectors, there) = match vectors {
-            Base::Features => ((&features[part.samples.start * row..], row), &[][..]),
-            Base::Made(made) => ((made.vectors(), made.row()), &[][..]),
-            Base::Steps(steps) => ((steps.vectors(), steps.row()), steps.there()),
+            Base::Features => (StridedRows { data: &features[part.samples.start * row..], stride: row }, &[][..]),
+            Base::Made(made) => (made.vectors(), &[][..]),
+            Base::Steps(steps) => (steps.vectors(), steps.there()),
         };
         for at in 0..blocks.len() {
             let (before, rest) = blocks.split_at_mut(at);
@@ -132,33 +132,27 @@ impl Graph {
     /// Runs those of a stage backward, given the stage's forward counterpart.
     fn backward(&mut self, team: &Team, stage: Stage, part: &Part<'_>, announce: Announce<'_>) {
         let Self { blocks, vectors, features, shape, .. } = self;
-        let (vectors, row) = gradient_of(vectors, features_of(features, shape, part));
+        let mut vectors = gradient_of(vectors, features_of(features, shape, part));
         for at in (0..blocks.len()).rev() {
             let (before, rest) = blocks.split_at_mut(at);
             let (block, after) = rest.split_first_mut().expect("there is a block of that number");
-            block.backward(team, (stage, part), [before, after], (&mut *vectors, row), &mut *announce);
+            block.backward(team, (stage, part), [before, after], vectors.reborrow(), &mut *announce);
         }
     }
 }
 
-/// The features of a part on, and how far those of a sample are from the next one's.
-fn features_of<'a>(features: &'a mut [f32], shape: &Shape, part: &Part<'_>) -> (&'a mut [f32], usize) {
-    let row = shape.features();
-    (&mut features[part.samples.start * row..], row)
+/// The features from those of a part on.
+fn features_of<'a>(features: &'a mut [f32], shape: &Shape, part: &Part<'_>) -> StridedRowsMut<'a> {
+    let stride = shape.features();
+    StridedRowsMut { data: &mut features[part.samples.start * stride..], stride }
 }
 
-/// The vectors of a part, whose gradient takes their place, and how far they are apart; `features` are the part's.
-fn gradient_of<'a>(vectors: &'a mut Base, features: (&'a mut [f32], usize)) -> (&'a mut [f32], usize) {
+/// The vectors of a part, whose gradient takes their place; `features` are the part's.
+fn gradient_of<'a>(vectors: &'a mut Base, features: StridedRowsMut<'a>) -> StridedRowsMut<'a> {
     match vectors {
         Base::Features => features,
-        Base::Made(made) => {
-            let row = made.row();
-            (made.vectors_mut(), row)
-        }
-        Base::Steps(steps) => {
-            let row = steps.row();
-            (steps.vectors_mut(), row)
-        }
+        Base::Made(made) => made.vectors_mut(),
+        Base::Steps(steps) => steps.vectors_mut(),
     }
 }
 
@@ -235,7 +229,8 @@ impl Network for Graph {
             match &mut self.vectors {
                 Base::Steps(steps) => {
                     let offsets = |table: usize| &batch.bags[table].offsets[..];
-                    steps.begin(team, part, &offsets, (&batch.dense, batch.dense_width), Some(input));
+                    let dense = StridedRows { data: &batch.dense, stride: batch.dense_width };
+                    steps.begin(team, part, &offsets, dense, Some(input));
                 }
                 Base::Features | Base::Made(_) => import_rows(team, part.len(), dense, batch.dense_width, input),
             }
@@ -243,7 +238,7 @@ impl Network for Graph {
         }
         if let (Base::Steps(steps), false) = (&mut self.vectors, begun) {
             let offsets = |table: usize| &batch.bags[table].offsets[..];
-            steps.begin(team, part, &offsets, (&[], 0), None);
+            steps.begin(team, part, &offsets, StridedRows { data: &[], stride: 0 }, None);
         }
         self.forward(team, Stage::Bottom, part);
     }
@@ -263,7 +258,8 @@ impl Network for Graph {
         let logits = &mut self.logits[..part.len()];
         export_rows(team, self.blocks.last().expect("a network has layers").output(), logits, 1);
         if let Some(wide) = &mut self.wide {
-            let dense = (&batch.dense[part.samples.start * batch.dense_width..], batch.dense_width);
+            let stride = batch.dense_width;
+            let dense = StridedRows { data: &batch.dense[part.samples.start * stride..], stride };
             wide.forward(team, dense, &self.features[part.samples.start * self.shape.features()..], logits);
         }
     }
@@ -298,17 +294,17 @@ impl Network for Graph {
         let before = self.of_blocks() + self.wide_layers().len();
         let Self { blocks, vectors, readings, features, shape, .. } = self;
         let rows = part.len() * if let Base::Steps(steps) = vectors { steps.steps() } else { 1 };
-        let features = features_of(features, shape, part);
+        let mut features = features_of(features, shape, part);
         if !readings.is_empty() {
             let of_copies = |reader: usize| blocks[reader].copies();
-            sum_readings(team, rows, readings, &of_copies, gradient_of(vectors, (&mut *features.0, features.1)));
+            sum_readings(team, rows, readings, &of_copies, gradient_of(vectors, features.reborrow()));
         }
         match vectors {
             Base::Features => {}
             Base::Made(made) => {
-                made.backward(team, part, features.0, |index, layer| announce(before + index, layer));
+                made.backward(team, part, features.data, |index, layer| announce(before + index, layer));
             }
-            Base::Steps(steps) => steps.put(team, part.len(), features.0),
+            Base::Steps(steps) => steps.put(team, part.len(), features.data),
         }
     }
 

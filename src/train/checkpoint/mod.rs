@@ -21,15 +21,13 @@ mod weights;
 
 pub use place::TrainedOn;
 
-use std::panic::resume_unwind;
 use std::path::Path;
-use std::sync::{Arc, mpsc};
-use std::thread;
+use std::sync::Arc;
 
 use safetensors::tensor::{Dtype, Metadata, SafeTensors};
 use serde::{Deserialize, Serialize};
 
-use self::rounds::{ROUND, Rounds, SAVE};
+use self::rounds::{Rounds, SAVE};
 use super::Ranks;
 use super::order::Shuffled;
 use super::tensor_file::{Hashes, Landmark, TensorFile};
@@ -38,7 +36,6 @@ use crate::base::config::Config;
 use crate::base::{Error, Result};
 use crate::data::schema::Scales;
 use crate::data::{Schema, Source, Vocabulary};
-use crate::machine::team::roam;
 use crate::memory::FileMap;
 
 /// The metadata key that holds [`Header`] as JSON; one key, so that equal runs write equal bytes.
@@ -81,6 +78,24 @@ struct Header {
     /// What it was trained on; `None` of samples that are not stored, and in files of versions that did not say.
     #[serde(default, rename = "trained_on", skip_serializing_if = "Option::is_none")]
     data: Option<TrainedOn>,
+}
+
+impl Header {
+    fn of(progress: Progress, config: &Config, origin: Origin<'_>) -> Self {
+        let Origin { schema, vocabulary, scales, dense, data } = origin;
+        let positions = schema.positions(&config.model).into_iter().enumerate();
+        let sequences = positions.filter(|(_, positions)| *positions > 1).map(|(table, _)| table).collect();
+        Self {
+            progress,
+            config: config.clone(),
+            weighted: Some(weighted(schema)),
+            sequences,
+            vocabulary: vocabulary.map(digest),
+            scales: scales.clone(),
+            dense,
+            data,
+        }
+    }
 }
 
 /// A checkpoint file, open for reading.
@@ -140,64 +155,15 @@ pub fn save(
             (parameter.name.clone(), Dtype::F32, parameter.shape.clone(), bytes)
         })
     };
-    let (config, vocabulary) = (config.clone(), origin.vocabulary.map(digest));
-    let (weighted, scales) = (Some(weighted(origin.schema)), origin.scales.clone());
-    let positions = origin.schema.positions(&config.model).into_iter().enumerate();
-    let sequences = positions.filter(|(_, positions)| *positions > 1).map(|(table, _)| table).collect();
-    let Origin { dense, data, .. } = origin;
-    let header = Header { progress, config, weighted, sequences, vocabulary, scales, dense, data };
-    let header = serde_json::to_string(&header).expect("a header is representable in JSON");
+    let header = serde_json::to_string(&Header::of(progress, config, origin));
+    let header = header.expect("a header is representable in JSON");
     let own = path.map(|path| TensorFile::begin(path, (METADATA, header), sizes())).transpose()?;
     let (mut file, writers) = share(ranks, own, sizes)?;
-    let (machine, mut saving) = (ranks.world().machine(), Rounds::new(ranks, file.as_ref())?);
+    let mut saving = Rounds::new(ranks, file.as_ref())?;
     let holders: Vec<Option<usize>> =
         parameters.iter().map(|parameter| ranks.holder(parameter).filter(|_| writers != Writers::First)).collect();
     saving.gather_at_first(&parameters, &holders, &mut file)?;
-    // All else is written by the machine that has it, while the others write theirs.
-    let held = |machine: usize| {
-        let holders = &holders;
-        (0..parameters.len()).filter(move |tensor| holders[*tensor] == Some(machine))
-    };
-    let bytes = |machine| held(machine).map(|tensor| parameters[tensor].len() * size_of::<f32>()).sum::<usize>();
-    let rounds = (0..ranks.world().machines()).map(|machine| bytes(machine).div_ceil(ROUND)).max().unwrap_or(0);
-    let mut pieces = held(machine).flat_map(|tensor| parameters[tensor].ranges(PIECE).map(move |rows| (tensor, rows)));
-    let file = thread::scope(|scope| {
-        // A piece is hashed and written while the next one is gathered.
-        let (sender, gathered) = mpsc::sync_channel::<(Option<usize>, Vec<f32>)>(1);
-        let write = move || {
-            roam();
-            for (first, values) in gathered {
-                let Some(file) = &mut file else { continue };
-                first.into_iter().for_each(|tensor| file.seek(tensor));
-                file.append(bytemuck::cast_slice(&values))?;
-            }
-            Ok(file)
-        };
-        let writer = thread::Builder::new().name("octorec-save".to_owned()).spawn_scoped(scope, write);
-        let writer = writer.map_err(|source| Error::Threads { wanted: 1, source })?;
-        let mut gather = || {
-            for _ in 0..rounds {
-                let mut gathered = 0;
-                while gathered < ROUND
-                    && let Some((tensor, rows)) = pieces.next()
-                {
-                    let first = (rows.start == 0).then_some(tensor);
-                    let values = ranks.own_rows(&parameters[tensor], rows)?;
-                    gathered += size_of_val(&values[..]);
-                    if sender.send((first, values)).is_err() {
-                        // It has ended by an error, which is told below.
-                        return Ok(());
-                    }
-                }
-                saving.end()?;
-            }
-            Ok(())
-        };
-        let result = gather();
-        drop(sender);
-        let file = writer.join().unwrap_or_else(|payload| resume_unwind(payload));
-        result.and(file)
-    })?;
+    let file = saving.write_held(&parameters, &holders, file)?;
     saving.settle()?;
     let (part, own) = if ranks.world().is_first() { (None, file) } else { (file, None) };
     let parts = ranks.gather(SAVE, part.map_or(Ok(Vec::new()), TensorFile::finish_part)?)?;

@@ -1,6 +1,10 @@
 //! Several machines save in rounds: after each of them all tell that they are alive, and what they wrote in the round
 //! before it is on the disk. What lay in memory until the end would take longer to flush than others wait.
 
+use std::ops::Range;
+use std::panic::resume_unwind;
+use std::thread::{self, Scope, ScopedJoinHandle};
+
 use crossbeam::channel::{Receiver, Sender, bounded};
 
 use super::PIECE;
@@ -21,6 +25,19 @@ pub(super) struct Rounds<'a> {
     ranks: &'a Ranks,
     /// Of what this machine writes, if it writes; one machine alone has nobody who waits.
     flusher: Option<Flusher>,
+}
+
+/// A thread that hashes and writes a piece while the next one is gathered.
+struct PipelinedWriter<'scope> {
+    pieces: Sender<Piece>,
+    thread: ScopedJoinHandle<'scope, Result<Option<TensorFile>>>,
+}
+
+/// Some numbers of a tensor.
+struct Piece {
+    /// The tensor, where they are its first ones; others follow the piece before.
+    begins: Option<usize>,
+    values: Vec<f32>,
 }
 
 /// A thread that flushes a file while more of it is written.
@@ -72,6 +89,55 @@ impl<'a> Rounds<'a> {
         Ok(())
     }
 
+    /// Writes the tensors that this machine holds, while the others write theirs; the file again.
+    ///
+    /// # Errors
+    /// As [`Ranks::own_rows`], when the file cannot be written, and those of [`Rounds::end`].
+    pub fn write_held(
+        &mut self,
+        parameters: &[Parameter],
+        holders: &[Option<usize>],
+        file: Option<TensorFile>,
+    ) -> Result<Option<TensorFile>> {
+        let world = self.ranks.world();
+        let held = |machine: usize| parameters.iter().enumerate().filter(move |(at, _)| holders[*at] == Some(machine));
+        let bytes = |machine| held(machine).map(|(_, of)| of.len() * size_of::<f32>()).sum::<usize>();
+        let rounds = (0..world.machines()).map(|machine| bytes(machine).div_ceil(ROUND)).max().unwrap_or(0);
+        let own = held(world.machine());
+        let pieces = own.flat_map(|(tensor, of)| of.ranges(PIECE).map(move |rows| (tensor, of, rows)));
+        thread::scope(|scope| {
+            let writer = PipelinedWriter::start(scope, file)?;
+            let given = self.give(&writer, rounds, pieces);
+            let file = writer.finish();
+            given.and(file)
+        })
+    }
+
+    /// Gives a writer these pieces of tensors, in so many rounds.
+    fn give<'p>(
+        &mut self,
+        writer: &PipelinedWriter<'_>,
+        rounds: usize,
+        mut pieces: impl Iterator<Item = (usize, &'p Parameter, Range<usize>)>,
+    ) -> Result<()> {
+        for _ in 0..rounds {
+            let mut gathered = 0;
+            while gathered < ROUND
+                && let Some((tensor, of, rows)) = pieces.next()
+            {
+                let begins = (rows.start == 0).then_some(tensor);
+                let values = self.ranks.own_rows(of, rows)?;
+                gathered += size_of_val(&values[..]);
+                if writer.pieces.send(Piece { begins, values }).is_err() {
+                    // It has ended by an error, which it tells when it is waited for.
+                    return Ok(());
+                }
+            }
+            self.end()?;
+        }
+        Ok(())
+    }
+
     /// Ends a round, together with all machines.
     ///
     /// # Errors
@@ -100,6 +166,29 @@ impl<'a> Rounds<'a> {
     }
 }
 
+impl<'scope> PipelinedWriter<'scope> {
+    fn start(scope: &'scope Scope<'scope, '_>, mut file: Option<TensorFile>) -> Result<Self> {
+        let (pieces, given) = bounded::<Piece>(1);
+        let write = move || {
+            roam();
+            for Piece { begins, values } in given {
+                let Some(file) = &mut file else { continue };
+                begins.into_iter().for_each(|tensor| file.seek(tensor));
+                file.append(bytemuck::cast_slice(&values))?;
+            }
+            Ok(file)
+        };
+        let thread = thread::Builder::new().name("octorec-save".to_owned()).spawn_scoped(scope, write);
+        Ok(Self { pieces, thread: thread.map_err(|source| Error::Threads { wanted: 1, source })? })
+    }
+
+    /// Waits until all pieces are written; the file again.
+    fn finish(self) -> Result<Option<TensorFile>> {
+        drop(self.pieces);
+        self.thread.join().unwrap_or_else(|payload| resume_unwind(payload))
+    }
+}
+
 impl Flusher {
     fn start(flush: impl Fn() -> Result<()> + Send + 'static) -> Result<Self> {
         let (asks, asked) = bounded::<()>(1);
@@ -112,7 +201,7 @@ impl Flusher {
                 }
             }
         };
-        let thread = std::thread::Builder::new().name("octorec-flush".to_owned()).spawn(serve);
+        let thread = thread::Builder::new().name("octorec-flush".to_owned()).spawn(serve);
         thread.map_err(|source| Error::Threads { wanted: 1, source })?;
         Ok(Self { asks, answers, asked: false })
     }

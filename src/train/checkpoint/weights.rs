@@ -11,8 +11,8 @@ use twox_hash::XxHash3_64;
 use super::{Checkpoint, PIECE};
 use crate::base::config::ModelConfig;
 use crate::base::{Error, Result, interrupt};
-use crate::model::{Parameter, Project, ROOTS, StoredTables};
-use crate::optim::Moment;
+use crate::embedding::TableTensor;
+use crate::model::{Parameter, Project, ROOTS, StoredTables, TensorSlot};
 use crate::train::Ranks;
 use crate::train::tensor_file::REMEDY;
 
@@ -34,7 +34,7 @@ impl Checkpoint<'_> {
         let (tensors, (rows, layers)) =
             (self.tensors()?, ranks.moments(of).into_iter().partition(Parameter::is_of_table));
         // All of them count their updates: that alone is not theirs.
-        let has = |moment: &Parameter| moment.moment != Some(Moment::Updates) && tensors.tensor(&moment.name).is_ok();
+        let has = |moment: &Parameter| !moment.counts_updates() && tensors.tensor(&moment.name).is_ok();
         Ok([layers, rows].map(|moments: Vec<_>| {
             let found = moments.iter().any(has);
             (moments, found)
@@ -71,12 +71,16 @@ impl Checkpoint<'_> {
         let (stored, held) = (ranks.stored_tables()?, ranks.held_tables());
         for parameter in &parameters {
             let tensor = self.tensor(&tensors, parameter)?;
-            // Every rank counts updates.
-            let table = parameter.table().filter(|_| parameter.moment != Some(Moment::Updates));
-            if table.is_some_and(|table| !held[table] || parameter.moment.is_none() && stored[table]) {
+            let stays = match parameter.slot {
+                TensorSlot::Table(table, TableTensor::Weight) => !held[table.index()] || stored[table.index()],
+                TensorSlot::Table(table, TableTensor::Moment(_) | TableTensor::RowMoment) => !held[table.index()],
+                // Of learned weights of rows, layers and counts of updates every machine reads all.
+                _ => false,
+            };
+            if stays {
                 continue;
             }
-            if parameter.moment == Some(Moment::Updates) {
+            if parameter.counts_updates() {
                 self.check_updates(parameter, tensor.data(), &mut updates[usize::from(parameter.is_of_table())])?;
             }
             self.pieces(parameter, tensor.data(), &mut |rows, values| ranks.import_rows(parameter, rows, values))?;

@@ -14,7 +14,9 @@ use super::Checkpoint;
 use crate::base::config::{Config, DENSE, ModelConfig, NamedLayer, Precision, Triangle, Widths};
 use crate::base::{Error, Result};
 use crate::data::schema::Scale;
-use crate::model::{Parameter, Place, Project, Role, Shape};
+use crate::embedding::TableTensor;
+use crate::layer::LayerTensor;
+use crate::model::{Parameter, Project, Role, Shape, TensorSlot};
 use crate::simd::split::{shorten, split};
 
 /// A trained model whose weights are in a checkpoint.
@@ -101,10 +103,10 @@ impl<'a> Exported<'a> {
         let layers = shape.layers().enumerate().map(|(index, of)| {
             let [weight, bias] = project.layer(index, &shape);
             let (wide, of) = (of.role == Role::Wide, of.shape);
-            let tensor = |name, shape, place| Parameter { name, shape, place, wide, moment: None };
+            let tensor = |name, shape, tensor| Parameter { name, shape, slot: TensorSlot::Layer(index, tensor), wide };
             Layer {
-                weight: tensor(weight, vec![of.outputs, of.inputs], Place::Weight(index)),
-                bias: (of.biases > 0).then(|| tensor(bias, vec![of.biases], Place::Bias(index))),
+                weight: tensor(weight, vec![of.outputs, of.inputs], LayerTensor::Weight),
+                bias: (of.biases > 0).then(|| tensor(bias, vec![of.biases], LayerTensor::Bias)),
             }
         });
         let layers = layers.collect();
@@ -230,14 +232,15 @@ impl<'a> Exported<'a> {
 
     /// How the numbers of a tensor are written.
     fn number(&self, of: &Parameter) -> Number {
-        let halves = match of.place {
-            Place::Table(_) => self.is_bf16(),
+        let halves = match of.slot {
+            TensorSlot::Table(_, TableTensor::Weight) => self.is_bf16(),
             // Matrices of narrow tables stay whole.
-            Place::Weight(layer) => {
+            TensorSlot::Layer(layer, LayerTensor::Weight) => {
                 let is_narrow = |layer: crate::model::Layer<'_>| matches!(layer.role, Role::Projection(_));
                 self.rounds() && !self.shape.layers().nth(layer).is_some_and(is_narrow)
             }
-            Place::RowWeights(_) | Place::Bias(_) => false,
+            // So do biases and learned weights of rows.
+            _ => false,
         };
         if halves { Number::Bf16 } else { Number::F32 }
     }
