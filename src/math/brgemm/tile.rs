@@ -47,9 +47,8 @@ pub(super) trait Heights {
 impl<S: Simd> Heights for S {
     const TALLEST: usize = match S::LANES {
         16 => 14,
-        // Portable code's vectors are arrays, which no register holds: higher tiles would be longer, not faster.
-        _ if align_of::<S::V>() < size_of::<S::V>() => 1,
-        _ => 6,
+        _ if S::IN_REGISTERS => 6,
+        _ => 1,
     };
 }
 
