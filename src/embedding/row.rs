@@ -1,8 +1,8 @@
 //! What is done to one row, in registers.
 //!
-//! A row of E columns falls into blocks of up to eight vectors and a shorter tail. A block's sum stays in registers
-//! while its bag (forward) or its look-ups (update) are walked; wider rows walk them once a block. How columns are
-//! blocked changes no bit: columns never meet.
+//! A row of E columns falls into blocks of up to eight vectors, of one in portable code, and a shorter tail. A block's
+//! sum stays in registers while its bag (forward) or its look-ups (update) are walked; wider rows walk them once a
+//! block. How columns are blocked changes no bit: columns never meet.
 
 use std::ops::Range;
 
@@ -34,31 +34,57 @@ pub(super) fn rows_ahead(bytes: usize) -> usize {
 
 /// Work on some columns of a row.
 pub(super) trait Columns {
+    /// Whether look-ups are walked: then a tail goes with the vectors before it, lest they be walked once more. Work
+    /// that walks none takes a tail apart, which costs nothing and halves the variants that are compiled.
+    const WALKS: bool;
+
     /// Columns `start` on: `FULL` vectors, then `tail` columns, fewer than a vector (0 unless `TAIL`).
     fn run<S: Simd, const FULL: usize, const TAIL: bool>(&mut self, simd: S, start: usize, tail: usize);
 }
 
 /// Walks over `dim` columns.
 #[inline(always)]
-pub(super) fn columns<S: Simd>(simd: S, dim: usize, work: &mut impl Columns) {
+pub(super) fn columns<S: Simd, C: Columns>(simd: S, dim: usize, work: &mut C) {
     let mut start = 0;
-    while dim - start >= WIDEST * S::LANES {
-        work.run::<S, WIDEST, false>(simd, start, 0);
-        start += WIDEST * S::LANES;
+    if S::IN_REGISTERS {
+        while dim - start >= WIDEST * S::LANES {
+            work.run::<S, WIDEST, false>(simd, start, 0);
+            start += WIDEST * S::LANES;
+        }
+    } else {
+        while dim - start >= S::LANES {
+            work.run::<S, 1, false>(simd, start, 0);
+            start += S::LANES;
+        }
     }
     let (full, tail) = ((dim - start) / S::LANES, (dim - start) % S::LANES);
     macro_rules! dispatch {
         ($($count:literal)*) => {
-            match (full, tail) {
-                (0, 0) => {}
-                (0, _) => work.run::<S, 0, true>(simd, start, tail),
-                $(($count, 0) => work.run::<S, $count, false>(simd, start, 0),
-                ($count, _) => work.run::<S, $count, true>(simd, start, tail),)*
-                _ => unreachable!("fewer than {WIDEST} vectors are left"),
+            if C::WALKS {
+                match (full, tail) {
+                    (0, 0) => {}
+                    (0, _) => work.run::<S, 0, true>(simd, start, tail),
+                    $(($count, 0) => work.run::<S, $count, false>(simd, start, 0),
+                    ($count, _) => work.run::<S, $count, true>(simd, start, tail),)*
+                    _ => unreachable!("fewer than {WIDEST} vectors are left"),
+                }
+            } else {
+                match full {
+                    0 => {}
+                    $($count => work.run::<S, $count, false>(simd, start, 0),)*
+                    _ => unreachable!("fewer than {WIDEST} vectors are left"),
+                }
+                if tail > 0 {
+                    work.run::<S, 0, true>(simd, start + full * S::LANES, tail);
+                }
             }
         };
     }
-    dispatch!(1 2 3 4 5 6 7);
+    if S::IN_REGISTERS {
+        dispatch!(1 2 3 4 5 6 7);
+    } else if tail > 0 {
+        work.run::<S, 0, true>(simd, start, tail);
+    }
 }
 
 /// Asks for a row's cache lines.
@@ -103,6 +129,8 @@ pub(super) struct Pool<'a, F, W> {
 }
 
 impl<F: Seen, W: Weigh> Columns for Pool<'_, F, W> {
+    const WALKS: bool = true;
+
     #[inline(always)]
     fn run<S: Simd, const FULL: usize, const TAIL: bool>(&mut self, simd: S, start: usize, tail: usize) {
         let zero = simd.splat(0.0);
@@ -150,6 +178,8 @@ pub(super) struct Move<'a, F> {
 }
 
 impl<F: Form> Columns for Move<'_, F> {
+    const WALKS: bool = false;
+
     #[inline(always)]
     fn run<S: Simd, const FULL: usize, const TAIL: bool>(&mut self, simd: S, start: usize, tail: usize) {
         let (form, factor, rate) = (self.form, simd.splat(self.factor), simd.splat(-self.rate));
@@ -184,6 +214,8 @@ pub(super) struct MoveAll<'a, F> {
 }
 
 impl<F: Form> Columns for MoveAll<'_, F> {
+    const WALKS: bool = true;
+
     #[inline(always)]
     fn run<S: Simd, const FULL: usize, const TAIL: bool>(&mut self, simd: S, start: usize, tail: usize) {
         let (form, rate) = (self.form, simd.splat(-self.rate));
@@ -274,6 +306,8 @@ pub(super) struct Scale<'a> {
 }
 
 impl Columns for Scale<'_> {
+    const WALKS: bool = false;
+
     #[inline(always)]
     fn run<S: Simd, const FULL: usize, const TAIL: bool>(&mut self, simd: S, start: usize, tail: usize) {
         let factor = simd.splat(self.factor);
