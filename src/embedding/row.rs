@@ -11,7 +11,7 @@ use bytemuck::Pod;
 use super::feed::Feeds;
 use super::form::{Form, Seen};
 use super::weights::Weigh;
-use crate::optim::{MOMENTS, Rule};
+use crate::optim::{MOMENTS, Rule, Sgd, StepRule, match_rule};
 use crate::simd::{Simd, combine};
 
 /// Vectors whose sums fit into registers on every instruction set, beside operands.
@@ -266,6 +266,41 @@ pub(super) fn add_all<S: Simd>(simd: S, sum: &mut [f32], records: &[u64], feeds:
     }
 }
 
+/// How a row moves by the sum of its gradients, and its learned weight if it has one.
+pub(super) trait RowRule: Copy {
+    /// See [`apply`].
+    fn apply<S: Simd, F: Form>(self, simd: S, form: F, row: &mut [u32], sum: &[f32]);
+
+    /// See [`move_weight`].
+    fn move_weight(self, numbers: &mut [f32], gradient: f32);
+}
+
+/// A walk of its own for SGD, where a row is moved so fast that a look at its rule would be felt.
+impl RowRule for Sgd {
+    #[inline(always)]
+    fn apply<S: Simd, F: Form>(self, simd: S, form: F, row: &mut [u32], sum: &[f32]) {
+        apply(simd, form, self, row, sum);
+    }
+
+    #[inline(always)]
+    fn move_weight(self, numbers: &mut [f32], gradient: f32) {
+        move_weight(self, numbers, gradient);
+    }
+}
+
+/// One walk for all other rules, which is looked at once a row: a walk is long, and most of it the same.
+impl RowRule for StepRule {
+    #[inline(always)]
+    fn apply<S: Simd, F: Form>(self, simd: S, form: F, row: &mut [u32], sum: &[f32]) {
+        match_rule!(self, rule => apply(simd, form, rule, row, sum));
+    }
+
+    #[inline(always)]
+    fn move_weight(self, numbers: &mut [f32], gradient: f32) {
+        match_rule!(self, rule => move_weight(rule, numbers, gradient));
+    }
+}
+
 /// Moves a row, its weights and the moments behind them, one after another, by the sum of its gradients.
 #[inline(always)]
 pub(super) fn apply<S: Simd, F: Form, R: Rule>(simd: S, form: F, rule: R, row: &mut [u32], sum: &[f32]) {
@@ -296,6 +331,16 @@ pub(super) fn apply<S: Simd, F: Form, R: Rule>(simd: S, form: F, rule: R, row: &
             simd.store_partial(*own, &mut moments[which * dim + whole..][..dim - whole]);
         }
     }
+}
+
+/// Moves a row's learned weight, the first of its `numbers`, by its gradient and the moments behind it.
+#[inline(always)]
+fn move_weight<R: Rule>(rule: R, numbers: &mut [f32], gradient: f32) {
+    let (weight, kept) = numbers.split_at_mut(1);
+    let mut moments = [0.0; MOMENTS];
+    moments[..R::MOMENTS].copy_from_slice(&kept[..R::MOMENTS]);
+    weight[0] = rule.step(weight[0], gradient, &mut moments);
+    kept[..R::MOMENTS].copy_from_slice(&moments[..R::MOMENTS]);
 }
 
 /// `to[e] = factor * from[e]`: a gradient row (SC20, Algorithm 2).
