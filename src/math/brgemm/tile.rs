@@ -93,6 +93,9 @@ pub(super) trait Left: Copy + Sync {
     /// Tiles do not cross multiples of this many rows.
     const BLOCK: usize;
 
+    /// Whether a right operand that is transposed first is multiplied with it: with gradients in backward-by-data.
+    const MEETS_TRANSPOSED: bool;
+
     /// Adds the steps `first..first + b.len()` to the tile at `row` and `column`; `b` has the right operand's steps.
     /// Shortly before the end, `expect` is called for each row of the tile, to ask for its results' cache lines.
     #[allow(clippy::too_many_arguments)]
@@ -158,6 +161,7 @@ impl<const D: usize> ByRow<'_, D> {
 impl<const D: usize> Left for ByRow<'_, D> {
     const PAIRS: bool = D < WIDTH;
     const BLOCK: usize = usize::MAX;
+    const MEETS_TRANSPOSED: bool = true;
 
     #[inline(always)]
     fn multiply<S: Simd, const R: usize, const V: usize>(
@@ -210,6 +214,7 @@ pub(super) struct ByColumn<'a, const PAIRS: bool> {
 impl<const PAIRS: bool> Left for ByColumn<'_, PAIRS> {
     const PAIRS: bool = PAIRS;
     const BLOCK: usize = WIDTH;
+    const MEETS_TRANSPOSED: bool = false;
 
     #[inline(always)]
     fn multiply<S: Simd, const R: usize, const V: usize>(
