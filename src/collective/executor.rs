@@ -138,7 +138,7 @@ impl Executor {
     ///
     /// # Panics
     /// When `memory` is too small, or its elements travel otherwise than the schedule says.
-    pub fn run(&mut self, carrier: &mut dyn Carrier, memory: &mut impl Memory) -> Result<()> {
+    pub fn run(&mut self, carrier: &mut dyn Carrier, memory: &mut dyn Memory) -> Result<()> {
         assert_eq!(self.payload, memory.payload(), "schedule and memory agree how elements travel");
         self.place.sequence += 1;
         carrier.enter(self.place);
@@ -181,7 +181,7 @@ impl Round {
         place: Place,
         payload: Payload,
         carrier: &mut dyn Carrier,
-        memory: &mut impl Memory,
+        memory: &mut dyn Memory,
         local_copies: &[(Range<usize>, Range<usize>)],
         copied: &mut usize,
     ) -> Result<()> {

@@ -71,19 +71,29 @@ impl<F: Form> Kernel for MoveOwn<'_, F> {
         // As many are gathered, and asked for, as were before, which are moved meanwhile.
         let block = rows_ahead(width);
         let (mut now, mut next) = ([(0u32, 0u32); MOST_AHEAD], [(0u32, 0u32); MOST_AHEAD]);
-        let (mut waiting, mut held, bag) = (0, 0, self.feed.bag());
-        for sample in 0..bag.samples() {
-            for position in bag.offsets[sample] as usize..bag.offsets[sample + 1] as usize {
-                next[held] = (sample as u32, position as u32);
-                held += usize::from(bag.rows[position].wrapping_sub(first) < count);
-                if held == block {
-                    self.move_gathered(simd, &now[..waiting], &next[..held]);
-                    (now, waiting, held) = (next, held, 0);
+        let (mut waiting, bag) = (0, self.feed.bag());
+        let (mut sample, mut position) = (0, bag.offsets[0] as usize);
+        loop {
+            let mut held = 0;
+            'gather: while sample < bag.samples() {
+                let end = bag.offsets[sample + 1] as usize;
+                while position < end {
+                    next[held] = (sample as u32, position as u32);
+                    held += usize::from(bag.rows[position].wrapping_sub(first) < count);
+                    position += 1;
+                    if held == block {
+                        break 'gather;
+                    }
                 }
+                sample += 1;
             }
+            // In one place, for it is long: the last look-ups are moved in a turn that gathers none.
+            self.move_gathered(simd, &now[..waiting], &next[..held]);
+            if held == 0 {
+                return;
+            }
+            (now, waiting) = (next, held);
         }
-        self.move_gathered(simd, &now[..waiting], &next[..held]);
-        self.move_gathered(simd, &next[..held], &[]);
     }
 }
 

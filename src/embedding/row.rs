@@ -1,8 +1,8 @@
 //! What is done to one row, in registers.
 //!
-//! A row of E columns falls into blocks of up to eight vectors and a shorter tail. A block's sum stays in registers
-//! while its bag (forward) or its look-ups (update) are walked; wider rows walk them once a block. How columns are
-//! blocked changes no bit: columns never meet.
+//! A row of E columns falls into blocks of up to eight vectors, of one in portable code, and a shorter tail. A block's
+//! sum stays in registers while its bag (forward) or its look-ups (update) are walked; wider rows walk them once a
+//! block. How columns are blocked changes no bit: columns never meet.
 
 use std::ops::Range;
 
@@ -11,7 +11,7 @@ use bytemuck::Pod;
 use super::feed::Feeds;
 use super::form::{Form, Seen};
 use super::weights::Weigh;
-use crate::optim::{MOMENTS, Rule};
+use crate::optim::{MOMENTS, Rule, Sgd, StepRule, match_rule};
 use crate::simd::{Simd, combine};
 
 /// Vectors whose sums fit into registers on every instruction set, beside operands.
@@ -34,31 +34,57 @@ pub(super) fn rows_ahead(bytes: usize) -> usize {
 
 /// Work on some columns of a row.
 pub(super) trait Columns {
+    /// Whether look-ups are walked: then a tail goes with the vectors before it, lest they be walked once more. Work
+    /// that walks none takes a tail apart, which costs nothing and halves the variants that are compiled.
+    const WALKS: bool;
+
     /// Columns `start` on: `FULL` vectors, then `tail` columns, fewer than a vector (0 unless `TAIL`).
     fn run<S: Simd, const FULL: usize, const TAIL: bool>(&mut self, simd: S, start: usize, tail: usize);
 }
 
 /// Walks over `dim` columns.
 #[inline(always)]
-pub(super) fn columns<S: Simd>(simd: S, dim: usize, work: &mut impl Columns) {
+pub(super) fn columns<S: Simd, C: Columns>(simd: S, dim: usize, work: &mut C) {
     let mut start = 0;
-    while dim - start >= WIDEST * S::LANES {
-        work.run::<S, WIDEST, false>(simd, start, 0);
-        start += WIDEST * S::LANES;
+    if S::IN_REGISTERS {
+        while dim - start >= WIDEST * S::LANES {
+            work.run::<S, WIDEST, false>(simd, start, 0);
+            start += WIDEST * S::LANES;
+        }
+    } else {
+        while dim - start >= S::LANES {
+            work.run::<S, 1, false>(simd, start, 0);
+            start += S::LANES;
+        }
     }
     let (full, tail) = ((dim - start) / S::LANES, (dim - start) % S::LANES);
     macro_rules! dispatch {
         ($($count:literal)*) => {
-            match (full, tail) {
-                (0, 0) => {}
-                (0, _) => work.run::<S, 0, true>(simd, start, tail),
-                $(($count, 0) => work.run::<S, $count, false>(simd, start, 0),
-                ($count, _) => work.run::<S, $count, true>(simd, start, tail),)*
-                _ => unreachable!("fewer than {WIDEST} vectors are left"),
+            if C::WALKS {
+                match (full, tail) {
+                    (0, 0) => {}
+                    (0, _) => work.run::<S, 0, true>(simd, start, tail),
+                    $(($count, 0) => work.run::<S, $count, false>(simd, start, 0),
+                    ($count, _) => work.run::<S, $count, true>(simd, start, tail),)*
+                    _ => unreachable!("fewer than {WIDEST} vectors are left"),
+                }
+            } else {
+                match full {
+                    0 => {}
+                    $($count => work.run::<S, $count, false>(simd, start, 0),)*
+                    _ => unreachable!("fewer than {WIDEST} vectors are left"),
+                }
+                if tail > 0 {
+                    work.run::<S, 0, true>(simd, start + full * S::LANES, tail);
+                }
             }
         };
     }
-    dispatch!(1 2 3 4 5 6 7);
+    if S::IN_REGISTERS {
+        dispatch!(1 2 3 4 5 6 7);
+    } else if tail > 0 {
+        work.run::<S, 0, true>(simd, start, tail);
+    }
 }
 
 /// Asks for a row's cache lines.
@@ -103,6 +129,8 @@ pub(super) struct Pool<'a, F, W> {
 }
 
 impl<F: Seen, W: Weigh> Columns for Pool<'_, F, W> {
+    const WALKS: bool = true;
+
     #[inline(always)]
     fn run<S: Simd, const FULL: usize, const TAIL: bool>(&mut self, simd: S, start: usize, tail: usize) {
         let zero = simd.splat(0.0);
@@ -150,6 +178,8 @@ pub(super) struct Move<'a, F> {
 }
 
 impl<F: Form> Columns for Move<'_, F> {
+    const WALKS: bool = false;
+
     #[inline(always)]
     fn run<S: Simd, const FULL: usize, const TAIL: bool>(&mut self, simd: S, start: usize, tail: usize) {
         let (form, factor, rate) = (self.form, simd.splat(self.factor), simd.splat(-self.rate));
@@ -184,6 +214,8 @@ pub(super) struct MoveAll<'a, F> {
 }
 
 impl<F: Form> Columns for MoveAll<'_, F> {
+    const WALKS: bool = true;
+
     #[inline(always)]
     fn run<S: Simd, const FULL: usize, const TAIL: bool>(&mut self, simd: S, start: usize, tail: usize) {
         let (form, rate) = (self.form, simd.splat(-self.rate));
@@ -234,6 +266,41 @@ pub(super) fn add_all<S: Simd>(simd: S, sum: &mut [f32], records: &[u64], feeds:
     }
 }
 
+/// How a row moves by the sum of its gradients, and its learned weight if it has one.
+pub(super) trait RowRule: Copy {
+    /// See [`apply`].
+    fn apply<S: Simd, F: Form>(self, simd: S, form: F, row: &mut [u32], sum: &[f32]);
+
+    /// See [`move_weight`].
+    fn move_weight(self, numbers: &mut [f32], gradient: f32);
+}
+
+/// A walk of its own for SGD, where a row is moved so fast that a look at its rule would be felt.
+impl RowRule for Sgd {
+    #[inline(always)]
+    fn apply<S: Simd, F: Form>(self, simd: S, form: F, row: &mut [u32], sum: &[f32]) {
+        apply(simd, form, self, row, sum);
+    }
+
+    #[inline(always)]
+    fn move_weight(self, numbers: &mut [f32], gradient: f32) {
+        move_weight(self, numbers, gradient);
+    }
+}
+
+/// One walk for all other rules, which is looked at once a row: a walk is long, and most of it the same.
+impl RowRule for StepRule {
+    #[inline(always)]
+    fn apply<S: Simd, F: Form>(self, simd: S, form: F, row: &mut [u32], sum: &[f32]) {
+        match_rule!(self, rule => apply(simd, form, rule, row, sum));
+    }
+
+    #[inline(always)]
+    fn move_weight(self, numbers: &mut [f32], gradient: f32) {
+        match_rule!(self, rule => move_weight(rule, numbers, gradient));
+    }
+}
+
 /// Moves a row, its weights and the moments behind them, one after another, by the sum of its gradients.
 #[inline(always)]
 pub(super) fn apply<S: Simd, F: Form, R: Rule>(simd: S, form: F, rule: R, row: &mut [u32], sum: &[f32]) {
@@ -266,6 +333,16 @@ pub(super) fn apply<S: Simd, F: Form, R: Rule>(simd: S, form: F, rule: R, row: &
     }
 }
 
+/// Moves a row's learned weight, the first of its `numbers`, by its gradient and the moments behind it.
+#[inline(always)]
+fn move_weight<R: Rule>(rule: R, numbers: &mut [f32], gradient: f32) {
+    let (weight, kept) = numbers.split_at_mut(1);
+    let mut moments = [0.0; MOMENTS];
+    moments[..R::MOMENTS].copy_from_slice(&kept[..R::MOMENTS]);
+    weight[0] = rule.step(weight[0], gradient, &mut moments);
+    kept[..R::MOMENTS].copy_from_slice(&moments[..R::MOMENTS]);
+}
+
 /// `to[e] = factor * from[e]`: a gradient row (SC20, Algorithm 2).
 pub(super) struct Scale<'a> {
     pub from: &'a [f32],
@@ -274,6 +351,8 @@ pub(super) struct Scale<'a> {
 }
 
 impl Columns for Scale<'_> {
+    const WALKS: bool = false;
+
     #[inline(always)]
     fn run<S: Simd, const FULL: usize, const TAIL: bool>(&mut self, simd: S, start: usize, tail: usize) {
         let factor = simd.splat(self.factor);

@@ -25,7 +25,7 @@ use super::walk::{MoveEach, SumEach, SumRowwise, WalkRows};
 use crate::base::Result;
 use crate::machine::team::Team;
 use crate::memory::{Arena, Buffer, Supply, recycled};
-use crate::optim::{Optimizer, ParamState, StepSize, with_rule};
+use crate::optim::{Optimizer, ParamState, StepRule, StepSize};
 use crate::sync::{AtomicU64, Each, Grid, Lender, Matrix, Rows, atomic_words, put};
 
 /// Look-ups that a bucket has on average: enough to pay for its counters, few enough to be sorted in the first cache.
@@ -180,9 +180,12 @@ impl Sorter {
                         let each = SumRowwise { form, sum, kept, weights, rate, eps };
                         isa.run(WalkRows { band, records, feeds, each });
                     }
-                    _ => with_rule!(optimizer, step_size, rule => {
-                        isa.run(WalkRows { band, records, feeds, each: SumEach { form, sum, weights, rule } });
-                    }),
+                    _ => match optimizer.at(step_size) {
+                        StepRule::Sgd(rule) => {
+                            isa.run(WalkRows { band, records, feeds, each: SumEach { form, sum, weights, rule } });
+                        }
+                        rule => isa.run(WalkRows { band, records, feeds, each: SumEach { form, sum, weights, rule } }),
+                    },
                 }
             }
         });

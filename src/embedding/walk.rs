@@ -2,9 +2,9 @@
 
 use super::feed::Feeds;
 use super::form::Form;
-use super::row::{MoveAll, add_all, apply, columns, prefetch, rows_ahead};
+use super::row::{MoveAll, RowRule, add_all, apply, columns, prefetch, rows_ahead};
 use super::weights::{weigh, weigh_rowwise};
-use crate::optim::{Rule, Sgd, rowwise_rate};
+use crate::optim::{Sgd, rowwise_rate};
 use crate::simd::{Kernel, Simd};
 use crate::sync::Band;
 
@@ -48,7 +48,7 @@ pub(super) struct SumEach<'a, F, R> {
     pub rule: R,
 }
 
-impl<F: Form, R: Rule> EachRow for SumEach<'_, F, R> {
+impl<F: Form, R: RowRule> EachRow for SumEach<'_, F, R> {
     #[inline(always)]
     fn take<S: Simd>(&mut self, simd: S, row: &mut [u32], records: &[u64], feeds: Feeds<'_>, ends: Ends) {
         let Self { form, ref mut sum, ref mut weights, rule } = *self;
@@ -60,7 +60,7 @@ impl<F: Form, R: Rule> EachRow for SumEach<'_, F, R> {
             if let Some(weights) = weights {
                 weigh(simd, (form, row), rule, weights.row(row_of(records[0])), sum);
             }
-            apply(simd, form, rule, row, sum);
+            rule.apply(simd, form, row, sum);
         }
     }
 

@@ -12,6 +12,7 @@
 use std::ops::Range;
 
 use super::form::Seen;
+use super::row::RowRule;
 use crate::base::Result;
 use crate::machine::team::Team;
 use crate::memory::{Arena, Buffer, Supply};
@@ -168,7 +169,7 @@ impl Weigh for Learned<'_> {
 /// Moves a row's weight, the first of its `numbers`, by a rule and the sum of the row's gradients, of which it makes
 /// the gradient of the row.
 #[inline(always)]
-pub(super) fn weigh<S: Simd, F: Seen, R: Rule>(
+pub(super) fn weigh<S: Simd, F: Seen, R: RowRule>(
     simd: S,
     (form, row): (F, &[u32]),
     rule: R,
@@ -176,11 +177,7 @@ pub(super) fn weigh<S: Simd, F: Seen, R: Rule>(
     sum: &mut [f32],
 ) {
     let gradient = gradients(simd, (form, row), numbers[0], sum);
-    let (weight, kept) = numbers.split_at_mut(1);
-    let mut moments = [0.0; MOMENTS];
-    moments[..R::MOMENTS].copy_from_slice(&kept[..R::MOMENTS]);
-    weight[0] = rule.step(weight[0], gradient, &mut moments);
-    kept[..R::MOMENTS].copy_from_slice(&moments[..R::MOMENTS]);
+    rule.move_weight(numbers, gradient);
 }
 
 /// The same by row-wise Adagrad, to which a weight is a row of one column.

@@ -3,6 +3,11 @@
 /// Ascending runs of two or more are joined by a dash; the order is kept.
 #[must_use]
 pub fn ranges(numbers: impl IntoIterator<Item = u32>) -> String {
+    joined(&mut numbers.into_iter())
+}
+
+/// [`ranges`], compiled once for all iterators.
+fn joined(numbers: &mut dyn Iterator<Item = u32>) -> String {
     let mut runs: Vec<(u32, u32)> = Vec::new();
     for number in numbers {
         match runs.last_mut() {

@@ -59,9 +59,9 @@ impl Mirrored<'_> {
         while i < self.count {
             i += match self.count - i {
                 TALL.. if S::LANES == 16 => self.band::<S, TALL>(simd, i, to),
-                6.. => self.band::<S, 6>(simd, i, to),
-                3.. => self.band::<S, 3>(simd, i, to),
-                2 => self.band::<S, 2>(simd, i, to),
+                6.. if S::IN_REGISTERS => self.band::<S, 6>(simd, i, to),
+                3.. if S::IN_REGISTERS => self.band::<S, 3>(simd, i, to),
+                2 if S::IN_REGISTERS => self.band::<S, 2>(simd, i, to),
                 _ => self.band::<S, 1>(simd, i, to),
             };
         }

@@ -62,9 +62,10 @@ impl Pairs<'_> {
                 3 if S::LANES == 16 => self.band::<S, 3, 4>(simd, row),
                 2 if S::LANES == 16 => self.band::<S, 2, 4>(simd, row),
                 1 if S::LANES == 16 => self.band::<S, 1, 4>(simd, row),
-                3.. => self.band::<S, 3, 3>(simd, row),
-                2 => self.band::<S, 2, 3>(simd, row),
-                _ => self.band::<S, 1, 3>(simd, row),
+                3.. if S::IN_REGISTERS => self.band::<S, 3, 3>(simd, row),
+                2 if S::IN_REGISTERS => self.band::<S, 2, 3>(simd, row),
+                1 if S::IN_REGISTERS => self.band::<S, 1, 3>(simd, row),
+                _ => self.band::<S, 1, 1>(simd, row),
             };
         }
     }

@@ -89,6 +89,13 @@ impl Arena {
     /// # Panics
     /// When `home` is empty.
     pub fn build(plan: &Plan, home: &[NodeId], pages: Pages, touch: impl FnOnce(&mut [u8])) -> Result<Self> {
+        let (mut region, binding, warnings) = Self::open(plan, home, pages)?;
+        touch(region.bytes_mut());
+        Ok(Self::verified(plan, home, region, binding, warnings))
+    }
+
+    /// Memory that nothing has touched yet, how it came to its nodes, and what the user should know.
+    fn open(plan: &Plan, home: &[NodeId], pages: Pages) -> Result<(Region, Binding, Vec<String>)> {
         assert!(!home.is_empty(), "an arena has a home");
         let bytes = plan.bytes() as u64;
         let route = Route::choose(home)?;
@@ -120,8 +127,11 @@ impl Arena {
         if pages == Pages::Transparent && plan.bytes() >= HUGE_PAGE_BYTES {
             warnings.extend(no_huge_pages());
         }
-        let mut region = reservation.open()?;
-        touch(region.bytes_mut());
+        Ok((reservation.open()?, binding, warnings))
+    }
+
+    /// An arena of memory that has been touched.
+    fn verified(plan: &Plan, home: &[NodeId], mut region: Region, binding: Binding, warnings: Vec<String>) -> Self {
         let memory = region.bytes_mut();
         let (start, len) = (NonNull::from(&mut *memory).cast(), memory.len());
         let mapping = Arc::new(Mapping { start, len, _region: region });
@@ -138,7 +148,7 @@ impl Arena {
             Err(_) if matches!(arena.binding, Binding::FirstTouch(_)) => {}
             Err(reason) => arena.warnings.push(format!("where memory lies is not known: {reason}")),
         }
-        Ok(arena)
+        arena
     }
 
     /// Hands out a region of the plan, once:

@@ -360,7 +360,15 @@ impl ParamState {
 /// Runs `$body` with `$rule` bound to the rule of `$optimizer` by the step size `$step_size`.
 macro_rules! with_rule {
     ($optimizer:expr, $step_size:expr, $rule:ident => $body:expr) => {
-        match $crate::optim::Optimizer::at($optimizer, $step_size) {
+        $crate::optim::match_rule!($crate::optim::Optimizer::at($optimizer, $step_size), $rule => $body)
+    };
+}
+pub(crate) use with_rule;
+
+/// Runs `$body` with `$rule` bound to the rule that `$step_rule` is.
+macro_rules! match_rule {
+    ($step_rule:expr, $rule:ident => $body:expr) => {
+        match $step_rule {
             $crate::optim::StepRule::Sgd($rule) => $body,
             $crate::optim::StepRule::SgdWithDecay($rule) => $body,
             $crate::optim::StepRule::Momentum($rule) => $body,
@@ -370,4 +378,4 @@ macro_rules! with_rule {
         }
     };
 }
-pub(crate) use with_rule;
+pub(crate) use match_rule;

@@ -120,7 +120,7 @@ impl Isa {
     #[inline]
     pub fn run<K: Kernel>(self, kernel: K) -> K::Out {
         match self {
-            Self::Scalar(simd) => kernel.run(simd),
+            Self::Scalar(simd) => simd.run(kernel),
             Self::Avx2(simd) => simd.run(kernel),
             Self::Avx512(simd) => simd.run(kernel),
             Self::AmxBf16(amx) | Self::AmxThirds(amx) => Self::Avx512Bf16(amx.avx512_bf16()).run(kernel),

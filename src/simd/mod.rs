@@ -50,6 +50,10 @@ pub trait Simd: Copy + Send + Sync {
     /// Elements of a vector; at most 16.
     const LANES: usize;
 
+    /// Whether a register holds a vector. Portable code's are arrays: to work on several at a time makes a kernel
+    /// longer, not faster. A constant, so that the compiler makes none of the variants that only registers profit from.
+    const IN_REGISTERS: bool = true;
+
     /// A vector.
     type V: Copy;
 

@@ -1,12 +1,21 @@
 //! Portable vectors: plain arrays. The definition that the other instruction sets are held to.
 
-use super::Simd;
+use super::{Kernel, Simd};
 
 const WIDTH: usize = 8;
 
 /// Portable code.
 #[derive(Clone, Copy)]
 pub struct Scalar;
+
+impl Scalar {
+    /// Runs a kernel out of line, as the other instruction sets do: inlined, it would be compiled once more wherever it
+    /// is run from.
+    #[inline(never)]
+    pub fn run<K: Kernel>(self, kernel: K) -> K::Out {
+        kernel.run(self)
+    }
+}
 
 #[inline(always)]
 fn zip(a: [f32; WIDTH], b: [f32; WIDTH], f: impl Fn(f32, f32) -> f32) -> [f32; WIDTH] {
@@ -15,6 +24,7 @@ fn zip(a: [f32; WIDTH], b: [f32; WIDTH], f: impl Fn(f32, f32) -> f32) -> [f32; W
 
 impl Simd for Scalar {
     const LANES: usize = WIDTH;
+    const IN_REGISTERS: bool = false;
     type V = [f32; WIDTH];
 
     #[inline(always)]

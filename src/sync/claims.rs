@@ -40,8 +40,8 @@ impl Claims {
         &self.counters[share % LINE * LINE + share / LINE]
     }
 
-    /// Calls `body` with pieces until none is left.
-    fn take(&self, thread: usize, mut body: impl FnMut(usize)) {
+    /// Calls `body` with pieces until none is left. A call by its address is nothing beside a piece.
+    fn take(&self, thread: usize, body: &mut dyn FnMut(usize)) {
         for turn in 0..self.shares {
             let share = (thread + turn) % self.shares;
             let (next, end) = (self.next(share), self.pieces * (share + 1) / self.shares);
@@ -71,7 +71,7 @@ impl Crew {
         let claims = Claims::new(pieces.len(), self.threads());
         let (claims, pieces, body) = (&claims, &pieces, &body);
         self.run(move |thread| {
-            claims.take(thread, |index| {
+            claims.take(thread, &mut |index| {
                 // SAFETY: each index below `len` is claimed once.
                 #[allow(unsafe_code)]
                 let piece = unsafe { pieces.part(index) };
@@ -99,7 +99,7 @@ impl Crew {
             // SAFETY: thread < threads = len, and a region runs each thread once.
             #[allow(unsafe_code)]
             let mut mine = begin(unsafe { own.part(thread) });
-            claims.take(thread, |index| {
+            claims.take(thread, &mut |index| {
                 // SAFETY: each index below `len` is claimed once.
                 #[allow(unsafe_code)]
                 let piece = unsafe { pieces.part(index) };
@@ -123,7 +123,7 @@ mod tests {
                 // Threads one after the other: the first takes all, its own share first.
                 for thread in (0..threads).rev() {
                     let mut order = Vec::new();
-                    claims.take(thread, |piece| order.push(piece));
+                    claims.take(thread, &mut |piece| order.push(piece));
                     let expected = if thread + 1 == threads { pieces } else { 0 };
                     assert_eq!(order.len(), expected, "thread {thread} takes what no other thread has claimed");
                     let own = order.first().copied().unwrap_or(0);
@@ -174,7 +174,7 @@ mod models {
             let shared = Arc::new((Claims::new(3, 2), [(); 3].map(|()| Guarded::new(0u32))));
             // Loom's cells notice two threads in one of them that did not wait for each other.
             let take = |shared: &(Claims, [Guarded<u32>; 3]), thread: usize| {
-                shared.0.take(thread, |piece| {
+                shared.0.take(thread, &mut |piece| {
                     shared.1[piece].with_mut(|cell| {
                         // SAFETY: loom checks that nobody else is here.
                         #[allow(unsafe_code)]

@@ -161,23 +161,39 @@ impl Crew {
     /// latter mostly does not compile, because a closure that captures a crew is not `Sync`, but a closure can reach a
     /// crew without a capture, through a `thread_local!`.
     pub fn run<F: Fn(usize) + Sync + Copy>(&self, body: F) {
+        // SAFETY: `body` outlives the call.
+        #[allow(unsafe_code)]
+        unsafe {
+            self.lead(Order::call(&body));
+        }
+    }
+
+    /// [`Crew::run`] by an order to call its closure. The leader is thread 0 by the same order, so that the closure is
+    /// compiled once, and all of this once for all closures.
+    ///
+    /// # Safety
+    /// The order calls a closure, which is alive, with what it borrows, until this returns or unwinds.
+    #[allow(unsafe_code)]
+    unsafe fn lead(&self, order: Order) {
         assert!(!self.running.replace(true), "a region cannot start inside another of the same crew");
         let _running = Running(&self.running);
+        let own = || {
+            // SAFETY: the caller's promise.
+            unsafe { order.run(0) };
+        };
         if self.helpers.is_empty() {
-            return body(0);
+            return own();
         }
-        let order = Order::call(&body);
         for place in &self.places {
             // SAFETY: the mailbox is idle, because the last region was joined and this crew has no second leader: it is
-            // not Sync, and `running` says that its own thread is in no other region. This region is joined below
-            // before `body` is gone.
-            #[allow(unsafe_code)]
+            // not Sync, and `running` says that its own thread is in no other region. This region is joined below,
+            // before the closure may be gone.
             unsafe {
                 self.shared.mailboxes[*place].post(order);
             }
         }
         self.wake();
-        let own = catch_unwind(AssertUnwindSafe(|| body(0)));
+        let own = catch_unwind(AssertUnwindSafe(own));
         self.places.iter().for_each(|place| self.shared.join(*place));
         let theirs = self.shared.take_panic();
         if let Some(payload) = own.err().or(theirs) {
@@ -298,7 +314,7 @@ impl Shared {
             #[allow(unsafe_code)]
             let order = unsafe { mailbox.order() };
             let work = AssertUnwindSafe(|| {
-                // SAFETY: running: `run` neither returns nor unwinds before `join` has read this helper's `done`
+                // SAFETY: running: `lead` neither returns nor unwinds before `join` has read this helper's `done`
                 // below, so what its closure borrows is alive.
                 #[allow(unsafe_code)]
                 unsafe {

@@ -97,7 +97,7 @@ impl Ranks {
     /// # Panics
     /// When there is no minibatch.
     pub fn advance(&self, inputs: Inputs, rates: Rates) -> Result<(Step, Result<bool>)> {
-        self.run(|_| Task::Advance(inputs, rates))?;
+        self.run(&mut |_| Task::Advance(inputs, rates))?;
         let outcome = |rank: usize| self.outcomes[rank].lock().unwrap_or_else(PoisonError::into_inner);
         let Step { samples, position, .. } = outcome(0).step.take().expect("a step was made");
         let loss = self.mean_loss(samples)?;

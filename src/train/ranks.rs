@@ -301,7 +301,7 @@ impl Ranks {
     }
 
     /// Gives every rank its task and waits until all are done.
-    pub(super) fn run(&self, mut task: impl FnMut(usize) -> Task) -> Result<()> {
+    pub(super) fn run(&self, task: &mut dyn FnMut(usize) -> Task) -> Result<()> {
         let mut first = self.first.borrow_mut();
         let Some(rank) = &mut *first else {
             let (message, rank) = ("the ranks have ended before".to_owned(), RankId(self.local.start as u32));
@@ -368,7 +368,7 @@ impl Ranks {
     ) -> Result<Vec<T>> {
         let (work, ranks) = (Arc::new(work), self.local.len());
         let values: Arc<[Mutex<Option<T>>]> = (0..ranks).map(|_| Mutex::new(None)).collect();
-        self.run(|number| {
+        self.run(&mut |number| {
             let (work, values) = (work.clone(), values.clone());
             Task::Call(Box::new(move |rank| {
                 let value = work(rank)?;
@@ -411,7 +411,7 @@ impl Ranks {
     /// When hot inputs look up rows of which there is no copy.
     pub fn step_on(&self, batch: &Arc<Batch>, inputs: Inputs, rates: impl Into<Rates>) -> Result<f64> {
         let rates = rates.into();
-        self.run(|_| Task::Train(batch.clone(), inputs, rates))?;
+        self.run(&mut |_| Task::Train(batch.clone(), inputs, rates))?;
         self.mean_loss(batch.samples())
     }
 

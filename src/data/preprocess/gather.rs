@@ -37,8 +37,7 @@ enum Piece {
 }
 
 /// The pass over all inputs.
-pub(super) struct Gather<'a, R> {
-    pub(super) rows: &'a R,
+pub(super) struct Gather<'a> {
     pub(super) inputs: &'a [Input],
     /// Where parts go.
     pub(super) folder: &'a Path,
@@ -47,6 +46,9 @@ pub(super) struct Gather<'a, R> {
     pub(super) threads: usize,
     pub(super) meter: &'a Meter<'a>,
 }
+
+/// What a thread makes parts by, with memory that it uses again.
+type Parse<'a> = Box<dyn FnMut(&Piece) -> Result<Source> + 'a>;
 
 /// The first fault, by input and piece.
 #[derive(Default)]
@@ -82,9 +84,17 @@ pub(super) fn part_path(folder: &Path, input: usize, piece: u64) -> PathBuf {
     folder.join(format!("{input:05}-{piece:08}.part"))
 }
 
-impl<R: Rows> Gather<'_, R> {
+impl Gather<'_> {
     /// Makes every part that is not there yet; returns all of them in the order of the text.
-    pub(super) fn run(&self) -> Result<Vec<Source>> {
+    pub(super) fn run<R: Rows>(&self, rows: &R) -> Result<Vec<Source>> {
+        self.by(&|| {
+            let (mut maker, mut columns, mut own) = (Maker::new(), Columns::default(), Vec::new());
+            Box::new(move |piece| self.make(rows, piece, &mut maker, &mut columns, &mut own))
+        })
+    }
+
+    /// The same by what parses pieces, which a thread begins with: compiled once for all kinds of rows.
+    fn by<'a>(&self, parser: &(dyn Fn() -> Parse<'a> + Sync)) -> Result<Vec<Source>> {
         let failure = Failure::default();
         let parts = Mutex::new(Vec::new());
         let next_stream = AtomicUsize::new(0);
@@ -118,14 +128,14 @@ impl<R: Rows> Gather<'_, R> {
             for _ in 0..self.threads {
                 let (take, used) = (take.clone(), used.clone());
                 let (ranges, parts, failure) = (&ranges, &parts, &failure);
-                let parse = move || self.parse_all(&take, ranges, &used, parts, failure);
+                let parse = move || self.parse_all(parser(), &take, ranges, &used, parts, failure);
                 if std::thread::Builder::new().spawn_scoped(scope, parse).is_err() {
                     break;
                 }
                 parsers += 1;
             }
             if parsers == 0 {
-                self.parse_all(&take, &ranges, &used, &parts, &failure);
+                self.parse_all(parser(), &take, &ranges, &used, &parts, &failure);
             }
         });
         if let Some((_, error)) = failure.first.into_inner().expect("no thread panics with this lock") {
@@ -172,13 +182,13 @@ impl<R: Rows> Gather<'_, R> {
 
     fn parse_all(
         &self,
+        mut parse: Parse<'_>,
         take: &Receiver<Piece>,
         ranges: &Mutex<Vec<(usize, u64)>>,
         used: &Sender<Vec<u8>>,
         parts: &Mutex<Vec<Source>>,
         failure: &Failure,
     ) {
-        let (mut maker, mut columns, mut own) = (Maker::new(), Columns::default(), Vec::new());
         loop {
             let piece = take.try_recv().ok().or_else(|| {
                 let next = ranges.lock().expect("no thread panics with this lock").pop();
@@ -194,7 +204,7 @@ impl<R: Rows> Gather<'_, R> {
                 failure.report((0, 0), Error::Interrupted);
                 continue;
             }
-            match self.make(&piece, &mut maker, &mut columns, &mut own) {
+            match parse(&piece) {
                 Ok(part) => parts.lock().expect("no thread panics with this lock").push(part),
                 Err(error) => failure.report((input, number), error),
             }
@@ -205,8 +215,9 @@ impl<R: Rows> Gather<'_, R> {
         }
     }
 
-    fn make(
+    fn make<R: Rows>(
         &self,
+        rows: &R,
         piece: &Piece,
         maker: &mut Maker<R::Key>,
         columns: &mut Columns<R::Key>,
@@ -214,7 +225,7 @@ impl<R: Rows> Gather<'_, R> {
     ) -> Result<Source> {
         let (Piece::Range { input, number } | Piece::Text { input, number, .. }) = *piece;
         let path = part_path(self.folder, input, number);
-        let widths = self.rows.widths();
+        let widths = rows.widths();
         let file = &self.inputs[input];
         let bytes = match piece {
             Piece::Text { bytes, .. } => *bytes,
@@ -232,7 +243,7 @@ impl<R: Rows> Gather<'_, R> {
                 own
             }
         };
-        let tally = match self.rows.parse(text, number == 0, columns) {
+        let tally = match rows.parse(text, number == 0, columns) {
             Ok(tally) => tally,
             Err(bad) => {
                 let before = match piece {

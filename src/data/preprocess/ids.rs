@@ -99,7 +99,7 @@ impl Numbering<'_> {
         &self,
         at: usize,
         counted: bool,
-        mut visit: impl FnMut(&Source, &[K], &[u32]) -> Result<bool>,
+        visit: &mut dyn FnMut(&Source, &[K], &[u32]) -> Result<bool>,
     ) -> Result<bool> {
         let (mut keys, mut counts) = (Vec::new(), Vec::new());
         for part in self.parts {
@@ -123,7 +123,7 @@ impl Numbering<'_> {
     pub(super) fn as_they_are<K: Key>(&self, at: usize) -> Result<()> {
         let mut file = Growing::create(&ids_path(self.work, at))?;
         let mut rows = Vec::new();
-        self.walk::<K>(at, false, |_, keys, _| {
+        self.walk::<K>(at, false, &mut |_, keys, _| {
             rows.clear();
             rows.extend(keys.iter().map(|key| key.row()));
             self.meter.add(Stage::Ids, keys.len() as u64);
@@ -144,7 +144,7 @@ impl Numbering<'_> {
         let path = ids_path(self.work, column.at);
         let mut file = Growing::create(&path)?;
         let (mut ids, mut new) = (Vec::new(), Vec::new());
-        let whole = self.walk::<K>(column.at, false, |_, keys, _| {
+        let whole = self.walk::<K>(column.at, false, &mut |_, keys, _| {
             ids.clear();
             new.clear();
             for some in keys.chunks(TOGETHER) {
@@ -201,7 +201,7 @@ impl Numbering<'_> {
                 bytemuck::allocation::pod_collect_to_vec(&fs::read(&globals).map_err(Error::io(&globals, "read"))?);
             let mut locals = Reader::<u32>::open(&locals)?;
             ids.rewind();
-            self.walk::<K>(column.at, false, |_, keys, _| {
+            self.walk::<K>(column.at, false, &mut |_, keys, _| {
                 ids.change(keys.len(), number > 0, |ids| {
                     for (id, &key) in ids.iter_mut().zip(keys) {
                         if shard(key, shards) == number {
@@ -233,7 +233,7 @@ impl Numbering<'_> {
         let mut firsts = Growing::create(&self.shard_file(column, number, "firsts"))?;
         let mut position = 0u64;
         let (mut some, mut numbers, mut new) = (Vec::new(), Vec::new(), Vec::new());
-        let whole = self.walk::<K>(column.at, true, |_, keys, counts| {
+        let whole = self.walk::<K>(column.at, true, &mut |_, keys, counts| {
             some.clear();
             some.extend(
                 (0u32..).zip(keys).filter(|&(_, &key)| shard(key, shards) == number).map(|(at, &key)| (at, key)),
@@ -334,7 +334,7 @@ impl Numbering<'_> {
                 return Ok(None);
             }
             ids.rewind();
-            self.walk::<K>(column.at, false, |part, keys, _| {
+            self.walk::<K>(column.at, false, &mut |part, keys, _| {
                 ids.change(keys.len(), number > 0, |ids| {
                     for (at, (id, &key)) in (0u32..).zip(ids.iter_mut().zip(keys)) {
                         if shard(key, shards) == number {

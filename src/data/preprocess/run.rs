@@ -160,14 +160,13 @@ impl<'a> Run<'a> {
         let bytes = self.inputs.iter().map(|input| input.bytes).sum();
         meter.expect(Stage::Text, bytes);
         let parts = Gather {
-            rows,
             inputs: &self.inputs,
             folder: &self.output.work,
             size: self.sizes.piece_bytes,
             threads: self.threads,
             meter: &meter,
         }
-        .run()?;
+        .run(rows)?;
         let days = self.days(&parts)?;
         pool.install(|| self.number::<R::Key>(&parts, &meter))?;
         let written = pool.install(|| self.write_blocks(&parts, &days, &meter))?;

@@ -88,14 +88,23 @@ macro_rules! with_form {
 }
 pub(super) use with_form;
 
-/// Runs `$body` with `$form` bound to what a look-up reads of a table's rows.
+/// Runs `$body` with `$form` bound to what a look-up reads of a table's rows: of all rows in halves the upper ones,
+/// which lie alike, however much is kept of the lower ones.
 macro_rules! with_seen {
     ($table:expr, $form:ident => $body:expr) => {
-        if $table.is_stored() && $table.precision().is_split() {
-            let $form = $crate::embedding::form::Stored;
-            $body
-        } else {
-            $crate::embedding::form::with_form!($table.precision(), $form => $body)
+        match ($table.precision().is_split(), $table.is_stored()) {
+            (false, _) => {
+                let $form = $crate::embedding::form::Whole;
+                $body
+            }
+            (true, false) => {
+                let $form = $crate::embedding::form::Split;
+                $body
+            }
+            (true, true) => {
+                let $form = $crate::embedding::form::Stored;
+                $body
+            }
         }
     };
 }

@@ -16,7 +16,7 @@ use super::operands::{LeftSource, RightSource};
 use super::panels::{Panels, WIDTH};
 use super::passes::{After, Onto, Pass, biases, check, forward_shape, weights_shape};
 use super::plan::{Plan, Shape};
-use super::sweep::Ready;
+use super::sweep::Right;
 use super::terms::Samples;
 use super::tile::{ByColumn, ByRow, Cell};
 use super::tiled::TiledPass;
@@ -125,7 +125,7 @@ pub fn forward<C: Cell>(
         return TiledPass { shape, left, right, bias, onto: Onto::Zero, after }.run(team, amx, y);
     }
     let left = ByRow::<{ WIDTH / 2 }> { cells: bytemuck::cast_slice(x.cells()), stride: x.stride() };
-    let right = Ready { cells: bytemuck::cast_slice(w.cells()), stride: w.stride() };
+    let right = Right::Ready { cells: bytemuck::cast_slice(w.cells()), stride: w.stride() };
     Pass { shape, plan: Plan::new(shape), left, right, bias, onto: Onto::Zero, after }.run(team, y, None);
 }
 
@@ -157,7 +157,8 @@ pub fn backward_data<C: Cell>(
     let plan = Plan::new(shape);
     let left = ByRow::<{ WIDTH / 2 }> { cells: bytemuck::cast_slice(dy.cells()), stride: dy.stride() };
     let cells = bytemuck::cast_slice(w.cells());
-    let right = Transposed::<true> { cells, stride: w.stride(), rows: w.rows(), depth: plan.depth };
+    let (stride, rows) = (w.stride(), w.rows());
+    let right = Right::Transposed(Transposed { cells, stride, rows, depth: plan.depth });
     Pass { shape, plan, left, right, bias: None, onto: Onto::Zero, after }.run(team, dx, Some(scratch));
 }
 
@@ -203,6 +204,6 @@ pub fn backward_weights_of(
     pair_rows(team, samples.clone(), x, x_pairs);
     pair_rows(team, samples, dy, dy_pairs);
     let left = ByColumn::<true> { cells: bytemuck::cast_slice(x_pairs.cells()), stride: x_pairs.stride() };
-    let right = Ready { cells: bytemuck::cast_slice(dy_pairs.cells()), stride: dy_pairs.stride() };
+    let right = Right::Ready { cells: bytemuck::cast_slice(dy_pairs.cells()), stride: dy_pairs.stride() };
     Pass { shape, plan: Plan::new(shape), left, right, bias: None, onto, after: After::Keep }.run(team, dw, None);
 }

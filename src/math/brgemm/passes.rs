@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::panels::{Panels, Row, WIDTH};
 use super::plan::{Plan, Shape};
-use super::sweep::{Own, Ready, Right, Sweep};
+use super::sweep::{Own, Right, Sweep};
 use super::thirds;
 use super::tile::{ByColumn, ByRow, Cell, Finish, Left};
 use super::transposed::{Scratch, Transposed};
@@ -58,11 +58,11 @@ pub(super) fn check<C: bytemuck::Pod>(name: &str, panels: &Panels<C>, rows: usiz
 }
 
 /// A pass: its operands and what happens to the sums.
-pub(super) struct Pass<'a, L, B, C> {
+pub(super) struct Pass<'a, L, C> {
     pub(super) shape: Shape,
     pub(super) plan: Plan,
     pub(super) left: L,
-    pub(super) right: B,
+    pub(super) right: Right<'a>,
     /// One a column of the result.
     pub(super) bias: Option<&'a [f32]>,
     /// Without a bias.
@@ -70,7 +70,7 @@ pub(super) struct Pass<'a, L, B, C> {
     pub(super) after: After<'a, C>,
 }
 
-impl<L: Left, B: Right, C: Cell> Pass<'_, L, B, C> {
+impl<L: Left, C: Cell> Pass<'_, L, C> {
     /// Shares the first `shape.rows` rows of `out` out among the team, for one chunk of depth after another.
     pub(super) fn run(self, team: &Team, out: &mut Panels<C>, mut scratch: Option<&mut Scratch>) {
         let Self { shape, plan, left, right, bias, onto, after } = self;
@@ -128,7 +128,7 @@ pub fn forward(
     }
     let shape = forward_shape(samples, w.rows(), w.columns(), team.threads());
     let left = ByRow { cells: x.cells(), stride: x.stride() };
-    let right = Ready { cells: w.cells(), stride: w.stride() };
+    let right = Right::Ready { cells: w.cells(), stride: w.stride() };
     Pass { shape, plan: Plan::new(shape), left, right, bias, onto: Onto::Zero, after }.run(team, y, None);
 }
 
@@ -167,7 +167,8 @@ pub fn backward_data(
     let shape = forward_shape(samples, w.columns(), w.rows(), team.threads());
     let plan = Plan::new(shape);
     let left = ByRow { cells: dy.cells(), stride: dy.stride() };
-    let right = Transposed::<false> { cells: w.cells(), stride: w.stride(), rows: w.rows(), depth: plan.depth };
+    let (cells, stride, rows) = (w.cells(), w.stride(), w.rows());
+    let right = Right::Transposed(Transposed { cells, stride, rows, depth: plan.depth });
     Pass { shape, plan, left, right, bias: None, onto: Onto::Zero, after }.run(team, dx, Some(scratch));
 }
 
@@ -201,7 +202,7 @@ pub fn backward_weights_of(
     }
     let shape = weights_shape(samples.len(), dw.rows(), dw.columns(), team.threads());
     let left = ByColumn::<false> { cells: x.cells_from(samples.start), stride: x.stride() };
-    let right = Ready { cells: dy.cells_from(samples.start), stride: dy.stride() };
+    let right = Right::Ready { cells: dy.cells_from(samples.start), stride: dy.stride() };
     Pass { shape, plan: Plan::new(shape), left, right, bias: None, onto, after: After::Keep }.run(team, dw, None);
 }
 

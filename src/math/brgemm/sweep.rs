@@ -10,45 +10,48 @@ use std::ops::Range;
 use super::panels::{Row, WIDTH};
 use super::passes::{After, Onto};
 use super::tile::{Cell, Heights, Left, Start, Tile};
+use super::transposed::Transposed;
 use crate::simd::{Kernel, Simd};
 use crate::sync::GridPart;
 
-/// The right operand of a product.
-pub(super) trait Right: Copy + Sync {
+/// The right operand of a product. Not a type that a sweep is compiled for: which one it is counts once a group and
+/// once a panel, and the microkernel sees rows alone.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Right<'a> {
+    /// It lies in memory as the microkernel reads it.
+    Ready {
+        cells: &'a [Row<f32>],
+        /// Rows between panels.
+        stride: usize,
+    },
+    /// It is made ready group by group.
+    Transposed(Transposed<'a>),
+}
+
+impl Right<'_> {
     /// Makes the steps of a group of panels ready, in `scratch` if it needs any.
-    fn prepare<S: Simd>(self, simd: S, group: Range<usize>, steps: Range<usize>, scratch: &mut [Row<f32>]);
+    #[inline(always)]
+    fn prepare<S: Simd, L: Left>(self, simd: S, group: Range<usize>, steps: Range<usize>, scratch: &mut [Row<f32>]) {
+        match self {
+            Self::Ready { .. } => {}
+            Self::Transposed(of) if L::MEETS_TRANSPOSED => of.prepare(simd, L::PAIRS, group, steps, scratch),
+            Self::Transposed(_) => unreachable!("columns are multiplied with rows as they lie"),
+        }
+    }
 
     /// The steps of panel number `index` of the group, made ready before.
-    fn steps<'a>(
-        &'a self,
+    #[inline(always)]
+    fn steps<'b>(
+        &'b self,
         group: &Range<usize>,
         index: usize,
         steps: Range<usize>,
-        scratch: &'a [Row<f32>],
-    ) -> &'a [Row<f32>];
-}
-
-/// A right operand that lies in memory as the microkernel reads it.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Ready<'a> {
-    pub(super) cells: &'a [Row<f32>],
-    /// Rows between panels.
-    pub(super) stride: usize,
-}
-
-impl Right for Ready<'_> {
-    #[inline(always)]
-    fn prepare<S: Simd>(self, _simd: S, _group: Range<usize>, _steps: Range<usize>, _scratch: &mut [Row<f32>]) {}
-
-    #[inline(always)]
-    fn steps<'a>(
-        &'a self,
-        group: &Range<usize>,
-        index: usize,
-        steps: Range<usize>,
-        _scratch: &'a [Row<f32>],
-    ) -> &'a [Row<f32>] {
-        &self.cells[(group.start + index) * self.stride..][steps]
+        scratch: &'b [Row<f32>],
+    ) -> &'b [Row<f32>] {
+        match self {
+            Self::Ready { cells, stride } => &cells[(group.start + index) * stride..][steps],
+            Self::Transposed(of) => &scratch[index * of.depth..][..steps.len()],
+        }
     }
 }
 
@@ -62,12 +65,12 @@ pub(super) struct Own<'a> {
 }
 
 /// A piece of a pass, for one chunk of depth.
-pub(super) struct Sweep<'a, 'b, L, B, C> {
+pub(super) struct Sweep<'a, 'b, L, C> {
     pub(super) out: GridPart<'a, Row<C>>,
     /// Columns of the whole result.
     pub(super) columns: usize,
     pub(super) left: L,
-    pub(super) right: B,
+    pub(super) right: Right<'a>,
     pub(super) own: &'a mut Own<'b>,
     /// The chunk; after the first, sums go on from what the result holds.
     pub(super) steps: Range<usize>,
@@ -81,7 +84,7 @@ pub(super) struct Sweep<'a, 'b, L, B, C> {
     pub(super) ending: After<'a, C>,
 }
 
-impl<L: Left, B: Right, C: Cell> Kernel for Sweep<'_, '_, L, B, C> {
+impl<L: Left, C: Cell> Kernel for Sweep<'_, '_, L, C> {
     type Out = ();
     const BF16: bool = L::PAIRS;
 
@@ -93,7 +96,7 @@ impl<L: Left, B: Right, C: Cell> Kernel for Sweep<'_, '_, L, B, C> {
         for group in self.out.panels().step_by(self.group) {
             let group = group..self.out.panels().end.min(group + self.group);
             if self.own.held.as_ref() != Some(&group) {
-                self.right.prepare(simd, group.clone(), self.steps.clone(), self.own.rows);
+                self.right.prepare::<S, L>(simd, group.clone(), self.steps.clone(), self.own.rows);
                 self.own.held = Some(group.clone());
             }
             let mut row = self.out.rows().start;
@@ -112,7 +115,7 @@ impl<L: Left, B: Right, C: Cell> Kernel for Sweep<'_, '_, L, B, C> {
     }
 }
 
-impl<L: Left, B: Right, C: Cell> Sweep<'_, '_, L, B, C> {
+impl<L: Left, C: Cell> Sweep<'_, '_, L, C> {
     /// Adds the chunk to some rows of panel number `index` of the group.
     #[inline(always)]
     fn panel<S: Simd>(&mut self, simd: S, group: &Range<usize>, index: usize, rows: Range<usize>) {

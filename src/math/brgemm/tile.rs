@@ -47,9 +47,8 @@ pub(super) trait Heights {
 impl<S: Simd> Heights for S {
     const TALLEST: usize = match S::LANES {
         16 => 14,
-        // Portable code's vectors are arrays, which no register holds: higher tiles would be longer, not faster.
-        _ if align_of::<S::V>() < size_of::<S::V>() => 1,
-        _ => 6,
+        _ if S::IN_REGISTERS => 6,
+        _ => 1,
     };
 }
 
@@ -93,6 +92,9 @@ pub(super) trait Left: Copy + Sync {
 
     /// Tiles do not cross multiples of this many rows.
     const BLOCK: usize;
+
+    /// Whether a right operand that is transposed first is multiplied with it: with gradients in backward-by-data.
+    const MEETS_TRANSPOSED: bool;
 
     /// Adds the steps `first..first + b.len()` to the tile at `row` and `column`; `b` has the right operand's steps.
     /// Shortly before the end, `expect` is called for each row of the tile, to ask for its results' cache lines.
@@ -159,6 +161,7 @@ impl<const D: usize> ByRow<'_, D> {
 impl<const D: usize> Left for ByRow<'_, D> {
     const PAIRS: bool = D < WIDTH;
     const BLOCK: usize = usize::MAX;
+    const MEETS_TRANSPOSED: bool = true;
 
     #[inline(always)]
     fn multiply<S: Simd, const R: usize, const V: usize>(
@@ -211,6 +214,7 @@ pub(super) struct ByColumn<'a, const PAIRS: bool> {
 impl<const PAIRS: bool> Left for ByColumn<'_, PAIRS> {
     const PAIRS: bool = PAIRS;
     const BLOCK: usize = WIDTH;
+    const MEETS_TRANSPOSED: bool = false;
 
     #[inline(always)]
     fn multiply<S: Simd, const R: usize, const V: usize>(

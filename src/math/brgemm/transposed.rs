@@ -7,7 +7,6 @@ use std::ops::Range;
 
 use super::panels::{Row, WIDTH};
 use super::plan::Plan;
-use super::sweep::Right;
 use crate::memory::Buffer;
 use crate::simd::{Simd, bf16};
 
@@ -39,7 +38,7 @@ impl Scratch {
 
 /// Wᵀ of C-by-K weights: its panels are 64 columns of dX, its steps are columns of W, or pairs of them.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Transposed<'a, const PAIRS: bool> {
+pub(super) struct Transposed<'a> {
     /// W, or its pairs of rows.
     pub(super) cells: &'a [Row<f32>],
     /// Rows between panels, as they lie in memory.
@@ -94,34 +93,31 @@ pub(super) fn transpose_pairs<S: Simd>(
     }
 }
 
-impl<const PAIRS: bool> Right for Transposed<'_, PAIRS> {
+impl Transposed<'_> {
+    /// Makes the steps of a group of panels, in pairs or not: a constant to who calls it.
     #[inline(always)]
-    fn prepare<S: Simd>(self, simd: S, group: Range<usize>, steps: Range<usize>, scratch: &mut [Row<f32>]) {
+    pub(super) fn prepare<S: Simd>(
+        self,
+        simd: S,
+        pairs: bool,
+        group: Range<usize>,
+        steps: Range<usize>,
+        scratch: &mut [Row<f32>],
+    ) {
         // A panel of W has 64 columns, and 64 columns of dX are 64 rows of W; pairs halve both.
-        let block = if PAIRS { WIDTH / 2 } else { WIDTH };
+        let block = if pairs { WIDTH / 2 } else { WIDTH };
         let mut columns = [[0.0; WIDTH]; WIDTH];
         for (panel, scratch) in group.zip(scratch.chunks_mut(self.depth)) {
             let rows = panel * block..self.rows.min((panel + 1) * block);
             let sources = steps.start / block..steps.end.div_ceil(block);
             for (source, to) in sources.zip(scratch.chunks_mut(block)) {
                 let from = &self.cells[source * self.stride..][rows.clone()];
-                if PAIRS {
+                if pairs {
                     transpose_pairs(simd, from, &mut columns, to);
                 } else {
                     transpose(simd, from, to.first_chunk_mut().expect("depth is a multiple of the block"));
                 }
             }
         }
-    }
-
-    #[inline(always)]
-    fn steps<'a>(
-        &'a self,
-        _group: &Range<usize>,
-        index: usize,
-        steps: Range<usize>,
-        scratch: &'a [Row<f32>],
-    ) -> &'a [Row<f32>] {
-        &scratch[index * self.depth..][..steps.len()]
     }
 }
