@@ -172,3 +172,24 @@ fn messages(schedule: &Schedule, hops: &[Hop], site: &Site, works: Works, copier
     };
     channels.into_iter().map(message).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::collective::plan::direct;
+    use crate::collective::{Payload, Slices};
+    use crate::machine::placement::Wishes;
+    use crate::machine::site::Known;
+    use crate::machine::{Machine, place};
+
+    #[test]
+    fn where_nobody_waits_both_prices_are_the_same() {
+        let machine = Machine::load("two-socket").unwrap();
+        let site = Site::new(&machine, &place(&machine, &Wishes::default()).unwrap(), Known::default());
+        let schedule = direct(2).plan(&Slices::even(1 << 20, 2), Payload::F32);
+        for works in [Works::Links, Works::LinksAndMemories] {
+            let [found, wanted] = [without_waits(&schedule, &site, works), Timing::of(&schedule, &site, works).seconds];
+            assert!((found / wanted - 1.0).abs() < 1e-9, "{works:?}: {found:e}, not {wanted:e}");
+        }
+    }
+}

@@ -64,9 +64,14 @@ fn workload(batch: usize) -> Workload {
 
 /// A network of two columns of 64 numbers each beside a bottom layer of 64, whose top layers have these outputs.
 fn shape(top: &[usize], cross_rank: Option<usize>) -> Shape {
+    network(&[16, 64], top, cross_rank)
+}
+
+/// The same with these bottom layers.
+fn network(bottom: &[usize], top: &[usize], cross_rank: Option<usize>) -> Shape {
     let interaction = if cross_rank.is_some() { Interaction::Dcn } else { Interaction::Cat };
     let model = ModelConfig {
-        bottom: vec![16, 64],
+        bottom: bottom.to_vec(),
         dim: 64,
         interaction,
         cross_layers: 1,
@@ -81,18 +86,19 @@ fn shape(top: &[usize], cross_rank: Option<usize>) -> Shape {
 }
 
 fn step(ranks: usize, comm_cores: usize, overlap: bool, batch: usize, shape: &Shape, rates: &Rates) -> Outcome {
-    divided(Division::Table, (ranks, comm_cores, overlap), batch, shape, rates)
+    divided(MACHINE, Division::Table, (ranks, comm_cores, overlap), batch, shape, rates)
 }
 
-/// The same with tables that are divided in this way.
+/// The same on a machine that is described so, with tables that are divided in this way.
 fn divided(
+    machine: &str,
     scheme: Division,
     (ranks, comm_cores, overlap): (usize, usize, bool),
     batch: usize,
     shape: &Shape,
     rates: &Rates,
 ) -> Outcome {
-    let machine = Machine::parse(MACHINE, "here").unwrap();
+    let machine = Machine::parse(machine, "here").unwrap();
     let wishes = Wishes { ranks: Some(ranks), comm_cores: CommCores::Count(comm_cores), ..Wishes::default() };
     let placement = place(&machine, &wishes).unwrap();
     let site = Site::new(&machine, &placement, Known::default());
@@ -143,24 +149,68 @@ fn layers_of_an_interaction_take_their_time_and_are_reduced() {
 
 #[test]
 fn a_rank_alone_takes_the_sum_of_its_stages_and_waits_for_nobody() {
-    let (shape, batch) = (shape(&[256], None), 4096);
-    let mut rates = Rates::at_the_limits();
-    let outcome = step(1, 0, true, batch, &shape, &rates);
+    let batch = 4096;
     let limits = Limits { gflop_s: 1000.0, stream_gb_s: 100.0, gather_gb_s: 100.0, scatter_gb_s: 100.0 };
-    let ms = |stage| limits.ms(&shape.work(stage, batch, ParamState::default()));
-    let network: f64 = Stage::ALL.into_iter().map(ms).sum();
-    // Two tables: a row of 256 bytes read for a look-up, a sum written, an id read; as much and a row's write to
-    // update.
-    let rows = (2 * batch) as f64 * (256.0 + 256.0 + 4.0 + 512.0 + 256.0 + 4.0) / 100e6;
-    near(outcome.step_s * 1e3, network + rows, 0.01);
-    near(outcome.compute_s, outcome.step_s, 1e-9);
-    assert_eq!(outcome.exposed_s, [0.0; Kind::ALL.len()]);
+    let ms = |shape: &Shape, stage| limits.ms(&shape.work(stage, batch, ParamState::default()));
+    let mut rates = Rates::at_the_limits();
+    let alone = |shape: &Shape| {
+        let outcome = step(1, 0, true, batch, shape, &rates);
+        let all: f64 = Stage::ALL.into_iter().map(|stage| ms(shape, stage)).sum();
+        // Two tables: a row of 256 bytes read for a look-up, a sum written, an id read; as much and a row's write to
+        // update.
+        let rows = (2 * batch) as f64 * (256.0 + 256.0 + 4.0 + 512.0 + 256.0 + 4.0) / 100e6;
+        near(outcome.step_s * 1e3, all + rows, 1e-3);
+        near(outcome.compute_s, outcome.step_s, 1e-9);
+        assert_eq!(outcome.exposed_s, [0.0; Kind::ALL.len()]);
+        outcome
+    };
+    // Of the bottom MLP's backward pass only the first layer is worth half.
+    alone(&network(&[16, 256, 64], &[], None));
+    let shape = shape(&[256], None);
+    let outcome = alone(&shape);
+    let share = outcome.stages_s[Stage::BackTop as usize] / outcome.step_s;
+    assert_eq!(outcome.bottleneck(), format!("back top MLP ({:.0} % of the step)", share * 1e2));
 
     // Half the rate of one stage, and what is no stage's.
     rates.of_limit[Stage::Top as usize] = 0.5;
     (rates.step_s, rates.sample_s, rates.whole_sample_s) = (1e-3, 1e-6, 2e-6);
     let slower = step(1, 0, true, batch, &shape, &rates);
-    near((slower.step_s - outcome.step_s) * 1e3, ms(Stage::Top) + 1.0 + 3e-3 * batch as f64, 1e-6);
+    near((slower.step_s - outcome.step_s) * 1e3, ms(&shape, Stage::Top) + 1.0 + 3e-3 * batch as f64, 1e-6);
+}
+
+#[test]
+fn outcomes_of_two_orders_are_mixed_by_their_shares() {
+    let rates = Rates::at_the_limits();
+    let [a, b] = [64, 256].map(|top| step(1, 0, true, 4096, &shape(&[top], None), &rates));
+    let mixed = a.clone().mixed(&b, 0.25);
+    assert_eq!(mixed.step_s, 0.75 * a.step_s + 0.25 * b.step_s);
+    assert_eq!(mixed.compute_s, 0.75 * a.compute_s + 0.25 * b.compute_s);
+}
+
+#[test]
+fn what_a_sample_takes_besides_is_told_of_all_cores_and_done_by_those_that_compute() {
+    let (shape, rates) = (shape(&[64], None), Rates::at_the_limits());
+    let besides = Rates { sample_s: 1e-6, ..rates.clone() };
+    let [plain, more] = [&rates, &besides].map(|rates| step(2, 1, false, 4096, &shape, rates).step_s);
+    near(more - plain, 1e-6 * 2048.0 * 4.0 / 3.0, 1e-6);
+}
+
+#[test]
+fn between_hosts_communication_cores_read_and_write_what_goes_and_what_comes() {
+    // A core moves 1 GB/s, and the last byte comes a millisecond late.
+    let hosts = MACHINE.replace("cores = 4", "cores = 4\n    nodes_per_host = 1");
+    let hosts = hosts.replace("latency_ns = 1", "latency_ns = 1e6");
+    let (shape, rows) = (shape(&[64], None), f64::from(1 << 20) * (1.0 - (-2048.0 / f64::from(1 << 20)).exp()));
+    let pooled = (Division::Table, Kind::PooledRows, 2048.0 * 64.0 * 4.0);
+    let lists = (Division::Replicated, Kind::ReplicaGradients, 2.0 * rows * 66.0 * 4.0);
+    for network_copies in [0.0, 2.0] {
+        let rates = Rates { core_gb_s: 1.0, network_copies, ..Rates::at_the_limits() };
+        for (scheme, kind, bytes) in [pooled, lists] {
+            let outcome = divided(&hosts, scheme, (2, 1, false), 4096, &shape, &rates);
+            let took_s = outcome.exposed_s[kind as usize] + outcome.hidden_s[kind as usize];
+            near(took_s, 2.0 * (2.0 + network_copies) * bytes / 1e9 + 1e-3, 1e-3);
+        }
+    }
 }
 
 #[test]
@@ -205,7 +255,8 @@ fn layers_are_reduced_behind_the_backward_pass_or_waited_for() {
 #[test]
 fn gradients_of_replicated_tables_are_sent_and_waited_for_before_copies_move() {
     let (shape, rates) = (shape(&[64], None), Rates { core_gb_s: 1e3, ..Rates::at_the_limits() });
-    let of = |comm_cores, overlap| divided(Division::Replicated, (2, comm_cores, overlap), 65_536, &shape, &rates);
+    let of =
+        |comm_cores, overlap| divided(MACHINE, Division::Replicated, (2, comm_cores, overlap), 65_536, &shape, &rates);
     // Of two tables the rows that 32,768 look-ups name of 2^20: a sum of 64 numbers of each, an offset and the row's
     // number.
     let rows = f64::from(1 << 20) * (1.0 - (-32_768.0 / f64::from(1 << 20)).exp());

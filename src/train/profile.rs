@@ -20,7 +20,7 @@ pub struct Profile {
     ranks: Vec<StepWork>,
 }
 
-/// A stage's time beside its work; of several ranks the mean of their times, and the mean of their work.
+/// A stage's time beside its work; of several ranks the mean of their times, and the work of all together.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct StageTime {
     /// Its name.
@@ -139,5 +139,25 @@ impl StageTime {
             Bound::Arithmetic => format!("{:.1} GFLOP/s", per_second(self.operations)),
             Bound::Stream | Bound::Gather | Bound::Scatter => format!("{:.1} GB/s", per_second(self.bytes)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_ratios_and_rates_are_of_the_time_that_was_measured() {
+        let mut work = StepWork::new(1);
+        work.add(Stage::Bottom, Work::arithmetic(4e6));
+        work.add(Stage::Loss, Work::stream(0.0, 3e6));
+        let mut stages_ms = vec![0.0; Stage::ALL.len()];
+        (stages_ms[Stage::Bottom as usize], stages_ms[Stage::Loss as usize]) = (2.0, 6.0);
+        let ranks = [Breakdown { rank: 0, stages_ms, hidden_dense_ms: 0.0, steps: 1 }];
+        let limits = Limits { gflop_s: 4.0, stream_gb_s: 2.0, gather_gb_s: 1.0, scatter_gb_s: 1.0 };
+        let stages = Profile::new(vec![work]).stages(&ranks, &limits);
+        let found: Vec<_> = stages.iter().map(|time| (time.stage, time.share, time.ratio, time.achieved())).collect();
+        let [bottom, loss] = ["2.0 GFLOP/s", "0.5 GB/s"].map(str::to_owned);
+        assert_eq!(found, [("bottom MLP", 0.25, 0.5, bottom), ("loss", 0.75, 0.25, loss)]);
     }
 }

@@ -78,20 +78,28 @@ impl Reporter {
             return;
         }
         let seconds = self.started.elapsed().as_secs_f64();
-        let rate = self.samples as f64 / seconds;
-        let message = format!("loss {smooth:.4}  {} samples/s", Count(rate as u64));
         if let Some(bar) = &self.bar {
             bar.set_position(step);
-            bar.set_message(message);
+            bar.set_message(self.message(smooth, seconds));
         } else {
             self.last_line = Instant::now();
-            let left = self.total.map(|total| {
-                let left = Seconds(left_s(seconds, step - self.first_step, total.saturating_sub(step)));
-                (format!("/{total}"), format!("  {left} left"))
-            });
-            let (of, left) = left.unwrap_or_default();
-            note!("step {step}{of}  {message}{left}");
+            note!("{}", self.line(step, smooth, seconds));
         }
+    }
+
+    /// The loss, and how fast all steps in these seconds were.
+    fn message(&self, loss: f64, seconds: f64) -> String {
+        format!("loss {loss:.4}  {} samples/s", Count((self.samples as f64 / seconds) as u64))
+    }
+
+    /// The same as a plain line, with what is left.
+    fn line(&self, step: u64, loss: f64, seconds: f64) -> String {
+        let left = self.total.map(|total| {
+            let left = Seconds(left_s(seconds, step - self.first_step, total.saturating_sub(step)));
+            (format!("/{total}"), format!("  {left} left"))
+        });
+        let (of, left) = left.unwrap_or_default();
+        format!("step {step}{of}  {}{left}", self.message(loss, seconds))
     }
 
     /// After an evaluation.
@@ -146,5 +154,9 @@ mod tests {
     #[test]
     fn what_is_left_takes_as_long_a_step_as_what_was_done() {
         assert_eq!(left_s(10.0, 20, 80), 40.0);
+        let now = Instant::now();
+        let (bar, total, first_step, samples) = (None, Some(200), 100, 640);
+        let reporter = Reporter { bar, total, started: now, first_step, last_line: now, samples, smooth_loss: None };
+        assert_eq!(reporter.line(110, 0.5, 10.0), "step 110/200  loss 0.5000  64 samples/s  90.0 s left");
     }
 }

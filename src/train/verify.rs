@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::copies::CopyMemory;
 use super::{Rank, Ranks};
-use crate::base::units::Bytes;
+use crate::base::units::{Bytes, Many};
 use crate::base::{NodeId, RankId, Result};
 use crate::collective::Links;
 use crate::data::Batch;
@@ -49,7 +49,7 @@ impl fmt::Display for Verified {
         for Region { rank, name, homes, .. } in strays.iter().take(4) {
             write!(f, "; {rank}, {name}: {homes}")?;
         }
-        if strays.len() > 4 { write!(f, "; and {} regions more", strays.len() - 4) } else { Ok(()) }
+        if strays.len() > 4 { write!(f, "; and {} more", Many(strays.len() as u64 - 4, "region")) } else { Ok(()) }
     }
 }
 
@@ -150,5 +150,9 @@ mod tests {
         let told = some.to_string();
         assert!(!some.all_at_home() && told.starts_with("of ") && told.contains("not all are known"), "{told}");
         assert!(told.contains("rank 1, rows of table 1: 2 of 3 pages at home") && !told.contains("table 0"), "{told}");
+        for (strays, more) in [(4, None), (5, Some("1 region more")), (6, Some("2 regions more"))] {
+            let told = Verified((0..strays).map(|number| region(number, 2)).collect()).to_string();
+            assert_eq!(told.split_once("; and ").map(|(_, more)| more), more, "{told}");
+        }
     }
 }

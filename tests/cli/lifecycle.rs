@@ -18,7 +18,9 @@ fn lines(path: &Path) -> Vec<Value> {
 fn a_run_leaves_its_configuration_metrics_and_checkpoint() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("run");
+    let began = Instant::now();
     let summary = json(&format!("{} --eval-every 15 --out {} --json", tiny_training(), out.display()));
+    let took_ms = began.elapsed().as_secs_f64() * 1e3;
     let metrics = lines(&out.join("metrics.jsonl"));
     let of_kind = |kind: &str| metrics.iter().filter(|entry| entry["kind"] == kind).collect::<Vec<_>>();
     let steps = of_kind("step");
@@ -26,11 +28,19 @@ fn a_run_leaves_its_configuration_metrics_and_checkpoint() {
     for (entry, number) in steps.iter().zip(1..) {
         assert_eq!(entry["step"], number);
         assert!(["epoch", "loss", "lr", "ms", "samples_per_s"].iter().all(|key| entry[key].is_number()), "{entry}");
+        let samples = entry["samples_per_s"].as_f64().unwrap() * entry["ms"].as_f64().unwrap() / 1e3;
+        assert!((samples - 64.0).abs() < 1e-6, "{entry}");
     }
+    // What steps took lies within the run's seconds, and with evaluations within the command's time.
+    let ms_of = |entries: &[&Value]| entries.iter().map(|entry| entry["ms"].as_f64().unwrap()).sum::<f64>();
+    let steps_ms = ms_of(&steps);
+    assert!(steps_ms <= summary["seconds"].as_f64().unwrap() * 1e3 + 1e-3, "{steps_ms} ms, {summary}");
     let evaluations = of_kind("eval");
     assert_eq!(evaluations.iter().map(|entry| entry["step"].as_u64().unwrap()).collect::<Vec<_>>(), [15, 30, 40]);
     assert_eq!(evaluations[2]["auc"], summary["auc"]);
     assert_eq!(evaluations[2]["samples"], 640);
+    let told_ms = steps_ms + ms_of(&evaluations);
+    assert!(told_ms <= took_ms, "{told_ms} of {took_ms} ms");
 
     // The saved configuration is complete: it reproduces the run by itself.
     let config = out.join("config.toml");

@@ -143,6 +143,50 @@ fn memory_of_another_node_is_as_fast_as_the_link_to_it() {
 }
 
 #[test]
+fn communication_cores_are_as_many_as_a_ranks_cores_allow() {
+    for (cores, comm) in [(4, 0), (5, 1), (9, 1), (10, 2), (19, 2), (20, 4)] {
+        let machine = discover::synthetic(&format!("Package:2 NUMANode:1 Core:{cores} PU:1")).expect("synthetic");
+        let placement = place(&machine, &Wishes::default()).expect("a placement");
+        assert_eq!(
+            placement.ranks.iter().map(|place| place.comm.len()).collect::<Vec<_>>(),
+            [comm; 2],
+            "{cores} cores"
+        );
+    }
+}
+
+#[test]
+fn a_rank_with_far_fewer_threads_than_another_is_told() {
+    for (cores, told) in [(20, true), (27, false)] {
+        let mut machine = Machine::load("two-socket").expect("shipped");
+        machine.restrict(|pu| pu.0 % 56 < 28 + cores, |_| true);
+        let warnings = place(&machine, &Wishes::default()).expect("a placement").warnings;
+        let found = warnings.iter().any(|line| line.contains("rank 1 computes on 16 threads and another rank on 24"));
+        assert_eq!((found, warnings.is_empty()), (told, !told), "28 and {cores} cores: {warnings:?}");
+    }
+}
+
+#[test]
+fn cores_that_ranks_share_are_divided_among_them() {
+    let text = "name = \"one\"\n[[node]]\nids = 0\ncores = 4\nmemory_gib = 4\npeak_f32_gflop_s = 400\n";
+    let machine = Machine::parse(text, "one").expect("a valid machine");
+    let wishes = Wishes { ranks: Some(8), ..Wishes::default() };
+    let site = Site::new(&machine, &place(&machine, &wishes).expect("a placement"), Known::default());
+    assert_eq!(site.ranks.iter().map(|rank| rank.f32_gflop_s).collect::<Vec<_>>(), [50.0; 8]);
+}
+
+#[test]
+fn threads_beyond_a_quota_have_a_cpu_each_where_there_are_enough() {
+    let mut machine = Machine::load("two-socket").expect("shipped");
+    machine.cpu_quota = Some(CpuQuota { cpus: 12.0, file: "cpu.max".into() });
+    let wishes = Wishes { ranks: Some(8), threads: Some(2), ..Wishes::default() };
+    let placement = place(&machine, &wishes).expect("a placement");
+    check(&machine, &wishes, &placement);
+    // Four ranks a node have eight threads there, and the quota is worth six cores of each.
+    assert!(placement.ranks.iter().all(|place| place.compute[0] != place.compute[1]), "{:?}", placement.ranks);
+}
+
+#[test]
 fn a_quota_of_cpu_time_leaves_cores_idle() {
     let mut machine = Machine::load("two-socket").expect("shipped");
     let file = "/sys/fs/cgroup/cpu.max".into();

@@ -18,7 +18,7 @@ use octorec::collective::plan::{Reduction, Topology, hierarchical, reductions};
 use octorec::data::{self, Batch, LoaderMode, Opening, Reader, Schema, Source, Split};
 use octorec::machine::placement::Wishes;
 use octorec::machine::{Machine, place};
-use octorec::model::{BuildNetwork, Graph, Stage, TrainSpec};
+use octorec::model::{BuildNetwork, Graph, Limits, Stage, TrainSpec};
 use octorec::optim::{Averages, Optimizer};
 use octorec::shard::scheme::{Part, Scheme, Sharding};
 use octorec::simd::Isa;
@@ -434,8 +434,8 @@ fn rows_and_gradients_travel_in_halves_if_asked() {
 fn a_steps_time_is_told_by_what_it_was_for() {
     let case = Case::new(Pooling::Sum, Interaction::Dot, Precision::F32, 6);
     let setup = case.setup((0..ROWS.len()).map(|table| scheme(table, table, 2)).collect(), 2, 1);
-    for setup in [setup.clone(), Case::with_communication(setup, 1, true)] {
-        let ranks = Ranks::start(setup).unwrap();
+    for (threads, overlap) in [(0, false), (1, true)] {
+        let ranks = Ranks::start(Case::with_communication(setup.clone(), threads, overlap)).unwrap();
         ranks.initialise(7).unwrap();
         case.batches.iter().for_each(|batch| {
             ranks.step(batch, RATE).unwrap();
@@ -444,9 +444,31 @@ fn a_steps_time_is_told_by_what_it_was_for() {
             assert_eq!((breakdown.rank as usize, breakdown.steps), (rank, 6));
             assert_eq!(breakdown.stages_ms.len(), Stage::ALL.len());
             assert!(breakdown.stages_ms.iter().all(|ms| *ms >= 0.0), "{breakdown:?}");
-            assert!(breakdown.stages_ms[Stage::Top as usize] > 0.0 && breakdown.hidden_dense_ms >= 0.0);
+            let (hidden, exposed) = (breakdown.hidden_dense_ms, breakdown.stages_ms[Stage::ReduceDense as usize]);
+            assert!(breakdown.stages_ms[Stage::Top as usize] > 0.0 && hidden + exposed > 0.0, "{breakdown:?}");
+            // Compute threads have nothing to hide behind.
+            assert!(overlap || hidden == 0.0, "{breakdown:?}");
         }
     }
+}
+
+#[test]
+fn the_work_of_a_stage_is_that_of_all_ranks_together() {
+    let case = Case::new(Pooling::Sum, Interaction::Dot, Precision::F32, 2);
+    let limits = Limits { gflop_s: 1.0, stream_gb_s: 1.0, gather_gb_s: 1.0, scatter_gb_s: 1.0 };
+    let work = |ranks: &Ranks, stage: Stage| {
+        ranks.initialise(7).unwrap();
+        case.batches.iter().for_each(|batch| _ = ranks.step(batch, RATE).unwrap());
+        let stages = ranks.profile().unwrap().stages(&ranks.breakdowns().unwrap(), &limits);
+        let found = stages.into_iter().find(|found| found.stage == stage.name()).unwrap();
+        (found.operations, found.sent_bytes)
+    };
+    let alone = Ranks::alone(&case.config.model, &case.schema, case.spec, 1, Isa::best()).unwrap();
+    // Where each rank updates a slice, all of them update no more than one does.
+    let ranks = Ranks::start(case.setup((0..ROWS.len()).map(|table| scheme(0, table, 2)).collect(), 2, 1)).unwrap();
+    let (updated, (operations, sent)) = (work(&alone, Stage::UpdateDense), work(&ranks, Stage::ReduceDense));
+    assert!(updated.0 > 0.0 && operations == updated.0, "{operations} operations of two ranks, {updated:?} of one");
+    assert!(sent > 0.0 && 2.0 * sent == ranks.traffic().unwrap().dense_gradients.total() as f64, "{sent} bytes a step");
 }
 
 #[test]

@@ -254,13 +254,17 @@ fn loaded(places: &[Place], targets: &mut [Field], doubts: &mut Vec<String>) -> 
     Ok((0..places.len()).map(|from| (0..places.len()).map(|to| median(from, to)).collect()).collect())
 }
 
-/// Half the median journey of a line to another hardware thread and back.
+/// How long a line takes to another hardware thread.
 fn latency_ns(from: PuId, to: PuId) -> Result<f64> {
     let team = Team::pinned(&[from, to], true, Isa::best())?;
-    let mut all = journeys(&team, LINES, WARM_UP, TRIPS, JOURNEYS).concat();
-    all.sort_unstable_by(f64::total_cmp);
+    Ok(rounded(one_way(journeys(&team, LINES, WARM_UP, TRIPS, JOURNEYS).concat())))
+}
+
+/// Half the median journey there and back, in ns.
+fn one_way(mut journeys: Vec<f64>) -> f64 {
+    journeys.sort_unstable_by(f64::total_cmp);
     // A clock may be too coarse to see it.
-    Ok(rounded((all[all.len() / 2] / 2.0).max(1.0)))
+    (journeys[journeys.len() / 2] / 2.0).max(1.0)
 }
 
 /// Finds the links and routes that the figures speak for, if all nodes were measured.
@@ -304,6 +308,12 @@ mod tests {
     #[test]
     fn a_figure_has_four_digits() {
         assert_eq!([rounded(31.938_42), rounded(0.001_234_56), rounded(123_456.0)], [31.94, 0.001_235, 123_500.0]);
+    }
+
+    #[test]
+    fn a_latency_is_half_the_median_journey() {
+        assert_eq!(one_way(vec![1000.0, 90.0, 200.0, 80.0, 900.0]), 100.0);
+        assert_eq!(one_way(vec![0.5]), 1.0);
     }
 
     /// Eight sockets on which every pair is as `figures` says.

@@ -152,3 +152,25 @@ pub(super) fn age(then_s: u64) -> String {
         None => "just now".to_owned(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_networks_that_connect_the_same_machines_the_newest_counts() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::new(folder.path().to_owned());
+        let hosts = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        for times in [[1, 2], [2, 1]] {
+            for (names, measured_s) in [&["a", "b"][..], &["a", "b", "c"]].into_iter().zip(times) {
+                let pairs = vec![[1e-3, 2e-6]; names.len() - 1];
+                let mut network = Network::of(hosts(names), 1_000_000, &pairs, [2e6, 2e-3]);
+                network.measured_s = measured_s;
+                store.keep_network(&network).unwrap();
+            }
+            let found = store.find_network(&hosts(&["a", "b"])).figures;
+            assert_eq!(found.map(|(network, _)| network.measured_s), Some(2), "{times:?}");
+        }
+    }
+}

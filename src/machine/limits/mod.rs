@@ -146,4 +146,11 @@ mod tests {
         assert_eq!(passes, rate.passes + 1);
         assert!(0.0 < rate.min && rate.min <= rate.median && rate.median <= rate.max && rate.max.is_finite());
     }
+
+    #[test]
+    fn a_rate_is_of_billions_a_second() {
+        // Who sleeps for a millisecond sleeps no less, so a million units are no more than a billion a second.
+        let rate = Rate::measure(1e6, || std::thread::sleep(Duration::from_millis(1)));
+        assert!(0.0 < rate.max && rate.max <= 1.0, "{rate:?}");
+    }
 }

@@ -148,6 +148,17 @@ fn chain_operations(lanes: f64, swings: usize) -> f64 {
     2.0 * 2.0 * lanes * (CHAINS * swings) as f64
 }
 
+/// The same of [`PairChains`] on `threads` threads: a lane multiplies and adds a pair.
+const fn pair_operations(swings: usize, threads: usize) -> usize {
+    2 * 4 * WIDEST * PAIR_CHAINS * swings * threads
+}
+
+/// Floating-point operations of `steps` steps on `threads` threads, each of eight products of tiles
+/// ([`crate::simd::amx::Tiles::swing`]).
+const fn tile_operations(steps: usize, threads: usize) -> usize {
+    8 * 2 * 2 * TILE * TILE * TILE * steps * threads
+}
+
 /// The most f32 operations that the team can do, in GFLOP/s: [`F32_PEAK_FORMULA`]. Portable code is measured too, and
 /// is slow where the compiler may not assume a fused multiply-add.
 ///
@@ -192,8 +203,7 @@ pub fn bf16_peak(team: &Team) -> Option<Rate> {
         });
     };
     let swings = calibrated(pass);
-    let operations = 2 * 4 * WIDEST * PAIR_CHAINS * swings * team.threads();
-    Some(Rate::measure(operations as f64, || pass(swings)))
+    Some(Rate::measure(pair_operations(swings, team.threads()) as f64, || pass(swings)))
 }
 
 /// The most bf16 operations that the team can do with tiles, in GFLOP/s: [`AMX_PEAK_FORMULA`]; `None` where there is no
@@ -218,8 +228,7 @@ pub fn amx_peak(team: &Team) -> Option<Rate> {
         });
     };
     let steps = calibrated(pass);
-    let operations = 8 * 2 * 2 * TILE * TILE * TILE * steps * team.threads();
-    Some(Rate::measure(operations as f64, || pass(steps)))
+    Some(Rate::measure(tile_operations(steps, team.threads()) as f64, || pass(steps)))
 }
 
 /// The peak that the blocked passes on bf16 of this team are held against: of tiles if it uses AMX, else [`bf16_peak`].
@@ -325,6 +334,10 @@ mod tests {
             let by_hand = (0..CHAINS).flat_map(|_| (0..7).map(|_| lanes * (1 + 1) * 2)).sum::<usize>();
             assert_eq!(chain_operations(lanes as f64, 7), by_hand as f64, "{isa:?}");
         }
+        // Up and down by an instruction each of 16 lanes, of a pair each: two multiply-adds; on 16 chains.
+        assert_eq!([pair_operations(1, 1), pair_operations(7, 3)], [2048, 7 * 3 * 2048]);
+        // Each of eight products of 16 x 32 numbers and 32 x 16 numbers has 16 x 32 x 16 multiply-adds.
+        assert_eq!([tile_operations(1, 1), tile_operations(7, 3)], [8 * 16_384, 7 * 3 * 8 * 16_384]);
     }
 
     #[test]

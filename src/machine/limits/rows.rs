@@ -155,6 +155,16 @@ fn best_distance(count: usize, mut pass: impl FnMut(usize, Range<usize>)) -> usi
     best.1
 }
 
+/// Bytes that [`Field::gather`] counts where each thread visits so many rows.
+const fn gathered_bytes(count: usize, threads: usize, row_bytes: usize) -> usize {
+    count * threads * row_bytes
+}
+
+/// Bytes that [`Field::update`] counts of the same rows.
+const fn updated_bytes(count: usize, threads: usize, row_bytes: usize) -> usize {
+    2 * gathered_bytes(count, threads, row_bytes)
+}
+
 impl Field {
     /// Reads random rows of `row_bytes` bytes, every thread from the whole field: [`GATHER_FORMULA`]. A pass reads as
     /// many bytes as half the field.
@@ -173,7 +183,7 @@ impl Field {
         });
         let row_sum = |row: &u32| cells[*row as usize * width..][..width].iter().map(|&x| f64::from(x)).sum::<f64>();
         let expected = shares(team, |thread| lists[thread].iter().map(row_sum).sum());
-        let rate = Rate::measure((count * threads * row_bytes) as f64, || {
+        let rate = Rate::measure(gathered_bytes(count, threads, row_bytes) as f64, || {
             assert_eq!(pass(ahead, 0..count), expected, "every row is read once");
         });
         Gathered { rate, ahead, row_bytes }
@@ -206,8 +216,18 @@ impl Field {
             step = -step;
         };
         let ahead = best_distance(count, &mut pass);
-        let rate = Rate::measure((2 * count * threads * row_bytes) as f64, || pass(ahead, 0..count));
+        let rate = Rate::measure(updated_bytes(count, threads, row_bytes) as f64, || pass(ahead, 0..count));
         assert_eq!(self.sum(team), before + net, "every update arrived once");
         Gathered { rate, ahead, row_bytes }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_count_once_where_they_are_read_and_twice_where_they_change() {
+        assert_eq!([gathered_bytes(10, 3, 256), updated_bytes(10, 3, 256)], [7_680, 15_360]);
     }
 }

@@ -88,6 +88,11 @@ impl Kernel for Copy<'_> {
     }
 }
 
+/// Bytes that [`Field::copy`] counts where these cells are copied: each is read and written.
+fn copied_bytes(from: &[f32]) -> usize {
+    2 * size_of_val(from)
+}
+
 impl Field {
     /// Reads all cells once a pass, each thread its own share: [`READ_FORMULA`].
     ///
@@ -145,7 +150,7 @@ impl Field {
         let (from, to) = self.cells_mut().split_at_mut(half);
         let from = &*from;
         team.each(Rows::new(&mut *to, Line::FLOATS, threads, 1), |band| band.data.fill(-1.0));
-        let rate = Rate::measure(2.0 * size_of_val(from) as f64, || {
+        let rate = Rate::measure(copied_bytes(from) as f64, || {
             team.each(Rows::new(&mut *to, Line::FLOATS, threads, 1), |band| {
                 let from = &from[band.first * Line::FLOATS..][..band.data.len()];
                 isa.run(Copy { from, to: band.data, past_caches });
@@ -157,5 +162,16 @@ impl Field {
         });
         assert_eq!(differing, 0.0, "the copy equals its source");
         rate
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_copy_counts_what_is_read_and_what_is_written() {
+        let field = vec![0.0; (4 << 20) / size_of::<f32>()];
+        assert_eq!(copied_bytes(&field[..field.len() / 2]), 4 << 20);
     }
 }

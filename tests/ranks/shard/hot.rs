@@ -178,6 +178,7 @@ fn what_ranks_send_is_what_was_priced() {
         // Each rank's hot rows once to each other one: a slot and what a look-up reads.
         let filled = prices.rows(price.budget).iter().sum::<u64>() as f64 * peers * 4.0 * (1.0 + DIM as f64);
         same("copies that are written", price.filling, filled, 0.05);
+        assert_eq!(price.with_revisions(10), price.with() + price.filling / 10.0);
         same("rows that moved", of(&with, &|load, _| peers * load.moved), price.moved, 1e-3);
         // All that is looked up is looked up somewhere: less of it for others, more at home.
         let home = |loads: &[RankLoad]| loads.iter().map(|load| load.for_own[0]).sum::<f64>();

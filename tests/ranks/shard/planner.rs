@@ -108,7 +108,7 @@ fn layers_are_reduced_by_the_schedule_that_is_priced() {
     let many = Machine::load("synthetic:Package:66 NUMANode:1 Core:1 PU:1").expect("a valid description");
     let many = of(None, &[layer], &on(&many, 66));
     assert_eq!(many.reduction.name, "two-ring");
-    assert!(many.seconds > 0.0 && many.seconds.is_finite(), "{}", many.seconds);
+    assert!(many.seconds > 0.0 && many.seconds < 0.1, "{}", many.seconds);
 }
 
 fn plan_with(work: &Workload, site: &Site, kind: Kind) -> Plan {

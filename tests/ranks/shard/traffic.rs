@@ -156,3 +156,15 @@ fn lists_for_replicated_tables_go_around_a_ring_of_ranks() {
         assert!((found / wanted - 1.0).abs() < 1e-9, "{} links: {found:e}, not {wanted:e}", pairs.len());
     }
 }
+
+#[test]
+fn a_list_for_replicated_tables_is_read_by_its_rank_and_written_by_the_other() {
+    let sharding = Sharding::new(&[1000], 16, 2, vec![Scheme::Replicated]).unwrap();
+    // Memory is slower than the link.
+    let (work, site) = (work_of(&sharding, 4096), on(&mesh(&[(1024, 1.0); 2]), 2));
+    let model = Model::new(&work, &site);
+    let cost = model.cost(&sharding);
+    let wanted = 2.0 * cost.allreduce_bytes as f64 / 1e9 + site.wires[0].latency_ns * 1e-9;
+    let found = cost.ranks[0].allreduce_s - model.dense.as_ref().map_or(0.0, |dense| dense.seconds);
+    assert!((found / wanted - 1.0).abs() < 1e-9, "{found:e}, not {wanted:e}");
+}

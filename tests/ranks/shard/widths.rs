@@ -1,7 +1,7 @@
 //! Tables of one model that differ in columns and in what the optimizer keeps of them, as those of a wide part do.
 
 use octorec::base::{RankId, TableId};
-use octorec::shard::planner::alternatives;
+use octorec::shard::planner::{alternatives, price};
 use octorec::shard::{
     HotPrices, Kind, Model, Options, Part, Rows, Scheme, Sharding, TableLoad, Workload, file, plan, report,
 };
@@ -269,4 +269,32 @@ fn room_is_kept_for_the_longest_bags_for_evaluations_and_for_copies() {
     let whole = Sharding::new(&[1000], vec![16], 1, vec![Scheme::Table(RankId(0))]).unwrap();
     let cost = Model::new(&work, &alone).cost(&whole);
     assert_eq!((cost.ranks[0].buffer_bytes, cost.ranks[0].dense_bytes), (128 * 5 * (16 + 64), 128 * 100));
+}
+
+#[test]
+fn ranks_of_a_node_divide_its_room_for_copies() {
+    let (work, site) = (mixed(&[(1000, 16)], 64), on(&mesh(&[(1024, 50.0)]), 2));
+    let model = Model::new(&work, &site);
+    let cost = model.cost(&Sharding::new(&[1000], vec![16], 2, vec![Scheme::Table(RankId(0))]).unwrap());
+    let left = site.pools[0].usable() - cost.pool_bytes[0];
+    let rooms = [false, true].map(|revised| model.room_for_copies(&cost, revised));
+    assert_eq!((site.pools.len(), rooms), (1, [left / 2, left / 4]));
+}
+
+#[test]
+fn a_report_has_bytes_of_tables_shares_of_memories_and_what_shards_hold() {
+    // 1,024 rows of 16 weights with a state of each, and a number a row besides.
+    let mut work = mixed(&[(1024, 16)], 64);
+    (work.tables[0].state_bytes, work.tables[0].row_state_bytes, work.dense_bytes) = (4, 4, 8_000_000);
+    let site = on(&mesh(&[(32, 50.0); 2]), 2);
+    let model = Model::new(&work, &site);
+    let half = |rank| Part { rank: RankId(rank), size: 512 };
+    let schemes = vec![Scheme::RowContiguous(vec![half(0), half(1)])];
+    let plan = price(&model, Sharding::new(&[1024], vec![16], 2, schemes).unwrap()).unwrap();
+    let shown = report::text(&model, &plan);
+    // Of 16 MiB that are usable, 0.5 % are the shard's and the windows'.
+    assert_eq!(site.pools[0].usable(), 16 << 20);
+    assert!(shown.contains("132.0 KiB") && shown.contains("48 %"), "{shown}");
+    let explained = report::explanation(&model, &plan, TableId(0), &[]);
+    assert!(explained.contains("rank 1: rows 512 to 1023, columns 0 to 15: 66.0 KiB"), "{explained}");
 }
