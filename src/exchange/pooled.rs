@@ -16,7 +16,11 @@ use crate::data::Batch;
 use crate::machine::team::Team;
 use crate::memory::{Arena, Buffer, Supply};
 use crate::simd::{Kernel, Simd, combine};
-use crate::sync::Rows;
+use crate::sync::{Line, Rows, Stores};
+
+/// Bytes of the shortest message that passes the caches: of tiny minibatches on few cores, what is shorter is still in
+/// them when it is read, and a link between sockets carries it in no time that shows.
+const LONG: usize = 256 << 10;
 
 /// The exchange of pooled rows, with its memory.
 #[derive(Debug)]
@@ -47,8 +51,8 @@ impl Pooled {
     }
 
     /// Lets `look_up` write, for each other rank, this rank's part of the pooled rows of that rank's samples: rows of
-    /// the layout's stride, or the vectors that `ids` tell of. `whole` is the size of the whole minibatch. Where copies
-    /// serve all look-ups, nothing is pooled for others, here and in [`Pooled::finish`].
+    /// the layout's stride, or the vectors that `ids` tell of, by the stores that are best. `whole` is the size of the
+    /// whole minibatch. Where copies serve all look-ups, nothing is pooled for others, here and in [`Pooled::finish`].
     ///
     /// # Errors
     /// [`crate::base::Error::Rank`] when the job is in trouble.
@@ -61,7 +65,7 @@ impl Pooled {
         layout: &Layout,
         carrier: &mut dyn Carrier,
         (ids, whole): (&Ids, usize),
-        mut look_up: impl FnMut(RankId, &mut [f32]),
+        mut look_up: impl FnMut(RankId, &mut [f32], Stores),
     ) -> Result<()> {
         if !ids.rows_travel(layout) {
             return Ok(());
@@ -72,7 +76,11 @@ impl Pooled {
             self.messages.plan(carrier, floats);
             self.whole = whole;
         }
-        self.messages.begin(team, carrier, |to, lines, _| look_up(to, bytemuck::cast_slice_mut(lines)))
+        let fill = |to, lines: &mut [Line], stores| {
+            let stores = if size_of_val(lines) < LONG { Stores::Plain } else { stores };
+            look_up(to, bytemuck::cast_slice_mut(lines), stores);
+        };
+        self.messages.begin(team, carrier, fill)
     }
 
     /// Where this rank's pooled terms of its own samples go: rows of the layout's partial stride, or the vectors that

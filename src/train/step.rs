@@ -131,7 +131,9 @@ fn look_up(rank: &mut Rank, whole: usize) -> Result<()> {
         ids.exchange(team, layout, lane, (batch, *inputs), whole)
     })?;
     clock.exchange([Stage::LookUp, Stage::WaitRows], &mut *lanes.pooled, |lane| {
-        pooled.begin(team, layout, lane, (ids, whole), |to, message| tables.look_up(team, layout, ids, to, message))
+        pooled.begin(team, layout, lane, (ids, whole), |to, message, stores| {
+            tables.look_up((team, stores), layout, ids, to, message);
+        })
     })?;
     if let (Some(unpooled), Some(lane)) = (&mut *unpooled, &mut lanes.unpooled) {
         clock.exchange([Stage::LookUp, Stage::WaitRows], &mut **lane, |lane| {
