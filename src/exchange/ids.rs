@@ -281,7 +281,7 @@ impl Ids {
         }
         let (out, starts) = (&self.out, &self.starts);
         if layout.asks_owners(inputs) {
-            self.words.swap(carrier, |peer| &out[starts[peer]..starts[peer + 1]], &mut self.into)?;
+            self.words.swap(team, carrier, |peer| &out[starts[peer]..starts[peer + 1]], &mut self.into)?;
         } else {
             // Every message tells of no bag, as this rank's do: nobody need send it.
             let words = 2 * layout.of(self.rank).streams.len();

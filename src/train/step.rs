@@ -51,7 +51,7 @@ fn sum_hot(rank: &mut Rank) -> Result<()> {
     }
     clock.exchange([Stage::PackGradients, Stage::WaitGradients], &mut **lane, |lane| {
         tables.sum_hot(team, layout, ids, network.features(batch.samples()), hot);
-        hot.exchange_sums(layout, lane)
+        hot.exchange_sums(team, layout, lane)
     })
 }
 
@@ -92,11 +92,11 @@ fn send_moved_hot_rows(rank: &mut Rank) -> Result<()> {
 
 /// Hot rows that are marked, from their owners to all copies.
 fn send_marked_hot_rows(rank: &mut Rank) -> Result<()> {
-    let Rank { layout, tables, hot, lanes, clock, .. } = rank;
+    let Rank { layout, team, tables, hot, lanes, clock, .. } = rank;
     let (Some(hot), Some(lane)) = (hot, &mut lanes.hot_rows) else { return Ok(()) };
     clock.exchange([Stage::UpdateRows, Stage::WaitRows], &mut **lane, |lane| {
         tables.list_hot(layout, hot);
-        hot.exchange_rows(lane)?;
+        hot.exchange_rows(team, lane)?;
         tables.take_hot(layout, hot);
         Ok(())
     })
@@ -137,7 +137,7 @@ fn look_up(rank: &mut Rank, whole: usize) -> Result<()> {
     })?;
     if let (Some(unpooled), Some(lane)) = (&mut *unpooled, &mut lanes.unpooled) {
         clock.exchange([Stage::LookUp, Stage::WaitRows], &mut **lane, |lane| {
-            unpooled.exchange(layout, lane, (ids, batch), |shard, bag, rows| {
+            unpooled.exchange(team, layout, lane, (ids, batch), |shard, bag, rows| {
                 tables.look_up_unpooled(team, layout, shard, bag, rows);
             })
         })?;

@@ -113,6 +113,7 @@ impl Unpooled {
     /// [`crate::base::Error::Rank`] when the job is in trouble.
     pub fn exchange(
         &mut self,
+        team: &Team,
         layout: &Layout,
         carrier: &mut dyn Carrier,
         (ids, batch): (&Ids, &Batch),
@@ -136,7 +137,7 @@ impl Unpooled {
             }
         }
         let out = &self.out;
-        self.words.swap(carrier, |peer| &out[peer], &mut self.into)?;
+        self.words.swap(team, carrier, |peer| &out[peer], &mut self.into)?;
         self.find(layout, ids, batch);
         Ok(())
     }
