@@ -135,17 +135,17 @@ fn pool(
 fn cut(lender: &mut Lender<f32>, lookups: Lookups<'_>, pieces: usize) {
     lender.reset(lookups.tables(), pieces);
     let total: usize = lookups.bags().map(|bag| bag.rows.len() + bag.samples()).sum();
-    let mut before = 0;
+    let (mut before, mut next) = (0, 0);
     for (index, bag) in lookups.bags().enumerate() {
         let samples = bag.samples();
-        let weight = bag.rows.len() + samples;
-        for piece in 0..=pieces {
-            let wanted = (total * piece / pieces).saturating_sub(before);
-            // Most boundaries lie in other tables.
-            let cell = if wanted >= weight { samples } else { first_cell(bag, wanted) };
-            lender.cut(index, piece, cell);
+        let end = before + bag.rows.len() + samples;
+        // Boundaries in tables before this one are at its first cell, where all are at first.
+        while next <= pieces && total * next / pieces < end {
+            lender.cut(index, next, first_cell(bag, total * next / pieces - before));
+            next += 1;
         }
-        before += weight;
+        (next..=pieces).for_each(|later| lender.cut(index, later, samples));
+        before = end;
     }
 }
 
@@ -157,12 +157,20 @@ fn cut_evenly(lender: &mut Lender<f32>, [columns, samples]: [usize; 2], pieces: 
     }
 }
 
-/// The first sample before which cells weigh `wanted` or more.
+/// The first sample before which cells weigh `wanted` or more; all of them weigh more.
 fn first_cell(bag: BagView<'_>, wanted: usize) -> usize {
-    let (mut low, mut high) = (0, if wanted == 0 { 0 } else { bag.samples() });
+    let weigh = |cell: usize| bag.offsets[cell] as usize + cell;
+    // Where bags are of one size, as those of most tables are.
+    let guess = wanted * bag.samples() / weigh(bag.samples());
+    for cell in [guess, guess + 1] {
+        if weigh(cell) >= wanted && (cell == 0 || weigh(cell - 1) < wanted) {
+            return cell;
+        }
+    }
+    let (mut low, mut high) = (0, bag.samples());
     while low < high {
         let middle = usize::midpoint(low, high);
-        if (bag.offsets[middle] as usize + middle) < wanted { low = middle + 1 } else { high = middle }
+        if weigh(middle) < wanted { low = middle + 1 } else { high = middle }
     }
     low
 }
@@ -262,6 +270,28 @@ mod tests {
             assert!(weights.iter().all(|&weight| weight <= 117 / threads + 101), "{weights:?}");
             (0..2).for_each(|index| assert_eq!(lender.range(index, threads - 1).end, 5));
         }
+    }
+
+    #[test]
+    fn every_cell_is_found_whatever_the_sizes_of_bags() {
+        let sizes: [fn(u32) -> u32; 5] = [|_| 1, |_| 0, |_| 7, |n| n % 4, |n| if n == 3 { 90 } else { n % 2 }];
+        for (which, size) in sizes.into_iter().enumerate() {
+            let mut offsets = vec![0];
+            (0..40).for_each(|n| offsets.push(offsets[n as usize] + size(n)));
+            let bag = Bag { rows: vec![0; offsets[40] as usize], offsets };
+            let weigh = |cell: usize| bag.offsets[cell] as usize + cell;
+            for wanted in 0..weigh(40) {
+                let expected = (0..=40).find(|cell| weigh(*cell) >= wanted).unwrap();
+                assert_eq!(first_cell(bag.view(), wanted), expected, "{wanted} of sizes {which}");
+            }
+        }
+        // Tables without a cell, and pieces that begin with a table.
+        let bag = |samples: u32| Bag { offsets: (0..=samples).collect(), rows: vec![0; samples as usize] };
+        let mut lender = Lender::new(4, 4);
+        cut(&mut lender, Lookups::plain(&[bag(0), bag(6), bag(0), bag(2)]), 4);
+        let ranges = |table: usize| (0..4).map(|piece| lender.range(table, piece)).collect::<Vec<_>>();
+        assert_eq!([ranges(0), ranges(2)], [vec![0..0; 4], vec![0..0; 4]]);
+        assert_eq!([ranges(1), ranges(3)], [vec![0..2, 2..4, 4..6, 6..6], vec![0..0, 0..0, 0..0, 0..2]]);
     }
 
     #[test]
