@@ -25,6 +25,7 @@ mod pooled;
 mod replicas;
 mod row_gradients;
 mod sparse;
+mod stretches;
 mod traffic;
 mod words;
 
