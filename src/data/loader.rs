@@ -18,8 +18,8 @@ use crossbeam::channel::{Receiver, Sender, TryRecvError, bounded};
 use super::portions::{OwnEpoch, Slice};
 use super::shuffle::{Epoch, Shuffle};
 use super::{Batch, Reader, Source, Split};
-use crate::base::{Error, Result};
-use crate::machine::team::roam;
+use crate::base::{Error, PuId, Result};
+use crate::machine::team::roam_on;
 
 /// A place in a training run: an epoch, and how many of its samples were consumed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
@@ -107,21 +107,12 @@ impl Loader {
     /// # Panics
     /// When a minibatch would have no samples, or none should be kept ready.
     pub fn start(source: Arc<dyn Source>, plan: Plan) -> Result<Self> {
-        Self::begin(source, plan, None)
+        Self::begin(source, plan, None, Vec::new())
     }
 
-    /// Starts to read one rank's slice of every minibatch; the others' samples are stepped over.
-    ///
-    /// # Errors
-    /// As [`Loader::start`].
-    ///
-    /// # Panics
-    /// As [`Loader::start`].
-    pub fn start_slice(source: Arc<dyn Source>, plan: Plan, slice: Slice) -> Result<Self> {
-        Self::begin(source, plan, Some(slice))
-    }
-
-    fn begin(source: Arc<dyn Source>, plan: Plan, slice: Option<Slice>) -> Result<Self> {
+    /// Starts to read whole minibatches, or one rank's slice of each, where the others' samples are stepped over; on
+    /// these processing units, if there are any, so that what is read lies near those who use it.
+    pub(super) fn begin(source: Arc<dyn Source>, plan: Plan, slice: Option<Slice>, aside: Vec<PuId>) -> Result<Self> {
         assert!(plan.batch > 0 && plan.depth > 0, "a minibatch has samples, and a loader keeps one ready");
         let (full_in, full) = bounded(plan.depth);
         let (empty, empty_out) = bounded(round(plan.depth));
@@ -135,7 +126,7 @@ impl Loader {
             .name("loader".to_owned())
             .spawn(move || {
                 // Whoever starts a loader may be pinned to a compute core.
-                roam();
+                roam_on(&aside);
                 deliver(Stream::new(&*read, plan, slice, Some(&watched)), &counted, &full_in, &empty_out)
             })
             .map_err(Error::io("loader thread".as_ref(), "start"))?;

@@ -14,10 +14,14 @@ use crate::base::config::Pooling;
 use crate::data::BagView;
 use crate::machine::team::Team;
 use crate::simd::{Kernel, Simd};
-use crate::sync::{Band, Lender, Lent, Matrix};
+use crate::sync::{Band, Lender, Lent, Matrix, Stores};
 
 /// How many samples ahead the place of a pooled vector is asked for.
 const WRITE_DISTANCE: usize = 12;
+
+/// Elements of vectors that are put together in the first cache before they pass the others: a fence a few vectors, not
+/// one a vector, and room is left for the rows that are asked for.
+const STAGED: usize = 2048;
 
 /// The forward pass, with its memory.
 #[derive(Debug)]
@@ -44,6 +48,22 @@ impl LookUp {
     /// When a bag has not as many samples as `features` or names a row that the table does not have (see
     /// `Batch::check`), or tables differ in width.
     pub fn run(&mut self, team: &Team, tables: &[Table], lookups: Lookups<'_>, features: &mut [f32], slots: Slots<'_>) {
+        self.run_by((team, Stores::Plain), tables, lookups, features, slots);
+    }
+
+    /// As [`LookUp::run`], with such stores: vectors that are whole aligned lines can pass the caches, others are
+    /// stored as ever.
+    ///
+    /// # Panics
+    /// As [`LookUp::run`].
+    pub fn run_by(
+        &mut self,
+        (team, stores): (&Team, Stores),
+        tables: &[Table],
+        lookups: Lookups<'_>,
+        features: &mut [f32],
+        slots: Slots<'_>,
+    ) {
         lookups.check(tables.len());
         let Some(dim) = tables.first().map(Table::dim) else { return };
         assert!(tables.iter().all(|table| table.dim() == dim), "all tables have one width");
@@ -60,14 +80,20 @@ impl LookUp {
             cut_evenly(&mut self.lender, [positions, samples], team.pieces());
         }
         let lent = self.lender.windows(features, row, &self.starts, dim);
-        pool(team, tables, (lookups, self.pooling), positions, lent);
+        pool((team, stores), tables, (lookups, self.pooling), positions, lent);
     }
 
     /// The same into vectors that lie table after table, in each one a bag: tables may have any numbers of bags.
     ///
     /// # Panics
     /// When there are not as many vectors as bags, or as [`LookUp::run`].
-    pub fn run_apart(&mut self, team: &Team, tables: &[Table], lookups: Lookups<'_>, vectors: &mut [f32]) {
+    pub fn run_apart(
+        &mut self,
+        (team, stores): (&Team, Stores),
+        tables: &[Table],
+        lookups: Lookups<'_>,
+        vectors: &mut [f32],
+    ) {
         lookups.check(tables.len());
         let Some(dim) = tables.first().map(Table::dim) else { return };
         assert!(tables.iter().all(|table| table.dim() == dim), "all tables have one width");
@@ -77,13 +103,13 @@ impl LookUp {
         let mut left = vectors;
         let mut block = |bags: usize| left.split_off_mut(..bags * dim).expect("a vector a bag");
         let lent = self.lender.matrices(lookups.bags().map(|bag| Matrix { data: block(bag.samples()), width: dim }));
-        pool(team, tables, (lookups, self.pooling), 1, lent);
+        pool((team, stores), tables, (lookups, self.pooling), 1, lent);
     }
 }
 
 /// Pools all bags, of which a sample has so many a table.
 fn pool(
-    team: &Team,
+    (team, stores): (&Team, Stores),
     tables: &[Table],
     (lookups, pooling): (Lookups<'_>, Pooling),
     positions: usize,
@@ -95,9 +121,10 @@ fn pool(
             let (bag, weights) = (lookups.bag(of), lookups.weights(of));
             for position in 0..positions {
                 let (out, which) = (out.band(of * positions + position), [position, positions]);
+                let how = (pooling, stores);
                 with_seen!(table, form => match table.row_weights() {
-                    None => isa.run(PoolBags { form, table, learned: Alike, bag, which, weights, pooling, out }),
-                    Some(learned) => isa.run(PoolBags { form, table, learned, bag, which, weights, pooling, out }),
+                    None => isa.run(PoolBags { form, table, learned: Alike, bag, which, weights, how, out }),
+                    Some(learned) => isa.run(PoolBags { form, table, learned, bag, which, weights, how, out }),
                 });
             }
         }
@@ -108,17 +135,17 @@ fn pool(
 fn cut(lender: &mut Lender<f32>, lookups: Lookups<'_>, pieces: usize) {
     lender.reset(lookups.tables(), pieces);
     let total: usize = lookups.bags().map(|bag| bag.rows.len() + bag.samples()).sum();
-    let mut before = 0;
+    let (mut before, mut next) = (0, 0);
     for (index, bag) in lookups.bags().enumerate() {
         let samples = bag.samples();
-        let weight = bag.rows.len() + samples;
-        for piece in 0..=pieces {
-            let wanted = (total * piece / pieces).saturating_sub(before);
-            // Most boundaries lie in other tables.
-            let cell = if wanted >= weight { samples } else { first_cell(bag, wanted) };
-            lender.cut(index, piece, cell);
+        let end = before + bag.rows.len() + samples;
+        // Boundaries in tables before this one are at its first cell, where all are at first.
+        while next <= pieces && total * next / pieces < end {
+            lender.cut(index, next, first_cell(bag, total * next / pieces - before));
+            next += 1;
         }
-        before += weight;
+        (next..=pieces).for_each(|later| lender.cut(index, later, samples));
+        before = end;
     }
 }
 
@@ -130,12 +157,20 @@ fn cut_evenly(lender: &mut Lender<f32>, [columns, samples]: [usize; 2], pieces: 
     }
 }
 
-/// The first sample before which cells weigh `wanted` or more.
+/// The first sample before which cells weigh `wanted` or more; all of them weigh more.
 fn first_cell(bag: BagView<'_>, wanted: usize) -> usize {
-    let (mut low, mut high) = (0, if wanted == 0 { 0 } else { bag.samples() });
+    let weigh = |cell: usize| bag.offsets[cell] as usize + cell;
+    // Where bags are of one size, as those of most tables are.
+    let guess = wanted * bag.samples() / weigh(bag.samples());
+    for cell in [guess, guess + 1] {
+        if weigh(cell) >= wanted && (cell == 0 || weigh(cell - 1) < wanted) {
+            return cell;
+        }
+    }
+    let (mut low, mut high) = (0, bag.samples());
     while low < high {
         let middle = usize::midpoint(low, high);
-        if (bag.offsets[middle] as usize + middle) < wanted { low = middle + 1 } else { high = middle }
+        if weigh(middle) < wanted { low = middle + 1 } else { high = middle }
     }
     low
 }
@@ -149,7 +184,7 @@ struct PoolBags<'a, F, W> {
     /// Which bag of a sample, of how many.
     which: [usize; 2],
     weights: Option<&'a [f32]>,
-    pooling: Pooling,
+    how: (Pooling, Stores),
     out: Band<'a, f32>,
 }
 
@@ -158,7 +193,8 @@ impl<F: Seen, W: Weigh> Kernel for PoolBags<'_, F, W> {
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        let Self { form, table, learned, bag, which: [position, positions], weights, pooling, mut out } = self;
+        let Self { form, table, learned, bag, which: [position, positions], weights, how, mut out } = self;
+        let (pooling, stores) = how;
         let (dim, rows) = (table.dim(), bag.rows);
         let mine = out.rows();
         if mine.is_empty() {
@@ -173,18 +209,36 @@ impl<F: Seen, W: Weigh> Kernel for PoolBags<'_, F, W> {
             prefetch(simd, &table[row as usize * width..][..seen]);
             learned.prefetch(simd, row as usize);
         }
-        let end = mine.end;
+        // What is read on another node had better not be fetched from there first.
+        let mut staged = None;
+        if stores == Stores::Streaming && dim <= STAGED && out.has_lines() {
+            staged = Some([0.0; STAGED]);
+        }
+        let (mut held, end) = (mine.start..mine.start, mine.end);
         for sample in mine {
             let at = sample * positions + position;
             let bounds = bag.offsets[at] as usize..bag.offsets[at + 1] as usize;
             let scale = if pooling == Pooling::Mean && !bounds.is_empty() { share(bag, at) } else { 1.0 };
-            // Each table's vectors lie far from each other, and in no cache that is near.
-            if sample + WRITE_DISTANCE < end {
-                prefetch_write(simd, out.row(sample + WRITE_DISTANCE));
-            }
-            let out = out.row(sample);
-            let mut work = Pool { form, table, width, dim, rows, learned, weights, bag: bounds, scale, out, distance };
+            let to = match &mut staged {
+                Some(staged) => &mut staged[held.len() * dim..][..dim],
+                None => {
+                    // Each table's vectors lie far from each other, and in no cache that is near.
+                    if sample + WRITE_DISTANCE < end {
+                        prefetch_write(simd, out.row(sample + WRITE_DISTANCE));
+                    }
+                    out.row(sample)
+                }
+            };
+            let mut work =
+                Pool { form, table, width, dim, rows, learned, weights, bag: bounds, scale, out: to, distance };
             columns(simd, dim, &mut work);
+            if let Some(staged) = &staged {
+                held.end = sample + 1;
+                if (held.len() + 1) * dim > STAGED || held.end == end {
+                    out.stream(simd, held.start, &staged[..held.len() * dim]);
+                    held.start = held.end;
+                }
+            }
         }
     }
 }
@@ -216,6 +270,28 @@ mod tests {
             assert!(weights.iter().all(|&weight| weight <= 117 / threads + 101), "{weights:?}");
             (0..2).for_each(|index| assert_eq!(lender.range(index, threads - 1).end, 5));
         }
+    }
+
+    #[test]
+    fn every_cell_is_found_whatever_the_sizes_of_bags() {
+        let sizes: [fn(u32) -> u32; 5] = [|_| 1, |_| 0, |_| 7, |n| n % 4, |n| if n == 3 { 90 } else { n % 2 }];
+        for (which, size) in sizes.into_iter().enumerate() {
+            let mut offsets = vec![0];
+            (0..40).for_each(|n| offsets.push(offsets[n as usize] + size(n)));
+            let bag = Bag { rows: vec![0; offsets[40] as usize], offsets };
+            let weigh = |cell: usize| bag.offsets[cell] as usize + cell;
+            for wanted in 0..weigh(40) {
+                let expected = (0..=40).find(|cell| weigh(*cell) >= wanted).unwrap();
+                assert_eq!(first_cell(bag.view(), wanted), expected, "{wanted} of sizes {which}");
+            }
+        }
+        // Tables without a cell, and pieces that begin with a table.
+        let bag = |samples: u32| Bag { offsets: (0..=samples).collect(), rows: vec![0; samples as usize] };
+        let mut lender = Lender::new(4, 4);
+        cut(&mut lender, Lookups::plain(&[bag(0), bag(6), bag(0), bag(2)]), 4);
+        let ranges = |table: usize| (0..4).map(|piece| lender.range(table, piece)).collect::<Vec<_>>();
+        assert_eq!([ranges(0), ranges(2)], [vec![0..0; 4], vec![0..0; 4]]);
+        assert_eq!([ranges(1), ranges(3)], [vec![0..2, 2..4, 4..6, 6..6], vec![0..0, 0..0, 0..0, 0..2]]);
     }
 
     #[test]

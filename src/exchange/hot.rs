@@ -7,13 +7,15 @@
 //! to all ranks, as look-ups read it. A row that `n` of `r` ranks met so costs `n` gradients and `r - 1` rows, however
 //! often it was looked up.
 
+use super::RankContext;
 use super::layout::Layout;
 use super::row_gradients::{self, Parts};
 use super::words::Words;
-use crate::base::{RankId, Result};
+use crate::base::{RankId, Result, TableId};
 use crate::collective::Carrier;
 use crate::embedding::Source;
 use crate::exchange::Group;
+use crate::machine::team::Team;
 use crate::simd::Isa;
 
 /// Both exchanges, with their memory.
@@ -41,17 +43,8 @@ impl HotRows {
         let hot = layout.hot()?;
         let ranks = layout.ranks();
         // As much as a list can hold: nothing of it is touched before it is needed.
-        let words = |from: RankId, to: RankId, beside: usize| -> usize {
-            let shards = layout.of(to).shards.iter();
-            let most = shards.map(|shard| {
-                let look_ups = layout.samples(batch, from) * layout.lookups(shard.table);
-                // Rows that are dealt in turn get nearly as many each.
-                let look_ups = (2 * look_ups).div_ceil(shard.rows.step as usize).min(look_ups);
-                let beside = beside + usize::from(layout.copies_weights(shard.table));
-                look_ups.min(hot.table(shard.table.index()).rows().len()) * (shard.columns.len() + beside) + 2
-            });
-            most.sum()
-        };
+        let rows = |table: TableId| hot.table(table.index()).rows().len();
+        let words = |from: RankId, to: RankId, beside: usize| most_words(layout, batch, [from, to], beside, rows);
         let peers = || (0..ranks as u32).map(RankId);
         let all = |owner: RankId| peers().map(|from| words(from, owner, 1)).sum::<usize>();
         let ordered = layout.grains().is_some();
@@ -86,9 +79,9 @@ impl HotRows {
     ///
     /// # Panics
     /// When a list has not what it says.
-    pub fn exchange_sums(&mut self, layout: &Layout, carrier: &mut dyn Carrier) -> Result<()> {
-        let out = &self.out;
-        self.sums.swap(carrier, |peer| &out[peer], &mut self.into)?;
+    pub fn exchange_sums(&mut self, context: &RankContext, carrier: &mut dyn Carrier) -> Result<()> {
+        let (out, layout) = (&self.out, &context.layout);
+        self.sums.swap(&context.team, carrier, |peer| &out[peer], &mut self.into)?;
         let holding = layout.of(self.rank);
         for (from, parts) in (0..).zip(&mut self.parts) {
             let list = if from == self.rank.index() { &self.out[from] } else { &self.into[from] };
@@ -128,9 +121,9 @@ impl HotRows {
     ///
     /// # Errors
     /// [`crate::base::Error::Rank`] when the job is in trouble.
-    pub fn exchange_rows(&mut self, carrier: &mut dyn Carrier) -> Result<()> {
+    pub fn exchange_rows(&mut self, team: &Team, carrier: &mut dyn Carrier) -> Result<()> {
         let own = &self.own;
-        self.rows.swap(carrier, |_| own, &mut self.lists)
+        self.rows.swap(team, carrier, |_| own, &mut self.lists)
     }
 
     /// The list of an owner.
@@ -141,6 +134,37 @@ impl HotRows {
     pub fn list(&self, owner: RankId) -> &[u32] {
         if owner == self.rank { &self.own } else { &self.lists[owner.index()] }
     }
+}
+
+/// Words of a list of rows of an owner's shards that a rank's samples meet, of so many words beside the columns each,
+/// at most; a table has so many hot rows.
+fn most_words(
+    layout: &Layout,
+    batch: usize,
+    [from, owner]: [RankId; 2],
+    beside: usize,
+    rows: impl Fn(TableId) -> usize,
+) -> usize {
+    let shards = layout.of(owner).shards.iter();
+    let most = shards.map(|shard| {
+        let look_ups = layout.samples(batch, from) * layout.lookups(shard.table);
+        // Rows that are dealt in turn get nearly as many each.
+        let look_ups = (2 * look_ups).div_ceil(shard.rows.step as usize).min(look_ups);
+        let beside = beside + usize::from(layout.copies_weights(shard.table));
+        look_ups.min(rows(shard.table)) * (shard.columns.len() + beside) + 2
+    });
+    most.sum()
+}
+
+/// Bytes of a list of sums from a rank to an owner, whichever rows are hot, at most.
+pub(super) fn sum_bytes(layout: &Layout, batch: usize, from: RankId, owner: RankId) -> usize {
+    most_words(layout, batch, [from, owner], 2, |_| usize::MAX) * size_of::<u32>()
+}
+
+/// Bytes of an owner's list of rows that a step has moved, whichever rows are hot, at most.
+pub(super) fn row_bytes(layout: &Layout, batch: usize, owner: RankId) -> usize {
+    let all = (0..layout.ranks() as u32).map(RankId);
+    all.map(|from| most_words(layout, batch, [from, owner], 1, |_| usize::MAX) * size_of::<u32>()).sum()
 }
 
 /// Words of a shard's part of a list of rows, of so many words each.

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::layout::{Group, Layout, Stream};
 use super::sparse::{Blocks, SparseIds};
+use super::stretches::{Stretch, line_up};
 use super::words::{Words, find_bags};
 use super::{Minibatch, Pass, RankContext, Route};
 use crate::base::{Error, RankId, Result, TableId};
@@ -110,6 +111,12 @@ impl Owners {
             }
         }
         Self { split, parts, weighted }
+    }
+}
+
+impl Stretch for Unit {
+    fn counts(&mut self) -> impl Iterator<Item = &mut u32> {
+        self.next.iter_mut()
     }
 }
 
@@ -271,7 +278,7 @@ impl Ids {
         }
         let (out, starts) = (&self.out, &self.starts);
         if layout.asks_owners(inputs) {
-            self.words.swap(carrier, |peer| &out[starts[peer]..starts[peer + 1]], &mut self.into)?;
+            self.words.swap(&context.team, carrier, |peer| &out[starts[peer]..starts[peer + 1]], &mut self.into)?;
         } else {
             // Every message tells of no bag, as this rank's do: nobody need send it.
             let words = 2 * layout.of(self.rank).streams.len();
@@ -310,13 +317,14 @@ impl Ids {
         team.share(Each::new(units), |unit| unit.count(&owners[unit.table], batch));
         // Each stretch's look-ups of a stream follow those of the stretch before; `rows` only counts them yet.
         sends.iter_mut().flatten().for_each(|place| place.rows = 0..0);
-        for unit in &mut *units {
-            for ((rank, stream), next) in owners[unit.table].parts.iter().zip(&mut unit.next) {
+        let stretches = units.first().map_or(1, |unit| unit.stretch[1]);
+        line_up(team, units, stretches);
+        for first in units.iter_mut().step_by(stretches) {
+            for ((rank, stream), next) in owners[first.table].parts.iter().zip(&mut first.next) {
+                let count = std::mem::take(next) as usize;
                 // Of its own look-ups, a rank sends itself those in divided rows alone.
                 if let Some(place) = sends[rank.index()].get_mut(*stream) {
-                    let before = place.rows.end;
-                    place.rows.end += *next as usize;
-                    *next = before as u32;
+                    place.rows = 0..count;
                 }
             }
         }

@@ -26,6 +26,7 @@ mod pooled;
 mod replicas;
 mod row_gradients;
 mod sparse;
+mod stretches;
 mod traffic;
 mod words;
 
@@ -70,12 +71,21 @@ pub struct LanePlan {
 /// Bytes of a message of ids or of dense gradients, at most; what is longer goes in pieces.
 const PIECE: usize = 256 << 10;
 
+/// Bytes of a message of hot rows or of their gradients' sums, at most: these are copied by whole teams, each of whose
+/// threads so has some pages for the time that it takes them to begin and end together.
+const LIST: usize = 1 << 20;
+
 /// Bytes of a message between any two of many ranks: pieces become smaller, so that the windows of all pairs together
 /// take no more than those of 8 ranks, until they are a page.
 #[must_use]
 pub const fn piece_of_pairs(ranks: usize) -> usize {
-    let shared = PIECE * 64 / if ranks > 8 { ranks * ranks } else { 64 };
-    if shared < 4096 { 4096 } else { shared / 64 * 64 }
+    part_of_pairs(PIECE, ranks)
+}
+
+/// The same of a message of so many bytes between any two of 8 ranks.
+const fn part_of_pairs(bytes: usize, ranks: usize) -> usize {
+    let shared = bytes * 64 / if ranks > 8 { ranks * ranks } else { 64 };
+    if shared < 4096 { 4096 } else { shared / Line::BYTES * Line::BYTES }
 }
 
 impl LanePlan {
@@ -88,6 +98,13 @@ impl LanePlan {
             pairs(ranks).for_each(|(from, to)| *links.at_mut(from, to) = bytes(from, to));
             links
         };
+        let list =
+            |bytes: usize| bytes.next_multiple_of(Line::BYTES).clamp(piece_of_pairs(ranks), part_of_pairs(LIST, ranks));
+        let sums = || links(&|from, to| list(hot::sum_bytes(layout, batch, from, to)));
+        let rows = || {
+            let of: Vec<usize> = (0..ranks as u32).map(|owner| hot::row_bytes(layout, batch, RankId(owner))).collect();
+            links(&|from, _| list(of[from.index()]))
+        };
         Self {
             ids: links(&|from, to| ids::expected(layout, batch, from, to).clamp(64, PIECE)),
             pooled: links(&|from, to| pooled_bytes(layout, batch, from, to)),
@@ -95,8 +112,8 @@ impl LanePlan {
             unpooled: layout.grains().map(|_| Links::uniform(ranks, piece_of_pairs(ranks))),
             hot: match (layout.hot(), layout.grains()) {
                 (None, _) => Vec::new(),
-                (Some(_), None) => vec![Links::uniform(ranks, piece_of_pairs(ranks)); 2],
-                (Some(_), Some(_)) => vec![Links::uniform(ranks, piece_of_pairs(ranks))],
+                (Some(_), None) => vec![sums(), rows()],
+                (Some(_), Some(_)) => vec![rows()],
             },
             replicas: (!layout.replicated().is_empty()).then(|| {
                 let next = |from: RankId| (from.index() + 1) % ranks;

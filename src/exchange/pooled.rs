@@ -15,7 +15,11 @@ use crate::collective::Carrier;
 use crate::data::Batch;
 use crate::memory::{Arena, Buffer, Supply};
 use crate::simd::{Kernel, Simd, combine};
-use crate::sync::{Line, Rows};
+use crate::sync::{Line, Rows, Stores};
+
+/// Bytes of the shortest message that passes the caches: of tiny minibatches on few cores, what is shorter is still in
+/// them when it is read, and a link between sockets carries it in no time that shows.
+const LONG: usize = 256 << 10;
 
 /// The exchange of pooled rows, with its memory.
 #[derive(Debug)]
@@ -43,8 +47,8 @@ impl Pooled {
     }
 
     /// Lets `look_up` write, for each other rank, this rank's part of the pooled rows of that rank's samples: rows of
-    /// the layout's stride, or the vectors that `ids` tell of. Where copies serve all look-ups, nothing is pooled for
-    /// others, here and in [`Pooled::finish`].
+    /// the layout's stride, or the vectors that `ids` tell of, by the stores that are best. Where copies serve all
+    /// look-ups, nothing is pooled for others, here and in [`Pooled::finish`].
     ///
     /// # Errors
     /// [`crate::base::Error::Rank`] when the job is in trouble.
@@ -57,12 +61,15 @@ impl Pooled {
         carrier: &mut dyn Carrier,
         minibatch: &Minibatch,
         ids: &Ids,
-        mut look_up: impl FnMut(RankId, &mut [f32]),
+        mut look_up: impl FnMut(RankId, &mut [f32], Stores),
     ) -> Result<()> {
         if !context.layout.owners_pool(minibatch.inputs) {
             return Ok(());
         }
-        let fill = |to, lines: &mut [Line], _| look_up(to, bytemuck::cast_slice_mut(lines));
+        let fill = |to, lines: &mut [Line], stores| {
+            let stores = if size_of_val(lines) < LONG { Stores::Plain } else { stores };
+            look_up(to, bytemuck::cast_slice_mut(lines), stores);
+        };
         self.messages.begin(context, carrier, minibatch, ids, fill)
     }
 

@@ -55,17 +55,18 @@ impl LossLayer {
     }
 
     /// What the samples from number `first` on, a part of a minibatch of `whole`, contribute to its mean loss by their
-    /// `logits` against their `labels`; keeps every probability, and the gradient of these logits.
+    /// `logits` against their `labels`: keeps every term and probability, and the gradient of these logits. Whoever
+    /// wants the sum takes it of all ranks' terms.
     ///
     /// # Panics
     /// When the lengths differ or there is no room.
-    pub fn forward(&mut self, team: &Team, first: usize, logits: &[f32], labels: &[f32], whole: usize) -> f64 {
+    pub fn forward(&mut self, team: &Team, first: usize, logits: &[f32], labels: &[f32], whole: usize) {
         let samples = logits.len();
         assert_eq!(samples, labels.len(), "one label a logit");
         let part = first..first + samples;
         let (isa, objective) = (team.isa(), self.objective);
         let probabilities = Rows::new(&mut self.probabilities[part.clone()], 1, team.threads(), 16);
-        let terms = Rows::new(&mut self.terms[part.clone()], 1, team.threads(), 16);
+        let terms = Rows::new(&mut self.terms[part], 1, team.threads(), 16);
         let gradient = Rows::new(&mut self.gradient[..samples], 1, team.threads(), 16);
         team.each((probabilities, (terms, gradient)), |(probabilities, (terms, gradient))| {
             let here = terms.first..terms.first + terms.rows;
@@ -73,7 +74,6 @@ impl LossLayer {
             let results = Results { probabilities: probabilities.data, terms: terms.data, gradient: gradient.data };
             isa.run(Samples { objective, logits, labels, samples: whole as f64, results });
         });
-        self.terms[part].iter().sum::<f64>() / whole as f64
     }
 
     /// Each sample's loss in the last minibatch: the terms of the mean.
@@ -212,6 +212,11 @@ mod tests {
         LossLayer::new(&config, 8, 8, &mut Supply::System).unwrap()
     }
 
+    fn mean(layer: &mut LossLayer, team: &Team, logits: &[f32], labels: &[f32]) -> f64 {
+        layer.forward(team, 0, logits, labels, labels.len());
+        layer.terms(labels.len()).iter().sum::<f64>() / labels.len() as f64
+    }
+
     fn at(objective: &Objective, z: f64, t: f64) -> Point {
         if objective.loss == Loss::Mse { objective.at::<true>(z, t) } else { objective.at::<false>(z, t) }
     }
@@ -232,7 +237,7 @@ mod tests {
                     }
                 }
                 let mut layer = layer(loss, threshold as f32);
-                let mean = layer.forward(&team, 0, &[0.7, -0.4], &[1.0, 0.0], 2);
+                let mean = mean(&mut layer, &team, &[0.7, -0.4], &[1.0, 0.0]);
                 let each = |z, t| at(&layer.objective, f64::from(z), t).value;
                 assert_eq!(mean, (each(0.7f32, 1.0) + each(-0.4f32, 0.0)) / 2.0);
             }
@@ -281,7 +286,7 @@ mod tests {
                     crate::simd::Isa::all().into_iter().flat_map(|isa| [(isa, 1), (isa, 3)]).map(|(isa, threads)| {
                         let team = Team::with_isa(threads, isa).unwrap();
                         let mut layer = LossLayer::new(&config, 2048, 2048, &mut Supply::System).unwrap();
-                        let mean = layer.forward(&team, 0, &logits, &labels, labels.len());
+                        let mean = mean(&mut layer, &team, &logits, &labels);
                         (
                             mean,
                             layer.probabilities(samples as usize).to_vec(),
@@ -312,9 +317,9 @@ mod tests {
     fn extreme_logits_stay_finite_and_nan_stays_nan() {
         let team = Team::new(1).unwrap();
         let mut layer = layer(Loss::Bce, 0.0);
-        let loss = layer.forward(&team, 0, &[1e4, -1e4, 1e4], &[0.0, 1.0, 1.0], 3);
+        let loss = mean(&mut layer, &team, &[1e4, -1e4, 1e4], &[0.0, 1.0, 1.0]);
         assert_eq!(loss, 2e4 / 3.0);
         assert!(layer.gradient()[..3].iter().all(|g| g.is_finite()));
-        assert!(layer.forward(&team, 0, &[f32::NAN], &[1.0], 1).is_nan());
+        assert!(mean(&mut layer, &team, &[f32::NAN], &[1.0]).is_nan());
     }
 }

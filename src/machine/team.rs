@@ -13,10 +13,10 @@ use crate::ffi::linux::{HUGE_PAGE_BYTES, current_affinity, pin_current_thread};
 use crate::simd::Isa;
 use crate::sync::{Crew, Parts, Patience, Rows};
 
-/// What this process may run on, as it was before the first team pinned a thread.
 /// Threads of rayon's pool at most: what hashes and reads files is bound by memory and disks.
 const POOL: usize = 64;
 
+/// What this process may run on, as it was before the first team pinned a thread.
 static PERMITTED: OnceLock<Vec<PuId>> = OnceLock::new();
 
 /// A rank's threads and the instruction set that they use. The thread that owns the team is its number 0.
@@ -213,6 +213,14 @@ pub fn roam() {
     }
 }
 
+/// The same on these processing units alone, which are a rank's to be used beside its cores; where there are none, or
+/// the system refuses them, wherever this process may.
+pub fn roam_on(pus: &[PuId]) {
+    if pus.is_empty() || pin_current_thread(pus).is_err() {
+        roam();
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -256,6 +264,16 @@ mod tests {
         let (inherited, roaming) = started.join().expect("no panic");
         assert_eq!(inherited, before[..1]);
         assert!(roaming.len() >= before.len());
+        let aside = before[before.len() - 1..].to_vec();
+        let on = |pus: Vec<PuId>| {
+            let started = std::thread::spawn(move || {
+                roam_on(&pus);
+                current_affinity().expect("affinity can be read")
+            });
+            started.join().expect("no panic")
+        };
+        assert_eq!(on(aside.clone()), aside);
+        assert_eq!([on(Vec::new()), on(vec![PuId(5000)])], [roaming.clone(), roaming]);
         drop(team);
         assert_eq!(current_affinity().expect("affinity can be read"), before);
     }

@@ -24,6 +24,7 @@ use crate::model::stage::{Bound, Work};
 use crate::model::{StoredTables, TrainSpec};
 use crate::optim::{ParamState, StepSizes};
 use crate::shard::scheme::Shard;
+use crate::sync::Stores;
 
 /// A rank's part of the tables.
 #[derive(Debug)]
@@ -59,7 +60,7 @@ impl Group {
     /// Pools what is asked for on a route, into a message's rows, which are so far apart, or its vectors.
     fn pool(
         &mut self,
-        team: &Team,
+        by: (&Team, Stores),
         ids: &Ids,
         route: Route,
         place: &exchange::Group,
@@ -69,9 +70,9 @@ impl Group {
         let lookups = ids.pooled(route.asking, place);
         let lookups = if place.plain { lookups.unweighted() } else { lookups };
         match ids.blocks(route, Pass::Forward) {
-            None => self.look_up.run(team, &self.tables, lookups, message, place.slots(stride)),
+            None => self.look_up.run_by(by, &self.tables, lookups, message, place.slots(stride)),
             Some(blocks) => {
-                self.look_up.run_apart(team, &self.tables, lookups, &mut message[blocks.range(&place.shards)]);
+                self.look_up.run_apart(by, &self.tables, lookups, &mut message[blocks.range(&place.shards)]);
             }
         }
     }
@@ -233,12 +234,12 @@ impl Tables {
         self.groups.iter().find_map(|group| group.updater.note())
     }
 
-    /// Forward: pools this rank's shards for the samples of another rank, into a message's rows.
-    pub fn look_up(&mut self, context: &RankContext, ids: &Ids, to: RankId, message: &mut [f32]) {
-        let (team, layout) = (&context.team, &context.layout);
+    /// Forward: pools this rank's shards for the samples of another rank, into a message's rows, by such stores.
+    pub fn look_up(&mut self, context: &RankContext, ids: &Ids, to: RankId, message: &mut [f32], stores: Stores) {
+        let (by, layout) = ((&context.team, stores), &context.layout);
         let (stride, groups) = (layout.of(self.rank).stride, &layout.of(self.rank).groups);
         for (group, place) in self.groups.iter_mut().zip(groups) {
-            group.pool(team, ids, Route { owner: self.rank, asking: to }, place, message, stride);
+            group.pool(by, ids, Route { owner: self.rank, asking: to }, place, message, stride);
         }
     }
 
@@ -261,7 +262,8 @@ impl Tables {
         let holding = layout.of(self.rank);
         for (group, place) in self.groups.iter_mut().zip(&holding.groups) {
             if place.partial {
-                group.pool(team, ids, Route::own(self.rank), place, partial, holding.partial_stride);
+                let by = (team, Stores::Plain);
+                group.pool(by, ids, Route::own(self.rank), place, partial, holding.partial_stride);
             } else {
                 let slots = Slots::new(self.row, &place.in_features).sequences(place.positions, place.step);
                 let lookups = Lookups::of(batch).in_tables(&place.tables);

@@ -166,12 +166,11 @@ impl Simd for Avx512 {
     }
 
     #[inline(always)]
-    fn stream(self, to: &mut [f32], mut value: impl FnMut(usize) -> Self::V) {
+    unsafe fn stream_unordered(self, to: &mut [f32], mut value: impl FnMut(usize) -> Self::V) {
         super::check_streamable(to, 16);
-        let _fence = super::Ordered;
         for (index, to) in to.chunks_exact_mut(16).enumerate() {
             // SAFETY: `to` is a whole vector and aligned to it, because the slice is (checked above); `self` proves the
-            // instruction; nothing reads `to` before the fence, which is dropped while `to` is still borrowed.
+            // instruction; nothing reads `to` before a fence, which the caller promises.
             unsafe { _mm512_stream_ps(to.as_mut_ptr(), value(index)) }
         }
     }

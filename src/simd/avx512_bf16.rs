@@ -109,8 +109,9 @@ impl Simd for Avx512Bf16 {
     }
 
     #[inline(always)]
-    fn stream(self, to: &mut [f32], value: impl FnMut(usize) -> __m512) {
-        self.0.stream(to, value);
+    unsafe fn stream_unordered(self, to: &mut [f32], value: impl FnMut(usize) -> __m512) {
+        // SAFETY: the caller's promise.
+        unsafe { self.0.stream_unordered(to, value) }
     }
 
     #[inline(always)]

@@ -23,7 +23,7 @@ pub use combine::combine;
 pub use isa::{Isa, Kernel};
 
 /// Puts streaming stores in order with all later memory accesses when it goes out of scope, even by a panic.
-struct Ordered;
+pub(crate) struct Ordered;
 
 impl Drop for Ordered {
     fn drop(&mut self) {
@@ -98,7 +98,22 @@ pub trait Simd: Copy + Send + Sync {
     /// with all other memory accesses.
     ///
     /// `to` starts at a multiple of a vector's size and holds whole vectors.
-    fn stream(self, to: &mut [f32], value: impl FnMut(usize) -> Self::V);
+    #[inline(always)]
+    fn stream(self, to: &mut [f32], value: impl FnMut(usize) -> Self::V) {
+        let _fence = Ordered;
+        // SAFETY: the fence is dropped while `to` is still borrowed.
+        #[allow(unsafe_code)]
+        unsafe {
+            self.stream_unordered(to, value);
+        }
+    }
+
+    /// As [`Simd::stream`], for many slices behind which one fence does for all.
+    ///
+    /// # Safety
+    /// Who reads `to` next does so behind a fence of this thread ([`Ordered`]).
+    #[allow(unsafe_code)]
+    unsafe fn stream_unordered(self, to: &mut [f32], value: impl FnMut(usize) -> Self::V);
 
     /// Asks for the cache line of `at` to be brought close; a hint without effect on values.
     fn prefetch(self, at: &[f32]);

@@ -89,7 +89,8 @@ impl Simd for Scalar {
     }
 
     #[inline(always)]
-    fn stream(self, to: &mut [f32], mut value: impl FnMut(usize) -> Self::V) {
+    #[allow(unsafe_code)]
+    unsafe fn stream_unordered(self, to: &mut [f32], mut value: impl FnMut(usize) -> Self::V) {
         super::check_streamable(to, WIDTH);
         for (index, to) in to.chunks_exact_mut(WIDTH).enumerate() {
             to.copy_from_slice(&value(index));

@@ -9,7 +9,8 @@
 use std::marker::PhantomData;
 use std::ops::Range;
 
-use super::Parts;
+use super::{Line, Parts};
+use crate::simd::{Ordered, Simd};
 
 /// A row-major matrix, its rows one behind the other.
 #[derive(Debug)]
@@ -242,9 +243,37 @@ impl<T> Band<'_, T> {
     }
 }
 
+impl Band<'_, f32> {
+    /// Whether its rows are whole aligned cache lines, as [`Band::stream`] wants them.
+    #[must_use]
+    pub fn has_lines(&self) -> bool {
+        let whole = [self.stride, self.width].into_iter().all(|elements| elements.is_multiple_of(Line::FLOATS));
+        whole && self.start.addr().is_multiple_of(Line::BYTES)
+    }
+
+    /// Copies `from`, a row after another, to the rows from `first` on, past the caches; on return all stores are in
+    /// order with other memory accesses.
+    ///
+    /// # Panics
+    /// When rows are not in the range, or start or end within a line.
+    #[inline(always)]
+    pub fn stream<S: Simd>(&mut self, simd: S, first: usize, from: &[f32]) {
+        let _fence = Ordered;
+        for (row, from) in (first..).zip(from.chunks_exact(self.width)) {
+            let to = self.row(row);
+            // SAFETY: the fence is dropped while this band is still borrowed, without which nobody reads its rows.
+            #[allow(unsafe_code)]
+            unsafe {
+                simd.stream_unordered(to, |index| simd.load(&from[index * S::LANES..]));
+            }
+        }
+    }
+}
+
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::simd::{Isa, Kernel};
     use crate::sync::{Crew, Patience};
 
     #[test]
@@ -285,6 +314,46 @@ mod tests {
             }
         });
         assert!(data.chunks(8).all(|row| row == [0, 1, 1, 1, 2, 2, 2, 0]), "{data:?}");
+    }
+
+    /// Streams 1, 2, 3 … into all rows.
+    struct Fill<'a>(Band<'a, f32>);
+
+    impl Kernel for Fill<'_> {
+        type Out = ();
+
+        #[inline(always)]
+        fn run<S: Simd>(mut self, simd: S) {
+            let from: Vec<f32> = (1..=self.0.rows().len() * self.0.width()).map(|x| x as f32).collect();
+            self.0.stream(simd, self.0.rows().start, &from);
+        }
+    }
+
+    #[test]
+    fn rows_of_whole_lines_are_streamed() {
+        let mut lines = vec![Line::default(); 3 * 4];
+        let floats: &mut [f32] = bytemuck::cast_slice_mut(&mut lines);
+        let mut lender = Lender::new(1, 1);
+        lender.cut(0, 1, 3);
+        for (start, width, whole) in [(16, 32, true), (8, 32, false), (16, 24, false)] {
+            let lent = lender.windows(floats, 64, &[start], width);
+            // SAFETY: the only part, once.
+            #[allow(unsafe_code)]
+            let mut share = unsafe { lent.part(0) };
+            assert_eq!(share.band(0).has_lines(), whole, "{width} columns from {start} on");
+        }
+        for isa in Isa::all() {
+            floats.fill(0.0);
+            let lent = lender.windows(floats, 64, &[16], 32);
+            // SAFETY: as above.
+            #[allow(unsafe_code)]
+            let mut share = unsafe { lent.part(0) };
+            isa.run(Fill(share.band(0)));
+            for (row, floats) in floats.chunks(64).enumerate() {
+                let expected = |at: usize| if (16..48).contains(&at) { (row * 32 + at - 15) as f32 } else { 0.0 };
+                assert!((0..64).all(|at| floats[at] == expected(at)), "{isa:?} row {row}: {floats:?}");
+            }
+        }
     }
 
     #[test]

@@ -101,7 +101,7 @@ impl RankEvaluation {
     ) -> Result<Arc<[Mutex<Self>]>> {
         let layout = ranks.layout();
         let of = (ranks.local(), layout.ranks());
-        let loaders = RankLoader::start(source, plan, mode, of, layout.grains())?;
+        let loaders = RankLoader::start_aside(source, plan, mode, of, layout.grains(), &ranks.asides())?;
         let of_rank = |loader| Self {
             source: Arc::clone(source),
             groups,

@@ -60,7 +60,8 @@ impl Ranks {
         let (first, ranks, grains) = (self.local.start, self.layout().ranks(), self.layout().grains());
         let mut loaders: Vec<Vec<(Inputs, RankLoader)>> = self.local.clone().map(|_| Vec::new()).collect();
         for Stream { inputs, source, plan } in streams {
-            let started = RankLoader::start(source, *plan, mode, (self.local.clone(), ranks), grains)?;
+            let of = (self.local.clone(), ranks);
+            let started = RankLoader::start_aside(source, *plan, mode, of, grains, &self.asides())?;
             loaders.iter_mut().zip(started).for_each(|(loaders, loader)| loaders.push((*inputs, loader)));
         }
         let loaders: Vec<_> = loaders.into_iter().map(Mutex::new).collect();

@@ -37,7 +37,7 @@ pub(super) fn sum_gradients(rank: &mut Rank, minibatch: &Minibatch) -> Result<()
     }
     clock.exchange([Stage::PackGradients, Stage::WaitGradients], &mut **lane, |lane| {
         tables.sum_hot(context, ids, network.features(minibatch.slice.samples()), hot);
-        hot.exchange_sums(&context.layout, lane)
+        hot.exchange_sums(context, lane)
     })
 }
 
@@ -65,7 +65,7 @@ fn send_marked_rows(rank: &mut Rank) -> Result<()> {
     let (Some(hot), Some(lane)) = (hot, &mut lanes.hot_rows) else { return Ok(()) };
     clock.exchange([Stage::UpdateRows, Stage::WaitRows], &mut **lane, |lane| {
         tables.list_hot(&context.layout, hot);
-        hot.exchange_rows(lane)?;
+        hot.exchange_rows(&context.team, lane)?;
         tables.take_hot(&context.layout, hot);
         Ok(())
     })

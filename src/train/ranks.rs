@@ -17,7 +17,7 @@ use super::Setup;
 use super::rank::{Common, Rank};
 use super::rates::Rates;
 use crate::base::config::ModelConfig;
-use crate::base::{Error, NodeId, Place, RankId, Result, Trouble};
+use crate::base::{Error, NodeId, Place, PuId, RankId, Result, Trouble};
 use crate::collective::{Member, World};
 use crate::data::hot::Inputs;
 use crate::data::{Batch, Position, Schema};
@@ -292,6 +292,11 @@ impl Ranks {
     /// The nodes that each rank's memory should be on.
     pub(super) fn homes(&self) -> Arc<[Vec<NodeId>]> {
         self.homes.clone()
+    }
+
+    /// Where threads run that work for each rank beside its own.
+    pub(super) fn asides(&self) -> Vec<Vec<PuId>> {
+        self.setup.places[self.local.clone()].iter().map(|place| place.aside.clone()).collect()
     }
 
     /// What the user should know about the ranks' memory and updates.

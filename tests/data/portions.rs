@@ -3,10 +3,10 @@
 
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, LazyLock, OnceLock};
+use std::sync::{Arc, LazyLock, Mutex, OnceLock};
 
 use octorec::base::config::{DataConfig, Vocab};
-use octorec::base::{Error, Result};
+use octorec::base::{Error, PuId, Result};
 use octorec::data::blocks::{Codec, Options, Role};
 use octorec::data::formats::{Files, Format, Sink, Target};
 use octorec::data::schema::Categorical;
@@ -14,6 +14,7 @@ use octorec::data::{
     Batch, Criteo, Description, Loader, LoaderMode, Plan, Position, Random, RankLoader, Reader, Samples, Schema,
     Shuffle, Source, Split, Tsv,
 };
+use octorec::ffi::linux::current_affinity;
 use proptest::prelude::*;
 
 /// Samples of a data set; no multiple of any size below.
@@ -309,6 +310,43 @@ impl Reader for FailingReader<'_> {
     fn skip(&mut self, count: u64) -> Result<u64> {
         self.1 += count;
         Ok(count)
+    }
+}
+
+/// An endless source that notes where its readers run.
+struct Placed {
+    numbers: Failing,
+    seen: Mutex<Vec<Vec<PuId>>>,
+}
+
+impl Source for Placed {
+    fn schema(&self) -> &Schema {
+        self.numbers.schema()
+    }
+
+    fn samples(&self, split: Split) -> Option<u64> {
+        self.numbers.samples(split)
+    }
+
+    fn open(&self, split: Split, start: u64) -> Result<Box<dyn Reader + '_>> {
+        self.seen.lock().unwrap().push(current_affinity()?);
+        self.numbers.open(split, start)
+    }
+}
+
+#[test]
+fn ranks_own_loaders_run_where_they_are_told() {
+    let home = current_affinity().unwrap();
+    let last = home[home.len() - 1..].to_vec();
+    for mode in [LoaderMode::Local, LoaderMode::Naive] {
+        let numbers = Failing { schema: Schema { dense: 0, tables: Vec::new() }, at: u64::MAX, panics: false };
+        let placed = Arc::new(Placed { numbers, seen: Mutex::default() });
+        let (source, asides): (Arc<dyn Source>, _) = (placed.clone(), [last.clone(), Vec::new()]);
+        let mut loaders = RankLoader::start_aside(&source, plan(10, None), mode, (0..3, 3), None, &asides).unwrap();
+        assert!(loaders.iter_mut().all(|loader| loader.next_portion().unwrap().is_some()));
+        let mut seen = placed.seen.lock().unwrap().clone();
+        seen.sort_by_key(Vec::len);
+        assert_eq!(seen, [last.clone(), home.clone(), home.clone()], "{mode:?}: one is told, the others roam");
     }
 }
 

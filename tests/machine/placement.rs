@@ -27,6 +27,7 @@ fn check(machine: &Machine, wishes: &Wishes, placement: &Placement) {
         assert_eq!(place.rank.index(), position, "ranks ascend without gaps");
         assert!(!place.compute.is_empty(), "somebody computes");
         assert!(!place.memory_nodes.is_empty());
+        assert!(place.aside.iter().all(|pu| allowed.contains(&(place.host, *pu))), "loaders run where they may");
         if let Some(threads) = wishes.threads {
             assert_eq!(place.compute.len(), threads);
         }
@@ -110,6 +111,29 @@ fn more_ranks_than_nodes_divide_cores_and_then_take_turns() {
     let crowded = Wishes { threads: Some(9), ..Wishes::default() };
     let placement = place(&machine, &crowded).expect("a placement");
     assert!(!placement.spin && placement.warnings[0].contains("9 threads of a rank take turns on 4"));
+}
+
+#[test]
+fn what_is_idle_in_a_place_is_for_its_ranks_loaders() {
+    let aside = |machine: &Machine, wishes: Wishes| -> Vec<Vec<PuId>> {
+        let placement = place(machine, &wishes).expect("a placement");
+        check(machine, &wishes, &placement);
+        placement.ranks.into_iter().map(|place| place.aside).collect()
+    };
+    let of = |machine: &Machine, node: usize, of_core: &dyn Fn(usize, usize) -> bool| -> Vec<PuId> {
+        let cores = machine.nodes[node].cores.iter().enumerate();
+        let pus = cores.flat_map(|(core, pus)| pus.allowed().enumerate().map(move |(level, pu)| (core, level, pu)));
+        pus.filter(|(core, level, _)| of_core(*core, *level)).map(|(.., pu)| pu).collect()
+    };
+    let with_siblings = discover::synthetic("Package:2 NUMANode:1 Core:2 PU:2").expect("synthetic");
+    let siblings = [0, 1].map(|node| of(&with_siblings, node, &|_, level| level == 1));
+    assert_eq!(aside(&with_siblings, Wishes::default()), siblings);
+    let machine = discover::synthetic("Package:2 NUMANode:1 Core:2 PU:1").expect("synthetic");
+    let (one, first) =
+        (Wishes { ranks: Some(1), ..Wishes::default() }, Wishes { threads: Some(1), ..Wishes::default() });
+    assert_eq!(aside(&machine, first), [0, 1].map(|node| of(&machine, node, &|core, _| core == 1)));
+    assert_eq!(aside(&machine, Wishes::default()), [0, 1].map(|node| of(&machine, node, &|_, _| true)), "all compute");
+    assert_eq!(aside(&machine, one), [Vec::<PuId>::new()], "the other node is idle");
 }
 
 #[test]

@@ -13,6 +13,7 @@ use octorec::memory::{Arena, Pages, Plan, Supply};
 use octorec::optim::{Averages, Optimizer, ParamState, rowwise_rate};
 use octorec::simd::Isa;
 use octorec::simd::split::shorten;
+use octorec::sync::{Line, Stores};
 use proptest::prelude::*;
 
 const RATE: f32 = 0.1;
@@ -299,6 +300,43 @@ fn instruction_sets_and_threads_change_no_bit() {
                 for update in DETERMINISTIC {
                     assert_eq!(bits(&case.moved(&team, update, true)), bits(&rows), "{isa:?} {update:?}, dim {dim}");
                 }
+            }
+        }
+    }
+}
+
+/// Rows and vectors of whole aligned lines pass the caches, others do not; whatever lies between vectors stays.
+#[test]
+fn streamed_vectors_are_stored_ones() {
+    for dim in [8, 16, 48, 130, 4096] {
+        let case = Case::skewed(dim, 50, 12, dim == 16, Pooling::Mean);
+        let (tables, samples) = (case.tables(), case.batch.samples());
+        let whole = (3 * dim + 16).next_multiple_of(16);
+        for (isa, threads) in Isa::all().into_iter().flat_map(|isa| [(isa, 1), (isa, 3)]) {
+            let team = Team::with_isa(threads, isa).unwrap();
+            let written = |stores: Stores, floats: usize, write: &dyn Fn((&Team, Stores), &mut LookUp, &mut [f32])| {
+                let mut memory = vec![Line::from([u32::MAX; 16]); floats.div_ceil(16)];
+                let mut look_up = LookUp::new(case.pooling, tables.len(), threads);
+                write((&team, stores), &mut look_up, &mut bytemuck::cast_slice_mut(&mut memory)[..floats]);
+                memory
+            };
+            for (row, first) in [(whole, 16), (whole, 2), (whole + 3, 16)] {
+                let starts = [0, 1, 2].map(|table| first + table * dim);
+                let [plain, streamed] = [Stores::Plain, Stores::Streaming].map(|stores| {
+                    written(stores, samples * row, &|by, look_up, to| {
+                        look_up.run_by(by, &tables, case.lookups(), to, Slots::new(row, &starts));
+                    })
+                });
+                assert!(plain == streamed, "{isa:?}, {threads} threads, dim {dim}, rows of {row} from {first} on");
+            }
+            for first in [0, 3] {
+                let floats = first + 3 * samples * dim;
+                let [plain, streamed] = [Stores::Plain, Stores::Streaming].map(|stores| {
+                    written(stores, floats, &|by, look_up, to| {
+                        look_up.run_apart(by, &tables, case.lookups(), &mut to[first..]);
+                    })
+                });
+                assert!(plain == streamed, "{isa:?}, {threads} threads, dim {dim}, vectors from {first} on");
             }
         }
     }

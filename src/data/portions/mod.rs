@@ -48,7 +48,7 @@ use crossbeam::channel::Receiver;
 use serde::{Deserialize, Serialize};
 
 use super::{Batch, Loader, Plan, Position, Source, Waited};
-use crate::base::Result;
+use crate::base::{PuId, Result};
 use crate::math::Grains;
 
 pub use own::OwnEpoch;
@@ -200,13 +200,34 @@ impl RankLoader {
         source: &Arc<dyn Source>,
         plan: Plan,
         mode: LoaderMode,
+        of: (Range<usize>, usize),
+        grains: Option<Grains>,
+    ) -> Result<Vec<Self>> {
+        Self::start_aside(source, plan, mode, of, grains, &[])
+    }
+
+    /// The same, where each of these ranks' own loaders runs on processing units of its own, in the order of ranks, as
+    /// far as there are any. Who reads for all of them runs anywhere.
+    ///
+    /// # Errors
+    /// As [`RankLoader::start`].
+    ///
+    /// # Panics
+    /// As [`RankLoader::start`].
+    pub fn start_aside(
+        source: &Arc<dyn Source>,
+        plan: Plan,
+        mode: LoaderMode,
         (local, ranks): (Range<usize>, usize),
         grains: Option<Grains>,
+        asides: &[Vec<PuId>],
     ) -> Result<Vec<Self>> {
         let slice = |rank| Slice::new(rank, ranks).with_grains(grains);
         if mode != LoaderMode::Broadcast {
             let naive = mode == LoaderMode::Naive;
-            return local.map(|rank| Self::alone(source, plan, naive, slice(rank))).collect();
+            let asides = asides.iter().cloned().chain(std::iter::repeat_with(Vec::new));
+            let alone = |(rank, aside)| Self::alone(source, plan, naive, slice(rank), aside);
+            return local.zip(asides).map(alone).collect();
         }
         let (common, receivers) = shared::start(Arc::clone(source), plan, local.len())?;
         let rank = |(rank, receiver)| Self {
@@ -219,14 +240,11 @@ impl RankLoader {
     }
 
     /// Starts to read for one rank, wherever the others are: `local`, or `naive`.
-    ///
-    /// # Errors
-    /// As [`RankLoader::start`].
-    pub fn alone(source: &Arc<dyn Source>, plan: Plan, naive: bool, slice: Slice) -> Result<Self> {
+    fn alone(source: &Arc<dyn Source>, plan: Plan, naive: bool, slice: Slice, aside: Vec<PuId>) -> Result<Self> {
         let source = Arc::clone(source);
         let feed = match naive {
-            true => Feed::All(Loader::start(source, plan)?),
-            false => Feed::Own(Loader::start_slice(source, plan, slice)?),
+            true => Feed::All(Loader::begin(source, plan, None, aside)?),
+            false => Feed::Own(Loader::begin(source, plan, Some(slice), aside)?),
         };
         Ok(Self { slice, feed, last: plan.start, waited: Waited::default() })
     }

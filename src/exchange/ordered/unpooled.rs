@@ -138,7 +138,7 @@ impl Unpooled {
             }
         }
         let out = &self.out;
-        self.words.swap(carrier, |peer| &out[peer], &mut self.into)?;
+        self.words.swap(&context.team, carrier, |peer| &out[peer], &mut self.into)?;
         self.find(layout, ids, &minibatch.slice);
         Ok(())
     }

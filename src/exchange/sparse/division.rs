@@ -13,6 +13,7 @@ use crate::data::hot::Inputs;
 use crate::embedding::PackedBag;
 use crate::exchange::ids::Owners;
 use crate::exchange::layout::{Group, Layout, Stream};
+use crate::exchange::stretches::line_up;
 use crate::exchange::words::find_bags;
 use crate::exchange::{Minibatch, Pass, RankContext, Route};
 use crate::memory::Buffer;
@@ -119,22 +120,20 @@ impl SparseIds {
         // What each stretch has follows that of the stretch before; ranges only count it yet.
         sends.iter_mut().flatten().for_each(|sent| *sent = Sent::default());
         hot.iter_mut().for_each(|bag| bag.rows = 0..0);
-        let take = |range: &mut Range<usize>, count: &mut u32| {
-            let before = range.end;
-            range.end += *count as usize;
-            *count = before as u32;
-        };
-        for unit in &mut *units {
-            for ((to, stream), part) in owners[unit.table].parts.iter().zip(&mut unit.parts) {
+        let stretches = units.first().map_or(1, |unit| unit.stretch[1]);
+        line_up(team, units, stretches);
+        let take = |count: &mut u32| 0..std::mem::take(count) as usize;
+        for first in units.iter_mut().step_by(stretches) {
+            for ((to, stream), part) in owners[first.table].parts.iter().zip(&mut first.parts) {
+                let [look_ups, all, cold] = [&mut part.look_ups, &mut part.bags, &mut part.cold].map(take);
                 // Of its own look-ups, a rank sends itself those in divided rows alone.
                 if let Some(sent) = sends[to.index()].get_mut(*stream) {
-                    take(&mut sent.bag.rows, &mut part.look_ups);
-                    take(&mut sent.all, &mut part.bags);
-                    take(&mut sent.cold, &mut part.cold);
+                    (sent.bag.rows, sent.all, sent.cold) = (look_ups, all, cold);
                 }
             }
-            if let Some(number) = number_of(unit.table) {
-                take(&mut hot[number].rows, &mut unit.hot);
+            let look_ups = take(&mut first.hot);
+            if let Some(number) = number_of(first.table) {
+                hot[number].rows = look_ups;
             }
         }
         let mut end = 0;

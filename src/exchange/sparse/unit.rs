@@ -9,6 +9,7 @@ use crate::data::Bag;
 use crate::data::hot::TableSlots;
 use crate::embedding::PackedBag;
 use crate::exchange::ids::{Owners, Split};
+use crate::exchange::stretches::Stretch;
 
 /// A stream that is sent.
 #[derive(Debug, Clone, Default)]
@@ -93,6 +94,14 @@ impl Given<'_> {
     /// Whether a bag goes to the owners.
     const fn goes(&self, rows: &[u32], hot: bool) -> bool {
         !rows.is_empty() && (!hot || self.marked)
+    }
+}
+
+impl Stretch for Unit {
+    fn counts(&mut self) -> impl Iterator<Item = &mut u32> {
+        let Self { parts, hot, .. } = self;
+        let of_parts = parts.iter_mut().flat_map(|part| [&mut part.look_ups, &mut part.bags, &mut part.cold]);
+        of_parts.chain(std::iter::once(hot))
     }
 }
 

@@ -76,6 +76,10 @@ pub struct RankPlace {
     pub compute: Vec<PuId>,
     /// The processing unit of each communication thread; empty: compute threads communicate.
     pub comm: Vec<PuId>,
+    /// Where threads run that work for it beside these, as those that load its data do: what nobody uses of its place,
+    /// or all of that where nothing is idle anywhere; empty: only other places have idle ones, so anywhere.
+    #[serde(default)]
+    pub aside: Vec<PuId>,
 }
 
 /// Where all ranks stand, and why.
@@ -146,6 +150,7 @@ pub fn place(machine: &Machine, wishes: &Wishes) -> Result<Placement> {
     if units.is_empty() {
         return fail("this process may use no core of the machine: look at its cpuset and affinity".to_owned());
     }
+    let places = units.clone();
     let most = machine.cpu_quota.as_ref().map_or(usize::MAX, CpuQuota::whole);
     let count = wishes.ranks.unwrap_or_else(|| units.len().min(most));
     if !(1..=RANKS_MAX).contains(&count) {
@@ -175,7 +180,7 @@ pub fn place(machine: &Machine, wishes: &Wishes) -> Result<Placement> {
 
     let wishes = &wishes;
     let mut spin = true;
-    let mut ranks = Vec::new();
+    let (mut ranks, mut unit_of) = (Vec::new(), Vec::new());
     let mut splits: Vec<Split> = Vec::new();
     for (unit, share) in units.iter().enumerate() {
         // Ranks are dealt in blocks, so that neighbours by number are neighbours by place.
@@ -200,9 +205,12 @@ pub fn place(machine: &Machine, wishes: &Wishes) -> Result<Placement> {
                 memory_nodes: share.memory_nodes.clone(),
                 compute: pus.iter().copied().cycle().take(threads).collect(),
                 comm: comm_cores.iter().map(|core| core[0]).collect(),
+                aside: Vec::new(),
             });
+            unit_of.push(unit);
         }
     }
+    set_aside(&mut ranks, &unit_of, &places);
     explain(&splits, wishes, &mut reasons);
     if !spin {
         warnings.push(time_shared(&splits, &units, wishes.smt));
@@ -217,6 +225,19 @@ pub fn place(machine: &Machine, wishes: &Wishes) -> Result<Placement> {
         warnings.push(format!("{threads} threads take turns in a quota of {cpus}: waiting threads yield"));
     }
     Ok(Placement { ranks, spin, reasons, warnings })
+}
+
+/// Says where each rank's other threads run, of which `unit_of` tells the unit; `units` have all allowed cores.
+fn set_aside(ranks: &mut [RankPlace], unit_of: &[usize], units: &[Share]) {
+    let used = ranks.iter().flat_map(|place| place.compute.iter().chain(&place.comm).map(move |pu| (place.host, *pu)));
+    let used: BTreeSet<(u32, PuId)> = used.collect();
+    let all = |unit: &Share| unit.cores.concat();
+    let mut idle: Vec<Vec<PuId>> = units.iter().map(all).collect();
+    idle.iter_mut().zip(units).for_each(|(idle, unit)| idle.retain(|pu| !used.contains(&(unit.host, *pu))));
+    let is_full = idle.iter().all(Vec::is_empty);
+    for (place, unit) in ranks.iter_mut().zip(unit_of) {
+        place.aside = if is_full { all(&units[*unit]) } else { idle[*unit].clone() };
+    }
 }
 
 /// Leaves so many cores in these units that their threads fit a quota, if they can; a warning where there were more.

@@ -222,17 +222,26 @@ pub const fn weights_shape(samples: usize, inputs: usize, outputs: usize, thread
 pub fn bias_gradient<C: Cell>(team: &Team, samples: Range<usize>, dy: &Panels<C>, onto: Onto, out: &mut [f32]) {
     check("dY", dy, samples.end, out.len());
     let isa = team.isa();
-    team.share(Rows::new(out, 1, team.pieces(), WIDTH), |band| {
-        for (index, out) in band.data.chunks_mut(WIDTH).enumerate() {
-            let from = &dy.panel(band.first / WIDTH + index)[samples.clone()];
-            isa.run(PanelSums { out, onto, from });
+    let grain = columns_together(out.len(), team.threads());
+    team.share(Rows::new(out, 1, team.pieces(), grain), |band| {
+        for (index, out) in band.data.chunks_mut(grain).enumerate() {
+            let column = band.first + index * grain;
+            let from = &dy.panel(column / WIDTH)[samples.clone()];
+            isa.run(PanelSums { out, first: column % WIDTH, onto, from });
         }
     });
 }
 
-/// Sums down the columns of a panel, as many as `out` has.
+/// Columns that are summed by one thread at a time: a panel's, whose sums hide each other's latencies, unless threads
+/// would have nothing to do; then parts of it, down to a cache line of a row. They divide a panel.
+fn columns_together(columns: usize, threads: usize) -> usize {
+    columns.div_ceil(threads).next_power_of_two().clamp(WIDTH / 4, WIDTH)
+}
+
+/// Sums down some columns of a panel from a multiple of 16 on, as many as `out` has.
 struct PanelSums<'a, C> {
     out: &'a mut [f32],
+    first: usize,
     onto: Onto,
     from: &'a [Row<C>],
 }
@@ -247,14 +256,14 @@ impl<C: Cell> Kernel for PanelSums<'_, C> {
             sums[..self.out.len()].copy_from_slice(self.out);
         }
         for column in (0..self.out.len()).step_by(4 * S::LANES) {
-            let count = (WIDTH - column).min(4 * S::LANES) / S::LANES;
+            let count = (self.out.len() - column).div_ceil(S::LANES).min(4);
             let mut four = [simd.splat(0.0); 4];
             for (v, sum) in four.iter_mut().enumerate().take(count) {
                 *sum = simd.load(&sums[column + v * S::LANES..]);
             }
             for row in self.from {
                 for (v, sum) in four.iter_mut().enumerate().take(count) {
-                    *sum = simd.add(*sum, C::load(simd, &row[column + v * S::LANES..]));
+                    *sum = simd.add(*sum, C::load(simd, &row[self.first + column + v * S::LANES..]));
                 }
             }
             for (v, sum) in four.into_iter().enumerate().take(count) {
@@ -262,5 +271,36 @@ impl<C: Cell> Kernel for PanelSums<'_, C> {
             }
         }
         self.out.copy_from_slice(&sums[..self.out.len()]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::simd::Isa;
+
+    #[test]
+    fn every_thread_has_columns_to_sum_and_no_sum_changes() {
+        let together = [(512, 1), (512, 8), (512, 16), (512, 24), (512, 64), (64, 2), (1, 64)];
+        assert_eq!(together.map(|(columns, threads)| columns_together(columns, threads)), [64, 64, 32, 32, 16, 32, 16]);
+        let samples = 37;
+        for columns in [1, 15, 16, 17, 64, 65, 130, 512] {
+            let value = |n: usize, k: usize| ((n * 31 + k * 7) % 101) as f32 / 7.0 - 6.0;
+            let values: Vec<f32> = (0..samples * columns).map(|at| value(at / columns, at % columns)).collect();
+            let dy = Panels::from_rows(&values, samples, columns);
+            let before = |k: usize| k as f32 / 3.0;
+            for (isa, threads) in Isa::all().into_iter().flat_map(|isa| [1, 2, 3, 9].map(|threads| (isa, threads))) {
+                let team = Team::with_isa(threads, isa).unwrap();
+                for onto in [Onto::Zero, Onto::Result] {
+                    let mut out: Vec<f32> = (0..columns).map(before).collect();
+                    bias_gradient(&team, 2..samples, &dy, onto, &mut out);
+                    for (k, sum) in out.iter().enumerate() {
+                        let start = if onto == Onto::Result { before(k) } else { 0.0 };
+                        let expected = (2..samples).fold(start, |sum, n| sum + value(n, k));
+                        assert_eq!(sum.to_bits(), expected.to_bits(), "{isa:?}, {threads} threads, {k} of {columns}");
+                    }
+                }
+            }
+        }
     }
 }

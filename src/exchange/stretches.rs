@@ -1,0 +1,71 @@
+//! What the stretches of a table's samples have counted, one by one, made into where each one's begins.
+
+use crate::machine::team::Team;
+use crate::sync::Rows;
+
+/// Units below which the leader lines them up alone: it has fetched so few from other cores' caches by the time that
+/// many threads have begun and ended together.
+const FEW: usize = 128;
+
+/// Some samples of a table.
+pub(super) trait Stretch: Send {
+    /// What it has counted: as much for each stretch of a table.
+    fn counts(&mut self) -> impl Iterator<Item = &mut u32>;
+}
+
+/// Makes of the counts of each table's stretches, so many one after another, where each one's begins behind those of
+/// the stretches before; of the first one's, which begin at 0, how many there are in all, until the caller has taken
+/// that.
+pub(super) fn line_up<U: Stretch>(team: &Team, units: &mut [U], stretches: usize) {
+    if units.len() < FEW || team.threads() == 1 {
+        return units.chunks_mut(stretches).for_each(line_up_table);
+    }
+    let tables = units.len() / stretches;
+    team.share(Rows::new(units, stretches, tables, 1), |band| line_up_table(band.data));
+}
+
+fn line_up_table<U: Stretch>(units: &mut [U]) {
+    let Some((first, later)) = units.split_first_mut() else { return };
+    for unit in later {
+        for (sum, count) in first.counts().zip(unit.counts()) {
+            let before = *sum;
+            *sum += *count;
+            *count = before;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Clone)]
+    struct Counts(Vec<u32>);
+
+    impl Stretch for Counts {
+        fn counts(&mut self) -> impl Iterator<Item = &mut u32> {
+            self.0.iter_mut()
+        }
+    }
+
+    #[test]
+    fn stretches_begin_behind_those_before_whoever_lines_them_up() {
+        for (tables, stretches, threads) in [(0, 3, 2), (2, 1, 1), (5, 4, 3), (1, 2 * FEW, 3), (FEW, 3, 3), (FEW, 3, 1)]
+        {
+            let count = |unit: usize, which: usize| (unit * 7 + which * 3) as u32 % 11;
+            let mut units: Vec<_> =
+                (0..tables * stretches).map(|unit| Counts((0..3).map(|which| count(unit, which)).collect())).collect();
+            line_up(&Team::new(threads).unwrap(), &mut units, stretches);
+            for (unit, Counts(found)) in units.iter().enumerate() {
+                let (first, own) = (unit / stretches * stretches, unit % stretches);
+                let until = first + if own == 0 { stretches } else { own };
+                let sum = |which: usize| (first..until).map(|unit| count(unit, which)).sum::<u32>();
+                assert_eq!(
+                    *found,
+                    [sum(0), sum(1), sum(2)],
+                    "unit {unit} of {tables} x {stretches}, {threads} threads"
+                );
+            }
+        }
+    }
+}
