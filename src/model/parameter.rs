@@ -6,7 +6,7 @@
 use std::ops::Range;
 
 use crate::layer::Linear;
-use crate::optim::{Moment, Optimizer};
+use crate::optim::{Moment, Optimizer, ParamGroup};
 
 /// What the names of an optimizer's tensors begin with.
 pub const STATE: &str = "state.";
@@ -20,8 +20,8 @@ pub struct Parameter {
     pub shape: Vec<usize>,
     /// Where it is kept.
     pub place: Place,
-    /// Whether it is the wide part's.
-    pub wide: bool,
+    /// The group of parameters that it is in, or whose optimizer keeps it.
+    pub group: ParamGroup,
     /// Which of the things it is that the optimizer keeps of these weights; `None`: the weights themselves.
     pub moment: Option<Moment>,
 }
@@ -58,22 +58,22 @@ impl Place {
 }
 
 impl Parameter {
-    /// The weights of table `table`, rows x dim, of the wide part or not.
+    /// The weights of table `table`, rows x dim.
     #[must_use]
-    pub fn of_table(name: String, table: usize, [rows, dim]: [usize; 2], wide: bool) -> Self {
-        Self { name, shape: vec![rows, dim], place: Place::Table(table), wide, moment: None }
+    pub fn of_table(name: String, table: usize, [rows, dim]: [usize; 2], group: ParamGroup) -> Self {
+        Self { name, shape: vec![rows, dim], place: Place::Table(table), group, moment: None }
     }
 
     /// The learned weights of the rows of table `table`.
     #[must_use]
     pub fn of_row_weights(name: String, table: usize, rows: usize) -> Self {
-        Self { name, shape: vec![rows], place: Place::RowWeights(table), wide: false, moment: None }
+        Self { name, shape: vec![rows], place: Place::RowWeights(table), group: ParamGroup::Sparse, moment: None }
     }
 
     /// Weights of layer number `index`, and its biases if it has any, by the names of both.
     pub fn of_layer(index: usize, [weight, bias]: [String; 2], layer: &Linear) -> impl Iterator<Item = Self> + use<> {
-        let wide = layer.is_wide();
-        let of = move |name, shape, place| Self { name, shape, place, wide, moment: None };
+        let group = layer.group();
+        let of = move |name, shape, place| Self { name, shape, place, group, moment: None };
         let weight = of(weight, vec![layer.outputs(), layer.inputs()], Place::Weight(index));
         let bias = (layer.biases() > 0).then(|| of(bias, vec![layer.biases()], Place::Bias(index)));
         std::iter::once(weight).chain(bias)
@@ -87,7 +87,7 @@ impl Parameter {
         let updates = optimizer.counter().map(|kind| (kind, Vec::new(), Moment::Updates));
         of_weights.chain(of_rows).chain(updates).map(|(kind, shape, moment)| {
             let name = format!("{STATE}{}.{kind}", self.name);
-            Self { name, shape, place: self.place, wide: self.wide, moment: Some(moment) }
+            Self { name, shape, place: self.place, group: self.group, moment: Some(moment) }
         })
     }
 

@@ -5,13 +5,13 @@ use std::ops::Range;
 use super::sparse::SparseGradients;
 use crate::base::TableId;
 use crate::embedding::{LookUp, Table, Updater};
+use crate::optim::ParamGroup;
 
 /// A table that every rank has.
 #[derive(Debug)]
 pub(super) struct Replica {
     pub table: TableId,
-    /// Whether it is one of the wide part's.
-    pub wide: bool,
+    pub params: ParamGroup,
     /// Its columns of a sample's features.
     pub columns: Range<usize>,
     pub weights: [Table; 1],

@@ -21,8 +21,8 @@ use crate::exchange::{self, HotRows, Ids, Layout, Pass, Replicas, Route, average
 use crate::machine::team::Team;
 use crate::memory::{Arena, Supply, recycled};
 use crate::model::stage::{Bound, Work};
-use crate::model::{StoredTables, TrainSpec};
-use crate::optim::{ParamState, StepSizes};
+use crate::model::{StoredTables, TrainSpec, table_groups};
+use crate::optim::{ByGroup, ParamGroup, ParamState, StepSizes};
 use crate::shard::scheme::Shard;
 
 /// A rank's part of the tables.
@@ -33,8 +33,8 @@ pub struct Tables {
     replicas: Vec<Replica>,
     copies: Option<Copies>,
     pooling: Pooling,
-    /// What is kept of rows, and of those of a wide part.
-    kept: [ParamState; 2],
+    /// What is kept of rows.
+    kept: ByGroup<ParamState>,
     /// Of initial weights, by table.
     bounds: Vec<Bounds>,
     /// Elements of a sample's features.
@@ -46,8 +46,7 @@ pub struct Tables {
 /// Shards of one width, pooled in one way and moved by one optimizer.
 #[derive(Debug)]
 struct Group {
-    /// Whether their tables are the wide part's.
-    wide: bool,
+    params: ParamGroup,
     tables: Vec<Table>,
     look_up: LookUp,
     updater: Updater,
@@ -101,17 +100,14 @@ impl Tables {
             true => ((spec.samples * layout.lookups(table)) as f64 * share).ceil() as usize,
             false => 0,
         };
-        let deep = config.deep_tables(schema.tables.len());
-        let is_wide = |table: TableId| table.index() >= deep;
-        let kept = [spec.kept_rows(config), spec.kept_wide()[0]];
-        let kept_of = |wide: bool| kept[usize::from(wide)];
-        let updates = |tables: usize, dim: usize, pooling: Pooling, lookups: usize, wide: bool| Spec {
+        let (params_of, kept) = (table_groups(config, schema.tables.len()), spec.param_states(config));
+        let updates = |tables: usize, dim: usize, pooling: Pooling, lookups: usize, params: ParamGroup| Spec {
             update: spec.update,
             fused: spec.update_fused,
             pooling,
             tables,
             dim,
-            kept: kept_of(wide),
+            kept: kept[params],
             lookups,
             threads,
         };
@@ -119,24 +115,24 @@ impl Tables {
         let name = |table: TableId| schema.tables[table.index()].name.clone();
         let group = |group: &exchange::Group| {
             let shards = &holding.shards[group.shards.clone()];
-            let wide = is_wide(shards[0].table);
+            let params = params_of[shards[0].table.index()];
             // Whole tables or none of a group are averaged where the sample is.
             let pooling = if layout.averages_at_sample(shards[0].table) { Pooling::Sum } else { config.pooling };
             let mut table = |shard: &Shard| {
                 let sizes = [layout.sharding().rows(shard.table) as usize, layout.sharding().dim(shard.table)];
                 match stored.and_then(|stored| stored.weights(shard, sizes)) {
                     Some(rows) => Table::stored(name(shard.table), group.width, spec.precision, rows)
-                        .with_row_weights(kept_of(wide), supply),
-                    None => Table::new(name(shard.table), shard.rows.count, group.width, kept_of(wide), supply),
+                        .with_row_weights(kept[params], supply),
+                    None => Table::new(name(shard.table), shard.rows.count, group.width, kept[params], supply),
                 }
             };
             let tables = shards.iter().map(&mut table).collect::<Result<Vec<_>>>()?;
             let share = |shard: &Shard| shard.rows.count as f64 / layout.sharding().rows(shard.table) as f64;
             let look_ups = shards.iter().map(|shard| look_ups(shard.table, share(shard))).sum();
             Ok(Group {
-                wide,
+                params,
                 look_up: LookUp::new(pooling, tables.len(), threads),
-                updater: Updater::new(updates(tables.len(), group.width, pooling, look_ups, wide), supply)?,
+                updater: Updater::new(updates(tables.len(), group.width, pooling, look_ups, params), supply)?,
                 tables,
                 single: LookUp::new(Pooling::Sum, 1, threads),
             })
@@ -144,8 +140,8 @@ impl Tables {
         let groups = holding.groups.iter().map(group).collect::<Result<_>>()?;
         let replica = |&table: &TableId| {
             let (rows, dim) = (schema.tables[table.index()].rows, layout.sharding().dim(table));
-            let wide = is_wide(table);
-            let updates = updates(1, dim, Pooling::Sum, look_ups(table, 1.0), wide);
+            let params = params_of[table.index()];
+            let updates = updates(1, dim, Pooling::Sum, look_ups(table, 1.0), params);
             let sums = match layout.grains() {
                 Some(_) => None,
                 None if !spec.learns() => None,
@@ -158,13 +154,13 @@ impl Tables {
             let own = &layout.sharding().of_table(table)[rank.index()];
             let weights = match stored.and_then(|stored| stored.weights(own, [rows as usize, dim])) {
                 Some(rows) => {
-                    Table::stored(name(table), dim, spec.precision, rows).with_row_weights(kept_of(wide), supply)?
+                    Table::stored(name(table), dim, spec.precision, rows).with_row_weights(kept[params], supply)?
                 }
-                None => Table::new(name(table), rows, dim, kept_of(wide), supply)?,
+                None => Table::new(name(table), rows, dim, kept[params], supply)?,
             };
             Ok(Replica {
                 table,
-                wide,
+                params,
                 columns: layout.columns(table),
                 weights: [weights],
                 look_up: LookUp::new(Pooling::Sum, 1, threads),
@@ -336,7 +332,7 @@ impl Tables {
             }
             let sums = |from| hot.and_then(|hot| hot.sums(RankId(from), place));
             sources.extend((0..layout.ranks() as u32).filter_map(sums));
-            group.updater.run(team, &mut group.tables, &sources, step_sizes.of_rows(group.wide));
+            group.updater.run(team, &mut group.tables, &sources, step_sizes[group.params]);
             self.sources = recycled(sources);
         }
     }
@@ -389,10 +385,10 @@ impl Tables {
 
     /// Moves the replicated tables by what all ranks have for them.
     pub fn update_replicas(&mut self, team: &Team, from: &Replicas, step_sizes: StepSizes) {
-        for (index, Replica { wide, weights, updater, .. }) in self.replicas.iter_mut().enumerate() {
+        for (index, Replica { params, weights, updater, .. }) in self.replicas.iter_mut().enumerate() {
             let mut sources: Vec<Source<'_>> = recycled(std::mem::take(&mut self.sources));
             sources.extend(from.sources(index));
-            updater.run(team, weights, &sources, step_sizes.of_rows(*wide));
+            updater.run(team, weights, &sources, step_sizes[*params]);
             self.sources = recycled(sources);
         }
     }
@@ -403,24 +399,24 @@ impl Tables {
     pub fn work(&self, layout: &Layout, ids: &Ids, batch: &Batch) -> [Work; 2] {
         let own = Lookups::of(batch);
         // What is kept of so many rows.
-        let kept = |wide: bool, rows: usize, width: usize| {
-            let kept = self.kept[usize::from(wide)];
+        let kept = |params: ParamGroup, rows: usize, width: usize| {
+            let kept = self.kept[params];
             rows * (width * kept.bytes() + kept.row_bytes())
         };
         // Elements of look-ups, of different rows, and of pooled rows; bytes that are kept of the rows.
         let copies = self.copies.as_ref().map_or([0; 4], |copies| copies.work(ids));
         let [mut looked_up, mut met, mut pooled, of_copies] = copies;
-        let mut moved = kept(false, of_copies, met.checked_div(of_copies).unwrap_or(0));
+        let mut moved = kept(ParamGroup::Sparse, of_copies, met.checked_div(of_copies).unwrap_or(0));
         // A learned weight a row.
-        let weight = |wide: bool| if self.kept[usize::from(wide)].row_weights { size_of::<f32>() } else { 0 };
-        let mut weighing = of_copies * weight(false);
-        for Replica { table, wide, columns, weights, .. } in &self.replicas {
+        let weight = |params: ParamGroup| if self.kept[params].row_weights { size_of::<f32>() } else { 0 };
+        let mut weighing = of_copies * weight(ParamGroup::Sparse);
+        for Replica { table, params, columns, weights, .. } in &self.replicas {
             let (rows, dim) = (own.bag(table.index()).rows, weights[0].dim());
             looked_up += rows.len() * dim;
             let different = rows.iter().collect::<HashSet<_>>().len();
             met += different * dim;
-            moved += kept(*wide, different, dim);
-            weighing += different * weight(*wide);
+            moved += kept(*params, different, dim);
+            weighing += different * weight(*params);
             pooled += batch.samples() * columns.len();
         }
         for (group, place) in self.groups.iter().zip(&layout.of(self.rank).groups) {
@@ -435,14 +431,14 @@ impl Tables {
             }
             let different = rows.iter().map(HashSet::len).sum::<usize>();
             met += different * place.width;
-            moved += kept(group.wide, different, place.width);
-            weighing += different * weight(group.wide);
+            moved += kept(group.params, different, place.width);
+            weighing += different * weight(group.params);
         }
         let [looked_up, met, pooled, moved, weighing] =
             [looked_up, met, pooled, moved, weighing].map(|count| count as f64);
         // A look-up reads what the precision lets it and writes a pooled row a bag; an update reads and writes all that
         // is kept, and reads the pooled row's gradient.
-        let read = self.kept[0].precision.read_bytes() as f64;
+        let read = self.kept[ParamGroup::Sparse].precision.read_bytes() as f64;
         let streamed = pooled * size_of::<f32>() as f64;
         [
             Work { bound: Bound::Gather, operations: looked_up, bytes: met * read + weighing, streamed, sent: 0.0 },

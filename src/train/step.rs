@@ -177,14 +177,10 @@ fn backward(rank: &mut Rank, whole: usize, part: usize, step_sizes: StepSizes) -
 
     // The reduction of each layer's gradient over the ranks begins as soon as the gradient is complete.
     clock.time(Stage::BackTop, || {
-        network.back_top(team, part, &mut |index, layer| {
-            reduction.begin(index, layer, step_sizes.of_layer(layer.is_wide()))
-        })
+        network.back_top(team, part, &mut |index, layer| reduction.begin(index, layer, step_sizes[layer.group()]))
     });
     clock.time(Stage::BackInteract, || {
-        network.back_interact(team, part, &mut |index, layer| {
-            reduction.begin(index, layer, step_sizes.of_layer(layer.is_wide()))
-        });
+        network.back_interact(team, part, &mut |index, layer| reduction.begin(index, layer, step_sizes[layer.group()]));
     });
 
     // Gradients of pooled rows travel while the bottom MLP runs back.
@@ -200,9 +196,7 @@ fn backward(rank: &mut Rank, whole: usize, part: usize, step_sizes: StepSizes) -
         })?;
     }
     clock.time(Stage::BackBottom, || {
-        network.back_bottom(team, part, &mut |index, layer| {
-            reduction.begin(index, layer, step_sizes.of_layer(layer.is_wide()))
-        });
+        network.back_bottom(team, part, &mut |index, layer| reduction.begin(index, layer, step_sizes[layer.group()]));
     });
     Ok(())
 }

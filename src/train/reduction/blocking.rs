@@ -39,14 +39,14 @@ impl DenseReduction for Blocking {
         clock.time(Stage::ReduceDense, || {
             for &index in &*ready {
                 let layer = network.layer_mut(index);
-                let step_size = step_sizes.of_layer(layer.is_wide());
+                let step_size = step_sizes[layer.group()];
                 sliced.layer(team, index, layer, step_size)?;
             }
             if sliced.clips() {
                 let factor = sliced.factor(team)?;
                 for &index in &*ready {
                     let layer = network.layer_mut(index);
-                    let step_size = step_sizes.of_layer(layer.is_wide());
+                    let step_size = step_sizes[layer.group()];
                     sliced.finish(team, (index, layer), step_size, factor)?;
                 }
             }

@@ -210,7 +210,7 @@ impl DenseReduction for Overlapped {
             for at in 0..self.ready.len() {
                 let index = self.ready[at];
                 let layer = network.layer_mut(index);
-                let step_size = step_sizes.of_layer(layer.is_wide());
+                let step_size = step_sizes[layer.group()];
                 self.request_layer(index, layer, step_size);
             }
             self.ready.clear();
