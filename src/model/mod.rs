@@ -7,12 +7,12 @@ mod init;
 mod names;
 mod network;
 mod parameter;
-mod replica;
 mod roofline;
 mod shape;
 mod sparse;
 mod stage;
 mod stored;
+mod table_group;
 mod tables;
 mod train_spec;
 

@@ -28,8 +28,8 @@ impl Tables {
         let table = table_of(place);
         let tables = self.groups.iter().flat_map(|group| &group.tables);
         let shards = layout.of(self.rank).shards.iter().zip(tables).filter(|(shard, _)| shard.table == table);
-        let own = self.replicas.iter().filter(|replica| replica.table == table && self.rank == RankId(0));
-        let own = own.map(|replica| (&layout.sharding().of_table(table)[self.rank.index()], &replica.weights[0]));
+        let own = self.replicas.iter().filter(|replica| replica.ids[0] == table && self.rank == RankId(0));
+        let own = own.map(|replica| (&layout.sharding().of_table(table)[self.rank.index()], &replica.group.tables[0]));
         for (shard, part) in shards.chain(own) {
             let local = shard.rows.within(rows);
             match moment {
@@ -49,8 +49,8 @@ impl Tables {
     pub fn is_stored(&self, layout: &Layout, table: TableId) -> bool {
         let tables = self.groups.iter().flat_map(|group| &group.tables);
         let mut own = layout.of(self.rank).shards.iter().zip(tables).filter(|(shard, _)| shard.table == table);
-        let mut copies = self.replicas.iter().filter(|replica| replica.table == table);
-        own.all(|(_, part)| part.is_stored()) && copies.all(|replica| replica.weights[0].is_stored())
+        let mut copies = self.replicas.iter().filter(|replica| replica.ids[0] == table);
+        own.all(|(_, part)| part.is_stored()) && copies.all(|replica| replica.group.tables[0].is_stored())
     }
 
     /// Overwrites this rank's part of rows `rows` of a table, given row-major: what is in this place, or what is kept
@@ -93,8 +93,8 @@ impl Tables {
             }
             put(part, local.start, &part_of);
         }
-        for replica in self.replicas.iter_mut().filter(|replica| replica.table == table) {
-            put(&mut replica.weights[0], rows.start, values);
+        for replica in self.replicas.iter_mut().filter(|replica| replica.ids[0] == table) {
+            put(&mut replica.group.tables[0], rows.start, values);
         }
     }
 }
