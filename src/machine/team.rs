@@ -13,10 +13,10 @@ use crate::ffi::linux::{HUGE_PAGE_BYTES, current_affinity, pin_current_thread};
 use crate::simd::Isa;
 use crate::sync::{Crew, Parts, Patience, Rows};
 
-/// What this process may run on, as it was before the first team pinned a thread.
 /// Threads of rayon's pool at most: what hashes and reads files is bound by memory and disks.
 const POOL: usize = 64;
 
+/// What this process may run on, as it was before the first team pinned a thread.
 static PERMITTED: OnceLock<Vec<PuId>> = OnceLock::new();
 
 /// A rank's threads and the instruction set that they use. The thread that owns the team is its number 0.
