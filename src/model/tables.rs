@@ -18,7 +18,7 @@ use crate::base::config::{ModelConfig, Pooling};
 use crate::base::{RankId, Result, TableId};
 use crate::data::{Bag, Batch, Schema};
 use crate::embedding::{Choice, LookUp, Lookups, Slots, Source};
-use crate::exchange::{self, HotRows, Ids, Layout, Pass, Replicas, Route, average};
+use crate::exchange::{self, HotRows, Ids, Layout, Pass, Replicas, Route, divide_by_bag_lengths};
 use crate::machine::team::Team;
 use crate::memory::{Arena, Supply, recycled};
 use crate::model::{StoredTables, TrainSpec, table_groups};
@@ -183,12 +183,12 @@ impl Tables {
 
     /// Divides sums of rows, or their gradients, by the lengths of their bags, where the sample's rank does so and the
     /// model pools means.
-    pub fn average(&self, team: &Team, layout: &Layout, batch: &Batch, features: &mut [f32]) {
+    pub fn divide_by_bag_lengths(&self, team: &Team, layout: &Layout, batch: &Batch, features: &mut [f32]) {
         if self.pooling == Pooling::Mean && !features.is_empty() {
             for (table, bag) in
                 (0..).map(TableId).zip(&batch.bags).filter(|(table, _)| layout.averages_at_sample(*table))
             {
-                average(team, features, self.row, &layout.columns(table), bag);
+                divide_by_bag_lengths(team, features, self.row, &layout.columns(table), bag);
             }
         }
     }

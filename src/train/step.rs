@@ -160,7 +160,9 @@ fn forward(rank: &mut Rank, whole: usize, part: usize) -> Result<()> {
             let unpooled = unpooled.as_ref().map(|unpooled| (unpooled, &**batch));
             pooled.finish(team, layout, lane, (ids, network.features_mut(batch.samples())), unpooled)
         })?;
-        clock.time(Stage::JoinRows, || tables.average(team, layout, batch, network.features_mut(batch.samples())));
+        clock.time(Stage::JoinRows, || {
+            tables.divide_by_bag_lengths(team, layout, batch, network.features_mut(batch.samples()));
+        });
     }
 
     clock.time(Stage::Interact, || network.interact(team, part));
@@ -186,7 +188,7 @@ fn backward(rank: &mut Rank, whole: usize, part: usize, step_sizes: StepSizes) -
     // Gradients of pooled rows travel while the bottom MLP runs back.
     if part.is_last {
         clock.time(Stage::BackInteract, || {
-            tables.average(team, layout, batch, network.features_mut(batch.samples()));
+            tables.divide_by_bag_lengths(team, layout, batch, network.features_mut(batch.samples()));
         });
         clock.time(Stage::UpdateRows, || {
             reduction.begin_replicas(team, tables, batch, network.features(batch.samples()));
