@@ -18,8 +18,8 @@ use crate::data::{Labels, Schema, Source, Unseen};
 use crate::machine::placement::Placement;
 use crate::machine::site::Known;
 use crate::machine::{Machine, Site};
-use crate::model::{Shape, StoredTables};
-use crate::optim::{Optimizer, ParamState};
+use crate::model::{Shape, StoredTables, param_states, table_groups};
+use crate::optim::{ByGroup, Optimizer, ParamGroup, ParamState};
 use crate::shard::demand::{Demand, measured};
 use crate::shard::planner::{plan_by_free, price};
 use crate::shard::scheme::{Scheme, Sharding};
@@ -266,19 +266,13 @@ pub fn planned(config: &mut Config, lookups: Option<f64>, skew: Option<f64>) -> 
 
 /// What is asked of the tables of a schema. Those of a wide part have a width and an optimizer of their own.
 fn tables(config: &Config, schema: &Schema, demands: &[Demand], aim: Aim<'_>) -> Vec<TableLoad> {
-    let (precision, deep) = (config.train.precision, config.model.deep_tables(schema.tables.len()));
+    let (kept, groups) = (kept_by_group(config, aim), table_groups(&config.model, schema.tables.len()));
     let positions = schema.positions(&config.model);
     let (learns, by_sorting) =
         (matches!(aim, Aim::Train), matches!(config.train.update, Update::Auto | Update::Sorted));
-    let optimizers = match aim {
-        Aim::Train => [Optimizer::rows(&config.train), Optimizer::wide(&config.train)[0]],
-        Aim::Predict(_) => [Optimizer::None; 2],
-    };
-    let [rows, wide] = optimizers.map(|optimizer| ParamState { precision, optimizer, row_weights: false });
-    let kept = [ParamState { row_weights: config.model.weighs_rows(), ..rows }, wide];
     let columns = schema.tables.iter().zip(config.model.dims(&schema.rows())).enumerate();
     let table = columns.zip(demands).map(|((table, (column, dim)), demand)| {
-        let kept = kept[usize::from(table >= deep)];
+        let kept = kept[groups[table]];
         let positions = positions[table];
         TableLoad {
             name: column.name.clone(),
@@ -290,7 +284,7 @@ fn tables(config: &Config, schema: &Schema, demands: &[Demand], aim: Aim<'_>) ->
             longest: column.lookups.max(positions),
             skew: demand.skew,
             weighted: column.weighted,
-            state_bytes: kept.bytes() - precision.read_bytes(),
+            state_bytes: kept.bytes() - kept.precision.read_bytes(),
             row_weight_bytes: if kept.row_weights { size_of::<f32>() } else { 0 },
             row_state_bytes: kept.row_bytes(),
             sorting: if learns && (kept.sums_gradients() || by_sorting) { SORTED_BYTES } else { 0 },
@@ -300,13 +294,20 @@ fn tables(config: &Config, schema: &Schema, demands: &[Demand], aim: Aim<'_>) ->
     table.collect()
 }
 
+/// What is kept of the weights of each group of parameters.
+fn kept_by_group(config: &Config, aim: Aim<'_>) -> ByGroup<ParamState> {
+    let optimizers = match aim {
+        Aim::Train => ByGroup::configured(&config.train),
+        Aim::Predict(_) => ByGroup::all(Optimizer::None),
+    };
+    param_states(&config.model, config.train.precision, optimizers)
+}
+
 /// What a configuration makes of tables.
 fn workload(config: &Config, tables: Vec<TableLoad>, aim: Aim<'_>) -> Workload {
     let learns = matches!(aim, Aim::Train);
-    let optimizer = if learns { Optimizer::dense(&config.train) } else { Optimizer::None };
     let (precision, collective) = (config.train.precision, config.train.collective);
-    let layer_precision = config.model.layer_precision(precision);
-    let layers = ParamState { precision: layer_precision, optimizer, row_weights: false };
+    let layers = kept_by_group(config, aim)[ParamGroup::Dense];
     let positions: Vec<usize> = tables.iter().map(|table| table.positions).collect();
     let dims: Vec<usize> = tables.iter().map(|table| table.dim).collect();
     let shape = Shape::of(&config.model, &positions, &dims);
@@ -333,10 +334,10 @@ fn workload(config: &Config, tables: Vec<TableLoad>, aim: Aim<'_>) -> Workload {
         part_bytes: part_bytes as u64,
         part_rows,
         part: config.train.part.given(),
-        layers: tensors(&shape, layer_precision),
+        layers: tensors(&shape, layers.precision),
         collective: (collective != Collective::Auto).then(|| collective.name()),
         sample_operations: shape.operations() as u64,
-        bf16: layer_precision.is_split(),
+        bf16: layers.precision.is_split(),
         learns,
         by_grains: config.train.determinism == Determinism::Ranks,
         reserve,

@@ -26,7 +26,7 @@ use crate::machine::{Machine, place};
 use crate::math::part_for;
 use crate::memory::same_file;
 use crate::model::{Parameter, Shape, TrainSpec};
-use crate::optim::Optimizer;
+use crate::optim::ByGroup;
 use crate::simd::Isa;
 use crate::train::{Checkpoint, Progress, Ranks, checkpoint_in, load_vocabulary, vocabulary_in};
 
@@ -130,9 +130,7 @@ pub fn train_spec(config: &Config, source: &dyn Source, placement: &Placement) -
         update: config.train.update,
         update_fused: config.train.update_fused,
         precision: config.train.precision,
-        optimizer: Optimizer::dense(&config.train),
-        optimizer_rows: Optimizer::rows(&config.train),
-        optimizers_wide: Optimizer::wide(&config.train),
+        optimizers: ByGroup::configured(&config.train),
         clip_norm: Some(config.train.clip_norm).filter(|bound| *bound > 0.0),
     }
 }

@@ -30,6 +30,7 @@ use crate::math::{CHAIN, Parts, part_for};
 use crate::memory::write_file;
 use crate::memory::{self, Supply};
 use crate::model::{Graph, NetworkSpec, Shape};
+use crate::optim::ByGroup;
 use crate::simd::Isa;
 
 /// Plans that reach the second round, the model's included.
@@ -200,8 +201,8 @@ fn layers(config: &Config, threads: usize) -> Result<(Vec<(usize, usize)>, usize
     small.model.follow(schema.dense, schema.names(), schema.rows());
     let schema = derived_columns(&small.model, &schema)?.map_or(schema.clone(), |columns| columns.schema(&schema));
     let (config, dims) = (&small.model, &small.model.dims(&schema.rows())[..]);
-    let (positions, kept) = (&schema.positions(config)[..], small.train.precision.into());
-    let spec = NetworkSpec { config, dims, positions, samples: 1, part: 1, threads: 1, kept, kept_wide: kept };
+    let (positions, kept) = (&schema.positions(config)[..], ByGroup::all(small.train.precision.into()));
+    let spec = NetworkSpec { config, dims, positions, samples: 1, part: 1, threads: 1, kept };
     // Its memory is planned, and never taken.
     let network = Graph::build(&spec, &mut Supply::Arena(&mut memory::Plan::new()))?;
     let mut layers = Vec::new();

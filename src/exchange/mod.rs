@@ -209,9 +209,9 @@ pub fn gradient_bytes(layout: &Layout, batch: usize, from: RankId, to: RankId) -
     pooled_bytes(layout, batch, to, from)
 }
 
-/// Multiplies some columns of each sample's features with the part that a look-up has in the sample's bag; those of
-/// empty bags stay.
-pub fn average(team: &Team, features: &mut [f32], row: usize, columns: &Range<usize>, bag: &Bag) {
+/// Divides some columns of each sample's features by the length of the sample's bag, as a product with its reciprocal:
+/// sums of rows become means, and gradients of means those of sums. Columns of empty bags stay.
+pub fn divide_by_bag_lengths(team: &Team, features: &mut [f32], row: usize, columns: &Range<usize>, bag: &Bag) {
     team.each(Rows::new(features, row, team.threads(), 1), |band| {
         for (sample, row) in (band.first..).zip(band.data.chunks_exact_mut(row)) {
             let count = bag.of(sample).len();

@@ -20,7 +20,7 @@ use crate::machine::team::Team;
 use crate::math::brgemm::{self, After, Cell, Onto, Panels, Scratch, WIDTH, bf16, bias_gradient};
 use crate::math::{Chain, Part, add};
 use crate::memory::{Arena, Buffer, Supply, recycled};
-use crate::optim::{Optimizer, ParamState, Squares, StepSize};
+use crate::optim::{Optimizer, ParamGroup, ParamState, Squares, StepSize};
 use crate::sync::{Each, Line};
 
 /// Weights, bias and their gradients.
@@ -34,8 +34,7 @@ pub struct Linear {
     /// Where minibatches are summed by grains, or in several chains: sums that are not added up yet.
     partial: Vec<Tensors>,
     optimizer: Optimizer,
-    /// Whether it is one of the wide part.
-    wide: bool,
+    group: ParamGroup,
     /// What the optimizer keeps of each weight and bias.
     moments: Vec<Tensors>,
     /// Squares of weights and directions, and of biases and theirs, row by row of their memory; those of gradients
@@ -172,7 +171,7 @@ impl Linear {
             },
             partial: Vec::new(),
             optimizer: kept.optimizer,
-            wide: false,
+            group: ParamGroup::default(),
             pieces: Vec::new(),
         };
         if kept.optimizer.needs_norms() {
@@ -209,15 +208,15 @@ impl Linear {
         Ok(())
     }
 
-    /// Makes it a layer of the wide part, which has a learning rate of its own.
-    pub const fn join_wide(&mut self) {
-        self.wide = true;
+    /// Puts its parameters into another group than the default one.
+    pub const fn join(&mut self, group: ParamGroup) {
+        self.group = group;
     }
 
-    /// Whether it is a layer of the wide part.
+    /// The group of its parameters.
     #[must_use]
-    pub const fn is_wide(&self) -> bool {
-        self.wide
+    pub const fn group(&self) -> ParamGroup {
+        self.group
     }
 
     /// Sets what the optimizer keeps to what it begins with.
@@ -281,7 +280,7 @@ impl Linear {
             gradient: Tensors { weight: Panels::zeroed(0, 0), bias: Buffer::default(), biases: 0 },
             partial: Vec::new(),
             optimizer: Optimizer::Sgd,
-            wide: false,
+            group: ParamGroup::default(),
             moments: Vec::new(),
             squares: [Buffer::default(), Buffer::default()],
             pieces: Vec::new(),

@@ -43,9 +43,7 @@ impl Wide {
             0 => (&[0][..], InputGradient::Needed),
             _ => (&[dense, 1][..], InputGradient::Unneeded),
         };
-        let mut linear = Mlp::new(widths, samples, ends, kept, supply)?;
-        linear.layers_mut().iter_mut().for_each(Linear::join_wide);
-        Ok(Self { linear, columns, row })
+        Ok(Self { linear: Mlp::new(widths, samples, ends, kept, supply)?, columns, row })
     }
 
     /// The layer, if there are dense features.

@@ -4,49 +4,32 @@
 //! keeps. It is written when the owner has moved the row: between steps it is equal to the row, whoever looks, or
 //! behind it as long as inputs are cold, which read no copy.
 
-use std::collections::HashSet;
-
 use super::sparse::{RowSet, SparseGradients};
+use super::table_group::{GroupSpec, Replicated, TableGroup};
 use crate::base::config::{ModelConfig, Pooling};
 use crate::base::{RankId, Result, TableId};
 use crate::data::hot::TableSlots;
 use crate::data::{Batch, Schema};
-use crate::embedding::{LookUp, Lookups, Slots, Source, Spec, Table, Updater};
+use crate::embedding::{Lookups, Table};
 use crate::exchange::{HotRows, Ids, Layout, RankContext};
 use crate::machine::team::Team;
 use crate::memory::{Arena, Supply};
 use crate::model::TrainSpec;
-use crate::optim::{Optimizer, ParamState};
+use crate::optim::{Optimizer, ParamGroup, ParamState};
 use crate::shard::scheme::Shard;
 use crate::sync::Rows;
 
 /// The copies, and which of its own hot rows a step meets.
 #[derive(Debug)]
 pub struct Copies {
-    groups: Vec<Group>,
+    /// A row a slot.
+    groups: Vec<Replicated>,
     /// By table: the group of its copies, and its place there.
     places: Vec<Option<[usize; 2]>>,
     /// Of each of this rank's shards, in the order of its holding.
     met: Vec<RowSet>,
     /// Elements of a sample's features.
     row: usize,
-}
-
-/// Tables of one width, pooled in one way.
-#[derive(Debug)]
-struct Group {
-    tables: Vec<TableId>,
-    /// The place of each among the tables of [`Ids::hot`].
-    numbers: Vec<usize>,
-    /// Where each one's columns begin in a sample's features.
-    starts: Vec<usize>,
-    positions: usize,
-    dim: usize,
-    /// A row a slot.
-    weights: Vec<Table>,
-    look_up: LookUp,
-    /// Unless gradients go to owners bag by bag.
-    sums: Option<SparseGradients>,
 }
 
 impl Copies {
@@ -72,66 +55,45 @@ impl Copies {
             let of = |table: TableId| (layout.sharding().dim(table), layout.averages_at_sample(table));
             of(*a) == of(*b) && layout.positions(*a) == 1 && layout.positions(*b) == 1
         };
-        let numbers = served.iter().copied().zip(0..).collect::<Vec<(TableId, usize)>>();
+        // Each table with its place among the tables of [`Ids::hot`].
         let mut tables_of = Vec::<Vec<(TableId, usize)>>::new();
-        for &(table, number) in &numbers {
+        for (table, number) in served.into_iter().zip(0..) {
             match tables_of.iter_mut().find(|group| alike(&group[0].0, &table)) {
                 Some(group) => group.push((table, number)),
                 None => tables_of.push(vec![(table, number)]),
             }
         }
         let group = |members: Vec<(TableId, usize)>| {
-            let (tables, numbers): (Vec<TableId>, Vec<usize>) = members.into_iter().unzip();
-            let (dim, positions) = (layout.sharding().dim(tables[0]), layout.positions(tables[0]));
-            let pooling = if layout.averages_at_sample(tables[0]) { Pooling::Sum } else { config.pooling };
-            let name = |table: &TableId| format!("hot rows of {}", schema.tables[table.index()].name);
-            let mut copies = |kept: &dyn Fn(TableId) -> ParamState, what: &str| {
-                let table = |table: &TableId| {
-                    Table::new(format!("{what}{}", name(table)), rows(*table) as u64, dim, kept(*table), supply)
-                };
-                tables.iter().map(table).collect::<Result<Vec<_>>>()
-            };
-            let (precision, optimizer) = (spec.precision, Optimizer::Sgd);
-            let weights =
-                copies(&|table| ParamState { precision, optimizer, row_weights: layout.copies_weights(table) }, "")?;
-            let updates = Spec {
-                update: spec.update,
-                fused: spec.update_fused,
-                pooling,
-                tables: tables.len(),
-                dim,
-                kept: ParamState::default(),
+            let (ids, numbers): (Vec<TableId>, Vec<usize>) = members.into_iter().unzip();
+            let spec = GroupSpec {
+                train: &spec,
+                pooling: if layout.averages_at_sample(ids[0]) { Pooling::Sum } else { config.pooling },
+                dim: layout.sharding().dim(ids[0]),
                 lookups: layout.samples(spec.samples, rank)
-                    * tables.iter().map(|&table| layout.lookups(table)).sum::<usize>(),
+                    * ids.iter().map(|table| layout.lookups(*table)).sum::<usize>(),
                 threads: team.threads(),
             };
+            let name = |table: TableId| format!("hot rows of {}", schema.tables[table.index()].name);
+            let copy = |&table: &TableId| {
+                let (precision, row_weights) = (spec.train.precision, layout.copies_weights(table));
+                let kept = ParamState { precision, optimizer: Optimizer::Sgd, row_weights };
+                Table::new(name(table), rows(table) as u64, spec.dim, kept, supply)
+            };
+            let copies = ids.iter().map(copy).collect::<Result<Vec<_>>>()?;
             let sums = match layout.grains() {
                 Some(_) => None,
                 None => {
-                    let sums = copies(&|_| ParamState::default(), "gradients of ")?;
-                    Some(SparseGradients::new(
-                        sums,
-                        tables.iter().map(|table| rows(*table)),
-                        Updater::new(updates, supply)?,
-                        dim,
-                    ))
+                    let named = ids.iter().map(|&table| (format!("gradients of {}", name(table)), rows(table)));
+                    Some(SparseGradients::new(named, &spec, supply)?)
                 }
             };
-            Ok(Group {
-                starts: tables.iter().map(|table| layout.columns(*table).start).collect(),
-                look_up: LookUp::new(pooling, tables.len(), team.threads()),
-                tables,
-                numbers,
-                positions,
-                dim,
-                weights,
-                sums,
-            })
+            let group = TableGroup::copies(copies, ParamGroup::Sparse, &spec);
+            Ok(Replicated::new((ids, numbers), group, sums, layout))
         };
-        let groups = tables_of.into_iter().map(group).collect::<Result<Vec<Group>>>()?;
+        let groups = tables_of.into_iter().map(group).collect::<Result<Vec<_>>>()?;
         let mut places = vec![None; layout.sharding().tables()];
         for (number, group) in groups.iter().enumerate() {
-            group.tables.iter().enumerate().for_each(|(at, table)| places[table.index()] = Some([number, at]));
+            group.ids.iter().enumerate().for_each(|(at, table)| places[table.index()] = Some([number, at]));
         }
         let met = layout.of(rank).shards.iter().map(|shard| RowSet::new(rows(shard.table))).collect();
         Ok(Some(Self { groups, places, met, row: layout.feature_row() }))
@@ -139,10 +101,7 @@ impl Copies {
 
     /// Takes all planned buffers from the arena.
     pub fn settle(&mut self, arena: &mut Arena) {
-        for Group { weights, sums, .. } in &mut self.groups {
-            weights.iter_mut().for_each(|table| table.settle(arena));
-            sums.iter_mut().for_each(|sums| sums.settle(arena));
-        }
+        self.groups.iter_mut().for_each(|group| group.settle(arena));
     }
 
     /// Takes over copies of another layout's hot rows, as far as both are of the same rows, and marks those of this
@@ -152,11 +111,11 @@ impl Copies {
     /// When more differs than which rows are hot.
     pub fn take_over(&mut self, before: &Self, [old, new]: [&Layout; 2], team: &Team, rank: RankId) {
         let (Some(old), Some(all)) = (old.hot(), new.hot()) else { return };
-        for (Group { tables, weights, .. }, from) in self.groups.iter_mut().zip(&before.groups) {
-            assert_eq!(*tables, from.tables, "copies of the same tables");
-            team.share(Rows::new(weights, 1, tables.len(), 1), |band| {
+        for (Replicated { ids, group, .. }, from) in self.groups.iter_mut().zip(&before.groups) {
+            assert_eq!(*ids, from.ids, "copies of the same tables");
+            team.share(Rows::new(&mut group.tables, 1, ids.len(), 1), |band| {
                 for ((table, weights), from) in
-                    tables[band.first..].iter().zip(band.data).zip(&from.weights[band.first..])
+                    ids[band.first..].iter().zip(band.data).zip(&from.group.tables[band.first..])
                 {
                     let [old, new] = [old, all].map(|hot| hot.table(table.index()));
                     for (slot, row) in new.rows().iter().enumerate() {
@@ -179,9 +138,8 @@ impl Copies {
     /// Forward: pools this rank's hot bags to their places among the features, and writes 0 where other bags of these
     /// tables will be.
     pub(super) fn look_up(&mut self, team: &Team, ids: &Ids, features: &mut [f32]) {
-        for Group { numbers, starts, positions, dim, weights, look_up, .. } in &mut self.groups {
-            let slots = Slots::new(self.row, starts).sequences(*positions, *dim);
-            look_up.run(team, weights, ids.hot().1.in_tables(numbers), features, slots);
+        for group in &mut self.groups {
+            group.look_up(team, ids.hot().1, (&mut *features, self.row));
         }
     }
 
@@ -189,11 +147,10 @@ impl Copies {
     pub(super) fn sum(&mut self, context: &RankContext, ids: &Ids, gradient: &[f32], to: &mut HotRows) {
         let (rank, team, layout) = (context.rank, &context.team, &*context.layout);
         let Some(hot) = layout.hot() else { return };
-        for Group { numbers, starts, positions, dim, sums, .. } in &mut self.groups {
-            let Some(sums) = sums else { return };
-            let lookups = ids.hot().1.in_tables(numbers);
-            let slots = Slots::new(self.row, starts).sequences(*positions, *dim);
-            sums.sum(team, Source { lookups, gradient, slots });
+        for group in &mut self.groups {
+            if group.sum(team, ids.hot().1, (gradient, self.row)).is_none() {
+                return;
+            }
         }
         to.clear_sums();
         for owner in (0..layout.ranks() as u32).map(RankId) {
@@ -300,20 +257,13 @@ impl Copies {
 
     fn copies_of(&mut self, table: TableId) -> Option<&mut Table> {
         let [group, at] = self.places[table.index()]?;
-        Some(&mut self.groups[group].weights[at])
+        Some(&mut self.groups[group].group.tables[at])
     }
 
-    /// What is looked up in them: elements of look-ups, of different rows, and of pooled rows; and those rows.
+    /// As [`Replicated::work`], of all.
     pub(super) fn work(&self, ids: &Ids) -> [usize; 4] {
-        let mut work = [0; 4];
-        for Group { numbers, dim, .. } in &self.groups {
-            for bag in ids.hot().1.in_tables(numbers).bags() {
-                let different = bag.rows.iter().collect::<HashSet<_>>().len();
-                let own = [bag.rows.len() * dim, different * dim, bag.samples() * dim, different];
-                work.iter_mut().zip(own).for_each(|(sum, own)| *sum += own);
-            }
-        }
-        work
+        let plus = |sum: [usize; 4], own: [usize; 4]| std::array::from_fn(|at| sum[at] + own[at]);
+        self.groups.iter().map(|group| group.work(ids.hot().1)).fold([0; 4], plus)
     }
 }
 

@@ -18,7 +18,7 @@ use crate::layer::Linear;
 use crate::machine::team::Team;
 use crate::math::{Part, Share};
 use crate::memory::{Arena, Supply};
-use crate::optim::{ParamState, StepSizes};
+use crate::optim::{ByGroup, ParamState, StepSizes};
 
 /// Gets the number of a layer whose gradient is complete, and the layer.
 pub type Announce<'a> = &'a mut dyn FnMut(usize, &mut Linear);
@@ -155,10 +155,8 @@ pub struct NetworkSpec<'a> {
     pub part: usize,
     /// Threads of the rank's team.
     pub threads: usize,
-    /// What is kept of the layers' weights.
-    pub kept: ParamState,
-    /// What is kept of those of the wide part.
-    pub kept_wide: ParamState,
+    /// What is kept of the weights of each group.
+    pub kept: ByGroup<ParamState>,
 }
 
 impl NetworkSpec<'_> {
@@ -195,7 +193,7 @@ impl dyn Network + '_ {
     pub fn update(&mut self, team: &Team, step_sizes: StepSizes) {
         (0..self.layers()).for_each(|index| {
             let layer = self.layer_mut(index);
-            layer.update(team, step_sizes.of_layer(layer.is_wide()));
+            layer.update(team, step_sizes[layer.group()]);
         });
     }
 }

@@ -8,7 +8,7 @@ use std::ops::Range;
 use crate::base::TableId;
 use crate::embedding::TableTensor;
 use crate::layer::{LayerTensor, Linear};
-use crate::optim::Optimizer;
+use crate::optim::{Optimizer, ParamGroup};
 
 /// What the names of an optimizer's tensors begin with.
 pub const STATE: &str = "state.";
@@ -22,8 +22,8 @@ pub struct Parameter {
     pub shape: Vec<usize>,
     /// What it is.
     pub slot: TensorSlot,
-    /// Whether it is the wide part's.
-    pub wide: bool,
+    /// The group of parameters that it is in, or whose optimizer keeps it.
+    pub group: ParamGroup,
 }
 
 /// What a tensor is, and whose.
@@ -66,24 +66,24 @@ impl TensorSlot {
 }
 
 impl Parameter {
-    /// The weights of table `table`, rows x dim, of the wide part or not.
+    /// The weights of table `table`, rows x dim.
     #[must_use]
-    pub fn of_table(name: String, table: usize, [rows, dim]: [usize; 2], wide: bool) -> Self {
+    pub fn of_table(name: String, table: usize, [rows, dim]: [usize; 2], group: ParamGroup) -> Self {
         let slot = TensorSlot::Table(TableId(table as u32), TableTensor::Weight);
-        Self { name, shape: vec![rows, dim], slot, wide }
+        Self { name, shape: vec![rows, dim], slot, group }
     }
 
     /// The learned weights of the rows of table `table`.
     #[must_use]
     pub fn of_row_weights(name: String, table: usize, rows: usize) -> Self {
         let slot = TensorSlot::Table(TableId(table as u32), TableTensor::RowWeight);
-        Self { name, shape: vec![rows], slot, wide: false }
+        Self { name, shape: vec![rows], slot, group: ParamGroup::Sparse }
     }
 
     /// Weights of layer number `index`, and its biases if it has any, by the names of both.
     pub fn of_layer(index: usize, [weight, bias]: [String; 2], layer: &Linear) -> impl Iterator<Item = Self> + use<> {
-        let wide = layer.is_wide();
-        let of = move |name, shape, tensor| Self { name, shape, slot: TensorSlot::Layer(index, tensor), wide };
+        let group = layer.group();
+        let of = move |name, shape, tensor| Self { name, shape, slot: TensorSlot::Layer(index, tensor), group };
         let weight = of(weight, vec![layer.outputs(), layer.inputs()], LayerTensor::Weight);
         let bias = (layer.biases() > 0).then(|| of(bias, vec![layer.biases()], LayerTensor::Bias));
         std::iter::once(weight).chain(bias)
@@ -98,7 +98,7 @@ impl Parameter {
         let updates = optimizer.counter().map(|kind| (kind, Vec::new(), Some(updates)));
         of_weights.chain(of_rows).chain(updates).filter_map(|(kind, shape, slot)| {
             let name = format!("{STATE}{}.{kind}", self.name);
-            Some(Self { name, shape, slot: slot?, wide: self.wide })
+            Some(Self { name, shape, slot: slot?, group: self.group })
         })
     }
 

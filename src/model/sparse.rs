@@ -1,8 +1,11 @@
 //! Sparse gradients of a rank: sums by rows, of those rows alone that a step meets.
 
+use super::table_group::GroupSpec;
+use crate::base::Result;
 use crate::embedding::{Source, Table, Updater};
 use crate::machine::team::Team;
-use crate::memory::Arena;
+use crate::memory::{Arena, Supply};
+use crate::optim::ParamState;
 use crate::sync::Rows;
 
 /// Rows of a table that a step meets.
@@ -55,10 +58,23 @@ pub(super) struct SparseGradients {
 }
 
 impl SparseGradients {
-    /// Of tables of `dim` columns and so many `rows` each; `sums` has as many, in 32-bit floats, and `updater` is for
-    /// plain SGD on them.
-    pub(super) fn new(sums: Vec<Table>, rows: impl Iterator<Item = usize>, updater: Updater, dim: usize) -> Self {
-        Self { sums, updater, met: rows.map(RowSet::new).collect(), zeros: vec![0.0; dim] }
+    /// Of tables of these names and rows, which are looked up as `spec` says.
+    ///
+    /// # Errors
+    /// When the supply is exhausted.
+    pub(super) fn new(
+        tables: impl Iterator<Item = (String, usize)>,
+        spec: &GroupSpec<'_>,
+        supply: &mut Supply<'_>,
+    ) -> Result<Self> {
+        // Plain SGD on 32-bit floats adds up.
+        let kept = ParamState::default();
+        let (mut sums, mut met) = (Vec::new(), Vec::new());
+        for (name, rows) in tables {
+            sums.push(Table::new(name, rows as u64, spec.dim, kept, supply)?);
+            met.push(RowSet::new(rows));
+        }
+        Ok(Self { updater: spec.updater(sums.len(), kept, supply)?, sums, met, zeros: vec![0.0; spec.dim] })
     }
 
     /// Takes all planned buffers from the arena.

@@ -5,77 +5,46 @@
 //! sum. Tables that are replicated are looked up at home, and moved alike on all ranks by the gradients of all. Copies
 //! of hot rows are looked up at home, too, and written when their owners have moved them.
 
+mod build;
 mod tensors;
+mod work;
 
-use std::collections::HashSet;
+use build::Builder;
 
 use super::hot::Copies;
 use super::init::{self, Bounds};
-use super::replica::Replica;
-use super::sparse::SparseGradients;
+use super::table_group::{Replicated, TableGroup};
 use crate::base::config::{ModelConfig, Pooling};
 use crate::base::{RankId, Result, TableId};
 use crate::data::{Bag, Batch, Schema};
-use crate::embedding::{Choice, LookUp, Lookups, Slots, Source, Spec, Table, Updater};
-use crate::exchange::{self, HotRows, Ids, Layout, Pass, RankContext, Replicas, Route, average};
+use crate::embedding::{Choice, LookUp, Lookups, Slots, Source};
+use crate::exchange::{self, HotRows, Ids, Layout, Pass, RankContext, Replicas, Route, divide_by_bag_lengths};
 use crate::machine::team::Team;
 use crate::memory::{Arena, Supply, recycled};
-use crate::model::stage::{Bound, Work};
-use crate::model::{StoredTables, TrainSpec};
-use crate::optim::{ParamState, StepSizes};
-use crate::shard::scheme::Shard;
+use crate::model::{StoredTables, TrainSpec, table_groups};
+use crate::optim::{ByGroup, ParamState, StepSizes};
 use crate::sync::Stores;
 
 /// A rank's part of the tables.
 #[derive(Debug)]
 pub struct Tables {
     rank: RankId,
-    groups: Vec<Group>,
-    replicas: Vec<Replica>,
+    /// The shards, as the layout groups them.
+    groups: Vec<TableGroup>,
+    /// One table each.
+    replicas: Vec<Replicated>,
     copies: Option<Copies>,
+    /// Look-ups in one of the shards, whose rows travel unpooled.
+    single: LookUp,
     pooling: Pooling,
-    /// What is kept of rows, and of those of a wide part.
-    kept: [ParamState; 2],
+    /// What is kept of the rows of each group.
+    kept: ByGroup<ParamState>,
     /// Of initial weights, by table.
     bounds: Vec<Bounds>,
     /// Elements of a sample's features.
     row: usize,
     /// Memory that steps use again.
     sources: Vec<Source<'static>>,
-}
-
-/// Shards of one width, pooled in one way and moved by one optimizer.
-#[derive(Debug)]
-struct Group {
-    /// Whether their tables are the wide part's.
-    wide: bool,
-    tables: Vec<Table>,
-    look_up: LookUp,
-    updater: Updater,
-    /// Look-ups in one of the shards, whose rows travel unpooled.
-    single: LookUp,
-}
-
-impl Group {
-    /// Pools what is asked for on a route, into a message's rows, which are so far apart, or its vectors.
-    fn pool(
-        &mut self,
-        by: (&Team, Stores),
-        ids: &Ids,
-        route: Route,
-        place: &exchange::Group,
-        message: &mut [f32],
-        stride: usize,
-    ) {
-        let lookups = ids.pooled(route.asking, place);
-        let lookups = if place.plain { lookups.unweighted() } else { lookups };
-        match ids.blocks(route, Pass::Forward) {
-            None => self.look_up.run_by(by, &self.tables, lookups, message, place.slots(stride)),
-            Some(blocks) => {
-                self.look_up.run_apart(by, &self.tables, lookups, &mut message[blocks.range(&place.shards)]);
-            }
-        }
-    }
 }
 
 impl Tables {
@@ -96,99 +65,28 @@ impl Tables {
         (spec, stored): (TrainSpec, Option<&StoredTables>),
         supply: &mut Supply<'_>,
     ) -> Result<Self> {
-        let threads = team.threads();
-        // Rows are moved for the samples of all ranks, if they are.
-        let look_ups = |table: TableId, share: f64| match spec.learns() {
-            true => ((spec.samples * layout.lookups(table)) as f64 * share).ceil() as usize,
-            false => 0,
-        };
-        let deep = config.deep_tables(schema.tables.len());
-        let is_wide = |table: TableId| table.index() >= deep;
-        let kept = [spec.kept_rows(config), spec.kept_wide()[0]];
-        let kept_of = |wide: bool| kept[usize::from(wide)];
-        let updates = |tables: usize, dim: usize, pooling: Pooling, lookups: usize, wide: bool| Spec {
-            update: spec.update,
-            fused: spec.update_fused,
-            pooling,
-            tables,
-            dim,
-            kept: kept_of(wide),
-            lookups,
-            threads,
-        };
-        let holding = layout.of(rank);
-        let name = |table: TableId| schema.tables[table.index()].name.clone();
-        let group = |group: &exchange::Group| {
-            let shards = &holding.shards[group.shards.clone()];
-            let wide = is_wide(shards[0].table);
-            // Whole tables or none of a group are averaged where the sample is.
-            let pooling = if layout.averages_at_sample(shards[0].table) { Pooling::Sum } else { config.pooling };
-            let mut table = |shard: &Shard| {
-                let sizes = [layout.sharding().rows(shard.table) as usize, layout.sharding().dim(shard.table)];
-                match stored.and_then(|stored| stored.weights(shard, sizes)) {
-                    Some(rows) => Table::stored(name(shard.table), group.width, spec.precision, rows)
-                        .with_row_weights(kept_of(wide), supply),
-                    None => Table::new(name(shard.table), shard.rows.count, group.width, kept_of(wide), supply),
-                }
-            };
-            let tables = shards.iter().map(&mut table).collect::<Result<Vec<_>>>()?;
-            let share = |shard: &Shard| shard.rows.count as f64 / layout.sharding().rows(shard.table) as f64;
-            let look_ups = shards.iter().map(|shard| look_ups(shard.table, share(shard))).sum();
-            Ok(Group {
-                wide,
-                look_up: LookUp::new(pooling, tables.len(), threads),
-                updater: Updater::new(updates(tables.len(), group.width, pooling, look_ups, wide), supply)?,
-                tables,
-                single: LookUp::new(Pooling::Sum, 1, threads),
-            })
-        };
-        let groups = holding.groups.iter().map(group).collect::<Result<_>>()?;
-        let replica = |&table: &TableId| {
-            let (rows, dim) = (schema.tables[table.index()].rows, layout.sharding().dim(table));
-            let wide = is_wide(table);
-            let updates = updates(1, dim, Pooling::Sum, look_ups(table, 1.0), wide);
-            let sums = match layout.grains() {
-                Some(_) => None,
-                None if !spec.learns() => None,
-                None => {
-                    let sums = vec![Table::new(name(table), rows, dim, ParamState::default(), supply)?];
-                    let updater = Updater::new(Spec { kept: ParamState::default(), ..updates }, supply)?;
-                    Some(SparseGradients::new(sums, std::iter::once(rows as usize), updater, dim))
-                }
-            };
-            let own = &layout.sharding().of_table(table)[rank.index()];
-            let weights = match stored.and_then(|stored| stored.weights(own, [rows as usize, dim])) {
-                Some(rows) => {
-                    Table::stored(name(table), dim, spec.precision, rows).with_row_weights(kept_of(wide), supply)?
-                }
-                None => Table::new(name(table), rows, dim, kept_of(wide), supply)?,
-            };
-            Ok(Replica {
-                table,
-                wide,
-                columns: layout.columns(table),
-                weights: [weights],
-                look_up: LookUp::new(Pooling::Sum, 1, threads),
-                updater: Updater::new(updates, supply)?,
-                sums,
-            })
-        };
-        let replicas = layout.replicated().iter().map(replica).collect::<Result<_>>()?;
-        let (pooling, row, bounds) = (config.pooling, layout.feature_row(), Bounds::of(config, &schema.rows()));
-        Ok(Self { rank, groups, replicas, copies: None, pooling, kept, bounds, row, sources: Vec::new() })
+        let (kept, threads) = (spec.param_states(config), team.threads());
+        let params = table_groups(config, schema.tables.len());
+        let (spec, holding) = (&spec, layout.of(rank));
+        let mut build = Builder { config, schema, layout, rank, spec, stored, params, kept, threads, supply };
+        Ok(Self {
+            rank,
+            groups: holding.groups.iter().map(|group| build.shards(group)).collect::<Result<_>>()?,
+            replicas: layout.replicated().iter().map(|table| build.replica(*table)).collect::<Result<_>>()?,
+            copies: None,
+            single: LookUp::new(Pooling::Sum, 1, threads),
+            pooling: config.pooling,
+            kept,
+            bounds: Bounds::of(config, &schema.rows()),
+            row: layout.feature_row(),
+            sources: Vec::new(),
+        })
     }
 
     /// Takes all planned buffers from the arena.
     pub fn settle(&mut self, arena: &mut Arena) {
-        for group in &mut self.groups {
-            group.tables.iter_mut().for_each(|table| table.settle(arena));
-            group.updater.settle(arena);
-        }
-        for Replica { weights, updater, sums, .. } in &mut self.replicas {
-            weights[0].settle(arena);
-            updater.settle(arena);
-            sums.iter_mut().for_each(|sums| sums.settle(arena));
-        }
+        self.groups.iter_mut().for_each(|group| group.settle(arena));
+        self.replicas.iter_mut().for_each(|replica| replica.settle(arena));
     }
 
     /// Takes copies of hot rows, and lends those that it had.
@@ -204,9 +102,8 @@ impl Tables {
 
     /// Sets what the optimizer keeps of rows, and their learned weights, to what they begin with.
     pub fn reset_optimizer_state(&mut self, team: &Team) {
-        let own = self.groups.iter_mut().flat_map(|group| &mut group.tables);
-        own.chain(self.replicas.iter_mut().flat_map(|replica| &mut replica.weights))
-            .for_each(|table| table.reset_optimizer_state(team));
+        let groups = self.groups.iter_mut().chain(self.replicas.iter_mut().map(|replica| &mut replica.group));
+        groups.flat_map(|group| &mut group.tables).for_each(|table| table.reset_optimizer_state(team));
     }
 
     /// Draws initial weights: a pure function of seed, table and place, whoever holds what.
@@ -216,22 +113,21 @@ impl Tables {
         for (table, shard) in tables.zip(&holding.shards) {
             init::shard(team, table, shard, self.bounds[shard.table.index()], sharding.dim(shard.table), seed);
         }
-        for replica in &mut self.replicas {
-            let bounds = self.bounds[replica.table.index()];
-            init::table(team, &mut replica.weights[0], bounds, replica.table.0, seed);
+        for Replicated { ids, group, .. } in &mut self.replicas {
+            init::table(team, &mut group.tables[0], self.bounds[ids[0].index()], ids[0].0, seed);
         }
     }
 
     /// How rows were last moved, and why so.
     #[must_use]
     pub fn update_choice(&self) -> Option<&Choice> {
-        self.groups.iter().find_map(|group| group.updater.choice())
+        self.groups.iter().find_map(|group| group.updater.as_ref()?.choice())
     }
 
     /// What the user should know about the configured way to move rows.
     #[must_use]
     pub fn update_note(&self) -> Option<String> {
-        self.groups.iter().find_map(|group| group.updater.note())
+        self.groups.iter().find_map(|group| group.updater.as_ref()?.note())
     }
 
     /// Forward: pools this rank's shards for the samples of another rank, into a message's rows, by such stores.
@@ -239,7 +135,7 @@ impl Tables {
         let (by, layout) = ((&context.team, stores), &context.layout);
         let (stride, groups) = (layout.of(self.rank).stride, &layout.of(self.rank).groups);
         for (group, place) in self.groups.iter_mut().zip(groups) {
-            group.pool(by, ids, Route { owner: self.rank, asking: to }, place, message, stride);
+            pool(group, by, (ids, Route { owner: self.rank, asking: to }), place, message, stride);
         }
     }
 
@@ -263,17 +159,15 @@ impl Tables {
         for (group, place) in self.groups.iter_mut().zip(&holding.groups) {
             if place.partial {
                 let by = (team, Stores::Plain);
-                group.pool(by, ids, Route::own(self.rank), place, partial, holding.partial_stride);
+                pool(group, by, (ids, Route::own(self.rank)), place, partial, holding.partial_stride);
             } else {
                 let slots = Slots::new(self.row, &place.in_features).sequences(place.positions, place.step);
                 let lookups = Lookups::of(batch).in_tables(&place.tables);
                 group.look_up.run(team, &group.tables, lookups, features, slots);
             }
         }
-        for Replica { table, columns, weights, look_up, .. } in &mut self.replicas {
-            let (starts, dim) = ([columns.start], weights[0].dim());
-            let slots = Slots::new(self.row, &starts).sequences(columns.len() / dim, dim);
-            look_up.run(team, weights, Lookups::of(batch).in_tables(&[table.index()]), features, slots);
+        for replica in &mut self.replicas {
+            replica.look_up(team, Lookups::of(batch), (&mut *features, self.row));
         }
     }
 
@@ -283,23 +177,23 @@ impl Tables {
     /// When this rank has no such shard.
     pub fn look_up_unpooled(&mut self, context: &RankContext, shard: usize, bag: &Bag, rows: &mut [f32]) {
         let (team, layout) = (&context.team, &context.layout);
-        let mut groups = self.groups.iter_mut().zip(&layout.of(self.rank).groups);
+        let mut groups = self.groups.iter().zip(&layout.of(self.rank).groups);
         let (group, place) =
             groups.find(|(_, place)| place.shards.contains(&shard)).expect("one of this rank's shards");
         let table = std::slice::from_ref(&group.tables[shard - place.shards.start]);
         let slots = Slots::new(place.width, &[0]);
-        group.single.run(team, table, Lookups::plain(std::slice::from_ref(bag)), rows, slots);
+        self.single.run(team, table, Lookups::plain(std::slice::from_ref(bag)), rows, slots);
     }
 
     /// Divides sums of rows, or their gradients, by the lengths of their bags, where the sample's rank does so and the
     /// model pools means.
-    pub fn average(&self, context: &RankContext, batch: &Batch, features: &mut [f32]) {
+    pub fn divide_by_bag_lengths(&self, context: &RankContext, batch: &Batch, features: &mut [f32]) {
         let (team, layout) = (&context.team, &context.layout);
         if self.pooling == Pooling::Mean && !features.is_empty() {
             for (table, bag) in
                 (0..).map(TableId).zip(&batch.bags).filter(|(table, _)| layout.averages_at_sample(*table))
             {
-                average(team, features, self.row, &layout.columns(table), bag);
+                divide_by_bag_lengths(team, features, self.row, &layout.columns(table), bag);
             }
         }
     }
@@ -342,7 +236,7 @@ impl Tables {
             }
             let sums = |from| hot.and_then(|hot| hot.sums(RankId(from), place));
             sources.extend((0..layout.ranks() as u32).filter_map(sums));
-            group.updater.run(team, &mut group.tables, &sources, step_sizes.of_rows(group.wide));
+            group.update(team, &sources, step_sizes);
             self.sources = recycled(sources);
         }
     }
@@ -380,13 +274,10 @@ impl Tables {
     /// features.
     pub fn list_replicas(&mut self, team: &Team, batch: &Batch, gradient: &[f32], to: &mut Replicas) {
         to.clear();
-        for Replica { table, columns, weights, sums, .. } in &mut self.replicas {
-            let Some(sums) = sums else { return to.push_samples(batch, gradient, self.row) };
-            let number = [table.index()];
-            let lookups = Lookups::of(batch).in_tables(&number);
-            let (starts, dim) = ([columns.start], weights[0].dim());
-            let slots = Slots::new(self.row, &starts).sequences(columns.len() / dim, dim);
-            sums.sum(team, Source { lookups, gradient, slots });
+        for replica in &mut self.replicas {
+            let Some(sums) = replica.sum(team, Lookups::of(batch), (gradient, self.row)) else {
+                return to.push_samples(batch, gradient, self.row);
+            };
             to.push_sums(sums.of(0));
             sums.clear();
         }
@@ -394,64 +285,30 @@ impl Tables {
 
     /// Moves the replicated tables by what all ranks have for them.
     pub fn update_replicas(&mut self, team: &Team, from: &Replicas, step_sizes: StepSizes) {
-        for (index, Replica { wide, weights, updater, .. }) in self.replicas.iter_mut().enumerate() {
+        for (index, Replicated { group, .. }) in self.replicas.iter_mut().enumerate() {
             let mut sources: Vec<Source<'_>> = recycled(std::mem::take(&mut self.sources));
             sources.extend(from.sources(index));
-            updater.run(team, weights, &sources, step_sizes.of_rows(*wide));
+            group.update(team, &sources, step_sizes);
             self.sources = recycled(sources);
         }
     }
+}
 
-    /// The work of looking up rows, and of moving them, in a step: of all samples that ask this rank, its own of
-    /// `batch`. Every different row is read from memory at least once, however often it is looked up.
-    #[must_use]
-    pub fn work(&self, layout: &Layout, ids: &Ids, batch: &Batch) -> [Work; 2] {
-        let own = Lookups::of(batch);
-        // What is kept of so many rows.
-        let kept = |wide: bool, rows: usize, width: usize| {
-            let kept = self.kept[usize::from(wide)];
-            rows * (width * kept.bytes() + kept.row_bytes())
-        };
-        // Elements of look-ups, of different rows, and of pooled rows; bytes that are kept of the rows.
-        let copies = self.copies.as_ref().map_or([0; 4], |copies| copies.work(ids));
-        let [mut looked_up, mut met, mut pooled, of_copies] = copies;
-        let mut moved = kept(false, of_copies, met.checked_div(of_copies).unwrap_or(0));
-        // A learned weight a row.
-        let weight = |wide: bool| if self.kept[usize::from(wide)].row_weights { size_of::<f32>() } else { 0 };
-        let mut weighing = of_copies * weight(false);
-        for Replica { table, wide, columns, weights, .. } in &self.replicas {
-            let (rows, dim) = (own.bag(table.index()).rows, weights[0].dim());
-            looked_up += rows.len() * dim;
-            let different = rows.iter().collect::<HashSet<_>>().len();
-            met += different * dim;
-            moved += kept(*wide, different, dim);
-            weighing += different * weight(*wide);
-            pooled += batch.samples() * columns.len();
+/// Pools what is asked for of some shards on a route, into a message's rows, which are so far apart, or its vectors.
+fn pool(
+    group: &mut TableGroup,
+    by: (&Team, Stores),
+    (ids, route): (&Ids, Route),
+    place: &exchange::Group,
+    message: &mut [f32],
+    stride: usize,
+) {
+    let lookups = ids.pooled(route.asking, place);
+    let lookups = if place.plain { lookups.unweighted() } else { lookups };
+    match ids.blocks(route, Pass::Forward) {
+        None => group.look_up.run_by(by, &group.tables, lookups, message, place.slots(stride)),
+        Some(blocks) => {
+            group.look_up.run_apart(by, &group.tables, lookups, &mut message[blocks.range(&place.shards)]);
         }
-        for (group, place) in self.groups.iter().zip(&layout.of(self.rank).groups) {
-            let mut rows = vec![HashSet::<u32>::new(); place.shards.len()];
-            for from in (0..layout.ranks() as u32).map(RankId) {
-                let whole_here = from == self.rank && !place.partial;
-                let lookups = if whole_here { own.in_tables(&place.tables) } else { ids.lookups(from, place) };
-                looked_up += lookups.total() * place.width;
-                let bags = lookups.bags().map(|bag| bag.samples()).sum::<usize>();
-                pooled += bags * place.width;
-                rows.iter_mut().zip(lookups.bags()).for_each(|(rows, bag)| rows.extend(bag.rows));
-            }
-            let different = rows.iter().map(HashSet::len).sum::<usize>();
-            met += different * place.width;
-            moved += kept(group.wide, different, place.width);
-            weighing += different * weight(group.wide);
-        }
-        let [looked_up, met, pooled, moved, weighing] =
-            [looked_up, met, pooled, moved, weighing].map(|count| count as f64);
-        // A look-up reads what the precision lets it and writes a pooled row a bag; an update reads and writes all that
-        // is kept, and reads the pooled row's gradient.
-        let read = self.kept[0].precision.read_bytes() as f64;
-        let streamed = pooled * size_of::<f32>() as f64;
-        [
-            Work { bound: Bound::Gather, operations: looked_up, bytes: met * read + weighing, streamed, sent: 0.0 },
-            Work { bound: Bound::Scatter, operations: 2.0 * looked_up, bytes: 2.0 * moved, streamed, sent: 0.0 },
-        ]
     }
 }

@@ -5,7 +5,7 @@ use crate::base::units::Bytes;
 use crate::base::{Error, Result};
 use crate::data::Schema;
 use crate::memory::available_bytes;
-use crate::optim::{Optimizer, ParamState};
+use crate::optim::{ByGroup, Optimizer, ParamGroup, ParamState};
 use crate::shard::scheme::Scheme;
 
 /// How a model is trained, and the largest minibatch.
@@ -21,76 +21,55 @@ pub struct TrainSpec {
     pub update_fused: bool,
     /// What weights are read in and how much of them is kept.
     pub precision: Precision,
-    /// The optimizer of the network's layers.
-    pub optimizer: Optimizer,
-    /// That of embedding rows.
-    pub optimizer_rows: Optimizer,
-    /// Those of a wide part: of its tables' rows, and of its layer.
-    pub optimizers_wide: [Optimizer; 2],
+    /// The optimizer of each group of parameters.
+    pub optimizers: ByGroup<Optimizer>,
     /// The bound of the norm of all layers' gradients together, if they are clipped.
     pub clip_norm: Option<f64>,
 }
 
 impl TrainSpec {
-    /// What is kept of the weights of a model's network.
+    /// What is kept of a model's weights.
     #[must_use]
-    pub const fn kept_layers(&self, model: &ModelConfig) -> ParamState {
-        ParamState { precision: model.layer_precision(self.precision), optimizer: self.optimizer, row_weights: false }
-    }
-
-    /// What is kept of a model's embedding rows.
-    #[must_use]
-    pub const fn kept_rows(&self, model: &ModelConfig) -> ParamState {
-        ParamState { precision: self.precision, optimizer: self.optimizer_rows, row_weights: model.weighs_rows() }
-    }
-
-    /// What is kept of a wide part: of its tables' rows, and of its layer.
-    #[must_use]
-    pub fn kept_wide(&self) -> [ParamState; 2] {
-        self.optimizers_wide.map(|optimizer| ParamState { precision: self.precision, optimizer, row_weights: false })
-    }
-
-    /// The optimizer of a table or a layer, of the wide part or not.
-    #[must_use]
-    pub const fn optimizer_of(&self, table: bool, wide: bool) -> Optimizer {
-        match (table, wide) {
-            (true, false) => self.optimizer_rows,
-            (false, false) => self.optimizer,
-            (true, true) => self.optimizers_wide[0],
-            (false, true) => self.optimizers_wide[1],
-        }
+    pub fn param_states(&self, model: &ModelConfig) -> ByGroup<ParamState> {
+        param_states(model, self.precision, self.optimizers)
     }
 
     /// The same to predict: nothing is kept for moving weights.
     #[must_use]
-    pub fn to_predict(self) -> Self {
-        let (optimizer, optimizers_wide) = (Optimizer::None, [Optimizer::None; 2]);
-        Self { optimizer, optimizer_rows: optimizer, optimizers_wide, clip_norm: None, ..self }
+    pub const fn to_predict(self) -> Self {
+        Self { optimizers: ByGroup::all(Optimizer::None), clip_norm: None, ..self }
     }
 
     /// Whether weights move.
     #[must_use]
-    pub const fn learns(&self) -> bool {
-        self.optimizer.moves()
+    pub fn learns(&self) -> bool {
+        self.optimizers[ParamGroup::Dense].moves()
     }
 
     /// For minibatches of `samples`, rows moved as the look-ups suggest, by SGD.
     #[must_use]
     pub const fn sgd(samples: usize) -> Self {
-        let (precision, optimizer) = (Precision::F32, Optimizer::Sgd);
+        let (precision, optimizers) = (Precision::F32, ByGroup::all(Optimizer::Sgd));
         let (update, update_fused) = (Update::Auto, true);
-        Self {
-            samples,
-            part: samples,
-            update,
-            update_fused,
-            precision,
-            optimizer,
-            optimizer_rows: optimizer,
-            optimizers_wide: [optimizer; 2],
-            clip_norm: None,
-        }
+        Self { samples, part: samples, update, update_fused, precision, optimizers, clip_norm: None }
     }
+}
+
+/// What is kept of a model's weights that are read in this precision and moved by these optimizers.
+#[must_use]
+pub fn param_states(model: &ModelConfig, precision: Precision, optimizers: ByGroup<Optimizer>) -> ByGroup<ParamState> {
+    ByGroup::new(|group| {
+        let precision = if group == ParamGroup::Dense { model.layer_precision(precision) } else { precision };
+        let row_weights = group == ParamGroup::Sparse && model.weighs_rows();
+        ParamState { precision, optimizer: optimizers[group], row_weights }
+    })
+}
+
+/// The parameter group of each of a model's tables, of which there are so many.
+#[must_use]
+pub fn table_groups(model: &ModelConfig, tables: usize) -> Vec<ParamGroup> {
+    let deep = model.deep_tables(tables);
+    (0..tables).map(|table| if table < deep { ParamGroup::Sparse } else { ParamGroup::WideSparse }).collect()
 }
 
 /// Refuses tables of a model that the machine cannot hold, before the first page is touched: of each its own columns,
@@ -100,9 +79,9 @@ impl TrainSpec {
 /// [`Error::TableTooBig`], which names the largest.
 pub fn check_tables(schema: &Schema, model: &ModelConfig, spec: &TrainSpec) -> Result<()> {
     let tables = schema.tables.len();
-    let (deep, dims, [wide, _]) = (model.deep_tables(tables), model.dims(&schema.rows()), spec.kept_wide());
+    let (groups, kept, dims) = (table_groups(model, tables), spec.param_states(model), model.dims(&schema.rows()));
     let bytes = |table: usize| {
-        let kept = if table < deep { spec.kept_rows(model) } else { wide };
+        let kept = kept[groups[table]];
         schema.tables[table].rows.saturating_mul((dims[table] * kept.bytes() + kept.row_bytes()) as u64)
     };
     let need = (0..tables).fold(0u64, |sum, table| sum.saturating_add(bytes(table)));

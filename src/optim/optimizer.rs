@@ -1,6 +1,6 @@
 //! Optimizers by name: what is the same in all steps, what they keep, and their rule at one step.
 
-use super::{Adagrad, Adam, Averages, Decayed, Ftrl, Lamb, Momentum, Schedule, Sgd};
+use super::{Adagrad, Adam, Averages, ByGroup, Decayed, Ftrl, Lamb, Momentum, ParamGroup, Schedule, Sgd};
 use crate::base::config::{OptimizerName, Precision, TrainConfig, Update};
 
 /// Minibatches of so many samples and more, over the base rate of rows, move rows by sums of gradients: a look-up's own
@@ -88,30 +88,8 @@ pub struct StepSize {
     pub step: u64,
 }
 
-/// How far each part of a model moves in one step; by default, not at all.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct StepSizes {
-    /// That of the network's layers.
-    pub layers: StepSize,
-    /// That of the tables' rows.
-    pub rows: StepSize,
-    /// The learning rate of the wide part.
-    pub wide: f32,
-}
-
-impl StepSizes {
-    /// That of a layer, of the wide part or not.
-    #[must_use]
-    pub const fn of_layer(&self, wide: bool) -> StepSize {
-        if wide { StepSize { rate: self.wide, step: self.layers.step } } else { self.layers }
-    }
-
-    /// That of a table's rows, of the wide part or not.
-    #[must_use]
-    pub const fn of_rows(&self, wide: bool) -> StepSize {
-        if wide { StepSize { rate: self.wide, step: self.rows.step } } else { self.rows }
-    }
-}
+/// How far each group's parameters move in one step.
+pub type StepSizes = ByGroup<StepSize>;
 
 impl From<f32> for StepSize {
     /// The first update, at this rate; most optimizers do not count.
@@ -173,18 +151,6 @@ impl Optimizer {
             OptimizerName::Lamb => panic!("rows have no norm of their own"),
             OptimizerName::Ftrl => ftrl(config, 0.0),
         }
-    }
-
-    /// Those of a wide part: of its tables' rows, and of its layer over the dense features. Its weights do not decay.
-    ///
-    /// # Panics
-    /// When it is one for rows or for layers alone, which [`crate::base::config::Config::contradiction`] refuses.
-    #[must_use]
-    pub fn wide(config: &TrainConfig) -> [Self; 2] {
-        let own = config.optimizer_wide;
-        let (lr_rows, weight_decay) = (config.lr_wide, 0.0);
-        let of = TrainConfig { optimizer: own, optimizer_rows: own, lr_rows, weight_decay, ..config.clone() };
-        [Self::rows(&of), Self::dense(&of)]
     }
 
     /// What each moment of a weight is called in PyTorch's optimizer state.
@@ -275,6 +241,25 @@ impl Optimizer {
                 StepRule::Ftrl(Decayed { rule: Ftrl { rate, beta, l1, l2 }, decay })
             }
         }
+    }
+}
+
+impl ByGroup<Optimizer> {
+    /// Those that a configuration asks for. A wide part's weights do not decay.
+    ///
+    /// # Panics
+    /// When a group cannot be moved by its optimizer, which [`crate::base::config::Config::contradiction`] refuses.
+    #[must_use]
+    pub fn configured(config: &TrainConfig) -> Self {
+        let own = config.optimizer_wide;
+        let (lr_rows, weight_decay) = (config.lr_wide, 0.0);
+        let wide = TrainConfig { optimizer: own, optimizer_rows: own, lr_rows, weight_decay, ..config.clone() };
+        Self::new(|group| match group {
+            ParamGroup::Dense => Optimizer::dense(config),
+            ParamGroup::Sparse => Optimizer::rows(config),
+            ParamGroup::WideDense => Optimizer::dense(&wide),
+            ParamGroup::WideSparse => Optimizer::rows(&wide),
+        })
     }
 }
 

@@ -30,4 +30,4 @@ pub use primitive::{AtomicU32, AtomicU64, Yielding};
 pub use region::{Crew, Patience};
 pub use rtm::Rtm;
 pub use shares::{Band, Lender, Lent, Matrix, Share};
-pub use window::{Message, Receiver, SLOTS, Sender, Slot, window_lines, windows};
+pub use window::{Receiver, SLOTS, Sender, Slot, window_lines, windows};

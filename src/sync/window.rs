@@ -21,7 +21,7 @@
 //! other's counter and looks again only when it must, so that a line travels once a message. Both ends are movable to
 //! the thread that uses them, and need `&mut`: an end has one user at a time.
 //!
-//! [`Sender::try_open`] and [`Receiver::try_take`] never wait; waiting, with deadline and abort flag, is
+//! [`Sender::try_open`] and [`Receiver::is_filled`] never wait; waiting, with deadline and abort flag, is
 //! [`super::Job::wait`].
 
 use std::ops::{Deref, DerefMut};
@@ -117,8 +117,9 @@ pub fn windows(mut memory: Buffer<Line>, slots: &[usize]) -> Vec<(Sender, Receiv
 /// let mut slot = sender.try_open().unwrap();
 /// slot[1] = Line::from([7; 16]);
 /// slot.publish(128);
-/// let message = receiver.try_take().unwrap();
-/// assert_eq!(message[1], Line::from([7; 16]));
+/// assert!(receiver.is_filled());
+/// assert_eq!(receiver.front().unwrap()[1], Line::from([7; 16]));
+/// receiver.release();
 /// ```
 ///
 /// Two threads cannot share an end:
@@ -231,6 +232,18 @@ impl DerefMut for Slot<'_> {
 }
 
 /// The reading end of a window.
+///
+/// Nothing of a message can be kept when its slot is given back:
+///
+/// ```compile_fail,E0502
+/// # use octorec::{memory::Buffer, sync::{windows, window_lines}};
+/// let (mut sender, mut receiver) = windows(Buffer::zeroed(window_lines(&[4])), &[4]).pop().unwrap();
+/// sender.try_open().unwrap().publish(64);
+/// assert!(receiver.is_filled());
+/// let line = &receiver.front().unwrap()[0];
+/// receiver.release();
+/// println!("{line:?}");
+/// ```
 pub struct Receiver {
     window: Arc<Window>,
     /// Messages released: `released`, whose only writer this is.
@@ -252,19 +265,13 @@ impl Receiver {
         self.taken
     }
 
-    /// Whether [`Receiver::try_take`] has something.
+    /// Whether a message has come that is not released.
     #[inline]
     pub fn is_filled(&mut self) -> bool {
         if self.filled == self.taken {
             self.filled = self.window.filled.count.load(Ordering::Acquire);
         }
         self.filled != self.taken
-    }
-
-    /// The next message, if it has come: to be dropped when it is read.
-    #[inline]
-    pub fn try_take(&mut self) -> Option<Message<'_>> {
-        if self.is_filled() { Some(Message { receiver: self }) } else { None }
     }
 
     /// The length in bytes of the message that [`Receiver::is_filled`] has seen.
@@ -301,51 +308,6 @@ impl Receiver {
     }
 }
 
-/// A message, read where it lies; dropping it gives the slot back.
-///
-/// Nothing of it can be kept longer:
-///
-/// ```compile_fail,E0505
-/// # use octorec::{memory::Buffer, sync::{windows, window_lines}};
-/// let (mut sender, mut receiver) = windows(Buffer::zeroed(window_lines(&[4])), &[4]).pop().unwrap();
-/// sender.try_open().unwrap().publish(64);
-/// let message = receiver.try_take().unwrap();
-/// let line = &message[0];
-/// drop(message);
-/// println!("{line:?}");
-/// ```
-pub struct Message<'a> {
-    /// Has seen a message.
-    receiver: &'a mut Receiver,
-}
-
-impl Message<'_> {
-    /// Its length; the rest of the last line means nothing.
-    ///
-    /// # Panics
-    /// Never: a message has a length.
-    #[must_use]
-    pub fn bytes(&self) -> usize {
-        self.receiver.bytes().expect("seen before it was taken")
-    }
-}
-
-impl Deref for Message<'_> {
-    type Target = [Line];
-
-    #[inline]
-    fn deref(&self) -> &[Line] {
-        self.receiver.front().expect("seen before it was taken")
-    }
-}
-
-impl Drop for Message<'_> {
-    #[inline]
-    fn drop(&mut self) {
-        self.receiver.release();
-    }
-}
-
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
@@ -357,7 +319,7 @@ mod tests {
     #[test]
     fn a_sender_is_at_most_two_messages_ahead() {
         let (mut sender, mut receiver) = window(1);
-        assert!(!receiver.is_filled() && receiver.try_take().is_none());
+        assert!(!receiver.is_filled() && receiver.front().is_none());
         for round in 0..5u32 {
             for half in 0..2 {
                 let mut slot = sender.try_open().unwrap();
@@ -366,9 +328,10 @@ mod tests {
             }
             assert!(sender.try_open().is_none());
             for half in 0..2 {
-                let message = receiver.try_take().unwrap();
-                assert_eq!((message[0], message.bytes()), (Line::from([round * 2 + half; 16]), 4 + half as usize));
-                drop(message);
+                assert!(receiver.is_filled());
+                let found = (receiver.front().unwrap()[0], receiver.bytes());
+                assert_eq!(found, (Line::from([round * 2 + half; 16]), Some(4 + half as usize)));
+                receiver.release();
                 // A slot that is opened and dropped is still free, and unseen by the receiver.
                 assert!(sender.try_open().is_some());
             }
@@ -392,9 +355,11 @@ mod tests {
         }
         for message in 0..2u32 {
             for (mark, (_, receiver)) in ends.iter_mut().enumerate() {
-                let taken = receiver.try_take().unwrap();
-                assert_eq!(taken.len(), sizes[mark]);
-                assert!(taken.iter().all(|line| *line == Line::from([mark as u32 * 2 + message + 1; 16])));
+                assert!(receiver.is_filled());
+                let front = receiver.front().unwrap();
+                assert_eq!(front.len(), sizes[mark]);
+                assert!(front.iter().all(|line| *line == Line::from([mark as u32 * 2 + message + 1; 16])));
+                receiver.release();
             }
         }
     }
@@ -443,13 +408,12 @@ mod models {
                 }
             });
             for number in 1..=3u32 {
-                loop {
-                    if let Some(message) = receiver.try_take() {
-                        assert_eq!((message[0], message.bytes()), (Line::from([number; 16]), number as usize));
-                        break;
-                    }
+                while !receiver.is_filled() {
                     thread::yield_now();
                 }
+                let found = (receiver.front().unwrap()[0], receiver.bytes());
+                assert_eq!(found, (Line::from([number; 16]), Some(number as usize)));
+                receiver.release();
             }
             writer.join().unwrap();
         });

@@ -154,8 +154,7 @@ impl Rank {
             samples: samples.max(1),
             part: parts.room(samples, setup.spec.samples),
             threads: team.threads(),
-            kept: setup.spec.kept_layers(&setup.config),
-            kept_wide: setup.spec.kept_wide()[1],
+            kept: setup.spec.param_states(&setup.config),
         };
         let mut network = (setup.network)(&spec, supply)?;
         if setup.spec.clip_norm.is_some() {

@@ -24,7 +24,8 @@ use crate::data::{Batch, Position, Schema};
 use crate::exchange::{LanePlan, Layout};
 use crate::machine::placement::Wishes;
 use crate::machine::{Machine, place};
-use crate::model::{Project, TrainSpec, check_columns, check_tables};
+use crate::model::{Project, TrainSpec, check_columns, check_tables, table_groups};
+use crate::optim::ParamGroup;
 use crate::shard::scheme::{Scheme, Sharding};
 use crate::simd::Isa;
 use crate::sync::{Job, Patience, barriers};
@@ -87,8 +88,8 @@ pub struct Ranks {
     warnings: Vec<String>,
     /// With the optimizers.
     pub(super) spec: TrainSpec,
-    /// Tables that are not the wide part's.
-    pub(super) deep: usize,
+    /// The group of each table's parameters.
+    pub(super) table_groups: Vec<ParamGroup>,
     /// What weights of tables are called.
     pub(super) table_names: Vec<String>,
     /// What learned weights of rows are called, of the first tables.
@@ -182,7 +183,7 @@ impl Ranks {
         assert_eq!(setup.places.len(), setup.sharding.ranks(), "a place for each rank of the sharding");
         Setup::check_host(&setup.places)?;
         setup.schema.check_model(&setup.config)?;
-        check_columns(setup.sharding.schemes(), &setup.config, setup.spec.optimizer_rows)?;
+        check_columns(setup.sharding.schemes(), &setup.config, setup.spec.optimizers[ParamGroup::Sparse])?;
         assert!(setup.stored.is_none() || !setup.spec.learns(), "a checkpoint's rows are not moved");
         if setup.stored.is_none() {
             check_tables(&setup.schema, &setup.config, &setup.spec)?;
@@ -246,7 +247,7 @@ impl Ranks {
             homes,
             warnings: Vec::new(),
             spec: setup.spec,
-            deep: setup.config.deep_tables(setup.schema.tables.len()),
+            table_groups: table_groups(&setup.config, setup.schema.tables.len()),
             row_weight_names: Project::of(&setup.config).row_weights(&setup.config, setup.schema.tables.len()),
             table_names: Project::of(&setup.config).tables(&setup.config, setup.schema.tables.len()),
             began: Instant::now(),

@@ -1,7 +1,7 @@
 //! How far weights move in a step, and how often they have moved.
 
 use crate::base::config::TrainConfig;
-use crate::optim::{Schedule, StepSize, StepSizes};
+use crate::optim::{ByGroup, ParamGroup, Schedule, StepSize, StepSizes};
 
 /// The learning rates of one step.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -22,6 +22,15 @@ impl Rates {
         let [layers, rows, wide] = schedules.map(|schedule| schedule.base() as f32);
         Self { layers, rows, wide }
     }
+
+    /// That of a parameter group.
+    const fn of(self, group: ParamGroup) -> f32 {
+        match group {
+            ParamGroup::Dense => self.layers,
+            ParamGroup::Sparse => self.rows,
+            ParamGroup::WideDense | ParamGroup::WideSparse => self.wide,
+        }
+    }
 }
 
 impl From<f32> for Rates {
@@ -40,13 +49,10 @@ pub(super) struct Updates {
 
 impl Updates {
     /// Counts one more, at these rates.
-    pub(super) const fn next(&mut self, rates: Rates) -> StepSizes {
+    pub(super) fn next(&mut self, rates: Rates) -> StepSizes {
         self.layers += 1;
         self.rows += 1;
-        StepSizes {
-            layers: StepSize { rate: rates.layers, step: self.layers },
-            rows: StepSize { rate: rates.rows, step: self.rows },
-            wide: rates.wide,
-        }
+        let steps = ByGroup::of_kinds(self.layers, self.rows);
+        ByGroup::new(|group| StepSize { rate: rates.of(group), step: steps[group] })
     }
 }

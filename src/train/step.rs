@@ -137,7 +137,7 @@ fn join_rows(rank: &mut Rank, minibatch: &Minibatch) -> Result<()> {
     clock.exchange([Stage::JoinRows, Stage::WaitRows], &mut *lanes.pooled, |lane| {
         pooled.finish(context, lane, minibatch, (ids, &mut *features), unpooled.as_ref())
     })?;
-    clock.time(Stage::JoinRows, || tables.average(context, batch, features));
+    clock.time(Stage::JoinRows, || tables.divide_by_bag_lengths(context, batch, features));
     Ok(())
 }
 
@@ -146,7 +146,7 @@ fn send_gradients(rank: &mut Rank, minibatch: &Minibatch) -> Result<()> {
     let Rank { context, network, tables, ids, gradients, reduction, lanes, clock, .. } = rank;
     let batch = &*minibatch.slice;
     let gradient = network.features_mut(batch.samples());
-    clock.time(Stage::BackInteract, || tables.average(context, batch, gradient));
+    clock.time(Stage::BackInteract, || tables.divide_by_bag_lengths(context, batch, gradient));
     clock.time(Stage::UpdateRows, || reduction.begin_replicas(&context.team, tables, batch, gradient));
     clock.exchange([Stage::PackGradients, Stage::WaitGradients], &mut *lanes.gradients, |lane| {
         gradients.begin(context, lane, minibatch, ids, gradient)

@@ -31,7 +31,7 @@ impl Ranks {
         let tables = self.table_names.iter().enumerate().map(|(table, name)| {
             let number = TableId(table as u32);
             let shape = [sharding.rows(number) as usize, sharding.dim(number)];
-            Parameter::of_table(name.clone(), table, shape, table >= self.deep)
+            Parameter::of_table(name.clone(), table, shape, self.table_groups[table])
         });
         let weights = self.row_weight_names.iter().enumerate().map(|(table, name)| {
             Parameter::of_row_weights(name.clone(), table, sharding.rows(TableId(table as u32)) as usize)
@@ -64,7 +64,7 @@ impl Ranks {
     /// What the optimizers keep beside these tensors, in their order.
     #[must_use]
     pub fn moments(&self, of: &[Parameter]) -> Vec<Parameter> {
-        of.iter().flat_map(|of| of.moments(self.spec.optimizer_of(of.is_of_table(), of.wide))).collect()
+        of.iter().flat_map(|of| of.moments(self.spec.optimizers[of.group])).collect()
     }
 
     /// The machine whose ranks have all that a checkpoint holds of a tensor; nothing where several have parts of it.

@@ -8,7 +8,7 @@ use octorec::base::rng::{Random, Stream};
 use octorec::data::schema::Scales;
 use octorec::data::{Schema, Vocabulary};
 use octorec::model::TrainSpec;
-use octorec::optim::Optimizer;
+use octorec::optim::ByGroup;
 use octorec::simd::Isa;
 use octorec::train::{Checkpoint, Origin, Progress, Ranks, digest, load_vocabulary, save, save_vocabulary};
 use safetensors::tensor::TensorView;
@@ -46,8 +46,7 @@ fn config() -> Config {
 }
 
 fn model(config: &Config, schema: &Schema) -> Ranks {
-    let (optimizer, optimizer_rows) = (Optimizer::dense(&config.train), Optimizer::rows(&config.train));
-    let spec = TrainSpec { optimizer, optimizer_rows, ..TrainSpec::sgd(16) };
+    let spec = TrainSpec { optimizers: ByGroup::configured(&config.train), ..TrainSpec::sgd(16) };
     let ranks = Ranks::alone(&config.model, schema, spec, 1, Isa::best()).unwrap();
     ranks.initialise(3).unwrap();
     ranks

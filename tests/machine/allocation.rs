@@ -17,7 +17,7 @@ use octorec::machine::placement::Wishes;
 use octorec::machine::{Machine, place};
 use octorec::math::Grains;
 use octorec::model::TrainSpec;
-use octorec::optim::{Averages, Optimizer};
+use octorec::optim::{Averages, ByGroup, Optimizer};
 use octorec::shard::scheme::{Part, Scheme, Sharding};
 use octorec::simd::Isa;
 use octorec::train::{Ranks, Setup};
@@ -139,8 +139,9 @@ fn a_step_allocates_nothing_once_it_has_run() {
     let large = config(Interaction::Dot, Pooling::Sum);
     let long = batches(&large, &[5000, 5000, 5000, 41]);
     let schema = data::open(&large, Opening::default()).unwrap().schema().clone();
+    let optimizers = ByGroup::of_kinds(Optimizer::Sgd, Optimizer::SgdOfSums);
     for precision in [Precision::F32, Precision::Bf16] {
-        let spec = TrainSpec { precision, optimizer_rows: Optimizer::SgdOfSums, ..TrainSpec::sgd(5000) };
+        let spec = TrainSpec { precision, optimizers, ..TrainSpec::sgd(5000) };
         let ranks = Ranks::alone(&large.model, &schema, spec, 2, Isa::best()).unwrap();
         nothing_is_taken(&ranks, &long, 12, &format!("5,000 samples, {precision:?}"));
     }
@@ -181,7 +182,8 @@ fn a_step_allocates_nothing_once_it_has_run() {
     ];
     for (count, (optimizer, optimizer_rows)) in pairs {
         let clip_norm = (optimizer != sgd).then_some(0.01);
-        let spec = TrainSpec { optimizer, optimizer_rows, clip_norm, ..TrainSpec::sgd(96) };
+        let optimizers = ByGroup::of_kinds(optimizer, optimizer_rows);
+        let spec = TrainSpec { optimizers, clip_norm, ..TrainSpec::sgd(96) };
         let columns = match optimizer_rows.row_moment() {
             None => Scheme::Column(half(16, count)),
             Some(_) => Scheme::RowContiguous(half(40, count)),

@@ -14,7 +14,7 @@ use octorec::machine::placement::Wishes;
 use octorec::machine::{Machine, place};
 use octorec::math::Grains;
 use octorec::model::TrainSpec;
-use octorec::optim::{Averages, Optimizer};
+use octorec::optim::{Averages, ByGroup, Optimizer};
 use octorec::shard::scheme::{Part, Scheme, Sharding};
 use octorec::simd::Isa;
 use octorec::train::{Ranks, Setup};
@@ -220,7 +220,8 @@ fn halves_means_concatenation_and_cross_layers_too_on_any_instruction_set() {
             case.isa = isa;
             // Momentum and LAMB have their gradients clipped, in all steps.
             let clip_norm = (optimizer == momentum || optimizer.needs_norms()).then_some(0.02);
-            case.spec = TrainSpec { optimizer, optimizer_rows, clip_norm, ..case.spec };
+            let optimizers = ByGroup::of_kinds(optimizer, optimizer_rows);
+            case.spec = TrainSpec { optimizers, clip_norm, ..case.spec };
             let alone = case.alone();
             for ranks in [2, 3, 5] {
                 // Of rows of which a number is kept all columns stay together.

@@ -8,7 +8,7 @@ use octorec::base::config::{Command, Layers, Precision};
 use octorec::data::derived::derived_columns;
 use octorec::data::{Bag, Schema};
 use octorec::model::TrainSpec;
-use octorec::optim::Optimizer;
+use octorec::optim::ByGroup;
 use octorec::simd::Isa;
 use octorec::train::{Ranks, Rates};
 use safetensors::SafeTensors;
@@ -37,9 +37,7 @@ fn follow([file, case]: [&str; 2], threads: usize, isa: Isa, precision: Precisio
     }
     let derived = derived_columns(model, &schema).unwrap();
     let schema = derived.as_ref().map_or(schema.clone(), |derived| derived.schema(&schema));
-    let (optimizer, optimizer_rows) = (Optimizer::dense(&config.train), Optimizer::rows(&config.train));
-    let optimizers_wide = Optimizer::wide(&config.train);
-    let spec = TrainSpec { precision, optimizer, optimizer_rows, optimizers_wide, ..TrainSpec::sgd(40) };
+    let spec = TrainSpec { precision, optimizers: ByGroup::configured(&config.train), ..TrainSpec::sgd(40) };
     let ranks = Ranks::alone(model, &schema, spec, threads, isa).unwrap();
     let mut parameters = ranks.parameters().unwrap();
     for parameter in &parameters {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use octorec::base::config::{Command, Config, Layers};
 use octorec::data::{Bag, Batch, Schema};
 use octorec::model::TrainSpec;
-use octorec::optim::{Optimizer, Schedule};
+use octorec::optim::{ByGroup, Schedule};
 use octorec::simd::Isa;
 use octorec::train::{Checkpoint, Evaluation, Ranks, Rates, auc};
 use safetensors::SafeTensors;
@@ -177,9 +177,9 @@ fn follow_optimizer(case: &str, keys: &[&str], threads: usize, isa: Isa) {
     keys.iter().for_each(|key| layers.assignment(&format!("train.{key}")).unwrap());
     let config = layers.finish(Command::Train).unwrap();
     let schema = Schema::criteo(13, &[3, 17, 40]);
-    let (optimizer, optimizer_rows) = (Optimizer::dense(&config.train), Optimizer::rows(&config.train));
+    let optimizers = ByGroup::configured(&config.train);
     let clip_norm = Some(config.train.clip_norm).filter(|bound| *bound > 0.0);
-    let spec = TrainSpec { optimizer, optimizer_rows, clip_norm, ..TrainSpec::sgd(24) };
+    let spec = TrainSpec { optimizers, clip_norm, ..TrainSpec::sgd(24) };
     let model = Ranks::alone(&config.model, &schema, spec, threads, isa).unwrap();
     let mut parameters = model.parameters().unwrap();
     for parameter in &parameters {
@@ -226,8 +226,7 @@ fn a_model_that_pytorch_hands_over_goes_on_as_it_would_have_there() {
         layers.document("[model]\nbottom = [13, 16, 8]\ntop = [12, 1]\ndim = 8", "vectors").unwrap();
         keys.iter().for_each(|key| layers.assignment(&format!("train.{key}")).unwrap());
         let config = layers.finish(Command::Train).unwrap();
-        let (optimizer, optimizer_rows) = (Optimizer::dense(&config.train), Optimizer::rows(&config.train));
-        let spec = TrainSpec { optimizer, optimizer_rows, ..TrainSpec::sgd(24) };
+        let spec = TrainSpec { optimizers: ByGroup::configured(&config.train), ..TrainSpec::sgd(24) };
         let schema = Schema::criteo(13, &[3, 17, 40]);
         let model = Ranks::alone(&config.model, &schema, spec, 2, Isa::best()).unwrap();
         let path = vector_path(&format!("handover_{case}.safetensors"));

@@ -13,6 +13,7 @@ use octorec::math::Parts;
 use octorec::math::brgemm::WIDTH;
 use octorec::memory::{Plan, Supply};
 use octorec::model::{Graph, NetworkSpec, TrainSpec};
+use octorec::optim::ByGroup;
 use octorec::simd::Isa;
 use octorec::simd::split::shorten;
 use octorec::train::{Checkpoint, Origin, Progress, Ranks, save};
@@ -112,8 +113,7 @@ fn no_second_copy_of_the_weights_exists() {
             samples: SAMPLES,
             part: SAMPLES,
             threads: 2,
-            kept: precision.into(),
-            kept_wide: precision.into(),
+            kept: ByGroup::all(precision.into()),
         };
         let network = Graph::build(&spec, &mut Supply::System).unwrap();
         (tables, (0..network.layers()).map(|index| network.layer(index).weight_bytes()).collect::<Vec<_>>())

@@ -15,7 +15,7 @@ use octorec::machine::placement::Wishes;
 use octorec::machine::{Machine, place};
 use octorec::math::Grains;
 use octorec::model::TrainSpec;
-use octorec::optim::{Averages, Optimizer};
+use octorec::optim::{Averages, ByGroup, Optimizer, ParamGroup};
 use octorec::shard::scheme::{Part, Scheme, Shard, Sharding};
 use octorec::train::{BuildFabric, Ranks, Setup};
 
@@ -107,7 +107,8 @@ impl Case {
         };
         let mut batches: Vec<_> = SIZES.into_iter().map(&mut batch).collect();
         weighing::weigh(&mut schema, &mut batches, |table| weighted && table != 2);
-        let spec = TrainSpec { precision, optimizer_rows, ..TrainSpec::sgd(BATCH) };
+        let optimizers = ByGroup::of_kinds(Optimizer::Sgd, optimizer_rows);
+        let spec = TrainSpec { precision, optimizers, ..TrainSpec::sgd(BATCH) };
         let inputs = vec![Inputs::Mixed; batches.len()];
         Self { model, schema, batches, inputs, spec, grains: Some(Grains::exactly(8)), wire: Wire::F32 }
     }
@@ -153,7 +154,7 @@ impl Case {
 
     /// Whether columns of rows stay together, because something is kept of whole rows.
     fn keeps_rows(&self) -> bool {
-        self.spec.optimizer_rows.row_moment().is_some() || self.model.weighs_rows()
+        self.spec.optimizers[ParamGroup::Sparse].row_moment().is_some() || self.model.weighs_rows()
     }
 
     fn ranks(&self, ranks: usize, schemes: Vec<Scheme>, hot: Option<Arc<HotSlots>>, fabric: BuildFabric) -> Ranks {

@@ -17,7 +17,7 @@ use octorec::machine::placement::Wishes;
 use octorec::machine::{Machine, place};
 use octorec::math::Grains;
 use octorec::model::{Parameter, TensorSlot, TrainSpec};
-use octorec::optim::{Averages, Optimizer};
+use octorec::optim::{Averages, ByGroup, Optimizer, ParamGroup};
 use octorec::shard::scheme::{Part, Scheme, Sharding};
 use octorec::train::{Ranks, Rates, Setup};
 
@@ -71,9 +71,9 @@ impl Case {
             arch_mlp: vec![18, 1],
             ..ModelConfig::default()
         };
-        let case = Self::new(model, LookUps::Each(vec![9, 3, 6, 2]), precision, layers);
-        let spec = TrainSpec { optimizer: layers, ..case.spec };
-        Self { spec, ..case }
+        let mut case = Self::new(model, LookUps::Each(vec![9, 3, 6, 2]), precision, layers);
+        case.spec.optimizers[ParamGroup::Dense] = layers;
+        case
     }
 
     /// Of tables of 12, 7, 3 and 4 columns, which matrices make as wide as the first.
@@ -113,7 +113,7 @@ impl Case {
     fn weighed(mut self, rows: Optimizer) -> Self {
         self.model.weighted_pooling = WeightedPooling::Learned;
         weighing::weigh(&mut self.schema, &mut self.batches, |table| table % 3 == 1);
-        self.spec.optimizer_rows = rows;
+        self.spec.optimizers[ParamGroup::Sparse] = rows;
         self
     }
 
@@ -161,13 +161,13 @@ impl Case {
         };
         let batches = (0..8).map(draw).collect();
         let deep = Optimizer::Adagrad { eps: 0.01, initial: 0.05, decay: 0.0 };
-        let optimizers_wide = match wide {
+        let optimizers = ByGroup::new(|group| match (group, wide) {
+            (ParamGroup::Dense | ParamGroup::Sparse, _) => deep,
             // Of rows it is lazy.
-            Optimizer::Adam { averages, .. } => [Optimizer::SparseAdam { averages }, wide],
-            _ => [wide; 2],
-        };
-        let spec =
-            TrainSpec { precision, optimizer: deep, optimizer_rows: deep, optimizers_wide, ..TrainSpec::sgd(BATCH) };
+            (ParamGroup::WideSparse, Optimizer::Adam { averages, .. }) => Optimizer::SparseAdam { averages },
+            _ => wide,
+        });
+        let spec = TrainSpec { precision, optimizers, ..TrainSpec::sgd(BATCH) };
         Self { schema: source.schema().clone(), model: config.model, batches, spec }
     }
 
@@ -344,9 +344,10 @@ fn learned_weights_of_rows_are_the_same_among_ranks() {
         let alone = case.run(case.setup(|_| 0, 1, false));
         let weights: Vec<_> =
             alone.1.iter().filter(|(name, _)| name.contains("_W_l") || name.contains("row_w")).collect();
-        let of_table = case.spec.optimizer_rows.moments().len()
-            + usize::from(case.spec.optimizer_rows.row_moment().is_some())
-            + usize::from(case.spec.optimizer_rows.counter().is_some());
+        let of_rows = case.spec.optimizers[ParamGroup::Sparse];
+        let of_table = of_rows.moments().len()
+            + usize::from(of_rows.row_moment().is_some())
+            + usize::from(of_rows.counter().is_some());
         assert_eq!(weights.len(), 4 * (1 + of_table), "weights of each of four tables, and what is kept of them");
         let moved = |(name, values): &&(String, Vec<f32>)| {
             !name.starts_with("state") && (0..).zip(values).any(|(row, w)| *w != (row % 7) as f32 * 0.3 - 0.4)

@@ -15,6 +15,7 @@ use octorec::math::brgemm::{export_rows, import_rows};
 use octorec::math::{self, Grains, Share};
 use octorec::memory::{Arena, Buffer, Supply};
 use octorec::model::{Announce, Network, NetworkSpec, Parameter, Stage, TrainSpec, Work};
+use octorec::optim::ParamGroup;
 use octorec::shard::scheme::{Part, Scheme, Sharding};
 use octorec::train::{Ranks, Setup};
 
@@ -38,7 +39,7 @@ struct LinearModel {
 fn build(spec: &NetworkSpec<'_>, supply: &mut Supply<'_>) -> Result<Box<dyn Network>> {
     let row: usize = spec.dims.iter().zip(spec.positions).map(|(dim, positions)| dim * positions).sum();
     Ok(Box::new(LinearModel {
-        layer: Mlp::new(&[row - UNUSED, 1], spec.part, InputGradient::Needed, spec.kept, supply)?,
+        layer: Mlp::new(&[row - UNUSED, 1], spec.part, InputGradient::Needed, spec.kept[ParamGroup::Dense], supply)?,
         loss: LossLayer::new(spec.config, spec.samples, spec.part, supply)?,
         features: supply.buffer("features", spec.samples * row)?,
         used: supply.buffer("used features", spec.part * (row - UNUSED))?,

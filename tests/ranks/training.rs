@@ -19,7 +19,7 @@ use octorec::data::{self, Batch, LoaderMode, Opening, Reader, Schema, Source, Sp
 use octorec::machine::placement::Wishes;
 use octorec::machine::{Machine, place};
 use octorec::model::{BuildNetwork, Graph, Limits, Stage, TrainSpec};
-use octorec::optim::{Averages, Optimizer};
+use octorec::optim::{Averages, ByGroup, Optimizer, ParamGroup};
 use octorec::shard::scheme::{Part, Scheme, Sharding};
 use octorec::simd::Isa;
 use octorec::train::{BuildFabric, Questions, Ranks, Setup, evaluate};
@@ -219,7 +219,7 @@ fn what_optimizers_keep_of_layers_and_rows_is_that_of_one_rank_wherever_it_is_ke
     for ((optimizer, optimizer_rows), precision, bound) in whole.chain(halves) {
         let mut case = Case::new(Pooling::Mean, Interaction::Dot, precision, 12).weighted(|table| table == 2);
         let plain = case.alone();
-        case.spec = TrainSpec { optimizer, optimizer_rows, ..case.spec };
+        case.spec.optimizers = ByGroup::of_kinds(optimizer, optimizer_rows);
         let alone = case.alone();
         // Numbers of weights and rows, and counters.
         let of = |optimizer: Optimizer| {
@@ -254,12 +254,12 @@ fn what_optimizers_keep_of_layers_and_rows_is_that_of_one_rank_wherever_it_is_ke
 #[test]
 fn columns_of_a_table_are_not_divided_where_a_number_is_kept_of_whole_rows() {
     let mut case = Case::new(Pooling::Sum, Interaction::Dot, Precision::F32, 1);
-    case.spec = TrainSpec { optimizer_rows: KEEPING[1].1, ..case.spec };
+    case.spec.optimizers[ParamGroup::Sparse] = KEEPING[1].1;
     let schemes = |kind| (0..ROWS.len()).map(|table| scheme(kind, table, 2)).collect();
     let error = Ranks::start(case.setup(schemes(1), 2, 1)).err().expect("refused").to_string();
     assert!(error.contains("table 0: divide it by rows") && error.contains("rowwise-adagrad"), "{error}");
     case.together(case.setup(schemes(2), 2, 1));
-    case.spec = TrainSpec { optimizer_rows: Optimizer::Sgd, ..case.spec };
+    case.spec.optimizers[ParamGroup::Sparse] = Optimizer::Sgd;
     case.together(case.setup(schemes(1), 2, 1));
     case.config.model.weighted_pooling = WeightedPooling::Learned;
     let error = Ranks::start(case.setup(schemes(1), 2, 1)).err().expect("refused").to_string();
@@ -277,10 +277,10 @@ fn gradients_are_clipped_by_the_norm_of_those_of_all_ranks() {
     ] {
         let mut case = Case::new(Pooling::Mean, Interaction::Dot, precision, 12);
         let of_norm = |case: &mut Case, clip_norm: f64| {
-            case.spec = TrainSpec { optimizer, clip_norm: Some(clip_norm), ..case.spec };
+            case.spec.clip_norm = Some(clip_norm);
             case.alone()
         };
-        case.spec = TrainSpec { optimizer, ..case.spec };
+        case.spec.optimizers[ParamGroup::Dense] = optimizer;
         let plain = case.alone();
         let [wide, alone, tight] = [1e6, 0.2, 0.02].map(|norm| of_norm(&mut case, norm));
         assert!(wide == plain, "{optimizer:?}: a bound that nothing reaches changes no bit");
@@ -411,7 +411,7 @@ fn rows_and_gradients_travel_in_halves_if_asked() {
         let momentum = Optimizer::Momentum { momentum: 0.9, decay: 0.0 };
         // LAMB's norms are of what all threads and ranks have.
         for optimizer in [Optimizer::Sgd, momentum, KEEPING[2].0] {
-            case.spec = TrainSpec { optimizer, ..case.spec };
+            case.spec.optimizers[ParamGroup::Dense] = optimizer;
             let alone = case.alone();
             for reduction in every_way(4) {
                 let name = reduction.name;

@@ -27,7 +27,7 @@ use crate::machine::team::Team;
 use crate::math::brgemm::{export_rows, import_rows};
 use crate::math::{Part, Share, StridedRows, StridedRowsMut};
 use crate::memory::{Arena, Buffer, Supply};
-use crate::optim::ParamState;
+use crate::optim::{ParamGroup, ParamState};
 
 /// All blocks, the wide part and the loss, with the activations of the current part of a minibatch.
 #[derive(Debug)]
@@ -71,7 +71,8 @@ impl Graph {
     /// When the model's layers make no network, or tables differ in width although their vectors are multiplied with
     /// each other.
     pub fn build(spec: &NetworkSpec<'_>, supply: &mut Supply<'_>) -> Result<Box<dyn Network>> {
-        let NetworkSpec { config, dims, positions, samples, part, threads, kept, kept_wide } = *spec;
+        let NetworkSpec { config, dims, positions, samples, part, threads, kept: by_group } = *spec;
+        let kept = by_group[ParamGroup::Dense];
         let (whole, deep) = (spec.feature_row(), spec.deep());
         let shape = Shape::of(config, positions, dims);
         let vectors = match config.ts_length {
@@ -86,10 +87,12 @@ impl Graph {
             first += runner.layers();
             blocks.push(runner);
         }
-        let wide = match config.wide {
-            true => Some(Wide::new(config.dense(), (shape.row..whole, whole), part, kept_wide, supply)?),
+        let group = ParamGroup::WideDense;
+        let mut wide = match config.wide {
+            true => Some(Wide::new(config.dense(), (shape.row..whole, whole), part, by_group[group], supply)?),
             false => None,
         };
+        wide.iter_mut().flat_map(Wide::layers_mut).for_each(|layer| layer.join(group));
         Ok(Box::new(Self {
             readings: readings(&shape.blocks, None),
             loss: LossLayer::new(config, samples, part, supply)?,

@@ -16,7 +16,8 @@ use crate::base::{Error, Result};
 use crate::data::schema::Scale;
 use crate::embedding::TableTensor;
 use crate::layer::LayerTensor;
-use crate::model::{Parameter, Project, Role, Shape, TensorSlot};
+use crate::model::{Parameter, Project, Role, Shape, TensorSlot, table_groups};
+use crate::optim::ParamGroup;
 use crate::simd::split::{shorten, split};
 
 /// A trained model whose weights are in a checkpoint.
@@ -90,9 +91,9 @@ impl<'a> Exported<'a> {
         let names = checkpoint.table_names(model)?;
         // One that is not there is missed where it is read.
         let rows: Vec<u64> = checkpoint.rows(&names)?.into_iter().map(|rows| rows.unwrap_or(0) as u64).collect();
-        let (dims, deep) = (model.dims(&rows), model.deep_tables(rows.len()));
+        let (dims, groups) = (model.dims(&rows), table_groups(model, rows.len()));
         let table = |(table, (name, (rows, dim))): (usize, (String, (&u64, &usize)))| {
-            Parameter::of_table(name, table, [*rows as usize, *dim], table >= deep)
+            Parameter::of_table(name, table, [*rows as usize, *dim], groups[table])
         };
         let tables: Vec<Parameter> = names.into_iter().zip(rows.iter().zip(&dims)).enumerate().map(table).collect();
         let weights = project.row_weights(model, tables.len()).into_iter().zip(&rows).enumerate();
@@ -102,8 +103,9 @@ impl<'a> Exported<'a> {
         let shape = Shape::of(model, &vec![1; tables.len()], &dims);
         let layers = shape.layers().enumerate().map(|(index, of)| {
             let [weight, bias] = project.layer(index, &shape);
-            let (wide, of) = (of.role == Role::Wide, of.shape);
-            let tensor = |name, shape, tensor| Parameter { name, shape, slot: TensorSlot::Layer(index, tensor), wide };
+            let group = if of.role == Role::Wide { ParamGroup::WideDense } else { ParamGroup::Dense };
+            let of = of.shape;
+            let tensor = |name, shape, tensor| Parameter { name, shape, slot: TensorSlot::Layer(index, tensor), group };
             Layer {
                 weight: tensor(weight, vec![of.outputs, of.inputs], LayerTensor::Weight),
                 bias: (of.biases > 0).then(|| tensor(bias, vec![of.biases], LayerTensor::Bias)),

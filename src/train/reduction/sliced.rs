@@ -87,7 +87,7 @@ struct LayerWork<'a> {
 impl LayerBlock {
     /// Takes a layer, whose gradient is complete, out of its network; a hollow one stands in its place.
     pub fn take(index: usize, layer: &mut Linear, step_sizes: StepSizes) -> Self {
-        let step_size = step_sizes.of_layer(layer.is_wide());
+        let step_size = step_sizes[layer.group()];
         Self { index, layer: std::mem::replace(layer, Linear::hollow()), step_size, busy: Duration::ZERO }
     }
 
