@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::bench::table::Table;
 use super::machines::host;
+use super::table::Table;
 use super::topo::TopoArgs;
 use crate::base::config::cache_dir;
 use crate::base::console::{note, pretty};

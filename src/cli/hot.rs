@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use super::bench::table::Table;
 use super::chart::{Line, Panel, thresholds};
 use super::copies::{follow, tagged};
 use super::data::bar;
@@ -14,6 +13,7 @@ use super::deep::Deep;
 use super::overrides::{BaseArgs, KeyArgs, source_of};
 use super::preprocess::memory;
 use super::session::{Learned, open_data, refuse_overwriting, report_skipped};
+use super::table::Table;
 use crate::base::config::{Command, Config, SourceKind};
 use crate::base::units::{Bytes, Count, Many, Seconds, parse_bytes};
 use crate::base::{Error, Result, console};

@@ -10,6 +10,7 @@ use super::heed_signals;
 use super::hot::HotArgs;
 use super::overrides::{BaseArgs, KeyArgs};
 use super::session::refuse_overwriting;
+use super::table::Table;
 use crate::base::units::Count;
 use crate::base::{Error, Result, console, interrupt};
 use crate::data::Description;
@@ -232,58 +233,55 @@ fn table(seen: &Seen) -> String {
     let rate = found.label_rate.map_or("none".to_owned(), |rate| format!("{:.2} %", 100.0 * rate));
     let _ = writeln!(text, "{}: {}{total} rows, label rate {rate}\n", seen.format, Count(found.rows));
     if !found.dense.is_empty() {
-        dense_table(&mut text, &found.dense);
+        let _ = write!(text, "{}", dense_table(&found.dense));
     }
     if !found.categorical.is_empty() {
-        categorical_table(&mut text, &found.categorical);
+        let _ = write!(text, "\n{}", categorical_table(&found.categorical));
     }
     if !seen.left_out.is_empty() {
-        let _ = writeln!(text, "\nleft out          reason");
-    }
-    for LeftOut { column, reason } in &seen.left_out {
-        let _ = writeln!(text, "{column:<16}  {reason}");
+        let mut table = Table::new(["left out", "reason"]).words(1);
+        seen.left_out.iter().for_each(|LeftOut { column, reason }| table.row([column, reason]));
+        let _ = write!(text, "\n{table}");
     }
     text
 }
 
-fn dense_table(text: &mut String, columns: &[DenseFindings]) {
-    use std::fmt::Write;
-    let _ = writeln!(text, "dense             missing  negative         least          mean          most  shape");
+fn dense_table(columns: &[DenseFindings]) -> Table {
+    let mut table = Table::new(["dense", "missing", "negative", "least", "mean", "most", "shape"]).words(6);
     for column in columns {
         let shown =
             |value: Option<f64>| value.map_or("-".to_owned(), |value| format!("{value:.6}").chars().take(12).collect());
-        let _ = writeln!(
-            text,
-            "{:<16} {:>6.1} % {:>7.1} %  {:>12}  {:>12}  {:>12}  {}",
-            column.name,
-            100.0 * column.missing,
-            100.0 * column.negative,
+        table.row([
+            column.name.clone(),
+            percent(column.missing),
+            percent(column.negative),
             shown(column.least),
             shown(column.mean),
             shown(column.most),
-            sparkline(&column.shape)
-        );
+            sparkline(&column.shape),
+        ]);
     }
+    table
 }
 
-fn categorical_table(text: &mut String, columns: &[CategoricalFindings]) {
-    use std::fmt::Write;
-    let _ = writeln!(
-        text,
-        "\ncategorical       missing      distinct          rows  look-ups  hottest 1 %  by rank, octaves"
-    );
+fn categorical_table(columns: &[CategoricalFindings]) -> Table {
+    let heads = ["categorical", "missing", "distinct", "rows", "look-ups", "hottest 1 %", "by rank, octaves"];
+    let mut table = Table::new(heads).words(6);
     for column in columns {
-        let _ = writeln!(
-            text,
-            "{:<16} {:>6.1} %  {:>12}  {:>12}  {:>8.2}  {:>9.1} %  {}{}",
-            column.name,
-            100.0 * column.missing,
+        let weights = column.weight_mean.map_or(String::new(), |mean| format!("  weights, mean {mean:.4}"));
+        table.row([
+            column.name.clone(),
+            percent(column.missing),
             Count(column.distinct).to_string(),
             column.rows.map_or("-".to_owned(), |rows| Count(rows).to_string()),
-            column.lookups,
-            100.0 * column.hottest_share,
-            sparkline(&column.shape),
-            column.weight_mean.map_or(String::new(), |mean| format!("  weights, mean {mean:.4}"))
-        );
+            format!("{:.2}", column.lookups),
+            percent(column.hottest_share),
+            format!("{}{weights}", sparkline(&column.shape)),
+        ]);
     }
+    table
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.1} %", 100.0 * share)
 }

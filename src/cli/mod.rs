@@ -32,6 +32,7 @@ mod schema;
 mod search;
 mod session;
 mod simulate;
+mod table;
 mod text;
 pub mod topo;
 mod train;

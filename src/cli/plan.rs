@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
-use super::bench::table::Table;
 use super::collective::impossible;
 use super::division::{about, follow, planned, undivided};
 use super::figures;
 use super::overrides::{BaseArgs, KeyArgs};
 use super::place::PlaceArgs;
 use super::session::refuse_overwriting;
+use super::table::Table;
 use crate::base::config::{Command, Config};
 use crate::base::console::{note, pretty};
 use crate::base::error::nearest;

@@ -14,9 +14,9 @@ use clap::{Args, Subcommand};
 use serde::Serialize;
 
 use super::bench::chain::{Chain, Pass, Precision};
-use super::bench::table::Table;
 use super::overrides::{BaseArgs, KeyArgs};
 use super::session::{place_team, refuse_overwriting};
+use super::table::Table;
 use super::tuned::{Entry, PlanFile};
 use crate::base::config::{Command, Config, SourceKind};
 use crate::base::console::{note, shown};

@@ -11,10 +11,10 @@ use serde::Serialize;
 
 use super::LimitArgs;
 use super::ranks::{BenchRanks, Figures, Frame, Sizes};
-use super::table::Table;
 use crate::base::config::Collective;
 use crate::base::units::Bytes;
 use crate::base::{Error, Result};
+use crate::cli::table::Table;
 use crate::collective::plan::{Reduction, reductions};
 use crate::collective::{Executor, LaneSpec, Links, Payload, Raw, Slices, Tensor, World};
 use crate::memory::Buffer;

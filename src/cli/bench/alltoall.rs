@@ -12,9 +12,9 @@ use serde::Serialize;
 
 use super::LimitArgs;
 use super::ranks::{BenchRanks, Figures, Frame, Sizes};
-use super::table::Table;
 use crate::base::units::Bytes;
 use crate::base::{Error, RankId, Result};
+use crate::cli::table::Table;
 use crate::collective::plan::{Exchange, relayed};
 use crate::collective::{Between, Executor, LaneSpec, Links, OneSided, Parcels, Payload, Raw, Works, World};
 use crate::machine::Site;

@@ -15,12 +15,12 @@ use serde::{Deserialize, Serialize};
 
 use self::tables::{Bench, Way};
 use super::step::draw;
-use super::table::Table as Text;
 use crate::base::config::{DataConfig, IsaChoice, OptimizerName, Precision, TrainConfig, Update};
 use crate::base::console::note;
 use crate::base::units::Bytes;
 use crate::base::{Error, NodeId, Result};
 use crate::cli::session::place_team;
+use crate::cli::table::Table as Text;
 use crate::data::{Batch, Random};
 use crate::machine::limits::{Bracket, Field, Pages, Processor, around};
 use crate::machine::team::Team;

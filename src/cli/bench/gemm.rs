@@ -9,8 +9,8 @@ use clap::Args;
 use serde::Serialize;
 
 use super::chain::{Chain, Pass, Precision, peak, tiles_peak};
-use super::table::Table;
 use crate::base::{Error, Result};
+use crate::cli::table::Table;
 use crate::cli::tuned::install_plans;
 use crate::machine::limits::{Bracket, Processor, Rate, around, clock_ghz};
 use crate::machine::team::Team;

@@ -4,10 +4,10 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::table::Table;
 use super::{MemoryArgs, thread_counts};
 use crate::base::Result;
 use crate::base::units::Bytes;
+use crate::cli::table::Table;
 use crate::machine::limits::{
     COPY_FORMULA, Field, GATHER_FORMULA, Pages, Processor, READ_FORMULA, Rate, STREAM_COPY_FORMULA, UPDATE_FORMULA,
 };

@@ -12,7 +12,6 @@ mod overlap;
 mod peak;
 mod ranks;
 pub(super) mod step;
-pub(super) mod table;
 mod team;
 
 use clap::{Args, Subcommand};

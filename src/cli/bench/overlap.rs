@@ -9,7 +9,6 @@ use clap::Args;
 use serde::Serialize;
 
 use super::ranks::enough;
-use super::table::Table;
 use crate::base::Result;
 use crate::base::config::{Command, Config};
 use crate::base::console::note;
@@ -20,6 +19,7 @@ use crate::cli::figures;
 use crate::cli::overrides::{BaseArgs, KeyArgs};
 use crate::cli::ranks::{Breakdowns, Overlap, Purpose, RankArgs, Started, Steps, Task, minibatches};
 use crate::cli::session::open_generated;
+use crate::cli::table::Table;
 use crate::collective::World;
 use crate::machine::limits::Processor;
 use crate::machine::placement::{CommCores, Placement, Wishes};

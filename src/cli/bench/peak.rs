@@ -4,9 +4,9 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::table::Table;
 use super::{PeakArgs, thread_counts};
 use crate::base::Result;
+use crate::cli::table::Table;
 use crate::machine::limits::{
     AMX_PEAK_FORMULA, BF16_PEAK_FORMULA, F32_PEAK_FORMULA, Processor, Rate, amx_peak, bf16_peak, f32_peak,
 };

@@ -15,8 +15,8 @@ use crossbeam::utils::CachePadded;
 use serde::Serialize;
 
 use super::TeamArgs;
-use super::table::Table;
 use crate::base::{Error, Result};
+use crate::cli::table::Table;
 use crate::machine::describe::Machine;
 use crate::machine::limits::{Processor, journeys};
 use crate::machine::placement::{Wishes, place};

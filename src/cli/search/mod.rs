@@ -19,13 +19,13 @@ use clap::{Args, ValueEnum};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::bench::table::Table;
 use super::overrides::{BaseArgs, KeyArgs};
 use crate::base::config::{Command, Config};
 use crate::base::console::note;
 use crate::base::units::{Many, Seconds};
 use crate::base::{Error, PuId, Result, console, input, interrupt};
 use crate::cli::heed_signals;
+use crate::cli::table::Table;
 use crate::ffi::linux::pin_current_thread;
 use crate::machine::Machine;
 use crate::memory::{FolderLock, write_file};

@@ -1,4 +1,4 @@
-//! A table of text: the first column to the left, numbers to the right.
+//! A table of text: the first column and columns of words to the left, numbers to the right.
 
 use std::fmt;
 
@@ -6,6 +6,8 @@ use std::fmt;
 #[derive(Debug, Default)]
 pub struct Table {
     rows: Vec<Vec<String>>,
+    /// Columns of words, besides the first.
+    words: Vec<usize>,
 }
 
 impl Table {
@@ -14,6 +16,12 @@ impl Table {
         let mut table = Self::default();
         table.row(headings);
         table
+    }
+
+    /// Sets this column to the left as well.
+    pub fn words(mut self, column: usize) -> Self {
+        self.words.push(column);
+        self
     }
 
     /// Adds a row.
@@ -30,10 +38,11 @@ impl fmt::Display for Table {
             (0..columns).map(|column| self.rows.iter().map(|row| cell(row, column)).max().unwrap_or(0)).collect();
         for row in &self.rows {
             for (column, (text, width)) in row.iter().zip(&widths).enumerate() {
-                if column == 0 {
-                    write!(f, "  {text:<width$}")?;
-                } else {
-                    write!(f, "   {text:>width$}")?;
+                match column {
+                    0 => write!(f, "  {text:<width$}")?,
+                    _ if self.words.contains(&column) && column + 1 == columns => write!(f, "   {text}")?,
+                    _ if self.words.contains(&column) => write!(f, "   {text:<width$}")?,
+                    _ => write!(f, "   {text:>width$}")?,
                 }
             }
             writeln!(f)?;
