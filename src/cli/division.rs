@@ -18,7 +18,7 @@ use crate::data::{Labels, Schema, Source, Unseen};
 use crate::machine::placement::Placement;
 use crate::machine::site::Known;
 use crate::machine::{Machine, Site};
-use crate::model::{Shape, StoredTables, param_states, table_groups};
+use crate::model::{Shape, StoredTables, param_states, table_param_groups};
 use crate::optim::{ByGroup, Optimizer, ParamGroup, ParamState};
 use crate::shard::demand::{Demand, measured};
 use crate::shard::planner::{plan_by_free, price};
@@ -266,7 +266,7 @@ pub fn planned(config: &mut Config, lookups: Option<f64>, skew: Option<f64>) -> 
 
 /// What is asked of the tables of a schema. Those of a wide part have a width and an optimizer of their own.
 fn tables(config: &Config, schema: &Schema, demands: &[Demand], aim: Aim<'_>) -> Vec<TableLoad> {
-    let (kept, groups) = (kept_by_group(config, aim), table_groups(&config.model, schema.tables.len()));
+    let (kept, groups) = (kept_by_group(config, aim), table_param_groups(&config.model, schema.tables.len()));
     let positions = schema.positions(&config.model);
     let (learns, by_sorting) =
         (matches!(aim, Aim::Train), matches!(config.train.update, Update::Auto | Update::Sorted));

@@ -26,4 +26,4 @@ pub use shape::{Layer, LayerShape, Role, Shape};
 pub use stage::{Bound, Stage, Work};
 pub use stored::StoredTables;
 pub use tables::Tables;
-pub use train_spec::{TrainSpec, check_columns, check_tables, param_states, table_groups};
+pub use train_spec::{TrainSpec, check_columns, check_tables, param_states, table_param_groups};

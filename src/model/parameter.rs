@@ -96,9 +96,9 @@ impl Parameter {
         let of_rows = optimizer.row_moment().map(|kind| (kind, vec![self.rows()], self.slot.row_moment()));
         let updates = if self.is_of_table() { TensorSlot::RowUpdates } else { TensorSlot::LayerUpdates };
         let updates = optimizer.counter().map(|kind| (kind, Vec::new(), Some(updates)));
-        of_weights.chain(of_rows).chain(updates).filter_map(|(kind, shape, slot)| {
+        of_weights.chain(of_rows).chain(updates).map(|(kind, shape, slot)| {
             let name = format!("{STATE}{}.{kind}", self.name);
-            Some(Self { name, shape, slot: slot?, group: self.group })
+            Self { name, shape, slot: slot.expect("a slot for what an optimizer keeps"), group: self.group }
         })
     }
 

@@ -21,7 +21,7 @@ use crate::embedding::{Choice, LookUp, Lookups, Slots, Source};
 use crate::exchange::{self, HotRows, Ids, Layout, Pass, RankContext, Replicas, Route, divide_by_bag_lengths};
 use crate::machine::team::Team;
 use crate::memory::{Arena, Supply, recycled};
-use crate::model::{StoredTables, TrainSpec, table_groups};
+use crate::model::{StoredTables, TrainSpec, table_param_groups};
 use crate::optim::{ByGroup, ParamState, StepSizes};
 use crate::sync::Stores;
 
@@ -66,7 +66,7 @@ impl Tables {
         supply: &mut Supply<'_>,
     ) -> Result<Self> {
         let (kept, threads) = (spec.param_states(config), team.threads());
-        let params = table_groups(config, schema.tables.len());
+        let params = table_param_groups(config, schema.tables.len());
         let (spec, holding) = (&spec, layout.of(rank));
         let mut build = Builder { config, schema, layout, rank, spec, stored, params, kept, threads, supply };
         Ok(Self {

@@ -67,7 +67,7 @@ pub fn param_states(model: &ModelConfig, precision: Precision, optimizers: ByGro
 
 /// The parameter group of each of a model's tables, of which there are so many.
 #[must_use]
-pub fn table_groups(model: &ModelConfig, tables: usize) -> Vec<ParamGroup> {
+pub fn table_param_groups(model: &ModelConfig, tables: usize) -> Vec<ParamGroup> {
     let deep = model.deep_tables(tables);
     (0..tables).map(|table| if table < deep { ParamGroup::Sparse } else { ParamGroup::WideSparse }).collect()
 }
@@ -79,7 +79,8 @@ pub fn table_groups(model: &ModelConfig, tables: usize) -> Vec<ParamGroup> {
 /// [`Error::TableTooBig`], which names the largest.
 pub fn check_tables(schema: &Schema, model: &ModelConfig, spec: &TrainSpec) -> Result<()> {
     let tables = schema.tables.len();
-    let (groups, kept, dims) = (table_groups(model, tables), spec.param_states(model), model.dims(&schema.rows()));
+    let (groups, kept, dims) =
+        (table_param_groups(model, tables), spec.param_states(model), model.dims(&schema.rows()));
     let bytes = |table: usize| {
         let kept = kept[groups[table]];
         schema.tables[table].rows.saturating_mul((dims[table] * kept.bytes() + kept.row_bytes()) as u64)

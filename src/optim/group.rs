@@ -5,7 +5,7 @@
 
 use std::ops::{Index, IndexMut};
 
-/// A group of parameters that have an optimizer, a learning rate and its schedule of their own.
+/// A group of parameters that one optimizer moves; both groups of a wide part have one learning rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ParamGroup {
     /// The network's layers.

@@ -273,18 +273,18 @@ impl Rank {
         portion.take(Arc::make_mut(&mut self.last.slice));
         feed.loader.recycle(portion);
         self.context.spread_sequences(&mut self.last.slice);
-        self.walk((samples, inputs), rates)?;
+        self.train_slice((samples, inputs), rates)?;
         Ok((Step { loss: (), samples, position }, self.fetch(at)))
     }
 
     /// Trains on its slice of this minibatch of such inputs.
     pub(super) fn train(&mut self, (whole, inputs): (&Arc<Batch>, Inputs), rates: Rates) -> Result<()> {
         self.context.take_slice(whole, &mut self.last.slice);
-        self.walk((whole.samples(), inputs), rates)
+        self.train_slice((whole.samples(), inputs), rates)
     }
 
     /// Trains on the slice that was taken, of a minibatch of `whole` samples.
-    fn walk(&mut self, (whole, inputs): (usize, Inputs), rates: Rates) -> Result<()> {
+    fn train_slice(&mut self, (whole, inputs): (usize, Inputs), rates: Rates) -> Result<()> {
         (self.last.whole, self.last.inputs) = (whole, inputs);
         let step_sizes = self.updates.next(rates);
         step::step(self, &self.last.clone(), step_sizes)

@@ -24,7 +24,7 @@ use crate::data::{Batch, Position, Schema};
 use crate::exchange::{LanePlan, Layout};
 use crate::machine::placement::Wishes;
 use crate::machine::{Machine, place};
-use crate::model::{Project, TrainSpec, check_columns, check_tables, table_groups};
+use crate::model::{Project, TrainSpec, check_columns, check_tables, table_param_groups};
 use crate::optim::ParamGroup;
 use crate::shard::scheme::{Scheme, Sharding};
 use crate::simd::Isa;
@@ -89,7 +89,7 @@ pub struct Ranks {
     /// With the optimizers.
     pub(super) spec: TrainSpec,
     /// The group of each table's parameters.
-    pub(super) table_groups: Vec<ParamGroup>,
+    pub(super) table_param_groups: Vec<ParamGroup>,
     /// What weights of tables are called.
     pub(super) table_names: Vec<String>,
     /// What learned weights of rows are called, of the first tables.
@@ -247,7 +247,7 @@ impl Ranks {
             homes,
             warnings: Vec::new(),
             spec: setup.spec,
-            table_groups: table_groups(&setup.config, setup.schema.tables.len()),
+            table_param_groups: table_param_groups(&setup.config, setup.schema.tables.len()),
             row_weight_names: Project::of(&setup.config).row_weights(&setup.config, setup.schema.tables.len()),
             table_names: Project::of(&setup.config).tables(&setup.config, setup.schema.tables.len()),
             began: Instant::now(),

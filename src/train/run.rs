@@ -96,7 +96,7 @@ impl Run {
     /// When data cannot be read, results cannot be written, or the loss is no longer a number. What was saved before
     /// stays.
     pub fn train(&mut self) -> Result<Summary> {
-        TrainingLoop::start(self)?.walk()
+        TrainingLoop::start(self)?.run()
     }
 
     /// How many steps there will be; `None` when the data decides.
@@ -121,6 +121,7 @@ impl Run {
         }
     }
 
+    /// Which samples the loaders read, in which order, from where on.
     pub(super) fn plan(&self) -> Plan {
         let train = &self.config.train;
         let data = &self.config.data;
@@ -148,6 +149,7 @@ impl Run {
         self.source.vocabulary().map_or(Ok(()), |vocabulary| save_vocabulary(&output.vocabulary(), vocabulary))
     }
 
+    /// Saves the weights, and what describes the run where that is gone.
     pub(super) fn save(&mut self) -> Result<()> {
         self.describe_anew()?;
         // What was trained is worth more than what is written about it, whose disk may be full.
@@ -182,6 +184,7 @@ impl Run {
         self.output.as_ref().map_or(Ok(()), OutputDir::saved)
     }
 
+    /// Hands metrics and the trace of losses to the system.
     pub(super) fn flush(&mut self) -> Result<()> {
         let traced = self.loss_trace.as_mut().map_or(Ok(()), LossTrace::flush);
         self.output.as_mut().map_or(Ok(()), OutputDir::flush).and(traced)
@@ -205,6 +208,7 @@ impl Run {
         self.save_weights().and(described).is_ok()
     }
 
+    /// The error of a loss that is no longer a number.
     pub(super) fn diverged(&self, step: u64, loss: f64, rate: f64) -> Error {
         let saved = self.output.as_ref().map(OutputDir::checkpoint).filter(|path| path.exists());
         Error::Diverged { step, loss, rate, cause: self.unscaled(), saved }

@@ -31,7 +31,7 @@ impl Ranks {
         let tables = self.table_names.iter().enumerate().map(|(table, name)| {
             let number = TableId(table as u32);
             let shape = [sharding.rows(number) as usize, sharding.dim(number)];
-            Parameter::of_table(name.clone(), table, shape, self.table_groups[table])
+            Parameter::of_table(name.clone(), table, shape, self.table_param_groups[table])
         });
         let weights = self.row_weight_names.iter().enumerate().map(|(table, name)| {
             Parameter::of_row_weights(name.clone(), table, sharding.rows(TableId(table as u32)) as usize)

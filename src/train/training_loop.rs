@@ -1,7 +1,8 @@
 //! The loop of a run: step after step, with what is due between them (tests, turns of hot and cold inputs, saves).
 //!
-//! What goes wrong in a step or after it leaves weights that are worth something: they are saved before the error is
-//! told ([`TrainingLoop::or_kept`]), but not where the loss is no longer a number, or where saving itself has failed.
+//! What goes wrong in a step or after it leaves weights that are worth something: one machine saves them before the
+//! error is told ([`TrainingLoop::or_kept`]), but not where a rank has failed, where the loss is no longer a number, or
+//! where saving itself has failed.
 
 use std::time::{Duration, Instant};
 
@@ -140,7 +141,7 @@ impl<'a> TrainingLoop<'a> {
     }
 
     /// Goes on to the last step.
-    pub fn walk(mut self) -> Result<Summary> {
+    pub fn run(mut self) -> Result<Summary> {
         let outcome = self.steps()?;
         self.finish(outcome)
     }
@@ -154,7 +155,7 @@ impl<'a> TrainingLoop<'a> {
             let next = self.next_step();
             let made = match self.or_kept(next)? {
                 Next::Made(made) => made,
-                // Asked for above.
+                // The head of the loop sees the flag.
                 Next::Interrupted => continue,
                 Next::Ended => break,
             };

@@ -45,7 +45,7 @@ impl TrainArgs {
     /// Opens the data, starts the ranks and sets their weights, but for those of a run that is continued.
     pub(super) fn prepare(&self, world: &World, asked: Resolved, output: Option<OutputDir>) -> Result<Prepared> {
         let Resolved { mut config, known, resumed } = asked;
-        self.refuse_losses(&config, output.as_ref(), resumed.is_some())?;
+        self.refuse_overwriting_inputs(&config, output.as_ref(), resumed.is_some())?;
         let mut mllog = self.begin_mllog(world, &config)?;
         let Opened { source, hot } = self.open(world, &mut config, known)?;
         let from = resumed.as_ref().map_or(0, |resumed| resumed.progress.sample);
@@ -86,7 +86,7 @@ impl TrainArgs {
     }
 
     /// Refuses to write over a file that the run reads, or that is another of its own.
-    fn refuse_losses(&self, config: &Config, output: Option<&OutputDir>, resumed: bool) -> Result<()> {
+    fn refuse_overwriting_inputs(&self, config: &Config, output: Option<&OutputDir>, resumed: bool) -> Result<()> {
         let inputs = [
             &config.data.path,
             &config.data.test_path,
@@ -119,7 +119,7 @@ impl TrainArgs {
     /// Opens the data, which all machines do at the same time.
     fn open(&self, world: &World, config: &mut Config, known: Learned) -> Result<Opened> {
         let source = open_data(config, known, Labels::Required, Unseen::Fault)?;
-        self.judged(config, &*source)?;
+        self.check_test_samples(config, &*source)?;
         // Of the files as training finds them: who saves may do so because one of them was damaged.
         let _ = source.fingerprint();
         let hot = hot_inputs(config, &*source, self.resume.as_deref().map(hot_in).as_deref())?;
@@ -147,7 +147,7 @@ impl TrainArgs {
 
     /// Refuses a part of the samples for tests where there are others for that, and what would need some where there
     /// are none.
-    fn judged(&self, config: &Config, source: &dyn Source) -> Result<()> {
+    fn check_test_samples(&self, config: &Config, source: &dyn Source) -> Result<()> {
         let train = &config.train;
         let others = !config.data.test_path.is_empty();
         let apart = others || source.has_own_tests();

@@ -52,9 +52,7 @@ impl TrainArgs {
         ];
         if let Some((key, _)) = kept.into_iter().find(|(_, same)| !same) {
             let reason =
-                "a run keeps the vocabulary that it began with: leave the key away, or begin another run with \
-                          --out"
-                    .to_owned();
+                "a run keeps the vocabulary that it began with: leave the key away, or begin another with --out";
             return Err(Error::config(format!("{key} with --resume"), reason));
         }
         let hot = |config: &Config| (config.train.hot_set.clone(), config.train.hot_budget);

@@ -74,8 +74,11 @@ impl Checkpoint<'_> {
             let stays = match parameter.slot {
                 TensorSlot::Table(table, TableTensor::Weight) => !held[table.index()] || stored[table.index()],
                 TensorSlot::Table(table, TableTensor::Moment(_) | TableTensor::RowMoment) => !held[table.index()],
-                // Of learned weights of rows, layers and counts of updates every machine reads all.
-                _ => false,
+                // Every machine reads all of these.
+                TensorSlot::Table(_, TableTensor::RowWeight | TableTensor::RowWeightMoment(_))
+                | TensorSlot::Layer(..)
+                | TensorSlot::RowUpdates
+                | TensorSlot::LayerUpdates => false,
             };
             if stays {
                 continue;

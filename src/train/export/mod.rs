@@ -16,7 +16,7 @@ use crate::base::{Error, Result};
 use crate::data::schema::Scale;
 use crate::embedding::TableTensor;
 use crate::layer::LayerTensor;
-use crate::model::{Parameter, Project, Role, Shape, TensorSlot, table_groups};
+use crate::model::{Parameter, Project, Role, Shape, TensorSlot, table_param_groups};
 use crate::optim::ParamGroup;
 use crate::simd::split::{shorten, split};
 
@@ -91,7 +91,7 @@ impl<'a> Exported<'a> {
         let names = checkpoint.table_names(model)?;
         // One that is not there is missed where it is read.
         let rows: Vec<u64> = checkpoint.rows(&names)?.into_iter().map(|rows| rows.unwrap_or(0) as u64).collect();
-        let (dims, groups) = (model.dims(&rows), table_groups(model, rows.len()));
+        let (dims, groups) = (model.dims(&rows), table_param_groups(model, rows.len()));
         let table = |(table, (name, (rows, dim))): (usize, (String, (&u64, &usize)))| {
             Parameter::of_table(name, table, [*rows as usize, *dim], groups[table])
         };
@@ -241,8 +241,8 @@ impl<'a> Exported<'a> {
                 let is_narrow = |layer: crate::model::Layer<'_>| matches!(layer.role, Role::Projection(_));
                 self.rounds() && !self.shape.layers().nth(layer).is_some_and(is_narrow)
             }
-            // So do biases and learned weights of rows.
-            _ => false,
+            // So do biases and learned weights of rows; what optimizers keep is not exported.
+            TensorSlot::Table(..) | TensorSlot::Layer(..) | TensorSlot::RowUpdates | TensorSlot::LayerUpdates => false,
         };
         if halves { Number::Bf16 } else { Number::F32 }
     }

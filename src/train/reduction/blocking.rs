@@ -47,6 +47,7 @@ impl DenseReduction for Blocking {
                 let block = LayerBlock::take(index, network.layer_mut(index), *step_sizes);
                 sliced.reduce(team, block, |_, block| block.put_back(network))?;
             }
+            sliced.check_all_done();
             sliced.replicas(replicas)
         })?;
         clock.time(Stage::UpdateRows, || tables.update_replicas(team, replicas, *step_sizes));

@@ -64,7 +64,7 @@ pub(super) struct Sent {
 
 /// A way to reduce dense gradients over ranks.
 pub(super) trait DenseReduction: Send {
-    /// A step begins, in which weights move so far.
+    /// A step begins; its weights move by these step sizes.
     fn begin_step(&mut self, step_sizes: StepSizes);
 
     /// The gradient of a layer is complete.

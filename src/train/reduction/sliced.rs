@@ -179,6 +179,11 @@ impl Sliced {
         Ok(())
     }
 
+    /// Panics where a layer is still held: a network has announced some layers only.
+    pub(super) fn check_all_done(&self) {
+        assert!(self.held.is_empty(), "{} of {} layers were announced", self.held.len(), self.layers());
+    }
+
     /// Only sums a layer's gradients, and notes their squares.
     fn sum(&mut self, team: &Team, block: &mut LayerBlock) -> Result<()> {
         let isa = team.isa();
@@ -193,7 +198,7 @@ impl Sliced {
     /// What the gradients of all layers are multiplied by, once all of them are summed.
     fn factor(&mut self, team: &Team, clip: Clip) -> Result<f32> {
         let own = std::mem::take(&mut self.held_squares);
-        let Some(squares) = &mut self.squares else { return Ok(1.0) };
+        let squares = self.squares.as_mut().expect("what clips exchanges squares");
         Ok(clip.factor(squares.run(&mut *self.threads[0].lane, own, team.isa())?))
     }
 
