@@ -98,6 +98,17 @@ pub struct PackedBag {
     pub weights: Range<usize>,
 }
 
+impl PackedBag {
+    /// Of so many samples and look-ups, from a word on.
+    #[must_use]
+    pub const fn at(start: usize, samples: usize, look_ups: usize, weighted: bool) -> Self {
+        let offsets = start..start + samples + 1;
+        let rows = offsets.end..offsets.end + look_ups;
+        let weights = rows.end..rows.end + if weighted { look_ups } else { 0 };
+        Self { offsets, rows, weights }
+    }
+}
+
 impl<'a> Lookups<'a> {
     /// Look-ups that all count the same.
     #[must_use]

@@ -2,9 +2,10 @@
 //!
 //! An owner takes those of its own samples from where the network has left them.
 
-use super::layout::{Holding, Layout};
+use super::layout::Layout;
 use super::messages::RowMessages;
-use super::{Ids, Minibatch, Pass, RankContext, Route, sparse};
+use super::vectors::MessageForm;
+use super::{Ids, Minibatch, Pass, RankContext, Route, Vectors};
 use crate::base::{RankId, Result};
 use crate::collective::Carrier;
 use crate::memory::{Arena, Buffer, Supply};
@@ -26,7 +27,10 @@ impl Gradients {
     /// When the supply is exhausted.
     pub fn new(context: &RankContext, batch: usize, supply: &mut Supply<'_>) -> Result<Self> {
         let layout = &*context.layout;
-        let own = layout.hot().map_or(0, |_| context.samples(batch) * layout.of(context.rank).partial_stride);
+        let own = match layout.form() {
+            MessageForm::RowPerSample => 0,
+            MessageForm::VectorPerBag { .. } => context.samples(batch) * layout.of(context.rank).partial_stride,
+        };
         Ok(Self {
             messages: RowMessages::new(context, Pass::Backward, batch, supply)?,
             own: supply.buffer("gradients of own bags", own.div_ceil(Line::FLOATS))?,
@@ -53,27 +57,22 @@ impl Gradients {
         gradient: &[f32],
     ) -> Result<()> {
         let RankContext { rank, team, layout } = context;
-        let (isa, own) = (team.isa(), *rank);
+        let (isa, asking) = (team.isa(), *rank);
         if !layout.asks_owners(minibatch.inputs) {
             return Ok(());
         }
-        if layout.hot().is_some() {
-            let pack = |to: RankId, lines: &mut [Line], stores: Stores| {
-                team.each(Rows::new(lines, 1, team.threads(), 1), |band| {
-                    sparse::pack((isa, stores), layout, ids, to, gradient, band.first, band.data);
-                });
-            };
-            let floats = ids.blocks(Route::own(own), Pass::Backward).map_or(0, super::Blocks::floats);
-            pack(own, &mut self.own[..floats.div_ceil(Line::FLOATS)], Stores::Plain);
-            return self.messages.begin(context, carrier, minibatch, ids, pack);
-        }
-        self.messages.begin(context, carrier, minibatch, ids, |to, lines, stores| {
-            let holder = layout.of(to);
-            let lines_a_row = holder.stride * size_of::<f32>() / Line::BYTES;
-            team.each(Rows::new(lines, lines_a_row, team.threads(), 1), |band| {
-                pack((isa, stores), layout, holder, gradient, band.first, band.data);
+        let pack = |owner: RankId, lines: &mut [Line], stores: Stores| {
+            let vectors = ids.vectors(Route { owner, asking }, Pass::Backward);
+            team.each(Rows::new(lines, vectors.lines_together(), team.threads(), 1), |band| {
+                pack((isa, stores), layout, (ids, owner, vectors), gradient, band.first, band.data);
             });
-        })
+        };
+        // Those of its own samples stay where the network has left them, if messages have a row a sample.
+        if !self.own.is_empty() {
+            let elements = ids.vectors(Route::own(asking), Pass::Backward).elements(context.samples(minibatch.whole));
+            pack(asking, &mut self.own[..elements.div_ceil(Line::FLOATS)], Stores::Plain);
+        }
+        self.messages.begin(context, carrier, minibatch, ids, pack)
     }
 
     /// Waits for the gradients of all ranks and lends them to `take`: of each rank a row of this rank's stride for each
@@ -91,47 +90,75 @@ impl Gradients {
         ids: &Ids,
         take: impl for<'m> FnOnce(&'m dyn Fn(RankId) -> Option<&'m [f32]>),
     ) -> Result<()> {
-        let (own_rank, layout) = (context.rank, &context.layout);
+        let (owner, layout) = (context.rank, &context.layout);
         if !layout.asks_owners(minibatch.inputs) {
             take(&|_| Some(&[]));
             return Ok(());
         }
         let incoming = self.messages.finish(context, carrier)?;
         let own: &[f32] = bytemuck::cast_slice(&self.own[..]);
-        take(&|rank| {
-            if let Some(blocks) = ids.blocks(Route { owner: own_rank, asking: rank }, Pass::Backward) {
-                let vectors = if rank == own_rank { own } else { incoming.from(rank) };
-                return Some(&vectors[..blocks.floats()]);
-            }
-            let len = layout.samples(minibatch.whole, rank) * layout.of(own_rank).stride;
-            (rank != own_rank).then(|| &incoming.from(rank)[..len])
+        take(&|asking| {
+            let message = match layout.form() {
+                MessageForm::RowPerSample if asking == owner => return None,
+                _ if asking == owner => own,
+                _ => incoming.from(asking),
+            };
+            let vectors = ids.vectors(Route { owner, asking }, Pass::Backward);
+            Some(&message[..vectors.elements(layout.samples(minibatch.whole, asking))])
         });
         Ok(())
     }
 }
 
-/// Packs the rows of a message from sample `first` on.
+/// Packs the lines of a message to an owner from the rank that `ids` are of, from a sample's row on where its vectors
+/// lie in rows, or from line `first` on; `gradient` is that of the rank's features.
 fn pack(
     (isa, stores): (Isa, Stores),
     layout: &Layout,
-    holder: &Holding,
+    (ids, owner, vectors): (&Ids, RankId, &Vectors),
     gradient: &[f32],
     first: usize,
     to: &mut [Line],
 ) {
-    // As much as fills up a row of any message.
+    // As much as fills up a row of any message, and whole lines of what travels.
     const NONE: [f32; 32] = [0.0; 32];
-    let row = layout.feature_row();
-    let samples = size_of_val(to) / (holder.stride * size_of::<f32>());
-    let width: usize = holder.groups.iter().map(|group| group.width * group.positions * group.shards.len()).sum();
+    let (row, groups) = (layout.feature_row(), layout.groups(Route { owner, asking: ids.rank() }));
+    let elements = size_of_val(to) / size_of::<f32>();
     let mut stream = Stream::new(isa, stores, to);
-    for gradient in gradient[first * row..].chunks_exact(row).take(samples) {
-        for group in &holder.groups {
-            for start in &group.in_features {
-                (0..group.positions).for_each(|at| stream.put(&gradient[start + at * group.step..][..group.width]));
+    match vectors {
+        Vectors::Rows(stride) => {
+            let width: usize = groups.iter().map(|group| group.width * group.positions * group.shards.len()).sum();
+            for gradient in gradient[first * row..].chunks_exact(row).take(elements / stride) {
+                for group in groups {
+                    for start in &group.in_features {
+                        let vector = |at: usize| &gradient[start + at * group.step..][..group.width];
+                        (0..group.positions).for_each(|at| stream.put(vector(at)));
+                    }
+                }
+                stream.put(&NONE[..stride - width]);
             }
         }
-        stream.put(&NONE[..holder.stride - width]);
+        Vectors::Bags(starts) => {
+            let (mut at, end) = (first * Line::FLOATS, first * Line::FLOATS + elements);
+            for group in groups {
+                for (place, shard) in group.shards.clone().enumerate() {
+                    let numbers = ids.list(owner, group.streams[place], Pass::Backward);
+                    while at < end.min(starts[shard + 1]) {
+                        let (bag, skipped) = ((at - starts[shard]) / group.width, (at - starts[shard]) % group.width);
+                        let (number, count) = (numbers[bag] as usize, (group.width - skipped).min(end - at));
+                        let (sample, position) = (number / group.positions, number % group.positions);
+                        let start = sample * row + group.in_features[place] + position * group.step + skipped;
+                        stream.put(&gradient[start..start + count]);
+                        at += count;
+                    }
+                }
+            }
+            while at < end {
+                let count = (end - at).min(NONE.len());
+                stream.put(&NONE[..count]);
+                at += count;
+            }
+        }
     }
     stream.flush();
 }

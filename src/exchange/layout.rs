@@ -12,11 +12,13 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::Route;
+use super::vectors::MessageForm;
 use crate::base::config::{Precision, Wire};
 use crate::base::{RankId, TableId};
 use crate::data::hot::{HotSlots, Inputs};
 use crate::data::{Column, Slice};
-use crate::embedding::{Slots, seen_words};
+use crate::embedding::seen_words;
 use crate::math::Grains;
 use crate::shard::scheme::{Kind, Rows, Shard, Sharding};
 use crate::sync::Line;
@@ -83,14 +85,6 @@ pub struct Holding {
     pub partial_stride: usize,
 }
 
-impl Group {
-    /// Where each shard's vectors lie in a message's rows of `row` elements.
-    #[must_use]
-    pub fn slots(&self, row: usize) -> Slots<'_> {
-        Slots::new(row, &self.in_message).sequences(self.positions, self.width)
-    }
-}
-
 impl Holding {
     fn new(mut shards: Vec<Shard>, layout: &Layout) -> Self {
         let (partial, plain) = (
@@ -146,21 +140,13 @@ impl Holding {
         self.known.get(&(table, rows)).copied()
     }
 
-    /// Each shard with the columns of a message's row that are its own.
-    pub fn places(&self) -> impl Iterator<Item = (&Shard, Range<usize>)> {
-        self.groups.iter().flat_map(|group| {
-            let shards = self.shards[group.shards.clone()].iter().zip(&group.in_message);
-            shards.map(|(shard, first)| (shard, *first..*first + group.positions * group.width))
-        })
-    }
-
-    /// The group of a shard, and its place there.
+    /// The number of a shard's group, and its own there.
     ///
     /// # Panics
     /// When this rank has no such shard.
-    pub(super) fn find(&self, shard: &Shard) -> (&Group, usize) {
+    pub(super) fn find(&self, shard: &Shard) -> [usize; 2] {
         let place = |group: &Group| self.shards[group.shards.clone()].iter().position(|other| other == shard);
-        let found = self.groups.iter().find_map(|group| Some((group, place(group)?)));
+        let found = self.groups.iter().enumerate().find_map(|(number, group)| Some([number, place(group)?]));
         found.expect("a shard is in its rank's holding")
     }
 
@@ -169,12 +155,6 @@ impl Holding {
         let groups = self.groups.iter().take_while(|group| group.partial);
         let count = groups.map(|group| group.shards.len()).sum();
         self.shards.iter().enumerate().take(count)
-    }
-
-    /// The streams of tables whose rows are divided.
-    pub(super) fn partial_streams(&self) -> &[Stream] {
-        let count = self.streams.iter().take_while(|stream| stream.partial).count();
-        &self.streams[..count]
     }
 }
 
@@ -293,6 +273,34 @@ impl Layout {
     #[must_use]
     pub fn hot(&self) -> Option<&HotSlots> {
         self.hot.as_ref().map(|(hot, _)| &**hot)
+    }
+
+    /// What messages of ids, pooled rows and gradients have.
+    pub(super) const fn form(&self) -> MessageForm {
+        match self.hot {
+            None => MessageForm::RowPerSample,
+            Some(_) => MessageForm::VectorPerBag { marked: self.grains.is_some() },
+        }
+    }
+
+    /// What ids go for on a route: from a rank to itself, for divided rows alone.
+    pub(super) fn streams(&self, Route { owner, asking }: Route) -> &[Stream] {
+        let streams = &self.of(owner).streams;
+        let partial = streams.iter().take_while(|stream| stream.partial).count();
+        &streams[..if owner == asking { partial } else { streams.len() }]
+    }
+
+    /// Whose vectors go on a route: those of the same shards.
+    pub(super) fn groups(&self, Route { owner, asking }: Route) -> &[Group] {
+        let groups = &self.of(owner).groups;
+        let partial = groups.iter().take_while(|group| group.partial).count();
+        &groups[..if owner == asking { partial } else { groups.len() }]
+    }
+
+    /// Elements of a row of theirs, where messages have rows.
+    pub(super) fn row_of(&self, Route { owner, asking }: Route) -> usize {
+        let holding = self.of(owner);
+        if owner == asking { holding.partial_stride } else { holding.stride }
     }
 
     /// Whether look-ups of such inputs, and their gradients, go to the owners of rows: all but those that copies serve,
@@ -477,7 +485,9 @@ mod tests {
         assert_eq!(layout.replicated(), [TableId(3)]);
         let first = layout.of(RankId(0));
         // 20 of divided rows (table 2), 20 each (tables 0 and 4), 8, 5: 73 elements, 5 lines.
-        let places: Vec<_> = first.places().map(|(shard, place)| (shard.table.0, shard.part, place)).collect();
+        let starts = first.groups.iter().flat_map(|group| &group.in_message);
+        let place = |(start, shard): (&usize, &Shard)| (shard.table.0, shard.part, *start..start + shard.columns.len());
+        let places: Vec<_> = starts.zip(&first.shards).map(place).collect();
         assert_eq!(places, [(2, 1, 0..20), (0, 0, 20..40), (4, 0, 40..60), (1, 2, 60..68), (1, 0, 68..73)]);
         assert_eq!((first.stride, first.partial_stride, first.groups.len()), (80, 32, 4));
         assert_eq!(first.groups[1].in_features, [0, 80]);

@@ -3,6 +3,7 @@
 //! What travels as it is, is written in the receiver's window and read there. What is rounded on the way is written
 //! beside it first, and widened when it has come.
 
+use super::vectors::MessageForm;
 use super::{Ids, Minibatch, Pass, RankContext, Route, message_floats, row_floats};
 use crate::base::config::Wire;
 use crate::base::{RankId, Result};
@@ -69,8 +70,8 @@ impl RowMessages {
     /// Plans the messages of a minibatch, whose look-ups `ids` have: whole lines of what travels.
     fn plan(&mut self, context: &RankContext, carrier: &dyn Carrier, minibatch: &Minibatch, ids: &Ids) {
         let (layout, whole, pass) = (&*context.layout, minibatch.whole, self.pass);
-        // Without copies of hot rows, all minibatches of a size have messages of the same lengths.
-        if self.planned == whole && layout.hot().is_none() {
+        // With a row a sample, all minibatches of a size have messages of the same lengths.
+        if self.planned == whole && layout.form() == MessageForm::RowPerSample {
             return;
         }
         let (own, bytes) = (carrier.rank(), self.wire.bytes());

@@ -6,7 +6,7 @@
 //! gradients of all. Routes and shards are in the [`Layout`]. Layers are `train/reduction`'s.
 //!
 //! Where ranks have copies of hot rows ([`Layout::with_hot`]), bags of these alone are pooled at home: only other bags
-//! travel ([`Blocks`]), and sums of gradients to the owners and rows back from them ([`HotRows`]).
+//! travel ([`Vectors`]), and sums of gradients to the owners and rows back from them ([`HotRows`]).
 //!
 //! Owners of divided rows sum, whatever the model's pooling. Under mean pooling the sample's rank divides, because it
 //! alone knows how long a bag is; the bits are those of one rank. Weights of look-ups go to the owners with the ids,
@@ -25,9 +25,9 @@ mod pieces;
 mod pooled;
 mod replicas;
 mod row_gradients;
-mod sparse;
 mod stretches;
 mod traffic;
+mod vectors;
 mod words;
 
 pub use context::{Minibatch, RankContext};
@@ -39,8 +39,8 @@ pub use ordered::{Nodes, Unpooled};
 pub use pieces::{Pieces, PiecesMemory};
 pub use pooled::Pooled;
 pub use replicas::Replicas;
-pub use sparse::Blocks;
 pub use traffic::Traffic;
+pub use vectors::Vectors;
 
 use crate::base::RankId;
 use crate::collective::{LaneSpec, Links};
@@ -181,14 +181,7 @@ impl Route {
 /// Bytes of floats of a message on a route, one end of which is the rank that `ids` are of, in a minibatch of `whole`
 /// samples. Whole lines of what travels.
 fn message_floats(layout: &Layout, ids: &Ids, whole: usize, pass: Pass, route: Route) -> usize {
-    let Route { owner, asking } = route;
-    if layout.hot().is_none() {
-        return row_floats(layout, whole, owner, asking);
-    }
-    if owner == asking || owner != ids.rank() && asking != ids.rank() {
-        return 0;
-    }
-    let floats = ids.blocks(route, pass).map_or(0, Blocks::floats);
+    let floats = ids.vectors(route, pass).elements(layout.samples(whole, route.asking));
     floats.next_multiple_of(Line::BYTES / layout.wire().bytes()) * size_of::<f32>()
 }
 

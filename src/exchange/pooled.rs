@@ -5,11 +5,12 @@
 //! of divided rows are added in the order of the table's parts, whoever was first; or row by row, where the number of
 //! ranks shall change no bit ([`super::Unpooled`]).
 
-use super::layout::Layout;
+use super::ids::is_served;
+use super::layout::{Group, Layout};
 use super::messages::{Arrived, RowMessages};
-use super::ordered::{Part, Unpooled};
-use super::sparse::JoinBlocks;
-use super::{Ids, Minibatch, Pass, RankContext, Route};
+use super::ordered::Unpooled;
+use super::vectors::MessageForm;
+use super::{Ids, Minibatch, Pass, RankContext, Route, Vectors};
 use crate::base::{RankId, Result, TableId};
 use crate::collective::Carrier;
 use crate::data::Batch;
@@ -76,9 +77,8 @@ impl Pooled {
     /// Where this rank's pooled terms of its own samples go: rows of the layout's partial stride, or the vectors that
     /// `ids` tell of.
     pub fn own_mut(&mut self, context: &RankContext, minibatch: &Minibatch, ids: &Ids) -> &mut [f32] {
-        let rows = || context.samples(minibatch.whole) * context.layout.of(context.rank).partial_stride;
-        let len = ids.blocks(Route::own(context.rank), Pass::Forward).map_or_else(rows, super::Blocks::floats);
-        &mut self.own[..len]
+        let vectors = ids.vectors(Route::own(context.rank), Pass::Forward);
+        &mut self.own[..vectors.elements(context.samples(minibatch.whole))]
     }
 
     /// Waits for all owners and writes the pooled rows of every divided table that this rank does not hold whole to
@@ -100,47 +100,105 @@ impl Pooled {
             return Ok(());
         }
         let incoming = self.messages.finish(context, carrier)?;
-        let (isa, own) = (team.isa(), (context.rank, &self.own[..]));
+        let (isa, incoming, own) = (team.isa(), &incoming, &self.own[..]);
         let unpooled = unpooled.map(|unpooled| (unpooled, &*minibatch.slice));
         let row = layout.feature_row();
         if row == 0 || features.is_empty() || layout.ranks() == 1 && layout.of(context.rank).partial_stride == 0 {
             return Ok(());
         }
-        if layout.hot().is_some() {
-            let message = |from: RankId| if from == own.0 { own.1 } else { incoming.from(from) };
-            team.each(Rows::new(features, row, team.threads(), 1), |band| {
-                let (rank, message, first, features) = (own.0, &message, band.first, band.data);
-                isa.run(JoinBlocks { layout, ids, rank, message, unpooled, first, features });
-            });
-            return Ok(());
-        }
         team.each(Rows::new(features, row, team.threads(), 1), |band| {
-            isa.run(Join { layout, incoming: &incoming, own, unpooled, first: band.first, row, features: band.data });
+            isa.run(Join { layout, ids, incoming, own, unpooled, first: band.first, features: band.data });
         });
         Ok(())
     }
 }
 
-/// Brings the rows of all owners side by side, for some samples.
+/// Brings what owners have pooled to its places among the features, for some samples. Where messages have a vector for
+/// some bags only, all places are 0, or hold what was pooled from copies of hot rows, before.
 struct Join<'a, 'b> {
     layout: &'a Layout,
+    ids: &'a Ids,
     incoming: &'a Arrived<'b>,
-    own: (RankId, &'a [f32]),
+    own: &'a [f32],
     unpooled: Option<(&'a Unpooled, &'a Batch)>,
     first: usize,
-    row: usize,
     features: &'a mut [f32],
 }
 
 impl<'a> Join<'a, '_> {
-    /// The pooled rows from a rank and the length of each.
-    fn message(&self, from: RankId) -> (&'a [f32], usize) {
-        let holding = self.layout.of(from);
-        if from == self.own.0 {
-            (self.own.1, holding.partial_stride)
-        } else {
-            (self.incoming.from(from), holding.stride)
+    /// The pooled rows from a rank, or of divided rows this rank's own.
+    fn message(&self, from: RankId) -> &'a [f32] {
+        if from == self.ids.rank() { self.own } else { self.incoming.from(from) }
+    }
+
+    /// Copies all that an owner has pooled, row by row; of sums, the first terms.
+    #[inline(always)]
+    fn copy_rows(&mut self, owner: RankId, stride: usize) {
+        let (layout, row) = (self.layout, self.layout.feature_row());
+        let groups = layout.groups(Route { owner, asking: self.ids.rank() });
+        if stride == 0 {
+            return;
         }
+        let rows = self.message(owner)[self.first * stride..].chunks_exact(stride);
+        for (features, message) in self.features.chunks_exact_mut(row).zip(rows) {
+            for group in groups {
+                let shards = &layout.of(owner).shards[group.shards.clone()];
+                for (shard, (from, to)) in shards.iter().zip(group.in_message.iter().zip(&group.in_features)) {
+                    if !group.partial || shard.part == 0 {
+                        for at in 0..group.positions {
+                            let message = &message[from + at * group.width..][..group.width];
+                            features[to + at * group.step..][..group.width].copy_from_slice(message);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Takes the vectors of a shard, each to its place: as they are, or to `ADD` them to what is there.
+    #[inline(always)]
+    fn take<S: Simd, const ADD: bool>(&mut self, simd: S, owner: RankId, group: &Group, at: usize) {
+        let Group { width, positions, step, .. } = *group;
+        let (row, start) = (self.layout.feature_row(), group.in_features[at]);
+        let samples = self.features.len() / row;
+        let message = self.message(owner);
+        match self.ids.vectors(Route { owner, asking: self.ids.rank() }, Pass::Forward) {
+            Vectors::Rows(stride) => {
+                // Where a sequence's vectors lie side by side at both ends, they are one.
+                let (width, positions) = if step == width { (positions * width, 1) } else { (width, positions) };
+                let rows = message[self.first * stride..].chunks_exact(*stride);
+                for (features, message) in self.features.chunks_exact_mut(row).zip(rows) {
+                    let message = message[group.in_message[at]..].chunks_exact(width);
+                    for (position, vector) in (0..positions).zip(message) {
+                        put::<S, ADD>(simd, &mut features[start + position * step..][..width], vector);
+                    }
+                }
+            }
+            Vectors::Bags(starts) => {
+                let (shard, place) = (group.shards.start + at, |number: &u32| *number as usize / positions);
+                let numbers = self.ids.list(owner, group.streams[at], Pass::Forward);
+                let skipped = numbers.partition_point(|number| place(number) < self.first);
+                let vectors = message[starts[shard]..starts[shard + 1]][skipped * width..].chunks_exact(width);
+                for (number, vector) in numbers[skipped..].iter().zip(vectors) {
+                    let (sample, position) = (place(number), *number as usize % positions);
+                    if sample >= self.first + samples {
+                        break;
+                    }
+                    let start = (sample - self.first) * row + start + position * step;
+                    put::<S, ADD>(simd, &mut self.features[start..start + width], vector);
+                }
+            }
+        }
+    }
+}
+
+/// Copies a vector, or adds it.
+#[inline(always)]
+fn put<S: Simd, const ADD: bool>(simd: S, to: &mut [f32], vector: &[f32]) {
+    if ADD {
+        combine(simd, to, vector, |sum, term| simd.add(sum, term));
+    } else {
+        to.copy_from_slice(vector);
     }
 }
 
@@ -148,67 +206,44 @@ impl Kernel for Join<'_, '_> {
     type Out = ();
 
     #[inline(always)]
-    fn run<S: Simd>(self, simd: S) {
-        let (layout, first, row) = (self.layout, self.first, self.row);
-        let sharding = layout.sharding();
+    fn run<S: Simd>(mut self, simd: S) {
+        let (layout, ids, own) = (self.layout, self.ids, self.ids.rank());
         for owner in (0..layout.ranks() as u32).map(RankId) {
-            let (message, stride) = self.message(owner);
-            if stride == 0 {
+            let route = Route { owner, asking: own };
+            if let Vectors::Rows(stride) = ids.vectors(route, Pass::Forward) {
+                self.copy_rows(owner, *stride);
                 continue;
             }
-            let rows = message[first * stride..].chunks_exact(stride);
-            for (features, message) in self.features.chunks_exact_mut(row).zip(rows) {
-                for group in &layout.of(owner).groups {
-                    if !group.partial && owner == self.own.0 {
-                        break;
-                    }
-                    let shards = &layout.of(owner).shards[group.shards.clone()];
-                    for (shard, (from, to)) in shards.iter().zip(group.in_message.iter().zip(&group.in_features)) {
-                        // Terms of a sum follow the first one below.
-                        if !group.partial || shard.part == 0 {
-                            for at in 0..group.positions {
-                                let message = &message[from + at * group.width..][..group.width];
-                                features[to + at * group.step..][..group.width].copy_from_slice(message);
-                            }
-                        }
-                    }
+            for group in layout.groups(route).iter().filter(|group| !group.partial) {
+                for at in 0..group.shards.len() {
+                    self.take::<S, false>(simd, owner, group, at);
                 }
             }
         }
         if let Some((unpooled, batch)) = self.unpooled {
+            let row = layout.feature_row();
             for (index, table) in unpooled.tables() {
                 let (bag, weights) = (&batch.bags[table.index()], &batch.weights[table.index()][..]);
-                for (sample, features) in (first..).zip(self.features.chunks_exact_mut(row)) {
-                    let look_ups = bag.offsets[sample] as usize..bag.offsets[sample + 1] as usize;
-                    let (incoming, own) = (self.incoming, self.own);
-                    let pooled = |part: &Part, sample: usize| {
-                        let message = if part.rank == own.0 { own.1 } else { incoming.from(part.rank) };
-                        let stride = if part.rank == own.0 { part.own_stride } else { part.stride };
-                        &message[sample * stride..][part.place.clone()]
-                    };
-                    unpooled.pool(simd, index, (look_ups, weights), &mut features[layout.columns(table)], pooled);
+                let (hot, columns) = (ids.hot_bag(table), layout.columns(table));
+                let (incoming, of_own) = (self.incoming, self.own);
+                let message = |from: RankId| if from == own { of_own } else { incoming.from(from) };
+                for (sample, features) in (self.first..).zip(self.features.chunks_exact_mut(row)) {
+                    if !is_served(hot, sample) {
+                        let look_ups = bag.offsets[sample] as usize..bag.offsets[sample + 1] as usize;
+                        unpooled.pool(simd, index, (look_ups, weights), &mut features[columns.clone()], message);
+                    }
                 }
             }
         }
-        // Sums of divided rows: part 0 is in place, the others follow in their order.
-        for table in (0..sharding.tables() as u32).map(TableId) {
-            if !sharding.partial(table) || self.unpooled.is_some() && layout.sums_of_ranks(table) {
+        // Sums of divided rows, whose parts follow in their order; in rows the first one is in place.
+        let copied = usize::from(layout.form() == MessageForm::RowPerSample);
+        for table in (0..layout.sharding().tables() as u32).map(TableId) {
+            if !layout.sharding().partial(table) || self.unpooled.is_some() && layout.sums_of_ranks(table) {
                 continue;
             }
-            for shard in &sharding.of_table(table)[1..] {
-                let same = |(other, _): &(&crate::shard::Shard, _)| *other == shard;
-                let (_, place) = layout.of(shard.rank).places().find(same).expect("a shard is in its rank's holding");
-                let (incoming, own) = (self.incoming, self.own);
-                let (message, stride) = if shard.rank == own.0 {
-                    (own.1, layout.of(shard.rank).partial_stride)
-                } else {
-                    (incoming.from(shard.rank), layout.of(shard.rank).stride)
-                };
-                let rows = message[first * stride..].chunks_exact(stride);
-                for (features, message) in self.features.chunks_exact_mut(row).zip(rows) {
-                    let to = &mut features[layout.columns(table)];
-                    combine(simd, to, &message[place.clone()], |sum, term| simd.add(sum, term));
-                }
+            for shard in &layout.sharding().of_table(table)[copied..] {
+                let [group, at] = layout.of(shard.rank).find(shard);
+                self.take::<S, true>(simd, shard.rank, &layout.of(shard.rank).groups[group], at);
             }
         }
     }

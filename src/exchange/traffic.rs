@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::hot::row_words;
 use super::layout::{Layout, Stream};
 use super::row_gradients;
-use super::sparse::stream_words;
+use super::vectors::MessageForm;
 use super::{gradient_bytes, pairs, pooled_bytes};
 use crate::base::{RankId, TableId};
 use crate::collective::Links;
@@ -101,11 +101,6 @@ const fn list(words: usize) -> usize {
     Line::BYTES + words * size_of::<u32>()
 }
 
-/// Words of a look-up: its row, and its weight if the column has weights.
-const fn words(weighted: bool) -> usize {
-    1 + weighted as usize
-}
-
 /// A minibatch of such inputs, whose messages are counted.
 struct Minibatch<'a> {
     layout: &'a Layout,
@@ -138,21 +133,17 @@ impl<'a> Minibatch<'a> {
         bags.map(move |bag| (held(bag), slots.is_some_and(|slots| slots.serves(bag)))).filter(|(held, _)| *held > 0)
     }
 
-    /// For each stream of a holder where every sample's ids begin and the last one's end, and those look-ups that it
-    /// holds; or where there are copies of hot rows, those bags that go.
+    /// For each stream of a holder the bags that go, and those look-ups that it holds.
     fn ids(&self) -> Links {
-        let layout = self.layout;
+        let (layout, form) = (self.layout, self.layout.form());
         let mut links = Links::uniform(layout.ranks(), 0);
-        let marked = layout.grains().is_some();
         for (from, to) in pairs(layout.ranks()) {
             let words = layout.of(to).streams.iter().map(|stream| {
-                let Stream { table, rows, weighted, .. } = *stream;
-                let bags = self.bags_in(from, table, rows).filter(|(_, hot)| !hot || marked);
-                let (count, held) = bags.fold((0, 0), |(count, sum), (held, _)| (count + 1, sum + held));
-                match layout.hot() {
-                    None => 1 + self.bags_of(from, table.index()).count() + held * words(weighted),
-                    Some(_) => stream_words(stream, count, held, marked),
-                }
+                let Stream { table, rows, .. } = *stream;
+                let bags = self.bags_in(from, table, rows).filter(|(_, hot)| !hot || form.marked());
+                let (met, held) = bags.fold((0, 0), |(count, sum), (held, _)| (count + 1, sum + held));
+                let every = form == MessageForm::RowPerSample;
+                form.words(stream, if every { self.bags_of(from, table.index()).count() } else { met }, held)
             });
             *links.at_mut(from, to) = list(words.sum());
         }
@@ -166,7 +157,7 @@ impl<'a> Minibatch<'a> {
         let [mut rows, mut gradients] = [(); 2].map(|()| Links::uniform(layout.ranks(), 0));
         let element = layout.wire().bytes();
         for (owner, asking) in pairs(layout.ranks()) {
-            if layout.hot().is_none() {
+            if layout.form() == MessageForm::RowPerSample {
                 *rows.at_mut(owner, asking) = pooled_bytes(layout, batch.samples(), owner, asking);
                 *gradients.at_mut(asking, owner) = gradient_bytes(layout, batch.samples(), asking, owner);
                 continue;
@@ -252,7 +243,8 @@ impl<'a> Minibatch<'a> {
                 let rows = || self.bags_of(rank, table.index()).flatten();
                 if layout.grains().is_some() {
                     let samples = layout.samples(batch.samples(), rank) * layout.positions(*table);
-                    return row_gradients::words(samples, dim, rows().count(), words(layout.weighted(*table)));
+                    let (look_ups, each) = (rows().count(), 1 + usize::from(layout.weighted(*table)));
+                    return row_gradients::words(samples, dim, look_ups, each);
                 }
                 let met = rows().collect::<HashSet<_>>().len();
                 row_gradients::words(met, dim, met, 1)

@@ -228,12 +228,8 @@ pub(super) fn find_bags(
 ) -> usize {
     let mut end = start;
     for (bag, (samples, weighted)) in bags.iter_mut().zip(of) {
-        let offsets = end..end + samples + 1;
-        let count = words[offsets.end - 1] as usize;
-        let rows = offsets.end..offsets.end + count;
-        let weights = rows.end..rows.end + if weighted { count } else { 0 };
-        end = weights.end;
-        *bag = PackedBag { offsets, rows, weights };
+        *bag = PackedBag::at(end, samples, words[end + samples] as usize, weighted);
+        end = bag.weights.end;
     }
     end
 }

@@ -18,7 +18,7 @@ use crate::base::config::{ModelConfig, Pooling};
 use crate::base::{RankId, Result, TableId};
 use crate::data::{Bag, Batch, Schema};
 use crate::embedding::{Choice, LookUp, Lookups, Slots, Source};
-use crate::exchange::{self, HotRows, Ids, Layout, Pass, RankContext, Replicas, Route, divide_by_bag_lengths};
+use crate::exchange::{self, HotRows, Ids, Layout, Pass, RankContext, Replicas, Route, Vectors, divide_by_bag_lengths};
 use crate::machine::team::Team;
 use crate::memory::{Arena, Supply, recycled};
 use crate::model::{StoredTables, TrainSpec, table_param_groups};
@@ -132,10 +132,9 @@ impl Tables {
 
     /// Forward: pools this rank's shards for the samples of another rank, into a message's rows, by such stores.
     pub fn look_up(&mut self, context: &RankContext, ids: &Ids, to: RankId, message: &mut [f32], stores: Stores) {
-        let (by, layout) = ((&context.team, stores), &context.layout);
-        let (stride, groups) = (layout.of(self.rank).stride, &layout.of(self.rank).groups);
-        for (group, place) in self.groups.iter_mut().zip(groups) {
-            pool(group, by, (ids, Route { owner: self.rank, asking: to }), place, message, stride);
+        let (by, route) = ((&context.team, stores), Route { owner: self.rank, asking: to });
+        for (group, place) in self.groups.iter_mut().zip(&context.layout.of(self.rank).groups) {
+            pool(group, by, (ids, route), place, message);
         }
     }
 
@@ -158,8 +157,7 @@ impl Tables {
         let holding = layout.of(self.rank);
         for (group, place) in self.groups.iter_mut().zip(&holding.groups) {
             if place.partial {
-                let by = (team, Stores::Plain);
-                pool(group, by, (ids, Route::own(self.rank)), place, partial, holding.partial_stride);
+                pool(group, (team, Stores::Plain), (ids, Route::own(self.rank)), place, partial);
             } else {
                 let slots = Slots::new(self.row, &place.in_features).sequences(place.positions, place.step);
                 let lookups = Lookups::of(batch).in_tables(&place.tables);
@@ -216,13 +214,10 @@ impl Tables {
             let mut sources: Vec<Source<'_>> = recycled(std::mem::take(&mut self.sources));
             for from in (0..layout.ranks() as u32).map(RankId) {
                 let whole_here = from == self.rank && !place.partial;
-                let (gradient, slots) = match (
-                    messages(from).filter(|_| !whole_here),
-                    ids.blocks(Route { owner: self.rank, asking: from }, Pass::Backward),
-                ) {
-                    (Some(message), Some(blocks)) => (message, Slots::new(place.width, blocks.starts(&place.shards))),
-                    (Some(message), None) => (message, place.slots(holding.stride)),
-                    (None, _) => {
+                let route = Route { owner: self.rank, asking: from };
+                let (gradient, slots) = match messages(from).filter(|_| !whole_here) {
+                    Some(message) => (message, ids.vectors(route, Pass::Backward).slots(place)),
+                    None => {
                         let slots = Slots::new(self.row, &place.in_features);
                         (own, slots.sequences(place.positions, place.step))
                     }
@@ -294,21 +289,21 @@ impl Tables {
     }
 }
 
-/// Pools what is asked for of some shards on a route, into a message's rows, which are so far apart, or its vectors.
+/// Pools what is asked for of some shards on a route into a message.
 fn pool(
     group: &mut TableGroup,
     by: (&Team, Stores),
     (ids, route): (&Ids, Route),
     place: &exchange::Group,
     message: &mut [f32],
-    stride: usize,
 ) {
     let lookups = ids.pooled(route.asking, place);
     let lookups = if place.plain { lookups.unweighted() } else { lookups };
-    match ids.blocks(route, Pass::Forward) {
-        None => group.look_up.run_by(by, &group.tables, lookups, message, place.slots(stride)),
-        Some(blocks) => {
-            group.look_up.run_apart(by, &group.tables, lookups, &mut message[blocks.range(&place.shards)]);
+    match ids.vectors(route, Pass::Forward) {
+        rows @ Vectors::Rows(_) => group.look_up.run_by(by, &group.tables, lookups, message, rows.slots(place)),
+        Vectors::Bags(starts) => {
+            let vectors = &mut message[starts[place.shards.start]..starts[place.shards.end]];
+            group.look_up.run_apart(by, &group.tables, lookups, vectors);
         }
     }
 }

@@ -11,5 +11,4 @@ mod nodes;
 mod unpooled;
 
 pub use nodes::Nodes;
-pub(super) use unpooled::Part;
 pub use unpooled::Unpooled;

@@ -9,16 +9,17 @@ use std::ops::Range;
 use crate::base::{RankId, Result, TableId};
 use crate::collective::Carrier;
 use crate::data::{Bag, BagView, Batch};
+use crate::exchange::ids::is_served;
 use crate::exchange::layout::Layout;
-use crate::exchange::sparse::is_served;
+use crate::exchange::vectors::MessageForm;
 use crate::exchange::words::Words;
-use crate::exchange::{Ids, Minibatch, RankContext};
+use crate::exchange::{Ids, Minibatch, Pass, RankContext, Route};
 use crate::shard::scheme::Shard;
 use crate::simd::{Simd, combine};
 
 /// Where the row of a look-up is to be found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::exchange) struct Source {
+struct Source {
     /// The part of the table.
     part: u32,
     /// Which of that part's rows that were sent themselves, or of its pooled sums.
@@ -29,16 +30,12 @@ pub(in crate::exchange) struct Source {
 
 /// A part of a divided table, as its messages have it.
 #[derive(Debug)]
-pub(in crate::exchange) struct Part {
-    pub rank: RankId,
-    /// The number of the shard there.
-    pub shard: usize,
-    /// Its columns in a row of pooled sums.
-    pub place: Range<usize>,
-    /// Elements of such a row, from another rank.
-    pub stride: usize,
-    /// Elements of such a row of this rank's own.
-    pub own_stride: usize,
+struct Part {
+    rank: RankId,
+    /// The number of the shard's group there, and of the shard in it.
+    place: [usize; 2],
+    /// Where its first pooled sum is in a message, and how far the next ones are.
+    sums: [usize; 2],
     /// Where its rows begin among those that its rank has sent themselves.
     start: usize,
     /// How many of its rows were sent themselves.
@@ -76,21 +73,8 @@ impl Unpooled {
         let tables = (0..sharding.tables() as u32).map(TableId).filter(|table| layout.sums_of_ranks(*table));
         let sources: Vec<_> = tables.map(|table| (table, Vec::new())).collect();
         let part = |shard: &Shard| {
-            let holding = layout.of(shard.rank);
-            let (group, at) = holding.find(shard);
-            let place = holding.places().find_map(|(other, place)| (other == shard).then_some(place));
-            let place = place.expect("a shard is in its rank's holding");
-            Part {
-                rank: shard.rank,
-                shard: group.shards.start + at,
-                place,
-                stride: holding.stride,
-                own_stride: holding.partial_stride,
-                start: 0,
-                rows: 0,
-                bags: 0,
-                in_bag: 0,
-            }
+            let place = layout.of(shard.rank).find(shard);
+            Part { rank: shard.rank, place, sums: [0; 2], start: 0, rows: 0, bags: 0, in_bag: 0 }
         };
         let parts = |(table, _): &(TableId, _)| sharding.of_table(*table).iter().map(part).collect();
         let words = Words::new(*rank, ranks, team.isa(), "exchange of rows");
@@ -149,7 +133,11 @@ impl Unpooled {
         for ((table, sources), parts) in self.sources.iter_mut().zip(&mut self.parts) {
             sources.clear();
             let (bag, hot) = (&batch.bags[table.index()], ids.hot_bag(*table));
-            parts.iter_mut().for_each(|part| (part.rows, part.bags) = (0, 0));
+            for part in parts.iter_mut() {
+                let ([group, at], route) = (part.place, Route { owner: part.rank, asking: self.rank });
+                let slots = ids.vectors(route, Pass::Forward).slots(&layout.of(part.rank).groups[group]);
+                (part.rows, part.bags, part.sums) = (0, 0, [slots.starts[at], slots.row]);
+            }
             for sample in 0..bag.samples() {
                 // What is pooled from copies needs no source.
                 if is_served(hot, sample) {
@@ -171,7 +159,7 @@ impl Unpooled {
                         part.rows += 1;
                     }
                 }
-                let every = layout.hot().is_none();
+                let every = layout.form() == MessageForm::RowPerSample;
                 parts.iter_mut().for_each(|part| part.bags += u32::from(every || part.in_bag > 0));
             }
         }
@@ -191,7 +179,7 @@ impl Unpooled {
 
     /// Adds up the rows of a bag in their order, from 0, each times its weight where `weights`, those of all the
     /// table's look-ups, are not empty; the bag is one of divided table number `index`, which has these `look_ups`.
-    /// `pooled` gives one of a part's pooled sums.
+    /// `message` gives the pooled sums of a rank.
     #[inline(always)]
     pub(in crate::exchange) fn pool<'a, S: Simd>(
         &'a self,
@@ -199,7 +187,7 @@ impl Unpooled {
         index: usize,
         (look_ups, weights): (Range<usize>, &[f32]),
         to: &mut [f32],
-        pooled: impl Fn(&Part, usize) -> &'a [f32],
+        message: impl Fn(RankId) -> &'a [f32],
     ) {
         to.fill(0.0);
         let dim = to.len();
@@ -207,7 +195,8 @@ impl Unpooled {
             let source = self.sources[index].1[position];
             let part = &self.parts[index][source.part as usize];
             let row = if source.pooled {
-                pooled(part, source.row as usize)
+                let [first, step] = part.sums;
+                &message(part.rank)[first + source.row as usize * step..][..dim]
             } else {
                 let words = if part.rank == self.rank { &self.out } else { &self.into };
                 let start = part.start + source.row as usize * dim;
