@@ -438,6 +438,21 @@ fn tables_are_told_from_criteos_text_by_their_header() {
 }
 
 #[test]
+fn names_of_any_length_leave_the_columns_of_a_table_in_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let (log, schema) = (folder.path().join("log.csv"), folder.path().join("schema.toml"));
+    fs::write(&log, "label,the_number_of_a_user,tag\n1,u1,a\n0,u2,b\n").unwrap();
+    fs::write(&schema, "label = 'label'\ncategorical = [{ column = 'the_number_of_a_user' }, { column = 'tag' }]")
+        .unwrap();
+    let text = succeed(&format!("inspect {} --schema {}", log.display(), schema.display())).stdout;
+    let text = String::from_utf8(text).unwrap();
+    let table: Vec<&str> = text.lines().skip_while(|line| !line.contains("categorical")).collect();
+    let ends = |row: &str, of: &str| row.find(of).map(|at| at + of.len());
+    assert_eq!((table.len(), ends(table[0], "missing")), (3, ends(table[1], "0.0 %")), "{text}");
+    assert_eq!(ends(table[1], "0.0 %"), ends(table[2], "0.0 %"), "{text}");
+}
+
+#[test]
 fn the_guide_to_schemas_is_found_where_people_look() {
     let text = |line: &str| String::from_utf8(succeed(line).stdout).unwrap();
     let guide = text("schema");

@@ -12,7 +12,7 @@ use serde::Serialize;
 use super::chart::{Bar, Line, bars, lines};
 use super::question::{Answer, Question};
 use crate::base::config::{Command, Config, Layers};
-use crate::base::console::{note, shown};
+use crate::base::console::{note, pretty, shown};
 use crate::base::{Error, Result};
 use crate::cli::division::planned;
 use crate::cli::table::Table;
@@ -330,14 +330,12 @@ impl<'a> Figures<'a> {
         let Some(folder) = self.0 else { return Ok(()) };
         let name = format!("figure-{number:02}{part}");
         write_file(&folder.join(format!("{name}.svg")), svg.as_bytes())?;
-        let json = serde_json::to_string_pretty(data).expect("plain data is JSON");
-        write_file(&folder.join(format!("{name}.json")), json.as_bytes())
+        write_file(&folder.join(format!("{name}.json")), pretty(data).as_bytes())
     }
 
     fn table(&self, report: &Report) -> Result<()> {
         let Some(folder) = self.0 else { return Ok(()) };
-        let json = serde_json::to_string_pretty(report).expect("plain data is JSON");
-        write_file(&folder.join("published.json"), json.as_bytes())
+        write_file(&folder.join("published.json"), pretty(report).as_bytes())
     }
 
     fn speedups(

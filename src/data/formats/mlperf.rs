@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::dataset::Member;
 use super::records::{PORTION, Portion, Records};
-use super::{Dataset, Rows, Table, bad, filled, folder, npz, sidecar};
+use super::{Dataset, ROLES, Rows, Table, bad, filled, folder, npz, sidecar};
 use crate::base::Result;
 use crate::data::blocks::Role;
 use crate::data::dense::log_count;
@@ -27,10 +27,7 @@ const TURNED: usize = 64;
 /// How the file with the table sizes is called.
 pub(super) const COUNTS: &str = "day_fea_count.npz";
 
-/// How the names of a role's files end.
-const ROLES: [&str; 3] = ["train", "val", "test"];
-
-/// What a file's name says it is for.
+/// What the end of a file's name says it is for.
 pub(super) fn role(name: &str) -> Option<Role> {
     let last = name.strip_suffix(".bin")?.rsplit(['_', '.']).next()?;
     Role::ALL.into_iter().find(|role| role.of(ROLES) == last)

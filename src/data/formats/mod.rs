@@ -53,6 +53,9 @@ pub use write::{Sink, Target};
 /// The file beside foreign data that says what its format does not.
 pub const SCHEMA: &str = "schema.toml";
 
+/// What other programs call the roles in names of files and folders.
+const ROLES: [&str; 3] = ["train", "val", "test"];
+
 /// How a data set is laid out on disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Format {

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::dataset::Member;
 use super::records::Records;
 use super::strided::{Field, Kind, Strided};
-use super::{Dataset, Sink, bad, filled, folder};
+use super::{Dataset, ROLES, Sink, bad, filled, folder};
 use crate::base::{Error, Result, input};
 use crate::data::blocks::Role;
 use crate::data::schema::{Categorical, Dense, Label};
@@ -181,9 +181,6 @@ const fn categorical_type(rows: u64) -> (&'static str, usize) {
     }
 }
 
-/// What the mapping of a role is called.
-const MAPPINGS: [&str; 3] = ["train", "val", "test"];
-
 /// Writes one mapping.
 pub(super) struct SplitSink {
     label: WholeFile,
@@ -210,7 +207,7 @@ impl SplitSink {
                 format!("split binary holds one look-up a column without weight, unlike column {}", column.name);
             return Err(bad(folder, reason));
         }
-        let folder = folder.join(role.of(MAPPINGS));
+        let folder = folder.join(role.of(ROLES));
         std::fs::create_dir_all(&folder).map_err(Error::io(&folder, "create"))?;
         let file = |name: &str| WholeFile::create(&folder.join(name));
         Ok(Self {
@@ -294,7 +291,7 @@ pub(super) fn seal(folder: &Path, description: &Description, roles: &[Role]) -> 
             .map(|column| (column.name.clone(), feature(categorical_type(column.rows).0, Some(column.rows)))),
     );
     let chunks = |role: &Role| {
-        let folder = role.of(MAPPINGS);
+        let folder = role.of(ROLES);
         let chunk = |features: Vec<String>, file: &str| Chunk {
             kind: "split_binary".to_owned(),
             features,

@@ -229,7 +229,10 @@ impl Gather<'_> {
         let file = &self.inputs[input];
         let bytes = match piece {
             Piece::Text { bytes, .. } => *bytes,
-            Piece::Range { .. } => self.size.min(file.bytes - number * self.size),
+            Piece::Range { .. } => {
+                let lines = file.range(number, self.size);
+                lines.end - lines.start
+            }
         };
         if let Some(contents) = finished::<R::Key>(&path, widths)? {
             self.meter.add(Stage::Text, bytes);

@@ -94,6 +94,11 @@ impl Journal {
         let ways = "finish that run with its own options, replace it with --force, or choose another --out";
         let earlier: Self = serde_json::from_str(&text)
             .map_err(|error| bad(format!("is no journal of this octorec ({error}): {ways}")))?;
+        if earlier.version != self.version {
+            let reason = "is of a run that another version of octorec began: finish it with that one, replace it with \
+                          --force, or choose another --out";
+            return Err(bad(reason.to_owned()));
+        }
         if let Some(what) = self.difference(&earlier) {
             return Err(bad(format!("an unfinished run has {what}: {ways}")));
         }

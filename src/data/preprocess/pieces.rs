@@ -1,11 +1,13 @@
-//! Text files in pieces of whole lines: piece n holds the lines that begin within bytes [n S, (n + 1) S) of the text.
+//! Text files in pieces of whole lines: piece n holds the lines that begin within bytes [n S, (n + 1) S) of the text,
+//! counted from its first line that is not blank. Blank lines before that are piece 0's, so a header is in it, too.
 //!
 //! Where a piece begins depends on the text and on S alone, so plain and compressed files, and any number of threads,
 //! give the same pieces. A plain file is entered anywhere; a compressed one is decoded from its first byte, by one
 //! thread. A line longer than is allowed is cut a little behind that length: whoever parses it reports it.
 
 use std::fs::File;
-use std::io::{self, ErrorKind, Read};
+use std::io::{self, BufReader, ErrorKind, Read};
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -25,15 +27,25 @@ pub(super) struct Input {
     pub(super) path: PathBuf,
     pub(super) bytes: u64,
     pub(super) compressed: bool,
+    /// Bytes of the text before its first line that is not blank.
+    blank: u64,
     /// The longest line, in bytes.
     pub(super) max_line: usize,
+}
+
+/// Bytes of blank lines at the start of a text, a byte order mark before them included. What cannot be read ends them:
+/// it is told when the text is.
+fn blank(text: impl Read) -> u64 {
+    let mut bytes = BufReader::new(text).bytes().map_while(io::Result::ok).peekable();
+    let mark = b"\xef\xbb\xbf".iter().take_while(|&&byte| bytes.next_if_eq(&byte).is_some()).count();
+    (mark + bytes.take_while(|byte| matches!(byte, b'\r' | b'\n')).count()) as u64
 }
 
 impl Input {
     pub(super) fn open(path: &Path, max_line: usize) -> Result<Self> {
         let data = input::metadata(path)?;
-        let (_, compressed) = decoded(input::open(path)?, path)?;
-        Ok(Self { path: path.to_owned(), bytes: data.len(), compressed, max_line })
+        let (text, compressed) = decoded(input::open(path)?, path)?;
+        Ok(Self { path: path.to_owned(), bytes: data.len(), compressed, blank: blank(text), max_line })
     }
 
     /// Bytes that are kept of a line.
@@ -43,13 +55,19 @@ impl Input {
 
     /// Pieces of a plain file.
     pub(super) fn pieces(&self, size: u64) -> u64 {
-        self.bytes.div_ceil(size)
+        self.bytes.saturating_sub(self.blank).div_ceil(size).max(u64::from(self.bytes > 0))
+    }
+
+    /// Where the lines of piece `number` of a plain file begin.
+    pub(super) fn range(&self, number: u64, size: u64) -> Range<u64> {
+        let border = |number: u64| if number == 0 { 0 } else { self.bytes.min(self.blank + number * size) };
+        border(number)..border(number + 1)
     }
 
     /// Reads piece `number` of a plain file; it may have no line.
     pub(super) fn read_piece(&self, file: &File, number: u64, size: u64, text: &mut Vec<u8>) -> Result<()> {
         let fail = |error| Error::io(&self.path, "read")(error);
-        let (mut begin, border) = (number * size, self.bytes.min((number + 1) * size));
+        let Range { start: mut begin, end: border } = self.range(number, size);
         text.clear();
         if begin > 0 {
             // A line begins behind the first line end at or after the byte before the piece.
@@ -97,7 +115,7 @@ impl Input {
     /// Lines before piece `number` of a plain file; for messages.
     pub(super) fn lines_before(&self, number: u64, size: u64) -> Result<u64> {
         let mut file = File::open(&self.path).map_err(Error::io(&self.path, "open"))?;
-        let mut left = number * size;
+        let mut left = self.range(number, size).start;
         let (mut lines, mut some) = (0, vec![0; 1 << 20]);
         let mut ended = true;
         while left > 0 {
@@ -126,6 +144,8 @@ fn read_exact(file: &File, into: &mut [u8], at: u64) -> io::Result<()> {
 pub(super) struct Stream {
     path: PathBuf,
     input: Box<dyn Read + Send>,
+    /// Bytes before the first line that is not blank, and of each piece from there on.
+    blank: u64,
     size: u64,
     /// Bytes that are kept of a line.
     kept: usize,
@@ -145,8 +165,9 @@ impl Stream {
         let file = File::open(&input.path).map_err(Error::io(&input.path, "open"))?;
         let read = Arc::new(AtomicU64::new(0));
         let (decoder, _) = decoded(Counted::new(file, Arc::clone(&read)), &input.path)?;
-        let (path, carry, kept) = (input.path.clone(), Vec::new(), input.kept());
-        Ok(Self { path, input: decoder, size, kept, carry, base: 0, number: 0, lines: 0, decoded: read, ended: false })
+        let (path, carry, kept, blank) = (input.path.clone(), Vec::new(), input.kept(), input.blank);
+        let (base, number, lines) = (0, 0, 0);
+        Ok(Self { path, input: decoder, blank, size, kept, carry, base, number, lines, decoded: read, ended: false })
     }
 
     /// Bytes of the compressed file so far.
@@ -158,7 +179,7 @@ impl Stream {
     pub(super) fn next_piece(&mut self, text: &mut Vec<u8>) -> Result<Option<(u64, u64)>> {
         text.clear();
         let number = self.number;
-        let border = (number + 1) * self.size;
+        let border = self.blank + (number + 1) * self.size;
         // A line that began in an earlier piece may reach beyond this one.
         if self.base < border {
             while !self.ended && self.base + (self.carry.len() as u64) < border {
@@ -308,6 +329,20 @@ mod tests {
             prop_assert_eq!(streamed.iter().map(|piece| &piece.0).collect::<Vec<_>>(),
                 found.iter().map(|piece| &piece.0).collect::<Vec<_>>());
             prop_assert!(streamed.iter().zip(&found).all(|(a, b)| a.0.is_empty() || a.1 == b.1));
+        }
+    }
+
+    #[test]
+    fn blank_lines_at_the_start_are_in_one_piece_with_the_first_line() {
+        let folder = tempfile::tempdir().unwrap();
+        for start in ["", "\n", "\r\n\n\n\r\n\n", "\u{feff}", "\u{feff}\n\r\n\n"] {
+            let text = format!("{start}first\n\nlast\n");
+            let (a, b) = (text.as_bytes(), gzip(text.as_bytes()));
+            let (a, b) = (written(folder.path(), "a", a), written(folder.path(), "b", &b));
+            for pieces in [plain(&a, 4), streamed(&b, 4)] {
+                assert_eq!(pieces[0], (format!("{start}first\n").into_bytes(), 0), "{start:?}");
+                assert_eq!(pieces[1], (b"\nlast\n".to_vec(), text.lines().count() as u64 - 2), "{start:?}");
+            }
         }
     }
 

@@ -159,7 +159,7 @@ impl Table {
         let header = layout.columns.is_empty().then(|| header(layout.delimiter, first, max_line)).transpose()?;
         let listed = || layout.columns.iter().map(|name| name.clone().into_bytes()).collect();
         let names = header.clone().unwrap_or_else(listed);
-        let columns = row::Columns::find(first, layout, &names, Labels::Required)?;
+        let columns = row::Columns::find(first, layout, &names, Labels::Required)?.of_integers();
         Ok(Self { columns, header, on_bad_row, max_line })
     }
 }
@@ -268,10 +268,7 @@ impl Table {
                         let reason = "the header differs from that of the first file".to_owned();
                         return Err(BadLine { line, reason });
                     }
-                    None => row
-                        .read(&record, &self.columns, key_of)
-                        .and_then(|()| row.check_whole(&record, &self.columns))
-                        .and_then(|()| take(&row)),
+                    None => row.read(&record, &self.columns, key_of).and_then(|()| take(&row)),
                 },
             };
             match result {

@@ -112,7 +112,7 @@ impl Vocabulary {
     pub(super) fn keep_first(&mut self, counts: &[usize]) {
         for ((keys, ids), &count) in self.keys.iter_mut().zip(&mut self.ids).zip(counts) {
             keys.truncate(count);
-            ids.clear();
+            *ids = Table::new();
             for (id, &key) in (0..).zip(keys.iter()) {
                 ids.get_or_insert(key, id);
             }

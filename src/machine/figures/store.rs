@@ -10,6 +10,7 @@ use serde::de::DeserializeOwned;
 
 use super::fingerprint::fnv1a;
 use super::{Figures, Fingerprint, Network};
+use crate::base::console::pretty;
 use crate::base::{Error, Result};
 use crate::memory::write_file;
 
@@ -122,8 +123,7 @@ impl Store {
 
     fn write(&self, path: PathBuf, figures: &impl Serialize) -> Result<PathBuf> {
         fs::create_dir_all(&self.folder).map_err(Error::io(&self.folder, "create"))?;
-        let text = serde_json::to_string_pretty(figures).expect("plain data with string keys is JSON");
-        write_file(&path, (text + "\n").as_bytes())?;
+        write_file(&path, pretty(figures).as_bytes())?;
         Ok(path)
     }
 }

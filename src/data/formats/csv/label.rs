@@ -3,13 +3,13 @@
 use std::cmp::Ordering;
 
 /// The finite number that a field is.
-pub(in crate::data) fn finite(field: &[u8]) -> Option<f64> {
+pub(super) fn finite(field: &[u8]) -> Option<f64> {
     std::str::from_utf8(field).ok()?.trim().parse().ok().filter(|value: &f64| value.is_finite())
 }
 
 /// When a row is positive.
 #[derive(Debug, Clone)]
-pub(in crate::data) enum Rule {
+pub(super) enum Rule {
     /// The field is 0 or 1.
     Bit,
     /// The field is this text or, where that is a number, equals it; or (false) does not.
@@ -20,7 +20,7 @@ pub(in crate::data) enum Rule {
 
 impl Rule {
     /// The column and the rule of `click`, `rating >= 4` or `behavior == buy`.
-    pub(in crate::data) fn parse(text: &str) -> Result<(String, Self), String> {
+    pub(super) fn parse(text: &str) -> Result<(String, Self), String> {
         const OPERATORS: [&str; 6] = [">=", "<=", "==", "!=", ">", "<"];
         let found = OPERATORS.iter().filter_map(|operator| text.split_once(operator).map(|parts| (*operator, parts)));
         // `>=` before `>`: the one that stands first, and the longer of two at one place.
@@ -48,7 +48,7 @@ impl Rule {
     }
 
     /// The label of a field; `None` when the rule does not apply to it.
-    pub(in crate::data) fn label(&self, field: &[u8]) -> Option<f32> {
+    pub(super) fn label(&self, field: &[u8]) -> Option<f32> {
         let positive = match self {
             Self::Bit => match field.trim_ascii() {
                 b"0" => false,
@@ -66,7 +66,7 @@ impl Rule {
     }
 
     /// What fields it applies to.
-    pub(in crate::data) fn expects(&self) -> &'static str {
+    pub(super) fn expects(&self) -> &'static str {
         match self {
             Self::Bit => "the label 0 or 1",
             Self::Text(..) => "any text",

@@ -9,7 +9,7 @@ impl TextCategorical {
     ///
     /// # Errors
     /// What is wrong with the weights, and what `each` finds.
-    pub(in crate::data) fn each_value(
+    pub(super) fn each_value(
         &self,
         field: &[u8],
         weights: Option<&[u8]>,
@@ -27,11 +27,8 @@ impl TextCategorical {
         let Some(weights) = weights else {
             return self.several(field).into_iter().flatten().try_for_each(|v| one(v, None));
         };
-        // Places count, so blanks and padding are left out only behind this.
-        let all = |field| match trimmed(field) {
-            [] => Vec::new(),
-            field => parts(field, separator).collect(),
-        };
+        // Places count, so blanks and padding are left out only behind this, and blanks that separate stay.
+        let all = |field| if trimmed(field).is_empty() { Vec::new() } else { parts(field, separator).collect() };
         let (values, weights) = (all(field), all(weights));
         if values.len() != weights.len() {
             let (name, weighs) = (&self.column, self.weights.as_deref().unwrap_or_default());
@@ -94,8 +91,8 @@ fn parts<'a>(field: &'a [u8], separator: &'a str) -> impl Iterator<Item = &'a [u
     })
 }
 
-/// A part of a field without the blanks around it: all that Unicode has where it is text, otherwise those of ASCII.
-fn trimmed(part: &[u8]) -> &[u8] {
+/// A field, or a part of it, without the blanks around it: all that Unicode has where it is text, otherwise ASCII's.
+pub(super) fn trimmed(part: &[u8]) -> &[u8] {
     match part {
         [] => part,
         [first, .., last] if first.is_ascii_graphic() && last.is_ascii_graphic() => part,
@@ -134,6 +131,10 @@ mod tests {
         let message = pairs(&beside, "a|b", Some("1|")).unwrap_err();
         assert_eq!(message, "column w: a finite number is expected as a weight, found \"\"");
         assert!(pairs(&beside, "a|b", Some("1|1e99")).unwrap_err().contains("found \"1e99\""));
+        let blanks = TextCategorical { separator: Some(" ".to_owned()), ..beside };
+        assert_eq!(pairs(&blanks, "a  ", Some("1 0 0")), list(&[("a", 1.0)]));
+        assert_eq!(pairs(&blanks, " b", Some("0.5 1")), list(&[("b", 1.0)]));
+        assert!(pairs(&blanks, " b c", Some("1 2 ")).is_err(), "c has no weight");
         let behind = TextCategorical { weight_separator: Some(":".to_owned()), ..lists };
         assert_eq!(pairs(&behind, "a:1|x:y:0.5|0", None), list(&[("a", 1.0), ("x:y", 0.5)]));
         assert_eq!(

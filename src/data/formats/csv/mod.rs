@@ -8,7 +8,7 @@
 mod arriving;
 mod encoding;
 pub mod keys;
-pub(in crate::data) mod label;
+mod label;
 mod lookups;
 mod propose;
 pub(in crate::data) mod records;

@@ -22,12 +22,12 @@ pub(in crate::data) struct Record {
 
 impl Record {
     /// How many fields there are.
-    pub(in crate::data) fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.fields
     }
 
     /// Takes these fields.
-    pub(in crate::data) fn fill(&mut self, fields: &[Vec<u8>]) {
+    pub(super) fn fill(&mut self, fields: &[Vec<u8>]) {
         self.bytes.clear();
         self.ends.clear();
         for field in fields {

@@ -3,12 +3,12 @@
 use std::path::Path;
 
 use super::label::{Rule, finite as number};
+use super::lookups::trimmed;
 use super::records::Record;
 use super::schema::{TextCategorical, TextSchema};
 use super::{bad, shown};
 use crate::base::Result;
 use crate::data::Labels;
-use crate::data::moment::Unit;
 use crate::data::samples::{MISSING, Samples, Values};
 
 /// Where the columns of a schema stand in a record.
@@ -18,6 +18,8 @@ pub(in crate::data) struct Columns {
     label_name: String,
     rule: Rule,
     labels: Labels,
+    /// Whether dense columns that the schema does not call fractions must hold integers.
+    integers: bool,
     /// Columns of a record.
     width: usize,
     /// Label (nowhere, if there need be none), dense, categorical, weights.
@@ -51,10 +53,11 @@ impl Columns {
         let (label_name, rule) = Rule::parse(&schema.label).map_err(|reason| bad(path, reason))?;
         let place = |name: &str| {
             header.iter().position(|field| field == name.as_bytes()).ok_or_else(|| {
-                let known: Vec<String> = header.iter().map(|name| shown(name)).collect();
+                let known: Vec<_> = header.iter().map(|name| String::from_utf8_lossy(name)).collect();
                 let nearest = crate::base::error::nearest(name, known.iter().map(|name| &**name));
                 let meant = nearest.map(|name| format!(" (did you mean {name}?)")).unwrap_or_default();
-                bad(path, format!("has no column {name}{meant}; its header has {}", known.join(", ")))
+                let whose = if schema.columns.is_empty() { "its header has" } else { "the schema lists" };
+                bad(path, format!("has no column {name}{meant}; {whose} {}", known.join(", ")))
             })
         };
         let label = match place(&label_name) {
@@ -64,6 +67,7 @@ impl Columns {
         let categorical = &schema.categorical;
         Ok(Self {
             labels,
+            integers: false,
             width: header.len(),
             label,
             dense: schema.dense.iter().map(|column| place(&column.column)).collect::<Result<_>>()?,
@@ -76,6 +80,12 @@ impl Columns {
             rule,
             schema: schema.clone(),
         })
+    }
+
+    /// The same columns, where dense values that are no integers of 32 bits are refused unless the schema calls them
+    /// fractions: whoever reads a file but once must be told.
+    pub(in crate::data) fn of_integers(self) -> Self {
+        Self { integers: true, ..self }
     }
 
     /// The label; NaN where there is none.
@@ -92,10 +102,11 @@ impl Columns {
 
     /// A dense field, nothing where it is blank; and whether it is an i32.
     fn dense_of(&self, column: usize, record: &Record) -> std::result::Result<(Option<f64>, bool), String> {
-        let (field, spec) = (record[self.dense[column]].trim_ascii(), &self.schema.dense[column]);
-        if let Some(count) = spec.counted(field) {
+        let (held, spec) = (record[self.dense[column]].trim_ascii(), &self.schema.dense[column]);
+        if let Some(count) = spec.counted(held) {
             return Ok((Some(count.into()), true));
         }
+        let field = trimmed(held);
         if field.is_empty() {
             return Ok((None, true));
         }
@@ -104,16 +115,21 @@ impl Columns {
             Some(unit) => unit.parse(field).map(|moment| moment.0.into()),
             None => number(field).filter(|value| (*value as f32).is_finite()),
         };
-        let value = value.ok_or_else(|| {
-            let expected = unit.map_or("a finite number", Unit::expects);
+        let integers = self.integers && !spec.float;
+        // Where kinds are found out, a number between blanks that are none of ASCII's has always been a fraction: data
+        // that a model was trained on keep their kind.
+        let text = std::str::from_utf8(if integers { field } else { held }).unwrap_or_default();
+        // The smallest i32 means that there is none.
+        let whole = unit.is_some() || text.parse().is_ok_and(|value: i32| value != MISSING);
+        let value = value.filter(|_| whole || !integers).ok_or_else(|| {
+            let expected = match unit {
+                Some(unit) => unit.expects(),
+                None if integers => "an integer of at most 32 bits (fractions need float = true)",
+                None => "a finite number",
+            };
             format!("column {}: {expected} is expected, found \"{}\"", spec.column, shown(field))
         })?;
-        if unit.is_some() {
-            return Ok((Some(value), true));
-        }
-        let text = std::str::from_utf8(field).unwrap_or_default();
-        // The smallest i32 means that there is none.
-        Ok((Some(value), text.parse().is_ok_and(|value: i32| value != MISSING)))
+        Ok((Some(value), whole))
     }
 
     /// Calls `each` with every value of a categorical column.
@@ -169,18 +185,6 @@ impl<K> Row<K> {
             })?;
         }
         Ok(())
-    }
-
-    /// Refuses dense values that are no integers of 32 bits in columns that the schema does not call fractions: whoever
-    /// reads a file but once must be told.
-    pub(in crate::data) fn check_whole(&self, record: &Record, columns: &Columns) -> std::result::Result<(), String> {
-        let mut dense = columns.schema.dense.iter().zip(&columns.dense).zip(&self.whole);
-        let Some(((spec, at), _)) = dense.find(|((spec, _), whole)| !spec.float && !**whole) else { return Ok(()) };
-        Err(format!(
-            "column {}: an integer of at most 32 bits (fractions need float = true) is expected, found \"{}\"",
-            spec.column,
-            shown(record[*at].trim_ascii())
-        ))
     }
 }
 

@@ -224,7 +224,7 @@ impl TextSchema {
     ///
     /// # Errors
     /// The name of a column for which no number of rows is given.
-    pub(in crate::data) fn hash(&mut self, rows: u64) -> std::result::Result<(), String> {
+    pub(super) fn hash(&mut self, rows: u64) -> std::result::Result<(), String> {
         let numbered = self.categorical.iter_mut().filter(|column| column.fixed_rows().is_none());
         for column in numbered {
             if rows == 0 {
@@ -264,7 +264,7 @@ impl TextDense {
     }
 
     /// How many values a field has, where that is the feature.
-    pub(in crate::data) fn counted(&self, field: &[u8]) -> Option<u32> {
+    pub(super) fn counted(&self, field: &[u8]) -> Option<u32> {
         let separator = self.count.as_ref()?;
         Some(values(field, separator).filter(|value| !is_padding(value, &self.padding)).count() as u32)
     }
@@ -329,7 +329,7 @@ impl TextCategorical {
     }
 
     /// The values of a field, where one has several.
-    pub(in crate::data) fn several<'a>(&'a self, field: &'a [u8]) -> Option<impl Iterator<Item = &'a [u8]>> {
+    pub(super) fn several<'a>(&'a self, field: &'a [u8]) -> Option<impl Iterator<Item = &'a [u8]>> {
         let separator = self.separator.as_ref()?;
         Some(values(field, separator).filter(|value| !is_padding(value, &self.padding)))
     }

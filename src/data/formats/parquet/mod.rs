@@ -43,7 +43,7 @@ pub(super) const PART: &str = "part_0.parquet";
 /// What a file's or folder's name says its rows are for.
 pub(super) fn role(name: &str) -> Option<Role> {
     let name = name.to_ascii_lowercase();
-    Role::ALL.into_iter().find(|role| name.starts_with(role.of(["train", "val", "test"])))
+    Role::ALL.into_iter().find(|role| name.starts_with(role.of(super::ROLES)))
 }
 
 /// Whether a directory of these names has Parquet files, itself or in the folder of a role.
