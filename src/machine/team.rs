@@ -121,6 +121,12 @@ impl Team {
         self.crew.threads()
     }
 
+    /// Whether threads spin while they wait for work; see [`Crew::spins`].
+    #[must_use]
+    pub fn spins(&self) -> bool {
+        self.crew.spins()
+    }
+
     /// How many pieces of work there are for each thread; see [`Team::pieces`].
     pub const PIECES_A_THREAD: usize = 8;
 
@@ -237,7 +243,7 @@ mod tests {
         let home = current_affinity().expect("affinity can be read");
         for (pus, spin) in [(home.clone(), true), ([&home[..], &home[..]].concat(), false)] {
             let team = Team::pinned(&pus, spin, Isa::best()).expect("allowed processing units");
-            assert_eq!(team.threads(), pus.len());
+            assert_eq!((team.threads(), team.spins()), (pus.len(), spin));
             team.run(|thread| {
                 assert_eq!(current_affinity().expect("affinity can be read"), [pus[thread]]);
                 assert_eq!(current_pu(), pus[thread]);
