@@ -31,7 +31,8 @@ pub trait Carrier: Send + Sync {
     /// Afterwards the message is the receiver's, whatever it was written with: plain stores or streaming ones.
     fn try_send(&mut self, to: RankId, bytes: usize, write: &mut dyn FnMut(&mut [Line])) -> bool;
 
-    /// How a message of `bytes` bytes to `to` is best written.
+    /// How a message of `bytes` bytes to `to` is best written: past the caches, unless a carrier knows better. Shared
+    /// memory knows no nodes: to a rank on the same one, too, lines go by its memory, not by a cache that both share.
     fn stores(&self, _to: RankId, _bytes: usize) -> Stores {
         Stores::Streaming
     }

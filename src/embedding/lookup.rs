@@ -14,7 +14,7 @@ use crate::base::config::Pooling;
 use crate::data::BagView;
 use crate::machine::team::Team;
 use crate::simd::{Kernel, Simd};
-use crate::sync::{Band, Lender, Lent, Matrix, Stores};
+use crate::sync::{Band, Lender, Lent, Line, Matrix, Stores};
 
 /// How many samples ahead the place of a pooled vector is asked for.
 const WRITE_DISTANCE: usize = 12;
@@ -23,20 +23,26 @@ const WRITE_DISTANCE: usize = 12;
 /// one a vector, and room is left for the rows that are asked for.
 const STAGED: usize = 2048;
 
+/// Elements of a piece from which on its vectors pass the caches: of fewer, the fence and the memory that is cleaned
+/// for them would cost more than is saved.
+const FEW: usize = STAGED / 16;
+
+/// Vectors that are put together, from a line on.
+#[repr(align(64))]
+struct Staged([f32; STAGED]);
+
 /// The forward pass, with its memory.
 #[derive(Debug)]
 pub struct LookUp {
     pooling: Pooling,
     lender: Lender<f32>,
-    /// Where each column of vectors starts.
-    starts: Vec<usize>,
 }
 
 impl LookUp {
     /// A forward pass for a team of `threads`.
     #[must_use]
     pub fn new(pooling: Pooling, tables: usize, threads: usize) -> Self {
-        Self { pooling, lender: Lender::new(tables, threads), starts: Vec::with_capacity(tables) }
+        Self { pooling, lender: Lender::new(tables, threads) }
     }
 
     /// Writes, for every row (sample) of `features` and every table, the sum or the mean of the rows that the sample's
@@ -70,17 +76,15 @@ impl LookUp {
         let Slots { row, starts, positions, step } = slots;
         let samples = features.len() / row;
         assert!(lookups.bags().all(|bag| bag.samples() == samples * positions), "as many bags a sample");
-        assert!(positions == 1 || tables.len() == 1, "sequences of one table");
-        // Each position of a sequence is a column of vectors of its own.
-        self.starts.clear();
-        self.starts.extend(starts.iter().flat_map(|start| (0..positions).map(move |at| start + at * step)));
+        assert!(positions == 1 || tables.len() == 1 && step >= dim, "sequences of one table, in vectors side by side");
         if positions == 1 {
             cut(&mut self.lender, lookups, team.pieces());
         } else {
-            cut_evenly(&mut self.lender, [positions, samples], team.pieces());
+            cut_evenly(&mut self.lender, samples, team.pieces());
         }
-        let lent = self.lender.windows(features, row, &self.starts, dim);
-        pool((team, stores), tables, (lookups, self.pooling), positions, lent);
+        // A sequence is a window of its own, with what lies between its vectors.
+        let lent = self.lender.windows(features, row, starts, (positions - 1) * step + dim);
+        pool((team, stores), tables, (lookups, self.pooling), [positions, step], lent);
     }
 
     /// The same into vectors that lie table after table, in each one a bag: tables may have any numbers of bags.
@@ -103,30 +107,26 @@ impl LookUp {
         let mut left = vectors;
         let mut block = |bags: usize| left.split_off_mut(..bags * dim).expect("a vector a bag");
         let lent = self.lender.matrices(lookups.bags().map(|bag| Matrix { data: block(bag.samples()), width: dim }));
-        pool((team, stores), tables, (lookups, self.pooling), 1, lent);
+        pool((team, stores), tables, (lookups, self.pooling), [1, dim], lent);
     }
 }
 
-/// Pools all bags, of which a sample has so many a table.
+/// Pools all bags, of which a sample has so many a table, in vectors so far from each other.
 fn pool(
     (team, stores): (&Team, Stores),
     tables: &[Table],
     (lookups, pooling): (Lookups<'_>, Pooling),
-    positions: usize,
+    vectors: [usize; 2],
     lent: Lent<'_, f32>,
 ) {
     let isa = team.isa();
     team.share(lent, |mut out| {
         for (of, table) in tables.iter().enumerate() {
-            let (bag, weights) = (lookups.bag(of), lookups.weights(of));
-            for position in 0..positions {
-                let (out, which) = (out.band(of * positions + position), [position, positions]);
-                let how = (pooling, stores);
-                with_seen!(table, form => match table.row_weights() {
-                    None => isa.run(PoolBags { form, table, learned: Alike, bag, which, weights, how, out }),
-                    Some(learned) => isa.run(PoolBags { form, table, learned, bag, which, weights, how, out }),
-                });
-            }
+            let (bag, weights, out, how) = (lookups.bag(of), lookups.weights(of), out.band(of), (pooling, stores));
+            with_seen!(table, form => match table.row_weights() {
+                None => isa.run(PoolBags { form, table, learned: Alike, bag, vectors, weights, how, out }),
+                Some(learned) => isa.run(PoolBags { form, table, learned, bag, vectors, weights, how, out }),
+            });
         }
     });
 }
@@ -149,12 +149,10 @@ fn cut(lender: &mut Lender<f32>, lookups: Lookups<'_>, pieces: usize) {
     }
 }
 
-/// Gives every piece nearly as many samples of each column of vectors.
-fn cut_evenly(lender: &mut Lender<f32>, [columns, samples]: [usize; 2], pieces: usize) {
-    lender.reset(columns, pieces);
-    for (column, piece) in (0..columns).flat_map(|column| (0..=pieces).map(move |piece| (column, piece))) {
-        lender.cut(column, piece, samples * piece / pieces);
-    }
+/// Gives every piece nearly as many samples of the only table.
+fn cut_evenly(lender: &mut Lender<f32>, samples: usize, pieces: usize) {
+    lender.reset(1, pieces);
+    (0..=pieces).for_each(|piece| lender.cut(0, piece, samples * piece / pieces));
 }
 
 /// The first sample before which cells weigh `wanted` or more; all of them weigh more.
@@ -175,17 +173,27 @@ fn first_cell(bag: BagView<'_>, wanted: usize) -> usize {
     low
 }
 
-/// One table's bags for a range of samples; of several bags a sample, one.
+/// One table's bags for a range of samples.
 struct PoolBags<'a, F, W> {
     form: F,
     table: &'a Table,
     learned: W,
     bag: BagView<'a>,
-    /// Which bag of a sample, of how many.
-    which: [usize; 2],
+    /// How many bags a sample has, and how far their vectors lie from each other.
+    vectors: [usize; 2],
     weights: Option<&'a [f32]>,
     how: (Pooling, Stores),
     out: Band<'a, f32>,
+}
+
+impl<F: Seen, W: Weigh> PoolBags<'_, F, W> {
+    /// Whether vectors pass the caches: what is read on another node had better not be fetched from there first.
+    fn streams(&self) -> bool {
+        let (dim, [positions, step]) = (self.table.dim(), self.vectors);
+        // Nothing lies between them, and each begins with a line.
+        let whole = (positions == 1 || step == dim) && dim.is_multiple_of(Line::FLOATS) && self.out.has_lines();
+        whole && self.how.1 == Stores::Streaming && self.out.rows().len() * positions * dim >= FEW
+    }
 }
 
 impl<F: Seen, W: Weigh> Kernel for PoolBags<'_, F, W> {
@@ -193,8 +201,8 @@ impl<F: Seen, W: Weigh> Kernel for PoolBags<'_, F, W> {
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        let Self { form, table, learned, bag, which: [position, positions], weights, how, mut out } = self;
-        let (pooling, stores) = how;
+        let streams = self.streams();
+        let Self { form, table, learned, bag, vectors: [positions, step], weights, how: (pooling, _), mut out } = self;
         let (dim, rows) = (table.dim(), bag.rows);
         let mine = out.rows();
         if mine.is_empty() {
@@ -204,39 +212,38 @@ impl<F: Seen, W: Weigh> Kernel for PoolBags<'_, F, W> {
         let seen = F::seen_words(dim);
         let distance = rows_ahead(seen * size_of::<u32>());
         // The first rows have nothing before them to hide behind, but they can be fetched at the same time.
-        let first = bag.offsets[mine.start * positions + position] as usize;
+        let first = bag.offsets[mine.start * positions] as usize;
         for &row in rows[first..].iter().take(distance) {
             prefetch(simd, &table[row as usize * width..][..seen]);
             learned.prefetch(simd, row as usize);
         }
-        // What is read on another node had better not be fetched from there first.
-        let mut staged = None;
-        if stores == Stores::Streaming && dim <= STAGED && out.has_lines() {
-            staged = Some([0.0; STAGED]);
-        }
-        let (mut held, end) = (mine.start..mine.start, mine.end);
+        let mut staged = if streams && dim <= STAGED { Some(Staged([0.0; STAGED])) } else { None };
+        let (ahead, end) = (WRITE_DISTANCE.div_ceil(positions), mine.end);
+        let mut held = mine.start * positions..mine.start * positions;
         for sample in mine {
-            let at = sample * positions + position;
-            let bounds = bag.offsets[at] as usize..bag.offsets[at + 1] as usize;
-            let scale = if pooling == Pooling::Mean && !bounds.is_empty() { share(bag, at) } else { 1.0 };
-            let to = match &mut staged {
-                Some(staged) => &mut staged[held.len() * dim..][..dim],
-                None => {
-                    // Each table's vectors lie far from each other, and in no cache that is near.
-                    if sample + WRITE_DISTANCE < end {
-                        prefetch_write(simd, out.row(sample + WRITE_DISTANCE));
+            for position in 0..positions {
+                let (at, place) = (sample * positions + position, position * step..position * step + dim);
+                let bounds = bag.offsets[at] as usize..bag.offsets[at + 1] as usize;
+                let scale = if pooling == Pooling::Mean && !bounds.is_empty() { share(bag, at) } else { 1.0 };
+                let to = match &mut staged {
+                    Some(Staged(staged)) => &mut staged[held.len() * dim..][..dim],
+                    None => {
+                        // Each table's vectors lie far from each other, and in no cache that is near.
+                        if sample + ahead < end {
+                            prefetch_write(simd, &out.row(sample + ahead)[place.clone()]);
+                        }
+                        &mut out.row(sample)[place]
                     }
-                    out.row(sample)
-                }
-            };
-            let mut work =
-                Pool { form, table, width, dim, rows, learned, weights, bag: bounds, scale, out: to, distance };
-            columns(simd, dim, &mut work);
-            if let Some(staged) = &staged {
-                held.end = sample + 1;
-                if (held.len() + 1) * dim > STAGED || held.end == end {
-                    out.stream(simd, held.start, &staged[..held.len() * dim]);
-                    held.start = held.end;
+                };
+                let mut work =
+                    Pool { form, table, width, dim, rows, learned, weights, bag: bounds, scale, out: to, distance };
+                columns(simd, dim, &mut work);
+                if let Some(Staged(staged)) = &staged {
+                    held.end = at + 1;
+                    if (held.len() + 1) * dim > STAGED || held.end == end * positions {
+                        out.stream(simd, held.start * dim, &staged[..held.len() * dim]);
+                        held.start = held.end;
+                    }
                 }
             }
         }

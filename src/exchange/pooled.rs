@@ -18,8 +18,8 @@ use crate::memory::{Arena, Buffer, Supply};
 use crate::simd::{Kernel, Simd, combine};
 use crate::sync::{Line, Rows, Stores};
 
-/// Bytes of the shortest message that passes the caches: of tiny minibatches on few cores, what is shorter is still in
-/// them when it is read, and a link between sockets carries it in no time that shows.
+/// Bytes of the shortest message that passes the caches, on one node, too: of tiny minibatches on few cores, what is
+/// shorter is still in them when it is read, and a link between sockets carries it in no time that shows.
 const LONG: usize = 256 << 10;
 
 /// The exchange of pooled rows, with its memory.

@@ -15,6 +15,14 @@ use crate::sync::{Line, Rows, Stores, write_lines};
 /// have begun and ended together, some microseconds.
 const TOGETHER: usize = (64 << 10) / size_of::<u32>();
 
+/// Words for each of these threads, at least: the more they are, the longer that time is.
+const EACH: usize = (2 << 10) / size_of::<u32>();
+
+/// Words of a piece that so many threads copy, at least.
+const fn least_of(threads: usize) -> usize {
+    if threads * EACH > TOGETHER { threads * EACH } else { TOGETHER }
+}
+
 /// Words of a line.
 const LINE: usize = Line::BYTES / size_of::<u32>();
 
@@ -134,9 +142,9 @@ struct By<'a> {
 }
 
 impl<'a> By<'a> {
-    /// The team, for so many words.
+    /// The team, for so many words. One whose threads sleep while they wait is not woken for every piece.
     fn team_for(self, words: usize) -> Option<&'a Team> {
-        self.team.filter(|team| team.threads() > 1 && words >= TOGETHER)
+        self.team.filter(|team| team.threads() > 1 && team.spins() && words >= least_of(team.threads()))
     }
 
     /// Writes words to the lines that hold them. On return all stores are in order with later ones of this thread.
@@ -247,6 +255,18 @@ mod tests {
     use crate::collective::{Fabric, Links, SharedMemory, launch};
     use crate::memory::Supply;
     use crate::sync::{Job, Patience};
+
+    #[test]
+    fn teams_copy_what_is_long_for_each_thread_unless_they_sleep() {
+        assert_eq!([2, 32, 64].map(least_of), [TOGETHER, TOGETHER, 2 * TOGETHER]);
+        let cores = std::thread::available_parallelism().unwrap().get();
+        for (threads, copies) in [(2, cores > 1), (cores + 1, false)] {
+            let team = Team::new(threads).unwrap();
+            let by = By { isa: team.isa(), team: Some(&team) };
+            let copied = [TOGETHER - 1, TOGETHER, 1 << 30].map(|words| by.team_for(words).is_some());
+            assert_eq!(copied, [false, copies, copies], "{threads} threads on {cores} cores");
+        }
+    }
 
     /// Lists of every length around what one thread copies and around a piece, there and back in other lengths.
     #[test]

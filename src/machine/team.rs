@@ -121,6 +121,12 @@ impl Team {
         self.crew.threads()
     }
 
+    /// Whether threads spin while they wait for work; see [`Crew::spins`].
+    #[must_use]
+    pub fn spins(&self) -> bool {
+        self.crew.spins()
+    }
+
     /// How many pieces of work there are for each thread; see [`Team::pieces`].
     pub const PIECES_A_THREAD: usize = 8;
 
@@ -213,12 +219,18 @@ pub fn roam() {
     }
 }
 
-/// The same on these processing units alone, which are a rank's to be used beside its cores; where there are none, or
-/// the system refuses them, wherever this process may.
+/// The same on those of these processing units alone that this process may use; they are a rank's to be used beside its
+/// cores. Where there are none, or the system refuses them, wherever this process may.
 pub fn roam_on(pus: &[PuId]) {
-    if pus.is_empty() || pin_current_thread(pus).is_err() {
+    let pus = permitted_of(pus, PERMITTED.get().map(Vec::as_slice));
+    if pus.is_empty() || pin_current_thread(&pus).is_err() {
         roam();
     }
+}
+
+/// Those of `pus` that are permitted, where that is known: a described machine may have others, too.
+fn permitted_of(pus: &[PuId], permitted: Option<&[PuId]>) -> Vec<PuId> {
+    pus.iter().copied().filter(|pu| permitted.is_none_or(|permitted| permitted.contains(pu))).collect()
 }
 
 #[cfg(test)]
@@ -231,7 +243,7 @@ mod tests {
         let home = current_affinity().expect("affinity can be read");
         for (pus, spin) in [(home.clone(), true), ([&home[..], &home[..]].concat(), false)] {
             let team = Team::pinned(&pus, spin, Isa::best()).expect("allowed processing units");
-            assert_eq!(team.threads(), pus.len());
+            assert_eq!((team.threads(), team.spins()), (pus.len(), spin));
             team.run(|thread| {
                 assert_eq!(current_affinity().expect("affinity can be read"), [pus[thread]]);
                 assert_eq!(current_pu(), pus[thread]);
@@ -250,6 +262,13 @@ mod tests {
         let message = Team::pinned(&[home[0], PuId(5000)], false, Isa::best()).err().expect("no such cpu").to_string();
         assert_eq!(current_affinity().expect("affinity can be read"), home, "the caller is where it was");
         assert!(message.contains("cpus [5000]"), "{message}");
+    }
+
+    #[test]
+    fn who_roams_stays_where_the_process_may_be() {
+        let [own, foreign] = [PuId(1), PuId(6)];
+        assert_eq!(permitted_of(&[own, foreign], Some(&[PuId(0), own])), [own]);
+        assert_eq!(permitted_of(&[own, foreign], None), [own, foreign], "of what no team has seen nothing is known");
     }
 
     #[test]

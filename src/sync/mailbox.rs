@@ -88,7 +88,7 @@ impl Order {
     /// Does what it says, as thread `index`.
     ///
     /// # Safety
-    /// What the closure borrows is alive, which it is while the region's [`super::Crew::run`] has not returned.
+    /// What the closure borrows is alive, which it is while the region's `Crew::lead` has neither returned nor unwound.
     #[allow(unsafe_code)]
     pub(super) unsafe fn run(&self, index: usize) -> Next {
         let Some(call) = self.call else {

@@ -150,6 +150,13 @@ impl Crew {
         self.helpers.len() + 1
     }
 
+    /// Whether its threads spin while they wait: a region then begins and ends within microseconds. Those that give
+    /// their cores away are woken for each.
+    #[must_use]
+    pub fn spins(&self) -> bool {
+        self.shared.patience.spins > 0
+    }
+
     /// Runs `body(i)` once for every thread i in 0..T and returns when all have finished.
     ///
     /// A closure that captures nothing but references and small values may be copied; any other can be passed as a
@@ -204,7 +211,7 @@ impl Crew {
     /// Gives one helper an order that borrows nothing, and waits until it is completed.
     fn tell(&self, helper: usize, order: Order) {
         let place = self.places[helper];
-        // SAFETY: as in `run`, since no region runs while a crew is started; nothing is borrowed.
+        // SAFETY: as in `lead`, since no region runs while a crew is started; nothing is borrowed.
         #[allow(unsafe_code)]
         unsafe {
             self.shared.mailboxes[place].post(order);

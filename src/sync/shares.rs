@@ -251,21 +251,26 @@ impl Band<'_, f32> {
         whole && self.start.addr().is_multiple_of(Line::BYTES)
     }
 
-    /// Copies `from`, a row after another, to the rows from `first` on, past the caches; on return all stores are in
-    /// order with other memory accesses.
+    /// Copies `from` to the elements from number `first` on, which are counted through all rows of the matrix, past the
+    /// caches; on return all stores are in order with other memory accesses.
     ///
     /// # Panics
-    /// When rows are not in the range, or start or end within a line.
+    /// When rows are not in the range, or rows or what is copied start or end within a line.
     #[inline(always)]
-    pub fn stream<S: Simd>(&mut self, simd: S, first: usize, from: &[f32]) {
+    pub fn stream<S: Simd>(&mut self, simd: S, first: usize, mut from: &[f32]) {
+        let whole = [first, from.len()].into_iter().all(|elements| elements.is_multiple_of(Line::FLOATS));
+        assert!(whole && self.has_lines(), "whole lines are streamed");
         let _fence = Ordered;
-        for (row, from) in (first..).zip(from.chunks_exact(self.width)) {
-            let to = self.row(row);
+        let (mut row, mut column) = (first / self.width, first % self.width);
+        while !from.is_empty() {
+            let (part, rest) = from.split_at(from.len().min(self.width - column));
+            let to = &mut self.row(row)[column..][..part.len()];
             // SAFETY: the fence is dropped while this band is still borrowed, without which nobody reads its rows.
             #[allow(unsafe_code)]
             unsafe {
-                simd.stream_unordered(to, |index| simd.load(&from[index * S::LANES..]));
+                simd.stream_unordered(to, |index| simd.load(&part[index * S::LANES..]));
             }
+            (row, column, from) = (row + 1, 0, rest);
         }
     }
 }
@@ -316,7 +321,7 @@ mod tests {
         assert!(data.chunks(8).all(|row| row == [0, 1, 1, 1, 2, 2, 2, 0]), "{data:?}");
     }
 
-    /// Streams 1, 2, 3 … into all rows.
+    /// Streams 1, 2, 3 … into all rows, in parts that end within rows.
     struct Fill<'a>(Band<'a, f32>);
 
     impl Kernel for Fill<'_> {
@@ -325,7 +330,8 @@ mod tests {
         #[inline(always)]
         fn run<S: Simd>(mut self, simd: S) {
             let from: Vec<f32> = (1..=self.0.rows().len() * self.0.width()).map(|x| x as f32).collect();
-            self.0.stream(simd, self.0.rows().start, &from);
+            let first = self.0.rows().start * self.0.width();
+            from.chunks(48).enumerate().for_each(|(part, from)| self.0.stream(simd, first + part * 48, from));
         }
     }
 
@@ -354,6 +360,19 @@ mod tests {
                 assert!((0..64).all(|at| floats[at] == expected(at)), "{isa:?} row {row}: {floats:?}");
             }
         }
+    }
+
+    #[test]
+    #[should_panic(expected = "whole lines are streamed")]
+    fn rows_that_end_within_a_line_are_not_streamed() {
+        let mut lines = vec![Line::default(); 3];
+        let mut lender = Lender::new(1, 1);
+        lender.cut(0, 1, 2);
+        let lent = lender.matrices([Matrix { data: bytemuck::cast_slice_mut(&mut lines), width: 24 }]);
+        // SAFETY: the only part, once.
+        #[allow(unsafe_code)]
+        let mut share = unsafe { lent.part(0) };
+        Isa::best().run(Fill(share.band(0)));
     }
 
     #[test]

@@ -131,9 +131,19 @@ fn what_is_idle_in_a_place_is_for_its_ranks_loaders() {
     let machine = discover::synthetic("Package:2 NUMANode:1 Core:2 PU:1").expect("synthetic");
     let (one, first) =
         (Wishes { ranks: Some(1), ..Wishes::default() }, Wishes { threads: Some(1), ..Wishes::default() });
-    assert_eq!(aside(&machine, first), [0, 1].map(|node| of(&machine, node, &|core, _| core == 1)));
+    assert_eq!(aside(&machine, first.clone()), [0, 1].map(|node| of(&machine, node, &|core, _| core == 1)));
     assert_eq!(aside(&machine, Wishes::default()), [0, 1].map(|node| of(&machine, node, &|_, _| true)), "all compute");
-    assert_eq!(aside(&machine, one), [Vec::<PuId>::new()], "the other node is idle");
+    let all_of = |machine: &Machine, node: usize| of(machine, node, &|_, _| true);
+    assert_eq!(aside(&machine, one.clone()), [all_of(&machine, 1)], "the other node is idle");
+    // Idle cores come before siblings of those that compute, if there are as many as ranks that have none.
+    assert_eq!(aside(&with_siblings, first), [0, 1].map(|node| of(&with_siblings, node, &|core, _| core == 1)));
+    assert_eq!(aside(&with_siblings, one), [all_of(&with_siblings, 1)]);
+    let ranks = |ranks: usize| Wishes { ranks: Some(ranks), ..Wishes::default() };
+    let four = discover::synthetic("Package:4 NUMANode:1 Core:1 PU:2").expect("synthetic");
+    assert_eq!(aside(&four, ranks(2)), [0, 1].map(|_| [all_of(&four, 2), all_of(&four, 3)].concat()));
+    assert_eq!(aside(&four, ranks(3)), [0, 1, 2].map(|node| of(&four, node, &|_, level| level == 1)), "two for three");
+    let three = discover::synthetic("Package:3 NUMANode:1 Core:1 PU:1").expect("synthetic");
+    assert_eq!(aside(&three, ranks(2)), [Vec::<PuId>::new(), Vec::new()], "one core for two: anywhere");
 }
 
 #[test]

@@ -342,6 +342,36 @@ fn streamed_vectors_are_stored_ones() {
     }
 }
 
+/// Whatever they are stored by, and whether something lies between the vectors, which stays.
+#[test]
+fn sequences_are_bags_whose_vectors_lie_in_one_row() {
+    let (samples, positions) = (12, 5);
+    for dim in [8, 16, 48, 608] {
+        let case = Case::skewed(dim, samples * positions, 12, false, Pooling::Mean);
+        let (tables, lookups) = (&case.tables()[..1], Lookups::plain(&case.batch.bags[..1]));
+        for (isa, threads) in Isa::all().into_iter().flat_map(|isa| [(isa, 1), (isa, 3)]) {
+            let (team, mut look_up) = (Team::with_isa(threads, isa).unwrap(), LookUp::new(case.pooling, 1, threads));
+            let mut apart = vec![0.0; samples * positions * dim];
+            look_up.run_apart((&team, Stores::Plain), tables, lookups, &mut apart);
+            for (step, stores) in
+                [dim, dim + 16].map(|step| [(step, Stores::Plain), (step, Stores::Streaming)]).concat()
+            {
+                let row = (16 + positions * step).next_multiple_of(16);
+                let mut memory = vec![Line::from([u32::MAX; 16]); samples * row / 16];
+                let slots = Slots::new(row, &[16]).sequences(positions, step);
+                look_up.run_by((&team, stores), tables, lookups, bytemuck::cast_slice_mut(&mut memory), slots);
+                let mut expected = vec![u32::MAX; samples * row];
+                for (at, vector) in apart.chunks(dim).enumerate() {
+                    let first = at / positions * row + 16 + at % positions * step;
+                    expected[first..][..dim].copy_from_slice(bytemuck::cast_slice(vector));
+                }
+                let written: &[u32] = bytemuck::cast_slice(&memory);
+                assert!(written == expected, "{isa:?}, {threads} threads, dim {dim}, {step} apart, {stores:?}");
+            }
+        }
+    }
+}
+
 #[test]
 fn one_sample_one_table_and_nothing_at_all() {
     for threads in [1, 4] {

@@ -311,6 +311,17 @@ fn a_time_series_learns_among_ranks_as_on_one_however_its_tables_are_divided() {
     }
 }
 
+/// Of rows that are whole lines, and so many that messages pass the caches.
+#[test]
+fn long_messages_of_sequences_are_the_same_among_ranks() {
+    let mut case = Case::series(Interaction::Dot, Pooling::Mean, Precision::F32, Optimizer::Sgd);
+    (case.model.dim, case.model.ts_length, case.model.bottom) = (64, 24, vec![5, 9, 64]);
+    let sequence = case.model.ts_length * case.model.dim * size_of::<f32>();
+    assert!(BATCH / 2 * 2 * sequence > 256 << 10, "for the samples of one rank, both sequences of the other");
+    let alone = case.run(case.setup(|_| 0, 1, true));
+    assert!(case.run(case.setup(|_| 0, 2, true)) == alone);
+}
+
 #[test]
 fn tables_of_mixed_dimensions_are_the_same_among_ranks() {
     for (interaction, pooling, precision, bound) in [

@@ -8,12 +8,13 @@ use std::fmt::Display;
 use std::path::Path;
 
 /// Every requirement, and what needs it.
-pub const REQUIREMENTS: [(&str, &str); 15] = [
+pub const REQUIREMENTS: [(&str, &str); 16] = [
     ("avx2", "the AVX2 twin of every kernel"),
     ("avx512", "the AVX-512 twin of every kernel"),
     ("avx512-bf16", "the AVX512-BF16 twin of every kernel, the peak of its dot products"),
     ("amx-bf16", "tiles: their instructions, the passes of layers in bfloat16 and in thirds, their peak"),
     ("rtm", "updates of rows by transactions"),
+    ("two-cpus", "threads that run where they are told, not wherever they may"),
     ("numa-calls", "binding memory to nodes, asking where pages lie, arenas"),
     ("huge-pages", "limits on huge pages, the advice that asks for them"),
     ("objdump", "the search for vector operations outside kernels"),

@@ -67,6 +67,11 @@ impl Rate {
             // A clock may be too coarse for a tiny pass in a test.
             seconds.push(start.elapsed().as_secs_f64().max(1e-9));
         }
+        Self::of(units, seconds)
+    }
+
+    /// Of passes that took so many seconds each.
+    fn of(units: f64, mut seconds: Vec<f64>) -> Self {
         seconds.sort_by(f64::total_cmp);
         let rate = |seconds: f64| units / seconds / 1e9;
         let passes = seconds.len();
@@ -149,6 +154,9 @@ mod tests {
 
     #[test]
     fn a_rate_is_of_billions_a_second() {
+        let rate = Rate::of(1e6, vec![0.004, 0.001, 0.003, 0.002]);
+        let exact = [(rate.max, 1.0), (rate.median, 0.4), (rate.min, 0.25)];
+        assert!(exact.iter().all(|(found, expected)| (found - expected).abs() < 1e-9) && rate.passes == 4, "{rate:?}");
         // Who sleeps for a millisecond sleeps no less, so a million units are no more than a billion a second.
         let rate = Rate::measure(1e6, || std::thread::sleep(Duration::from_millis(1)));
         assert!(0.0 < rate.max && rate.max <= 1.0, "{rate:?}");

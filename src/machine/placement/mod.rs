@@ -76,8 +76,9 @@ pub struct RankPlace {
     pub compute: Vec<PuId>,
     /// The processing unit of each communication thread; empty: compute threads communicate.
     pub comm: Vec<PuId>,
-    /// Where threads run that work for it beside these, as those that load its data do: what nobody uses of its place,
-    /// or all of that where nothing is idle anywhere; empty: only other places have idle ones, so anywhere.
+    /// Where threads run that work for it beside these, as those that load its data do: idle cores of its place, or of
+    /// its host where they are enough; else idle siblings of its place's cores, or all of that where nothing is idle on
+    /// the host; empty: anywhere.
     #[serde(default)]
     pub aside: Vec<PuId>,
 }
@@ -227,16 +228,32 @@ pub fn place(machine: &Machine, wishes: &Wishes) -> Result<Placement> {
     Ok(Placement { ranks, spin, reasons, warnings })
 }
 
-/// Says where each rank's other threads run, of which `unit_of` tells the unit; `units` have all allowed cores.
+/// Says where each rank's other threads run, of which `unit_of` tells the unit; `units` have all allowed cores. A busy
+/// sibling takes from what computes on its core, on which all ranks wait: idle cores come first, even of other places,
+/// unless there are fewer than ranks that have none of their own.
 fn set_aside(ranks: &mut [RankPlace], unit_of: &[usize], units: &[Share]) {
     let used = ranks.iter().flat_map(|place| place.compute.iter().chain(&place.comm).map(move |pu| (place.host, *pu)));
     let used: BTreeSet<(u32, PuId)> = used.collect();
-    let all = |unit: &Share| unit.cores.concat();
-    let mut idle: Vec<Vec<PuId>> = units.iter().map(all).collect();
-    idle.iter_mut().zip(units).for_each(|(idle, unit)| idle.retain(|pu| !used.contains(&(unit.host, *pu))));
-    let is_full = idle.iter().all(Vec::is_empty);
-    for (place, unit) in ranks.iter_mut().zip(unit_of) {
-        place.aside = if is_full { all(&units[*unit]) } else { idle[*unit].clone() };
+    let idle = |unit: &Share, whole: bool| -> Vec<PuId> {
+        let is_idle = |pu: &PuId| !used.contains(&(unit.host, *pu));
+        let cores = unit.cores.iter().filter(|core| !whole || core.iter().all(is_idle));
+        cores.flatten().copied().filter(is_idle).collect()
+    };
+    let cores: Vec<Vec<PuId>> = units.iter().map(|unit| idle(unit, true)).collect();
+    let on = |host: u32| (0..units.len()).filter(move |unit| units[*unit].host == host);
+    for (place, &unit) in ranks.iter_mut().zip(unit_of) {
+        let without = unit_of.iter().filter(|of| units[**of].host == place.host && cores[**of].is_empty()).count();
+        let elsewhere: Vec<PuId> = on(place.host).flat_map(|unit| cores[unit].iter().copied()).collect();
+        let siblings = idle(&units[unit], false);
+        place.aside = if !cores[unit].is_empty() {
+            cores[unit].clone()
+        } else if !elsewhere.is_empty() && elsewhere.len() >= without {
+            elsewhere
+        } else if !siblings.is_empty() || on(place.host).any(|unit| !idle(&units[unit], false).is_empty()) {
+            siblings
+        } else {
+            units[unit].cores.concat()
+        };
     }
 }
 
@@ -360,7 +377,7 @@ fn explain(splits: &[Split], wishes: &Wishes, reasons: &mut Vec<String>) {
         let threads_reason = match (wishes.threads, wishes.smt) {
             (Some(_), _) => "as wished",
             (None, true) => "every hardware thread of the other cores (--smt)",
-            (None, false) => "one on each other core; hardware siblings stay idle without --smt",
+            (None, false) => "one on each other core; hardware siblings compute only with --smt",
         };
         let idle = pus.saturating_sub(threads);
         let idle = if idle > 0 { format!("; {} idle", Many(idle as u64, "processing unit")) } else { String::new() };

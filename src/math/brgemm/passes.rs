@@ -283,22 +283,28 @@ mod tests {
     fn every_thread_has_columns_to_sum_and_no_sum_changes() {
         let together = [(512, 1), (512, 8), (512, 16), (512, 24), (512, 64), (64, 2), (1, 64)];
         assert_eq!(together.map(|(columns, threads)| columns_together(columns, threads)), [64, 64, 32, 32, 16, 32, 16]);
-        let samples = 37;
         for columns in [1, 15, 16, 17, 64, 65, 130, 512] {
-            let value = |n: usize, k: usize| ((n * 31 + k * 7) % 101) as f32 / 7.0 - 6.0;
-            let values: Vec<f32> = (0..samples * columns).map(|at| value(at / columns, at % columns)).collect();
-            let dy = Panels::from_rows(&values, samples, columns);
-            let before = |k: usize| k as f32 / 3.0;
-            for (isa, threads) in Isa::all().into_iter().flat_map(|isa| [1, 2, 3, 9].map(|threads| (isa, threads))) {
-                let team = Team::with_isa(threads, isa).unwrap();
-                for onto in [Onto::Zero, Onto::Result] {
-                    let mut out: Vec<f32> = (0..columns).map(before).collect();
-                    bias_gradient(&team, 2..samples, &dy, onto, &mut out);
-                    for (k, sum) in out.iter().enumerate() {
-                        let start = if onto == Onto::Result { before(k) } else { 0.0 };
-                        let expected = (2..samples).fold(start, |sum, n| sum + value(n, k));
-                        assert_eq!(sum.to_bits(), expected.to_bits(), "{isa:?}, {threads} threads, {k} of {columns}");
-                    }
+            let values: Vec<f32> =
+                (0..37 * columns).map(|at| ((at / columns * 31 + at % columns * 7) % 101) as f32 / 7.0 - 6.0).collect();
+            sums_are_those_of_one_thread(columns, &values, |x| x);
+            let halves: Vec<u16> = values.iter().map(|x| (x.to_bits() >> 16) as u16).collect();
+            sums_are_those_of_one_thread(columns, &halves, |half| f32::from_bits(u32::from(half) << 16));
+        }
+    }
+
+    fn sums_are_those_of_one_thread<C: Cell>(columns: usize, values: &[C], value: impl Fn(C) -> f32) {
+        let samples = values.len() / columns;
+        let dy = Panels::from_rows(values, samples, columns);
+        let before = |k: usize| k as f32 / 3.0;
+        for (isa, threads) in Isa::all().into_iter().flat_map(|isa| [1, 2, 3, 9].map(|threads| (isa, threads))) {
+            let team = Team::with_isa(threads, isa).unwrap();
+            for onto in [Onto::Zero, Onto::Result] {
+                let mut out: Vec<f32> = (0..columns).map(before).collect();
+                bias_gradient(&team, 2..samples, &dy, onto, &mut out);
+                for (k, sum) in out.iter().enumerate() {
+                    let start = if onto == Onto::Result { before(k) } else { 0.0 };
+                    let expected = (2..samples).fold(start, |sum, n| sum + value(values[n * columns + k]));
+                    assert_eq!(sum.to_bits(), expected.to_bits(), "{isa:?}, {threads} threads, {k} of {columns}");
                 }
             }
         }
