@@ -36,11 +36,21 @@ impl Claims {
     fn new(pieces: usize, threads: usize) -> Self {
         let shares = threads.min(SHARES);
         assert!(pieces.checked_mul(shares).is_some(), "{pieces} pieces cannot be dealt in {shares} shares");
-        let first = |share: usize| pieces * share.min(shares) / shares;
-        let open =
-            (0..shares).filter(|share| first(*share) < first(share + 1)).fold(0, |open, share| open | 1 << share);
-        let counter = |share| CachePadded::new(AtomicUsize::new(first(share)));
-        Self { counters: std::array::from_fn(counter), open: AtomicUsize::new(open), pieces, shares }
+        // Share s begins with piece `pieces * s / shares`. Counted up: so many divisions would take longer than a piece.
+        let (each, rest) = (pieces / shares, pieces % shares);
+        let (mut first, mut over, mut open) = (0, 0, 0);
+        let counters = std::array::from_fn(|share| {
+            let counter = CachePadded::new(AtomicUsize::new(first));
+            if share < shares {
+                over += rest;
+                let own = each + usize::from(over >= shares);
+                over -= if over >= shares { shares } else { 0 };
+                first += own;
+                open |= usize::from(own > 0) << share;
+            }
+            counter
+        });
+        Self { counters, open: AtomicUsize::new(open), pieces, shares }
     }
 
     /// Calls `body` with pieces until none is left. A call by its address is nothing beside a piece.
