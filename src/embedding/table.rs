@@ -279,16 +279,6 @@ impl Table {
         with_form!(self.precision, form => joined(form, self.dim, self.width(), words)).into()
     }
 
-    /// A row of a table of whole weights without moments.
-    ///
-    /// # Panics
-    /// When the table is another, or has no such row.
-    #[must_use]
-    pub fn row(&self, row: usize) -> &[f32] {
-        assert!(self.precision == Precision::F32 && self.moments == 0, "{}: rows are weights", self.name);
-        bytemuck::cast_slice(&self.words[row * self.dim..][..self.dim])
-    }
-
     /// What a look-up reads of a row: so many words as [`seen_words`] says.
     ///
     /// # Panics
