@@ -43,7 +43,7 @@
 //! | `data`      |   | schema, minibatch, sources, formats, rows that arrive, preprocessing, shuffle, loaders of whole minibatches and of slices, hot rows, columns that a model derives from those of the data (a wide part's, quotients and remainders), generated click logs and time series |
 //! | `shard`     |   | who holds which part of which table; the cost of a division, and what copies of hot rows save; the planner; plans as files |
 //! | `optim`     |   | optimizers (SGD to LAMB and FTRL), on whole weights and on halves (Split-SGD-BF16); parameter groups; the learning rate's schedule |
-//! | `embedding` |   | tables, whole or in halves, look-up, update |
+//! | `embedding` |   | tables, whole or in halves, look-up, update, copies of rows |
 //! | `layer`     |   | linear, MLP, vectors made of pooled rows, dot and cat interaction, cross network, sums, functions and copies of vectors, wide part, steps of a time series and attention over them, loss: forward beside backward |
 //! | `exchange`  |   | what ranks send each other of tables: ids, pooled rows, their gradients, hot rows; sums in a fixed order; how many bytes |
 //! | `model`     |   | the network, of which every rank has a copy: a model's layers by their names (DLRM, DCNv2, Wide & Deep, TBSM, or one's own), planned as blocks (`graph`); a rank's tables; the stages of a step and their work |

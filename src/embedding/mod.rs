@@ -9,6 +9,7 @@ mod choice;
 mod feed;
 mod form;
 mod lookup;
+mod moved;
 mod owned;
 mod row;
 mod sorted;
@@ -20,6 +21,7 @@ mod weights;
 pub use choice::Choice;
 pub use form::seen_words;
 pub use lookup::LookUp;
+pub use moved::{Copier, Moved};
 pub use table::{Table, TableTensor};
 pub use update::{Spec, Updater};
 

@@ -10,7 +10,7 @@ use crate::base::config::Precision;
 use crate::machine::team::Team;
 use crate::memory::{Arena, Buffer, Supply};
 use crate::optim::ParamState;
-use crate::sync::{Matrix, Rows};
+use crate::sync::{AtomicU32, Matrix, Rows, atomic_words_32};
 
 /// The rows of one categorical column.
 #[derive(Debug)]
@@ -279,16 +279,6 @@ impl Table {
         with_form!(self.precision, form => joined(form, self.dim, self.width(), words)).into()
     }
 
-    /// A row of a table of whole weights without moments.
-    ///
-    /// # Panics
-    /// When the table is another, or has no such row.
-    #[must_use]
-    pub fn row(&self, row: usize) -> &[f32] {
-        assert!(self.precision == Precision::F32 && self.moments == 0, "{}: rows are weights", self.name);
-        bytemuck::cast_slice(&self.words[row * self.dim..][..self.dim])
-    }
-
     /// What a look-up reads of a row: so many words as [`seen_words`] says.
     ///
     /// # Panics
@@ -305,13 +295,16 @@ impl Table {
     /// When there is no such row or column.
     pub fn set_seen(&mut self, row: usize, columns: Range<usize>, seen: &[u32]) {
         let width = self.width();
-        let words = &mut self.words[row * width..][..width];
-        if self.precision.is_split() {
-            let halves: &mut [u16] = bytemuck::cast_slice_mut(words);
-            halves[columns.clone()].copy_from_slice(&bytemuck::cast_slice(seen)[..columns.len()]);
-        } else {
-            words[columns].copy_from_slice(seen);
-        }
+        set_seen(self.precision, &mut self.words[row * width..][..width], columns, seen);
+    }
+
+    /// All rows of a table of whole weights without moments, as words that a team reads and writes.
+    ///
+    /// # Panics
+    /// When the table is another.
+    pub fn shared_words(&mut self) -> &[AtomicU32] {
+        assert!(self.precision == Precision::F32 && self.moments == 0, "{}: rows are weights", self.name);
+        atomic_words_32(&mut self.words)
     }
 
     /// Overwrites the weights of whole rows from row `first` on, given row-major; `bf16-lsb8` rounds them.
@@ -405,5 +398,16 @@ impl Table {
             });
         }
         with_form!(self.precision, form => fill(form, self, team, draw));
+    }
+}
+
+/// Overwrites what a look-up reads of some columns of a row, as [`Table::set_seen`].
+#[inline(always)]
+pub(super) fn set_seen(precision: Precision, row: &mut [u32], columns: Range<usize>, seen: &[u32]) {
+    if precision.is_split() {
+        let halves: &mut [u16] = bytemuck::cast_slice_mut(row);
+        halves[columns.clone()].copy_from_slice(&bytemuck::cast_slice(seen)[..columns.len()]);
+    } else {
+        row[columns].copy_from_slice(seen);
     }
 }

@@ -9,7 +9,7 @@
 
 use super::RankContext;
 use super::layout::Layout;
-use super::row_gradients::{self, Parts};
+use super::row_gradients::{Parts, Room};
 use super::words::Words;
 use crate::base::{RankId, Result, TableId};
 use crate::collective::Carrier;
@@ -17,6 +17,7 @@ use crate::embedding::Source;
 use crate::exchange::Group;
 use crate::machine::team::Team;
 use crate::simd::Isa;
+use crate::sync::{AtomicU32, atomic_words_32};
 
 /// Both exchanges, with their memory.
 #[derive(Debug)]
@@ -24,8 +25,10 @@ pub struct HotRows {
     rank: RankId,
     sums: Words,
     rows: Words,
-    /// Sums for each owner.
-    out: Vec<Vec<u32>>,
+    /// Sums for all owners.
+    out: Vec<u32>,
+    /// Where those for each owner begin; one more entry than ranks.
+    starts: Vec<usize>,
     /// By sender.
     into: Vec<Vec<u32>>,
     /// By sender: a part of its list for each of this rank's shards.
@@ -48,13 +51,15 @@ impl HotRows {
         let peers = || (0..ranks as u32).map(RankId);
         let all = |owner: RankId| peers().map(|from| words(from, owner, 1)).sum::<usize>();
         let ordered = layout.grains().is_some();
-        let sums = |from, to| Vec::with_capacity(if ordered { 0 } else { words(from, to, 2) });
+        let sums = |from, to| if ordered { 0 } else { words(from, to, 2) };
+        let into = |from| Vec::with_capacity(if from == rank { 0 } else { sums(from, rank) });
         Some(Self {
             rank,
             sums: Words::new(rank, ranks, isa, "exchange of hot rows' gradients"),
             rows: Words::new(rank, ranks, isa, "exchange of hot rows"),
-            out: peers().map(|to| sums(rank, to)).collect(),
-            into: peers().map(|from| if from == rank { Vec::new() } else { sums(from, rank) }).collect(),
+            out: Vec::with_capacity(peers().map(|to| sums(rank, to)).sum()),
+            starts: vec![0; ranks + 1],
+            into: peers().map(into).collect(),
             parts: vec![Parts::default(); ranks],
             own: Vec::with_capacity(all(rank)),
             lists: peers().map(|owner| Vec::with_capacity(if owner == rank { 0 } else { all(owner) })).collect(),
@@ -63,13 +68,25 @@ impl HotRows {
 
     /// Begins the lists of sums.
     pub fn clear_sums(&mut self) {
-        self.out.iter_mut().for_each(Vec::clear);
+        self.starts.fill(0);
     }
 
-    /// Adds an owner's next shard, with the rows that were met, as it numbers them, and the sum of each one's
-    /// gradients.
-    pub fn push_sums<'a>(&mut self, owner: RankId, met: impl Iterator<Item = (u32, &'a [f32])> + Clone) {
-        row_gradients::push(&mut self.out[owner.index()], met);
+    /// Makes room for the rows that were met of an owner's next shard, so many of so many columns, as it numbers them,
+    /// and the sum of each one's gradients.
+    ///
+    /// # Panics
+    /// When an owner behind it has room already.
+    pub fn room_for_sums(&mut self, owner: RankId, sizes: [usize; 2]) -> Room {
+        let later = &mut self.starts[owner.index() + 1..];
+        assert!(later.iter().all(|start| *start == later[0]), "owners in their order");
+        let room = Room::behind(&mut self.out, later[0], sizes);
+        later.fill(room.end());
+        room
+    }
+
+    /// The lists for all owners, to be written by a team, each row where there is room for it.
+    pub fn sums_mut(&mut self) -> &[AtomicU32] {
+        atomic_words_32(&mut self.out)
     }
 
     /// Sends the sums, and takes in those of all ranks.
@@ -80,16 +97,17 @@ impl HotRows {
     /// # Panics
     /// When a list has not what it says.
     pub fn exchange_sums(&mut self, context: &RankContext, carrier: &mut dyn Carrier) -> Result<()> {
-        let (out, layout) = (&self.out, &context.layout);
-        self.sums.swap(&context.team, carrier, |peer| &out[peer], &mut self.into)?;
+        let (out, starts, layout) = (&self.out, &self.starts, &context.layout);
+        self.sums.swap(&context.team, carrier, |peer| &out[starts[peer]..starts[peer + 1]], &mut self.into)?;
         let holding = layout.of(self.rank);
-        for (from, parts) in (0..).zip(&mut self.parts) {
-            let list = if from == self.rank.index() { &self.out[from] } else { &self.into[from] };
+        let mut all = std::mem::take(&mut self.parts);
+        for (from, parts) in (0..).map(RankId).zip(&mut all) {
+            let list = self.sums_from(from);
             parts.clear();
             let mut end = 0;
             for group in &holding.groups {
                 // Of its own samples, a rank sums gradients of divided rows alone.
-                if from == self.rank.index() && !group.partial {
+                if from == self.rank && !group.partial {
                     break;
                 }
                 for _ in group.shards.clone() {
@@ -98,7 +116,14 @@ impl HotRows {
             }
             assert_eq!(end, list.len(), "as many words as the shards' parts take");
         }
+        self.parts = all;
         Ok(())
+    }
+
+    /// The list from a rank.
+    fn sums_from(&self, from: RankId) -> &[u32] {
+        let own = || &self.out[self.starts[from.index()]..self.starts[from.index() + 1]];
+        if from == self.rank { own() } else { &self.into[from.index()] }
     }
 
     /// What a rank has summed for the shards of one of this rank's groups; nothing for its own whole tables.
@@ -107,8 +132,7 @@ impl HotRows {
     /// When there is no such rank.
     #[must_use]
     pub fn sums<'a>(&'a self, from: RankId, group: &Group) -> Option<Source<'a>> {
-        let list = if from == self.rank { &self.out[from.index()] } else { &self.into[from.index()] };
-        self.parts[from.index()].source(list, group.shards.clone(), group.width)
+        self.parts[from.index()].source(self.sums_from(from), group.shards.clone(), group.width)
     }
 
     /// This rank's list of hot rows that moved: for each shard how many they are, then their slots, then what look-ups

@@ -95,7 +95,7 @@ impl Holding {
         let kind = |shard: &Shard| {
             let (table, width) = (shard.table, shard.columns.len());
             // Those of a wide part are moved in a way of their own, however wide others are.
-            let wide = table.index() >= layout.deep;
+            let wide = layout.is_wide(table);
             (!partial(shard), Reverse(width), Reverse(layout.sharding.dim(table)), wide, plain(shard))
         };
         shards.sort_by_key(|shard| (kind(shard), shard.table, shard.part));
@@ -267,6 +267,11 @@ impl Layout {
     pub(super) fn is_replicated(&self, table: TableId) -> bool {
         // They ascend.
         self.replicated.binary_search(&table).is_ok()
+    }
+
+    /// Whether a table is a wide part's.
+    pub(super) const fn is_wide(&self, table: TableId) -> bool {
+        table.index() >= self.deep
     }
 
     /// The rows that ranks have copies of.

@@ -38,7 +38,9 @@ pub use layout::{Group, Holding, Layout, LayoutSpec, Stream};
 pub use ordered::{Nodes, Unpooled};
 pub use pieces::{Pieces, PiecesMemory};
 pub use pooled::Pooled;
-pub use replicas::Replicas;
+pub use replicas::{Replicas, replica_groups};
+pub use row_gradients::Room;
+pub use stretches::{Stretch, line_up_table};
 pub use traffic::Traffic;
 pub use vectors::Vectors;
 
@@ -201,6 +203,19 @@ fn row_floats(layout: &Layout, batch: usize, from: RankId, to: RankId) -> usize 
 #[must_use]
 pub fn gradient_bytes(layout: &Layout, batch: usize, from: RankId, to: RankId) -> usize {
     pooled_bytes(layout, batch, to, from)
+}
+
+/// Things in groups of such as are alike, each group where its first one is.
+#[must_use]
+pub fn in_groups<T>(all: impl Iterator<Item = T>, alike: impl Fn(&T, &T) -> bool) -> Vec<Vec<T>> {
+    let mut groups = Vec::<Vec<T>>::new();
+    for one in all {
+        match groups.iter_mut().find(|group| alike(&group[0], &one)) {
+            Some(group) => group.push(one),
+            None => groups.push(vec![one]),
+        }
+    }
+    groups
 }
 
 /// Divides some columns of each sample's features by the length of the sample's bag, as a product with its reciprocal:

@@ -5,14 +5,16 @@
 //! they are. Lists go around a ring until all ranks have all of them; then every rank moves its copy by them, rank
 //! after rank in ascending order, so that copies stay the same.
 
+use super::in_groups;
 use super::layout::Layout;
-use super::row_gradients::{self, Parts};
+use super::row_gradients::{Parts, Room};
 use super::words::Words;
 use crate::base::{RankId, Result, TableId};
 use crate::collective::Carrier;
 use crate::data::Batch;
 use crate::embedding::Source;
 use crate::simd::Isa;
+use crate::sync::{AtomicU32, atomic_words_32};
 
 /// The exchange, with its memory.
 #[derive(Debug)]
@@ -20,16 +22,19 @@ pub struct Replicas {
     rank: RankId,
     words: Words,
     tables: Vec<Replicated>,
-    /// By rank.
+    /// By rank; of this rank's own, words behind `end` are of steps before until it is sent.
     lists: Vec<Vec<u32>>,
-    /// By rank: a part of its list for each table.
-    parts: Vec<Parts>,
+    end: usize,
+    /// By rank and group: a part of its list for each table.
+    parts: Vec<Vec<Parts>>,
 }
 
 /// A replicated table.
 #[derive(Debug)]
 struct Replicated {
     table: TableId,
+    /// Which of the groups it is in.
+    group: usize,
     /// Where its columns begin in a sample's features, and how many a row has.
     start: usize,
     dim: usize,
@@ -44,17 +49,20 @@ impl Replicas {
     #[must_use]
     pub fn new(layout: &Layout, rank: RankId, isa: Isa) -> Self {
         let ranks = layout.ranks();
-        let table = |&table: &TableId| {
+        let groups = replica_groups(layout);
+        let table = |(place, &table): (usize, &TableId)| {
+            let group = groups.iter().position(|group| group.contains(&place)).expect("all are in groups");
             let (start, dim) = (layout.columns(table).start, layout.sharding().dim(table));
             let weighted = layout.grains().is_some() && layout.weighted(table);
-            Replicated { table, start, dim, positions: layout.positions(table), weighted }
+            Replicated { table, group, start, dim, positions: layout.positions(table), weighted }
         };
-        let tables: Vec<_> = layout.replicated().iter().map(table).collect();
+        let tables: Vec<_> = layout.replicated().iter().enumerate().map(table).collect();
         Self {
             rank,
             words: Words::new(rank, ranks, isa, "exchange of replicated tables' gradients"),
-            parts: vec![Parts::default(); ranks],
+            parts: vec![vec![Parts::default(); groups.len()]; ranks],
             lists: vec![Vec::new(); ranks],
+            end: 0,
             tables,
         }
     }
@@ -66,20 +74,28 @@ impl Replicas {
     }
 
     /// Begins the own list of a step.
-    pub fn clear(&mut self) {
-        self.lists[self.rank.index()].clear();
+    pub const fn clear(&mut self) {
+        self.end = 0;
     }
 
-    /// Adds the next table's rows, each once, with the sum of its gradients.
-    pub fn push_sums<'a>(&mut self, met: impl Iterator<Item = (u32, &'a [f32])> + Clone) {
-        row_gradients::push(&mut self.lists[self.rank.index()], met);
+    /// Makes room in the own list for the next table's rows of so many columns, each once, with the sum of its
+    /// gradients.
+    pub fn room_for_sums(&mut self, sizes: [usize; 2]) -> Room {
+        let room = Room::behind(&mut self.lists[self.rank.index()], self.end, sizes);
+        self.end = room.end();
+        room
+    }
+
+    /// The own list, to be written by a team, each row where there is room for it.
+    pub fn sums_mut(&mut self) -> &[AtomicU32] {
+        atomic_words_32(&mut self.lists[self.rank.index()])
     }
 
     /// Makes the own list the look-ups of `batch`, this rank's slice, as they are; `gradient` has a row of `width`
     /// features a sample.
     pub fn push_samples(&mut self, batch: &Batch, gradient: &[f32], width: usize) {
-        self.clear();
         let list = &mut self.lists[self.rank.index()];
+        list.clear();
         for Replicated { table, start, dim, positions, .. } in &self.tables {
             let bag = &batch.bags[table.index()];
             list.push(bag.samples() as u32);
@@ -90,6 +106,7 @@ impl Replicas {
             list.extend_from_slice(&bag.rows);
             list.extend_from_slice(bytemuck::cast_slice(&batch.weights[table.index()]));
         }
+        self.end = list.len();
     }
 
     /// Sends the own list, and takes in those of all ranks.
@@ -100,21 +117,90 @@ impl Replicas {
     /// # Panics
     /// When a list has not what it says.
     pub fn exchange(&mut self, carrier: &mut dyn Carrier) -> Result<()> {
+        self.lists[self.rank.index()].truncate(self.end);
         self.words.gather(carrier, &mut self.lists)?;
-        for (list, parts) in self.lists.iter().zip(&mut self.parts) {
-            parts.clear();
-            let find = |end, table: &Replicated| parts.find(list, end, table.dim, table.weighted);
-            let end = self.tables.iter().fold(0, find);
-            assert_eq!(end, list.len(), "as many words as the tables' parts take");
-        }
+        self.find();
         Ok(())
     }
 
-    /// What all ranks have sent of replicated table number `index`, in the order of ranks.
-    pub fn sources(&self, index: usize) -> impl Iterator<Item = Source<'_>> {
-        let dim = self.tables[index].dim;
+    /// Finds the parts of all lists, which have them in the order of tables, in whatever groups these are.
+    fn find(&mut self) {
+        for (list, parts) in self.lists.iter().zip(&mut self.parts) {
+            parts.iter_mut().for_each(Parts::clear);
+            let find = |end, table: &Replicated| parts[table.group].find(list, end, table.dim, table.weighted);
+            let end = self.tables.iter().fold(0, find);
+            assert_eq!(end, list.len(), "as many words as the tables' parts take");
+        }
+    }
+
+    /// What all ranks have sent of the tables of one of [`replica_groups`], in the order of ranks.
+    ///
+    /// # Panics
+    /// When there is no such group.
+    pub fn sources(&self, group: usize) -> impl Iterator<Item = Source<'_>> {
+        let mut tables = self.tables.iter().filter(move |table| table.group == group);
+        let dim = tables.next().expect("a group has tables").dim;
+        let count = 1 + tables.count();
         let lists = self.lists.iter().zip(&self.parts);
-        let sources = lists.filter_map(move |(list, parts)| parts.source(list, index..index + 1, dim));
-        sources.filter(|source| source.lookups.bag(0).samples() > 0)
+        let sources = lists.filter_map(move |(list, parts)| parts[group].source(list, 0..count, dim));
+        sources.filter(|source| source.lookups.bags().any(|bag| bag.samples() > 0))
+    }
+}
+
+/// Replicated tables that are looked up, summed and moved together, by their places among [`Layout::replicated`],
+/// rising: of one width, and of a wide part or not. One whose rows are a sequence is alone.
+#[must_use]
+pub fn replica_groups(layout: &Layout) -> Vec<Vec<usize>> {
+    let tables = layout.replicated();
+    let kind = |place: usize| (layout.sharding().dim(tables[place]), layout.is_wide(tables[place]));
+    let pooled = |place: usize| layout.positions(tables[place]) == 1;
+    in_groups(0..tables.len(), |a, b| kind(*a) == kind(*b) && pooled(*a) && pooled(*b))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::exchange::LayoutSpec;
+    use crate::shard::scheme::{Scheme, Sharding};
+
+    #[test]
+    fn lists_are_in_the_order_of_tables_and_read_by_groups() {
+        // A sequence and a wide part's table lie among others.
+        let schemes = [Scheme::Replicated, Scheme::Replicated, Scheme::Table(RankId(1)), Scheme::Replicated];
+        let schemes = [&schemes[..], &[Scheme::Replicated]].concat();
+        let sharding = Sharding::new(&[9; 5], 2, 2, schemes).unwrap();
+        let spec = LayoutSpec { deep: Some(4), sequences: &[1, 3, 1, 1, 1], ..LayoutSpec::default() };
+        let layout = Layout::new(sharding, &spec);
+        assert_eq!(replica_groups(&layout), [vec![0, 2], vec![1], vec![3]]);
+        let mut replicas = Replicas::new(&layout, RankId(1), Isa::best());
+        // Rank 0 met rows of the second table alone, this one's of others: after a longer list of a step before.
+        for counts in [[5; 4], [1, 0, 2, 1]] {
+            replicas.clear();
+            for (table, rows) in counts.into_iter().enumerate() {
+                let room = replicas.room_for_sums([rows, 2]);
+                for row in 0..rows {
+                    let bits = [table, row].map(|x| (x as f32).to_bits());
+                    room.put(replicas.sums_mut(), row, (10 * table + row) as u32, bits.into_iter());
+                }
+            }
+        }
+        let end = replicas.end;
+        replicas.lists[1].truncate(end);
+        let mut end = 0;
+        for rows in [0, 1, 0, 0] {
+            let room = Room::behind(&mut replicas.lists[0], end, [rows, 2]);
+            (0..rows).for_each(|row| room.put(atomic_words_32(&mut replicas.lists[0]), row, 8, [0, 0].into_iter()));
+            end = room.end();
+        }
+        assert_eq!(replicas.lists[1][..2], [1, 0], "the first table has one row");
+        assert_eq!(replicas.lists[1][6..8], [0, 0], "the second has none");
+        replicas.find();
+        let [first, second, third] = [0, 1, 2].map(|group| replicas.sources(group).collect::<Vec<_>>());
+        let rows = |source: &Source<'_>| source.lookups.bags().map(|bag| bag.rows.to_vec()).collect::<Vec<_>>();
+        assert_eq!(first.iter().map(rows).collect::<Vec<_>>(), [[vec![0], vec![20, 21]]]);
+        assert_eq!(second.iter().map(rows).collect::<Vec<_>>(), [[vec![8]]]);
+        assert_eq!(third.iter().map(rows).collect::<Vec<_>>(), [[vec![30]]]);
+        let Source { gradient, slots, .. } = first[0];
+        assert_eq!(gradient[slots.starts[1]..][..4], [2.0, 0.0, 2.0, 1.0]);
     }
 }

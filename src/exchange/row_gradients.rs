@@ -2,20 +2,59 @@
 //! shard, the number of vectors, the vectors, and what was looked up for each, as a stream of ids has it.
 
 use std::ops::Range;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::words::find_bags;
 use crate::embedding::{Lookups, PackedBag, Slots, Source};
 
-/// Adds a part to a list: rows, each once, with the gradient of each.
-pub(super) fn push<'a>(list: &mut Vec<u32>, rows: impl Iterator<Item = (u32, &'a [f32])> + Clone) {
-    let start = list.len();
-    list.push(0);
-    rows.clone().for_each(|(_, gradient)| list.extend_from_slice(bytemuck::cast_slice(gradient)));
-    let offsets = list.len();
-    list.push(0);
-    list.extend((1..).zip(rows.clone()).map(|(end, _)| end));
-    list[start] = (list.len() - offsets - 1) as u32;
-    list.extend(rows.map(|(row, _)| row));
+/// Where a part of a list lies of rows, each once with its gradient, that a team writes there in any order.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Room {
+    start: usize,
+    rows: usize,
+    width: usize,
+}
+
+impl Room {
+    /// For so many rows of so many columns, behind the first `end` words of a list, which are those in use.
+    ///
+    /// # Panics
+    /// When there are 2^32 rows or more.
+    #[must_use]
+    pub fn behind(list: &mut Vec<u32>, end: usize, [rows, width]: [usize; 2]) -> Self {
+        let room = Self { start: end, rows, width };
+        // Only what is longer than all lists before is written twice.
+        if list.len() < room.end() {
+            list.resize(room.end(), 0);
+        }
+        list[room.start] = u32::try_from(rows).expect("fewer than 2^32 rows are met");
+        list[room.offsets()] = 0;
+        room
+    }
+
+    /// Where it ends.
+    #[must_use]
+    pub const fn end(self) -> usize {
+        self.start + words(self.rows, self.width, self.rows, 1)
+    }
+
+    const fn offsets(self) -> usize {
+        self.start + 1 + self.rows * self.width
+    }
+
+    /// Writes one of its rows to the list, which nobody else writes, with the bits of its gradient.
+    ///
+    /// # Panics
+    /// When the list does not have it.
+    #[inline(always)]
+    pub fn put(self, list: &[AtomicU32], index: usize, row: u32, gradient: impl Iterator<Item = u32>) {
+        // Relaxed: every word has one writer, and the region's end hands them over.
+        let put = |to: &AtomicU32, word: u32| to.store(word, Ordering::Relaxed);
+        let vector = &list[self.start + 1 + index * self.width..][..self.width];
+        vector.iter().zip(gradient).for_each(|(to, word)| put(to, word));
+        put(&list[self.offsets() + 1 + index], index as u32 + 1);
+        put(&list[self.offsets() + 1 + self.rows + index], row);
+    }
 }
 
 /// Words of a part with so many vectors of so many columns, and so many look-ups of so many words each.
@@ -57,5 +96,34 @@ impl Parts {
         let bags = self.bags.get(parts.clone())?;
         let slots = Slots::new(width, &self.gradients[parts]);
         Some(Source { lookups: Lookups::packed(list, bags), gradient: bytemuck::cast_slice(list), slots })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sync::atomic_words_32;
+
+    #[test]
+    fn rows_are_found_where_they_were_put_in_whatever_order() {
+        let mut list = vec![9; 3];
+        for (vectors, width) in [(0, 4), (3, 2), (1, 0), (5, 1)] {
+            // Behind a part without rows; what the list had before is overwritten.
+            let first = Room::behind(&mut list, 0, [0, 7]);
+            let room = Room::behind(&mut list, first.end(), [vectors, width]);
+            let shared = atomic_words_32(&mut list);
+            for index in (0..vectors).rev() {
+                room.put(shared, index, 7 * index as u32, (0..width).map(|at| (index * width + at) as u32));
+            }
+            let mut parts = Parts::default();
+            let list = &list[..room.end()];
+            let end = parts.find(list, 0, 7, false);
+            assert_eq!((end, parts.find(list, end, width, false)), (first.end(), list.len()));
+            let gradients = &list[parts.gradients[1]..][..vectors * width];
+            assert!(gradients.iter().copied().eq(0..(vectors * width) as u32), "{gradients:?}");
+            let bag = Lookups::packed(list, &parts.bags).bag(1);
+            assert!(bag.offsets.iter().copied().eq(0..=vectors as u32), "one look-up a vector");
+            assert!(bag.rows.iter().copied().eq((0..vectors as u32).map(|index| 7 * index)));
+        }
     }
 }

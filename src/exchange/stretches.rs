@@ -8,7 +8,7 @@ use crate::sync::Rows;
 const FEW: usize = 128;
 
 /// Some samples of a table.
-pub(super) trait Stretch: Send {
+pub trait Stretch: Send {
     /// What it has counted: as much for each stretch of a table.
     fn counts(&mut self) -> impl Iterator<Item = &mut u32>;
 }
@@ -24,7 +24,8 @@ pub(super) fn line_up<U: Stretch>(team: &Team, units: &mut [U], stretches: usize
     team.share(Rows::new(units, stretches, tables, 1), |band| line_up_table(band.data));
 }
 
-fn line_up_table<U: Stretch>(units: &mut [U]) {
+/// The same with one table's, which may be of any lengths.
+pub fn line_up_table<U: Stretch>(units: &mut [U]) {
     let Some((first, later)) = units.split_first_mut() else { return };
     for unit in later {
         for (sum, count) in first.counts().zip(unit.counts()) {

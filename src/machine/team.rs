@@ -11,7 +11,7 @@ use std::sync::{OnceLock, mpsc};
 use crate::base::{Error, PuId, Result};
 use crate::ffi::linux::{HUGE_PAGE_BYTES, current_affinity, pin_current_thread};
 use crate::simd::Isa;
-use crate::sync::{Crew, Parts, Patience, Rows};
+use crate::sync::{Crew, Parts, Patience, Rows, each_alone};
 
 /// Threads of rayon's pool at most: what hashes and reads files is bound by memory and disks.
 const POOL: usize = 64;
@@ -169,6 +169,15 @@ impl Team {
         self.crew.share(pieces, body);
     }
 
+    /// As [`Team::share`] where there is much to do; else on the calling thread alone, in the order of pieces: it has
+    /// done little by the time that many threads have begun and ended together, some microseconds.
+    ///
+    /// # Panics
+    /// As [`Team::run`].
+    pub fn share_if<P: Parts>(&self, much: bool, pieces: P, body: impl Fn(P::Part) + Sync) {
+        if much && self.threads() > 1 { self.share(pieces, body) } else { each_alone(pieces, body) }
+    }
+
     /// As [`Team::share`] with something that a thread keeps from piece to piece; see [`Crew::share_with`].
     ///
     /// # Panics
@@ -253,6 +262,19 @@ mod tests {
                 team.touch(&mut memory);
                 assert!(memory.iter().enumerate().all(|(at, &byte)| (byte == 0) == at.is_multiple_of(4096)), "{len}");
             }
+        }
+    }
+
+    #[test]
+    fn little_is_done_by_the_leader_alone() {
+        let (team, leader) = (Team::new(3).expect("threads"), std::thread::current().id());
+        for much in [false, true] {
+            let mut counts = vec![0; 100];
+            team.share_if(much, Rows::new(&mut counts, 1, 50, 1), |band| {
+                assert!(much || std::thread::current().id() == leader);
+                band.data.iter_mut().for_each(|count| *count += 1);
+            });
+            assert_eq!(counts, [1; 100]);
         }
     }
 

@@ -4,20 +4,21 @@
 //! keeps. It is written when the owner has moved the row: between steps it is equal to the row, whoever looks, or
 //! behind it as long as inputs are cold, which read no copy.
 
-use super::sparse::{RowSet, SparseGradients};
+use std::sync::atomic::Ordering;
+
+use super::sparse::{FEW_WORDS, Looks, RowSet, SparseGradients, SumsOf, Unit};
 use super::table_group::{GroupSpec, Replicated, TableGroup};
 use crate::base::config::{ModelConfig, Pooling};
 use crate::base::{RankId, Result, TableId};
-use crate::data::hot::TableSlots;
 use crate::data::{Batch, Schema};
-use crate::embedding::{Lookups, Table};
-use crate::exchange::{HotRows, Ids, Layout, RankContext};
+use crate::embedding::{Copier, Lookups, Moved, Table};
+use crate::exchange::{HotRows, Ids, Layout, RankContext, in_groups};
 use crate::machine::team::Team;
-use crate::memory::{Arena, Supply};
+use crate::memory::{Arena, Supply, recycled};
 use crate::model::TrainSpec;
 use crate::optim::{Optimizer, ParamGroup, ParamState};
 use crate::shard::scheme::Shard;
-use crate::sync::Rows;
+use crate::sync::{AtomicU32, Each, Rows, atomic_words_32};
 
 /// The copies, and which of its own hot rows a step meets.
 #[derive(Debug)]
@@ -26,10 +27,21 @@ pub struct Copies {
     groups: Vec<Replicated>,
     /// By table: the group of its copies, and its place there.
     places: Vec<Option<[usize; 2]>>,
+    /// By table: who gets sums of its rows' gradients, by an owner and one of its shards, in the order of messages.
+    receivers: Vec<Vec<(RankId, usize)>>,
     /// Of each of this rank's shards, in the order of its holding.
     met: Vec<RowSet>,
+    /// All rows of these sets.
+    units: Vec<Unit>,
+    /// Of each of those shards, where its part of a list of moved rows begins, and how many these are.
+    parts: Vec<[usize; 2]>,
+    /// Takes in the lists of all owners.
+    copier: Copier,
     /// Elements of a sample's features.
     row: usize,
+    /// Memory that steps use again.
+    looks: Vec<Looks<'static>>,
+    moved: Vec<Moved<'static>>,
 }
 
 impl Copies {
@@ -56,13 +68,8 @@ impl Copies {
             of(*a) == of(*b) && layout.positions(*a) == 1 && layout.positions(*b) == 1
         };
         // Each table with its place among the tables of [`Ids::hot`].
-        let mut tables_of = Vec::<Vec<(TableId, usize)>>::new();
-        for (table, number) in served.into_iter().zip(0..) {
-            match tables_of.iter_mut().find(|group| alike(&group[0].0, &table)) {
-                Some(group) => group.push((table, number)),
-                None => tables_of.push(vec![(table, number)]),
-            }
-        }
+        let tables_of = in_groups(served.into_iter().zip(0..), |(a, _), (b, _)| alike(a, b));
+        let receivers = receivers(layout, rank);
         let group = |members: Vec<(TableId, usize)>| {
             let (ids, numbers): (Vec<TableId>, Vec<usize>) = members.into_iter().unzip();
             let spec = GroupSpec {
@@ -83,8 +90,13 @@ impl Copies {
             let sums = match layout.grains() {
                 Some(_) => None,
                 None => {
-                    let named = ids.iter().map(|&table| (format!("gradients of {}", name(table)), rows(table)));
-                    Some(SparseGradients::new(named, &spec, supply)?)
+                    let columns = |(owner, shard): &(RankId, usize)| layout.of(*owner).shards[*shard].columns.clone();
+                    let sums = ids.iter().map(|&table| SumsOf {
+                        name: format!("gradients of {}", name(table)),
+                        rows: rows(table),
+                        receivers: receivers[table.index()].iter().map(columns).collect(),
+                    });
+                    Some(SparseGradients::new(sums, &spec, supply)?)
                 }
             };
             let group = TableGroup::copies(copies, ParamGroup::Sparse, &spec);
@@ -95,8 +107,21 @@ impl Copies {
         for (number, group) in groups.iter().enumerate() {
             group.ids.iter().enumerate().for_each(|(at, table)| places[table.index()] = Some([number, at]));
         }
-        let met = layout.of(rank).shards.iter().map(|shard| RowSet::new(rows(shard.table))).collect();
-        Ok(Some(Self { groups, places, met, row: layout.feature_row() }))
+        let sizes = layout.of(rank).shards.iter().map(|shard| rows(shard.table));
+        let copies = groups.iter().flat_map(|group| &group.ids);
+        let copies = copies.map(|table| (rows(*table), layout.copies_weights(*table))).collect();
+        Ok(Some(Self {
+            met: sizes.clone().map(RowSet::new).collect(),
+            parts: vec![[0; 2]; sizes.len()],
+            units: Unit::all(sizes.map(|rows| [rows, 1]), team.threads()),
+            copier: Copier::new(spec.precision, copies, team.threads()),
+            row: layout.feature_row(),
+            looks: Vec::new(),
+            moved: Vec::new(),
+            receivers,
+            groups,
+            places,
+        }))
     }
 
     /// Takes all planned buffers from the arena.
@@ -128,7 +153,7 @@ impl Copies {
                 }
             });
         }
-        for (met, shard) in self.met.iter_mut().zip(&new.of(rank).shards) {
+        for (met, shard) in self.met.iter().zip(&new.of(rank).shards) {
             let [old, new] = [old, all].map(|hot| hot.table(shard.table.index()));
             let entered = |row: &u32| old.slot(*row).is_none() && shard.rows.local(u64::from(*row)).is_some();
             (0..).zip(new.rows()).filter(|(_, row)| entered(row)).for_each(|(slot, _)| met.mark(slot));
@@ -146,35 +171,33 @@ impl Copies {
     /// Lists the sums of the gradients of this rank's hot bags for the owners; `gradient` is that of the features.
     pub(super) fn sum(&mut self, context: &RankContext, ids: &Ids, gradient: &[f32], to: &mut HotRows) {
         let (rank, team, layout) = (context.rank, &context.team, &*context.layout);
-        let Some(hot) = layout.hot() else { return };
-        for group in &mut self.groups {
+        let Self { groups, places, receivers, .. } = self;
+        for group in groups.iter_mut() {
             if group.sum(team, ids.hot().1, (gradient, self.row)).is_none() {
                 return;
             }
+            let Replicated { ids, sums: Some(sums), .. } = group else { return };
+            sums.count(team, number_of(layout, ids, receivers));
         }
         to.clear_sums();
         for owner in (0..layout.ranks() as u32).map(RankId) {
-            let groups = layout.of(owner).groups.iter().take_while(|group| owner != rank || group.partial);
-            for shard in groups.flat_map(|group| &layout.of(owner).shards[group.shards.clone()]) {
-                let rows = hot.table(shard.table.index()).rows();
-                let here = self.sums_of(shard.table).filter_map(|(slot, sum)| {
-                    let row = shard.rows.local(u64::from(rows[slot as usize]))?;
-                    Some((row as u32, &sum[shard.columns.clone()]))
-                });
-                to.push_sums(owner, here);
+            for (number, shard) in told(layout, rank, owner) {
+                let receivers = &receivers[shard.table.index()];
+                let receiver = receivers.iter().position(|receiver| *receiver == (owner, number));
+                let (receiver, [group, at]) = receiver.zip(places[shard.table.index()]).expect(COPIED);
+                let sums = groups[group].sums.iter_mut();
+                sums.for_each(|sums| sums.make_room(at, receiver, |sizes| to.room_for_sums(owner, sizes)));
             }
         }
-        self.groups.iter_mut().filter_map(|group| group.sums.as_mut()).for_each(SparseGradients::clear);
-    }
-
-    fn sums_of(&self, table: TableId) -> impl Iterator<Item = (u32, &[f32])> + Clone {
-        let found = self.places[table.index()].and_then(|[group, at]| Some(self.groups[group].sums.as_ref()?.of(at)));
-        found.expect("copies of all tables that another rank has a part of")
+        let list = to.sums_mut();
+        for Replicated { ids, sums, .. } in groups {
+            sums.iter_mut().for_each(|sums| sums.write(team, number_of(layout, ids, receivers), list));
+        }
     }
 
     /// Marks all hot rows of this rank's shards as moved.
     pub(super) fn mark_all(&mut self, layout: &Layout, rank: RankId) {
-        for (met, shard) in self.met.iter_mut().zip(&layout.of(rank).shards) {
+        for (met, shard) in self.met.iter().zip(&layout.of(rank).shards) {
             let slots = layout.hot().map_or(&[][..], |hot| hot.table(shard.table.index()).rows());
             let here = |row: &u32| shard.rows.local(u64::from(*row)).is_some();
             (0..).zip(slots).filter(|(_, row)| here(row)).for_each(|(slot, _)| met.mark(slot));
@@ -185,79 +208,88 @@ impl Copies {
     /// that did not come, unless all did.
     pub(super) fn mark(&mut self, context: &RankContext, (ids, batch): (&Ids, &Batch), sums: Option<&HotRows>) {
         let (rank, team, layout) = (context.rank, &context.team, &*context.layout);
-        let Some(all) = layout.hot() else { return };
-        let holding = layout.of(rank);
-        for group in &holding.groups {
-            let met = &mut self.met[group.shards.clone()];
-            team.share(Rows::new(met, 1, group.shards.len(), 1), |band| {
-                let (at, met) = (band.first, &mut band.data[0]);
-                let shard = &holding.shards[group.shards.start + at];
-                let slots = all.table(shard.table.index());
-                for from in (0..layout.ranks() as u32).map(RankId) {
-                    let whole_here = from == rank && !group.partial;
-                    let lookups =
-                        if whole_here { Lookups::of(batch).in_tables(&group.tables) } else { ids.lookups(from, group) };
-                    mark(met, shard, slots, lookups.bag(at).rows);
-                    if let Some(source) = sums.and_then(|sums| sums.sums(from, group)) {
-                        mark(met, shard, slots, source.lookups.bag(at).rows);
-                    }
-                }
-            });
-        }
-    }
-
-    /// Lists what is marked, with the rows of this rank's shards, and forgets the marks.
-    pub(super) fn list<'a>(
-        &mut self,
-        layout: &Layout,
-        rank: RankId,
-        shards: impl Iterator<Item = &'a Table>,
-        to: &mut Vec<u32>,
-    ) {
         let Some(hot) = layout.hot() else { return };
-        to.clear();
-        for ((met, shard), table) in self.met.iter_mut().zip(&layout.of(rank).shards).zip(shards) {
-            let slots = met.list();
-            to.push(slots.len() as u32);
-            to.extend_from_slice(slots);
-            let rows = hot.table(shard.table.index()).rows();
-            for slot in slots {
-                let row = shard.rows.local(u64::from(rows[*slot as usize])).expect("one of the shard's rows was met");
-                to.extend_from_slice(table.seen(row as usize));
-                to.extend(table.row_weight(row as usize).map(f32::to_bits));
-            }
-        }
-    }
-
-    /// Takes an owner's rows into this rank's copies.
-    pub(super) fn take(&mut self, layout: &Layout, owner: RankId, list: &[u32]) {
-        let mut left = list;
-        let mut next = |words: usize| {
-            let (now, later) = left.split_at(words);
-            left = later;
-            now
-        };
-        for shard in &layout.of(owner).shards {
-            let slots = next(1)[0] as usize;
-            let slots = next(slots);
-            let words = layout.hot_words(shard);
-            let rows = next(slots.len() * words);
-            // Of a table that it holds alone a rank has no copies.
-            let Some(copies) = self.copies_of(shard.table) else { continue };
-            for (slot, seen) in slots.iter().zip(rows.chunks_exact(words)) {
-                let (seen, weight) = seen.split_at(words - usize::from(layout.copies_weights(shard.table)));
-                copies.set_seen(*slot as usize, shard.columns.clone(), seen);
-                if let [weight] = weight {
-                    copies.set_row_weights(0, *slot as usize, &[f32::from_bits(*weight)]);
+        let (holding, mut looks) = (layout.of(rank), recycled(std::mem::take(&mut self.looks)));
+        for group in &holding.groups {
+            for from in (0..layout.ranks() as u32).map(RankId) {
+                let whole_here = from == rank && !group.partial;
+                let lookups =
+                    if whole_here { Lookups::of(batch).in_tables(&group.tables) } else { ids.lookups(from, group) };
+                let sums = sums.and_then(|sums| sums.sums(from, group)).map(|source| source.lookups);
+                for lookups in std::iter::once(lookups).chain(sums) {
+                    let bags = group.shards.clone().zip(lookups.bags());
+                    bags.for_each(|(shard, bag)| Looks::push(&mut looks, shard, bag.rows));
                 }
             }
         }
-        assert!(left.is_empty(), "as many words as the shards' rows take");
+        Looks::mark(team, &mut looks, &self.met, |shard| {
+            let shard = &holding.shards[shard];
+            let slots = hot.table(shard.table.index());
+            move |row| slots.slot(shard.rows.global(u64::from(row)) as u32)
+        });
+        self.looks = recycled(looks);
     }
 
-    fn copies_of(&mut self, table: TableId) -> Option<&mut Table> {
-        let [group, at] = self.places[table.index()]?;
-        Some(&mut self.groups[group].group.tables[at])
+    /// Lists what is marked, with the rows of this rank's shards, which are in `groups`, and forgets the marks.
+    pub(super) fn list(&mut self, context: &RankContext, groups: &[TableGroup], to: &mut Vec<u32>) {
+        let (team, layout) = (&context.team, &*context.layout);
+        let Some(hot) = layout.hot() else { return };
+        let Self { met, units, parts, .. } = self;
+        let (met, holding) = (&met[..], layout.of(context.rank));
+        parts.fill([0; 2]);
+        Unit::count_marked(team, units, met, |shard, _, rows| parts[shard][1] = rows);
+        let mut end = 0;
+        for ([start, rows], shard) in parts.iter_mut().zip(&holding.shards) {
+            *start = end;
+            end += 1 + *rows * (1 + layout.hot_words(shard));
+        }
+        // Only what is longer than the list before is written twice.
+        to.resize(end, 0);
+        parts.iter().for_each(|[start, rows]| to[*start] = *rows as u32);
+        let (words, parts) = (atomic_words_32(to), &parts[..]);
+        // Relaxed: every word has one writer, and the region's end hands them over.
+        let put = |to: &AtomicU32, word: u32| to.store(word, Ordering::Relaxed);
+        team.share_if(end >= FEW_WORDS, Each::new(units), |unit| {
+            let (shard, [start, rows]) = (&holding.shards[unit.set], parts[unit.set]);
+            let place = holding.groups.iter().position(|group| group.shards.contains(&unit.set));
+            let group = place.expect("a shard is in its rank's holding");
+            let table = &groups[group].tables[unit.set - holding.groups[group].shards.start];
+            let (slots, width) = (hot.table(shard.table.index()).rows(), layout.hot_words(shard));
+            let (listed, seen) = words[start + 1..][..rows * (1 + width)].split_at(rows);
+            for slot in unit.rows(met) {
+                let next = unit.next[0] as usize;
+                let row = shard.rows.local(u64::from(slots[slot as usize])).expect("one of the shard's rows was met");
+                let (row, seen) = (row as usize, &seen[next * width..][..width]);
+                put(&listed[next], slot);
+                let moved = table.seen(row).iter().copied().chain(table.row_weight(row).map(f32::to_bits));
+                seen.iter().zip(moved).for_each(|(to, word)| put(to, word));
+                unit.next[0] += 1;
+            }
+            unit.clear(met);
+        });
+    }
+
+    /// Takes the rows of all owners into this rank's copies.
+    pub(super) fn take(&mut self, context: &RankContext, from: &HotRows) {
+        let (team, layout) = (&context.team, &*context.layout);
+        let Self { groups, places, copier, .. } = self;
+        let mut moved: Vec<Moved<'_>> = recycled(std::mem::take(&mut self.moved));
+        for owner in (0..layout.ranks() as u32).map(RankId) {
+            let mut left = from.list(owner);
+            let mut next = |words: usize| left.split_off(..words).expect("as many words as the shards' rows take");
+            for shard in &layout.of(owner).shards {
+                let count = next(1)[0] as usize;
+                let (slots, seen) = (next(count), next(count * layout.hot_words(shard)));
+                // Of a table that it holds alone a rank has no copies.
+                let Some([group, at]) = places[shard.table.index()] else { continue };
+                let before: usize = groups[..group].iter().map(|group| group.ids.len()).sum();
+                moved.push(Moved { table: before + at, columns: shard.columns.clone(), slots, seen });
+            }
+            assert!(left.is_empty(), "as many words as the shards' rows take");
+        }
+        let copies = groups.iter_mut().flat_map(|group| &mut group.group.tables);
+        copier.run(team, copies, &mut moved);
+        self.moved = recycled(moved);
     }
 
     /// As [`Replicated::work`], of all.
@@ -267,11 +299,38 @@ impl Copies {
     }
 }
 
-/// Marks those of a shard's rows that are hot.
-fn mark(met: &mut RowSet, shard: &Shard, slots: &TableSlots, rows: &[u32]) {
-    for row in rows {
-        if let Some(slot) = slots.slot(shard.rows.global(u64::from(*row)) as u32) {
-            met.mark(slot);
-        }
+/// What is known of tables of which sums are sent.
+const COPIED: &str = "copies of all tables that another rank has a part of";
+
+/// The shards of an owner that this rank tells sums of hot rows' gradients, with their numbers: of its own, those of
+/// divided rows alone.
+fn told(layout: &Layout, rank: RankId, owner: RankId) -> impl Iterator<Item = (usize, &Shard)> {
+    let holding = layout.of(owner);
+    let groups = holding.groups.iter().take_while(move |group| owner != rank || group.partial);
+    groups.flat_map(|group| group.shards.clone()).map(|shard| (shard, &holding.shards[shard]))
+}
+
+/// By table, who gets sums of its hot rows' gradients.
+fn receivers(layout: &Layout, rank: RankId) -> Vec<Vec<(RankId, usize)>> {
+    let mut receivers = vec![Vec::new(); layout.sharding().tables()];
+    for owner in (0..layout.ranks() as u32).map(RankId) {
+        told(layout, rank, owner).for_each(|(number, shard)| receivers[shard.table.index()].push((owner, number)));
+    }
+    receivers
+}
+
+/// As [`SparseGradients::count`] wants it for copies of these tables' hot rows: by which number the owner of a row knows
+/// it.
+fn number_of<'a>(
+    layout: &'a Layout,
+    ids: &'a [TableId],
+    receivers: &'a [Vec<(RankId, usize)>],
+) -> impl Fn(usize, usize, u32) -> Option<u32> + Sync + 'a {
+    let hot = layout.hot();
+    move |table, receiver, slot| {
+        let table = ids[table].index();
+        let (owner, shard) = receivers[table][receiver];
+        let row = hot?.table(table).rows()[slot as usize];
+        layout.of(owner).shards[shard].rows.local(u64::from(row)).map(|row| row as u32)
     }
 }

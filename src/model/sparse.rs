@@ -1,50 +1,170 @@
 //! Sparse gradients of a rank: sums by rows, of those rows alone that a step meets.
+//!
+//! A team shares out the look-ups to mark their rows, and then the rows to count and to write those that are marked.
+
+use std::ops::Range;
+use std::sync::atomic::Ordering;
 
 use super::table_group::GroupSpec;
 use crate::base::Result;
 use crate::embedding::{Source, Table, Updater};
+use crate::exchange::{Room, Stretch, line_up_table};
 use crate::machine::team::Team;
-use crate::memory::{Arena, Supply};
+use crate::memory::{Arena, Supply, recycled};
 use crate::optim::ParamState;
-use crate::sync::Rows;
+use crate::sync::{AtomicU32, AtomicU64, Each};
 
-/// Rows of a table that a step meets.
+/// Look-ups that one thread marks alone, and words of marks and marked rows that it goes through: it has done so with
+/// these by the time that a team has begun and ended together, some microseconds.
+const FEW: usize = 2048;
+
+/// The same of words that are written to lists.
+pub(super) const FEW_WORDS: usize = (64 << 10) / size_of::<u32>();
+
+/// Look-ups of a piece of those that a team marks.
+const PIECE: usize = 2048;
+
+/// Words of marks of a unit at least: a cache line.
+const LEAST: usize = 8;
+
+/// Rows of a table that a step meets, marked by many threads at once.
 #[derive(Debug)]
 pub(super) struct RowSet {
-    /// A bit a row.
-    bits: Vec<u64>,
-    /// Those that are listed, rising.
-    rows: Vec<u32>,
+    /// A bit a row. Relaxed: who reads them does so in a region behind that of the marks.
+    bits: Vec<AtomicU64>,
 }
 
 impl RowSet {
-    /// With room for all of so many rows.
+    /// Of so many rows.
     pub(super) fn new(rows: usize) -> Self {
-        Self { bits: vec![0; rows.div_ceil(64)], rows: Vec::with_capacity(rows) }
+        Self { bits: (0..rows.div_ceil(64)).map(|_| AtomicU64::new(0)).collect() }
     }
 
     /// Adds a row.
     #[inline(always)]
-    pub(super) fn mark(&mut self, row: u32) {
-        self.bits[row as usize / 64] |= 1 << (row % 64);
-    }
-
-    /// Lists the rows that were marked, rising, and forgets the marks.
-    pub(super) fn list(&mut self) -> &[u32] {
-        self.rows.clear();
-        for (word, bits) in self.bits.iter_mut().enumerate() {
-            while *bits != 0 {
-                self.rows.push(64 * word as u32 + bits.trailing_zeros());
-                *bits &= *bits - 1;
-            }
+    pub(super) fn mark(&self, row: u32) {
+        let (word, bit) = (&self.bits[row as usize / 64], 1 << (row % 64));
+        // Rows are met again and again, and only a change takes the line away from other threads.
+        if word.load(Ordering::Relaxed) & bit == 0 {
+            word.fetch_or(bit, Ordering::Relaxed);
         }
-        &self.rows
     }
 
-    /// Those that were listed last.
-    pub(super) fn rows(&self) -> &[u32] {
-        &self.rows
+    /// How many rows are marked in some words.
+    fn count(&self, words: Range<usize>) -> u32 {
+        self.bits[words].iter().map(|word| word.load(Ordering::Relaxed).count_ones()).sum()
     }
+
+    /// These rows, rising.
+    fn rows(&self, words: Range<usize>) -> impl Iterator<Item = u32> {
+        words.flat_map(move |word| {
+            let mut bits = self.bits[word].load(Ordering::Relaxed);
+            std::iter::from_fn(move || {
+                let bit = (bits != 0).then(|| bits.trailing_zeros())?;
+                bits &= bits - 1;
+                Some(64 * word as u32 + bit)
+            })
+        })
+    }
+
+    /// Forgets them.
+    fn clear(&self, words: Range<usize>) {
+        self.bits[words].iter().for_each(|word| word.store(0, Ordering::Relaxed));
+    }
+}
+
+/// Look-ups in the table of one of several sets.
+#[derive(Debug)]
+pub(super) struct Looks<'a> {
+    set: usize,
+    rows: &'a [u32],
+}
+
+impl<'a> Looks<'a> {
+    /// Adds look-ups in the table of a set, in pieces.
+    pub(super) fn push(to: &mut Vec<Self>, set: usize, rows: &'a [u32]) {
+        to.extend(rows.chunks(PIECE).map(|rows| Self { set, rows }));
+    }
+
+    /// Marks what look-ups name, of each set what `row_of(set)` says of the row that is looked up, if it does.
+    pub(super) fn mark<F: Fn(u32) -> Option<u32>>(
+        team: &Team,
+        looks: &mut [Self],
+        sets: &[RowSet],
+        row_of: impl Fn(usize) -> F + Sync,
+    ) {
+        let much = looks.iter().map(|looks| looks.rows.len()).sum::<usize>() >= FEW;
+        team.share_if(much, Each::new(looks), |Looks { set, rows }| {
+            let row_of = row_of(*set);
+            rows.iter().filter_map(|row| row_of(*row)).for_each(|row| sets[*set].mark(row));
+        });
+    }
+}
+
+/// Some rows of a set, by which a team shares out what there is to do with those that are marked.
+#[derive(Debug)]
+pub(super) struct Unit {
+    pub set: usize,
+    /// Where their marks are.
+    words: Range<usize>,
+    /// For each receiver, first how many of the marked rows it gets, then where the next one goes among those that it
+    /// gets of the set.
+    pub next: Vec<u32>,
+}
+
+impl Stretch for Unit {
+    fn counts(&mut self) -> impl Iterator<Item = &mut u32> {
+        self.next.iter_mut()
+    }
+}
+
+impl Unit {
+    /// All of some sets of so many rows and receivers each, set by set, in pieces of nearly one size for so many threads.
+    pub(super) fn all(sets: impl Iterator<Item = [usize; 2]> + Clone, threads: usize) -> Vec<Self> {
+        let words = |[rows, _]: [usize; 2]| rows.div_ceil(64);
+        let long = sets.clone().map(words).sum::<usize>().div_ceil(Team::PIECES_A_THREAD * threads).max(LEAST);
+        let units = |(set, sizes): (usize, [usize; 2])| {
+            let unit = move |first| Self { set, words: first..words(sizes).min(first + long), next: vec![0; sizes[1]] };
+            (0..words(sizes)).step_by(long).map(unit)
+        };
+        sets.enumerate().flat_map(units).collect()
+    }
+
+    /// Its rows that are marked, rising.
+    pub(super) fn rows<'a>(&self, sets: &'a [RowSet]) -> impl Iterator<Item = u32> + use<'a> {
+        sets[self.set].rows(self.words.clone())
+    }
+
+    /// Forgets the marks.
+    pub(super) fn clear(&self, sets: &[RowSet]) {
+        sets[self.set].clear(self.words.clone());
+    }
+
+    /// Counts the marked rows, all of which go to the one receiver; `of` gets how many each set that has rows has.
+    pub(super) fn count_marked(team: &Team, units: &mut [Self], sets: &[RowSet], of: impl FnMut(usize, usize, usize)) {
+        let words = units.iter().map(|unit| unit.words.len()).sum::<usize>();
+        team.share_if(words >= FEW, Each::new(units), |unit| unit.next.fill(sets[unit.set].count(unit.words.clone())));
+        Self::line_up(units, of);
+    }
+
+    /// Makes of counts where each unit's rows begin; `of` gets, of each set that has rows and each of its receivers, how
+    /// many there are.
+    fn line_up(units: &mut [Self], mut of: impl FnMut(usize, usize, usize)) {
+        for of_set in units.chunk_by_mut(|a, b| a.set == b.set) {
+            line_up_table(of_set);
+            let Self { set, next, .. } = &mut of_set[0];
+            next.iter_mut().enumerate().for_each(|(receiver, all)| of(*set, receiver, std::mem::take(all) as usize));
+        }
+    }
+}
+
+/// Who gets sums of some columns of a table's rows.
+#[derive(Debug)]
+struct Receiver {
+    columns: Range<usize>,
+    /// How many rows it gets.
+    rows: usize,
+    room: Room,
 }
 
 /// Sums of the gradients of some tables' rows.
@@ -54,27 +174,56 @@ pub(super) struct SparseGradients {
     sums: Vec<Table>,
     updater: Updater,
     met: Vec<RowSet>,
-    zeros: Vec<f32>,
+    units: Vec<Unit>,
+    /// By table.
+    receivers: Vec<Vec<Receiver>>,
+    dim: usize,
+    /// As many rows are marked at most.
+    looked_up: usize,
+    /// Memory that steps use again.
+    looks: Vec<Looks<'static>>,
+    shared: Vec<&'static [AtomicU32]>,
+}
+
+/// One of the tables of [`SparseGradients`].
+#[derive(Debug)]
+pub(super) struct SumsOf {
+    pub name: String,
+    pub rows: usize,
+    /// The columns of each receiver.
+    pub receivers: Vec<Range<usize>>,
 }
 
 impl SparseGradients {
-    /// Of tables of these names and rows, which are looked up as `spec` says.
+    /// Of these tables, which are looked up as `spec` says.
     ///
     /// # Errors
     /// When the supply is exhausted.
     pub(super) fn new(
-        tables: impl Iterator<Item = (String, usize)>,
+        tables: impl Iterator<Item = SumsOf>,
         spec: &GroupSpec<'_>,
         supply: &mut Supply<'_>,
     ) -> Result<Self> {
         // Plain SGD on 32-bit floats adds up.
         let kept = ParamState::default();
-        let (mut sums, mut met) = (Vec::new(), Vec::new());
-        for (name, rows) in tables {
+        let (mut sums, mut sizes, mut receivers) = (Vec::new(), Vec::new(), Vec::new());
+        for SumsOf { name, rows, receivers: columns } in tables {
             sums.push(Table::new(name, rows as u64, spec.dim, kept, supply)?);
-            met.push(RowSet::new(rows));
+            sizes.push([rows, columns.len()]);
+            let receiver = |columns| Receiver { columns, rows: 0, room: Room::default() };
+            receivers.push(columns.into_iter().map(receiver).collect());
         }
-        Ok(Self { updater: spec.updater(sums.len(), kept, supply)?, sums, met, zeros: vec![0.0; spec.dim] })
+        Ok(Self {
+            updater: spec.updater(sums.len(), kept, supply)?,
+            met: sizes.iter().map(|[rows, _]| RowSet::new(*rows)).collect(),
+            units: Unit::all(sizes.iter().copied(), spec.threads),
+            shared: Vec::with_capacity(sums.len()),
+            dim: spec.dim,
+            looked_up: 0,
+            looks: Vec::new(),
+            receivers,
+            sums,
+        })
     }
 
     /// Takes all planned buffers from the arena.
@@ -85,30 +234,190 @@ impl SparseGradients {
 
     /// Adds up the gradients of these look-ups, each table's by rows.
     pub(super) fn sum(&mut self, team: &Team, source: Source<'_>) {
-        let Self { sums, updater, met, .. } = self;
         if !source.gradient.is_empty() {
             // An update of zeros at rate -1 adds gradients up.
-            updater.run(team, sums, &[source], -1.0);
+            self.updater.run(team, &mut self.sums, &[source], -1.0);
         }
-        let tables = met.len();
-        team.share(Rows::new(met, 1, tables, 1), |band| {
-            for (at, met) in (band.first..).zip(band.data) {
-                source.lookups.bag(at).rows.iter().for_each(|row| met.mark(*row));
-                met.list();
+        let mut looks: Vec<Looks<'_>> = recycled(std::mem::take(&mut self.looks));
+        source.lookups.bags().enumerate().for_each(|(table, bag)| Looks::push(&mut looks, table, bag.rows));
+        Looks::mark(team, &mut looks, &self.met, |_| Some);
+        self.looks = recycled(looks);
+        self.looked_up = source.lookups.total();
+    }
+
+    /// Counts the rows that have gradients, for each receiver of their table those of which `number_of(table, receiver,
+    /// row)` gives a number.
+    pub(super) fn count(&mut self, team: &Team, number_of: impl Fn(usize, usize, u32) -> Option<u32> + Sync) {
+        let Self { met, units, receivers, looked_up, .. } = self;
+        let words = units.iter().map(|unit| unit.words.len()).sum::<usize>();
+        team.share_if(words + *looked_up >= FEW, Each::new(units), |unit| {
+            unit.next.fill(0);
+            for row in unit.rows(met) {
+                for (receiver, count) in unit.next.iter_mut().enumerate() {
+                    *count += u32::from(number_of(unit.set, receiver, row).is_some());
+                }
             }
         });
+        Unit::line_up(units, |table, receiver, rows| receivers[table][receiver].rows = rows);
     }
 
-    /// The rows of a table that have gradients, rising, with their sums.
-    pub(super) fn of(&self, table: usize) -> impl Iterator<Item = (u32, &[f32])> + Clone {
-        let sums = &self.sums[table];
-        self.met[table].rows().iter().map(|row| (*row, sums.row(*row as usize)))
+    /// Makes room for what one of a table's receivers gets: so many rows of so many columns.
+    pub(super) fn make_room(&mut self, table: usize, receiver: usize, room: impl FnOnce([usize; 2]) -> Room) {
+        let Receiver { columns, rows, room: own } = &mut self.receivers[table][receiver];
+        *own = room([*rows, columns.len()]);
     }
 
-    /// Makes all sums 0 again.
-    pub(super) fn clear(&mut self) {
-        for (sums, met) in self.sums.iter_mut().zip(&self.met) {
-            met.rows().iter().for_each(|row| sums.set_weights(*row as usize, &self.zeros));
+    /// Writes the sums that were counted, by the same numbers, each table's rows rising, where there is room for them in
+    /// a list; makes them 0 again.
+    pub(super) fn write(
+        &mut self,
+        team: &Team,
+        number_of: impl Fn(usize, usize, u32) -> Option<u32> + Sync,
+        list: &[AtomicU32],
+    ) {
+        let Self { sums, met, units, receivers, dim, .. } = self;
+        let mut shared: Vec<&[AtomicU32]> = recycled(std::mem::take(&mut self.shared));
+        shared.extend(sums.iter_mut().map(Table::shared_words));
+        let (words, dim) = (units.iter().map(|unit| unit.words.len()).sum::<usize>(), *dim);
+        let written: usize = receivers.iter().flatten().map(|receiver| receiver.rows * receiver.columns.len()).sum();
+        team.share_if(words + written >= FEW_WORDS, Each::new(units), |unit| {
+            let (sums, receivers) = (shared[unit.set], &receivers[unit.set]);
+            for row in unit.rows(met) {
+                // Relaxed: a row is in one unit, and regions order what was before and comes behind.
+                let sum = &sums[row as usize * dim..][..dim];
+                for (at, (receiver, next)) in receivers.iter().zip(&mut unit.next).enumerate() {
+                    let Some(number) = number_of(unit.set, at, row) else { continue };
+                    let bits = sum[receiver.columns.clone()].iter().map(|sum| sum.load(Ordering::Relaxed));
+                    receiver.room.put(list, *next as usize, number, bits);
+                    *next += 1;
+                }
+                // The last one has got it, and it is still in the cache.
+                sum.iter().for_each(|sum| sum.store(0.0f32.to_bits(), Ordering::Relaxed));
+            }
+            unit.clear(met);
+        });
+        self.shared = recycled(shared);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::config::Pooling;
+    use crate::data::Bag;
+    use crate::embedding::{Lookups, Slots};
+    use crate::model::TrainSpec;
+    use crate::sync::atomic_words_32;
+
+    const DIM: usize = 5;
+    const ROWS: [usize; 3] = [9000, 0, 70];
+
+    /// Who gets rows: of the first table one receiver the even and one the odd ones, one all in some columns; of the last
+    /// one all.
+    fn receivers() -> [Vec<Range<usize>>; 3] {
+        [vec![0..DIM, 0..DIM, 1..4], Vec::new(), vec![0..DIM]]
+    }
+
+    fn number_of(table: usize, receiver: usize, row: u32) -> Option<u32> {
+        match (table, receiver) {
+            (0, 0 | 1) => (row as usize % 2 == receiver).then_some(row / 2),
+            _ => Some(row),
+        }
+    }
+
+    /// So many look-ups, all in the first table but every seventh, with gradients that are whole numbers.
+    fn bags(look_ups: usize, step: usize) -> Vec<Bag> {
+        let bag = |table: usize| {
+            let rows = (0..look_ups).filter(|at| (at % 7 == 0) == (table == 2) && table != 1);
+            let rows: Vec<_> = rows.map(|at| ((at * at * 31 + step * 17) % ROWS[table]) as u32).collect();
+            // One sample has all of them.
+            Bag { offsets: vec![0, rows.len() as u32], rows }
+        };
+        (0..3).map(bag).collect()
+    }
+
+    fn expected(bags: &[Bag], gradient: &[f32]) -> Vec<u32> {
+        let mut list = Vec::new();
+        for (table, columns) in receivers().into_iter().enumerate() {
+            let mut counts = vec![0.0; ROWS[table]];
+            bags[table].rows.iter().for_each(|row| counts[*row as usize] += 1.0f32);
+            for (receiver, columns) in columns.into_iter().enumerate() {
+                let met = (0..).zip(&counts).filter(|(_, count)| **count > 0.0);
+                let met: Vec<_> = met.filter_map(|(row, n)| Some((number_of(table, receiver, row)?, *n))).collect();
+                list.push(met.len() as u32);
+                for (_, count) in &met {
+                    let sums = gradient[table * DIM..][columns.clone()].iter().map(|g| (g * count).to_bits());
+                    list.extend(sums);
+                }
+                list.extend(0..=met.len() as u32);
+                list.extend(met.iter().map(|(row, _)| *row));
+            }
+        }
+        list
+    }
+
+    #[test]
+    fn sums_are_listed_once_whoever_marks_counts_and_writes_them() {
+        let train = TrainSpec::sgd(1);
+        for threads in [1, 2, 3] {
+            let spec = GroupSpec { train: &train, pooling: Pooling::Sum, dim: DIM, lookups: 100, threads };
+            let of = ROWS.iter().zip(receivers());
+            let tables = of.map(|(&rows, receivers)| SumsOf { name: "sums".to_owned(), rows, receivers });
+            let mut sums = SparseGradients::new(tables, &spec, &mut Supply::System).unwrap();
+            let (team, mut list, starts) = (Team::new(threads).unwrap(), Vec::new(), [0, DIM, 2 * DIM]);
+            // Around what one thread marks, goes through and writes alone.
+            let around = [FEW - 150, FEW - 1, FEW, FEW + 1, 2 * PIECE + 1, FEW_WORDS];
+            for (step, look_ups) in [0, 1, 2, 40_000].into_iter().chain(around).enumerate() {
+                let (bags, gradient) = (bags(look_ups, step), [1.0, -2.0, 3.0, 4.0, 5.0].repeat(3));
+                let (lookups, slots) = (Lookups::plain(&bags), Slots::new(3 * DIM, &starts));
+                let source = Source { lookups, gradient: &gradient, slots };
+                sums.sum(&team, source);
+                sums.count(&team, number_of);
+                let mut end = 0;
+                for (table, receivers) in receivers().iter().enumerate() {
+                    for receiver in 0..receivers.len() {
+                        sums.make_room(table, receiver, |sizes| {
+                            let room = Room::behind(&mut list, end, sizes);
+                            end = room.end();
+                            room
+                        });
+                    }
+                }
+                sums.write(&team, number_of, atomic_words_32(&mut list));
+                assert!(list[..end] == expected(&bags, &gradient), "{look_ups} look-ups, {threads} threads");
+                let words = sums.sums.iter().flat_map(|table| table.weights().into_owned());
+                assert!(words.map(f32::to_bits).all(|bits| bits == 0), "sums are 0 between steps");
+            }
+        }
+    }
+
+    #[test]
+    fn units_cover_all_marks_once_and_count_them() {
+        let team = Team::new(3).unwrap();
+        for sizes in [vec![0], vec![1, 64, 65], vec![0, 100_000, 0, 3, 9000], vec![64 * (FEW - 1)], vec![64 * FEW]] {
+            let sets: Vec<_> = sizes.iter().map(|rows| RowSet::new(*rows)).collect();
+            let mut units = Unit::all(sizes.iter().map(|rows| [*rows, 1]), 3);
+            assert!(units.len() <= sizes.len() + 3 * Team::PIECES_A_THREAD, "{} units", units.len());
+            let marked = |set: usize| (0..sizes[set] as u32).filter(|row| row % 5 < 2).collect::<Vec<_>>();
+            let rows: Vec<_> = (0..sizes.len()).map(marked).collect();
+            let mut looks = Vec::new();
+            // Every row is met twice; of what is looked up in all others, nothing is marked.
+            for (set, rows) in rows.iter().enumerate() {
+                (0..2).for_each(|_| Looks::push(&mut looks, set, rows));
+            }
+            let unmarked: Vec<u32> = vec![4; 3];
+            Looks::push(&mut looks, 0, &unmarked);
+            Looks::mark(&team, &mut looks, &sets, |_| |row: u32| (row % 5 < 2).then_some(row));
+            let mut counts = vec![0; sizes.len()];
+            Unit::count_marked(&team, &mut units, &sets, |set, _, count| counts[set] = count);
+            let mut found = vec![Vec::new(); sizes.len()];
+            for unit in &units {
+                assert_eq!(unit.next, [found[unit.set].len() as u32], "units begin behind those before");
+                found[unit.set].extend(unit.rows(&sets));
+                unit.clear(&sets);
+            }
+            assert!(found == rows && counts.iter().copied().eq(rows.iter().map(Vec::len)), "{sizes:?}");
+            assert!(units.iter().all(|unit| unit.rows(&sets).next().is_none()), "marks are forgotten");
         }
     }
 }

@@ -97,7 +97,7 @@ pub(super) struct Replicated {
 }
 
 impl Replicated {
-    /// These tables, with the places of their bags.
+    /// These tables, with the places of their bags; those whose rows are sequences one by one.
     ///
     /// # Panics
     /// When there are none.
@@ -136,6 +136,18 @@ impl Replicated {
         let slots = Slots::new(row, &self.starts).sequences(self.positions, self.group.tables[0].dim());
         sums.sum(team, Source { lookups: lookups.in_tables(&self.bags), gradient, slots });
         Some(sums)
+    }
+
+    /// One of them.
+    pub(super) fn table(&self, table: TableId) -> Option<&Table> {
+        let mut tables = self.ids.iter().zip(&self.group.tables);
+        tables.find_map(|(id, own)| (*id == table).then_some(own))
+    }
+
+    /// The same, to be overwritten.
+    pub(super) fn table_mut(&mut self, table: TableId) -> Option<&mut Table> {
+        let mut tables = self.ids.iter().zip(&mut self.group.tables);
+        tables.find_map(|(id, own)| (*id == table).then_some(own))
     }
 
     /// What is looked up in them: elements of look-ups, of different rows, and of pooled rows; and those rows.

@@ -18,7 +18,9 @@ use crate::base::config::{ModelConfig, Pooling};
 use crate::base::{RankId, Result, TableId};
 use crate::data::{Bag, Batch, Schema};
 use crate::embedding::{Choice, LookUp, Lookups, Slots, Source};
-use crate::exchange::{self, HotRows, Ids, Layout, Pass, RankContext, Replicas, Route, Vectors, divide_by_bag_lengths};
+use crate::exchange::{
+    self, HotRows, Ids, Layout, Pass, RankContext, Replicas, Route, Vectors, divide_by_bag_lengths, replica_groups,
+};
 use crate::machine::team::Team;
 use crate::memory::{Arena, Supply, recycled};
 use crate::model::{StoredTables, TrainSpec, table_param_groups};
@@ -31,8 +33,10 @@ pub struct Tables {
     rank: RankId,
     /// The shards, as the layout groups them.
     groups: Vec<TableGroup>,
-    /// One table each.
+    /// As [`replica_groups`] has them.
     replicas: Vec<Replicated>,
+    /// In the order of replicated tables, the group of each, and its place there.
+    replica_places: Vec<[usize; 2]>,
     copies: Option<Copies>,
     /// Look-ups in one of the shards, whose rows travel unpooled.
     single: LookUp,
@@ -68,11 +72,17 @@ impl Tables {
         let (kept, threads) = (spec.param_states(config), team.threads());
         let params = table_param_groups(config, schema.tables.len());
         let (spec, holding) = (&spec, layout.of(rank));
+        let replicas = replica_groups(layout);
+        let mut replica_places = vec![[0; 2]; layout.replicated().len()];
+        for (group, places) in replicas.iter().enumerate() {
+            places.iter().enumerate().for_each(|(at, place)| replica_places[*place] = [group, at]);
+        }
         let mut build = Builder { config, schema, layout, rank, spec, stored, params, kept, threads, supply };
         Ok(Self {
             rank,
             groups: holding.groups.iter().map(|group| build.shards(group)).collect::<Result<_>>()?,
-            replicas: layout.replicated().iter().map(|table| build.replica(*table)).collect::<Result<_>>()?,
+            replicas: replicas.iter().map(|places| build.replicas(places)).collect::<Result<_>>()?,
+            replica_places,
             copies: None,
             single: LookUp::new(Pooling::Sum, 1, threads),
             pooling: config.pooling,
@@ -86,7 +96,7 @@ impl Tables {
     /// Takes all planned buffers from the arena.
     pub fn settle(&mut self, arena: &mut Arena) {
         self.groups.iter_mut().for_each(|group| group.settle(arena));
-        self.replicas.iter_mut().for_each(|replica| replica.settle(arena));
+        self.replicas.iter_mut().for_each(|replicas| replicas.settle(arena));
     }
 
     /// Takes copies of hot rows, and lends those that it had.
@@ -102,7 +112,7 @@ impl Tables {
 
     /// Sets what the optimizer keeps of rows, and their learned weights, to what they begin with.
     pub fn reset_optimizer_state(&mut self, team: &Team) {
-        let groups = self.groups.iter_mut().chain(self.replicas.iter_mut().map(|replica| &mut replica.group));
+        let groups = self.groups.iter_mut().chain(self.replicas.iter_mut().map(|replicas| &mut replicas.group));
         groups.flat_map(|group| &mut group.tables).for_each(|table| table.reset_optimizer_state(team));
     }
 
@@ -114,7 +124,9 @@ impl Tables {
             init::shard(team, table, shard, self.bounds[shard.table.index()], sharding.dim(shard.table), seed);
         }
         for Replicated { ids, group, .. } in &mut self.replicas {
-            init::table(team, &mut group.tables[0], self.bounds[ids[0].index()], ids[0].0, seed);
+            for (id, table) in ids.iter().zip(&mut group.tables) {
+                init::table(team, table, self.bounds[id.index()], id.0, seed);
+            }
         }
     }
 
@@ -164,8 +176,8 @@ impl Tables {
                 group.look_up.run(team, &group.tables, lookups, features, slots);
             }
         }
-        for replica in &mut self.replicas {
-            replica.look_up(team, Lookups::of(batch), (&mut *features, self.row));
+        for replicas in &mut self.replicas {
+            replicas.look_up(team, Lookups::of(batch), (&mut *features, self.row));
         }
     }
 
@@ -253,36 +265,42 @@ impl Tables {
     }
 
     /// Lists this rank's hot rows that were marked since the last list.
-    pub fn list_hot(&mut self, layout: &Layout, to: &mut HotRows) {
+    pub fn list_hot(&mut self, context: &RankContext, to: &mut HotRows) {
         let Some(copies) = &mut self.copies else { return };
-        let tables = self.groups.iter().flat_map(|group| &group.tables);
-        copies.list(layout, self.rank, tables, to.own_mut());
+        copies.list(context, &self.groups, to.own_mut());
     }
 
     /// Takes the hot rows that all owners have moved into this rank's copies.
-    pub fn take_hot(&mut self, layout: &Layout, from: &HotRows) {
-        let Some(copies) = &mut self.copies else { return };
-        (0..layout.ranks() as u32).map(RankId).for_each(|owner| copies.take(layout, owner, from.list(owner)));
+    pub fn take_hot(&mut self, context: &RankContext, from: &HotRows) {
+        self.copies.iter_mut().for_each(|copies| copies.take(context, from));
     }
 
     /// Makes the own list of `to` what this rank's samples have for the replicated tables; `gradient` is that of the
     /// features.
     pub fn list_replicas(&mut self, team: &Team, batch: &Batch, gradient: &[f32], to: &mut Replicas) {
-        to.clear();
-        for replica in &mut self.replicas {
-            let Some(sums) = replica.sum(team, Lookups::of(batch), (gradient, self.row)) else {
+        for replicas in &mut self.replicas {
+            let Some(sums) = replicas.sum(team, Lookups::of(batch), (gradient, self.row)) else {
                 return to.push_samples(batch, gradient, self.row);
             };
-            to.push_sums(sums.of(0));
-            sums.clear();
+            sums.count(team, |_, _, row| Some(row));
+        }
+        to.clear();
+        // Whichever tables are summed together, the list has them one by one in their order.
+        for [group, table] in &self.replica_places {
+            let sums = self.replicas[*group].sums.iter_mut();
+            sums.for_each(|sums| sums.make_room(*table, 0, |sizes| to.room_for_sums(sizes)));
+        }
+        let list = to.sums_mut();
+        for sums in self.replicas.iter_mut().filter_map(|replicas| replicas.sums.as_mut()) {
+            sums.write(team, |_, _, row| Some(row), list);
         }
     }
 
     /// Moves the replicated tables by what all ranks have for them.
     pub fn update_replicas(&mut self, team: &Team, from: &Replicas, step_sizes: StepSizes) {
-        for (index, Replicated { group, .. }) in self.replicas.iter_mut().enumerate() {
+        for (number, Replicated { group, .. }) in self.replicas.iter_mut().enumerate() {
             let mut sources: Vec<Source<'_>> = recycled(std::mem::take(&mut self.sources));
-            sources.extend(from.sources(index));
+            sources.extend(from.sources(number));
             group.update(team, &sources, step_sizes);
             self.sources = recycled(sources);
         }

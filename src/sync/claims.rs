@@ -8,21 +8,26 @@
 //! shares of the threads after it. A share is a counter of the pieces claimed; a claim adds 1, and what was there
 //! before is the piece. So no piece is taken twice, in whatever order threads come. Nothing is published by a claim:
 //! what pieces hold is handed over by the region's beginning and end, hence `Relaxed`.
+//!
+//! Threads that are done ask a mask, in one cache line, which shares are open, instead of every counter in a line of its
+//! owner. A bit is set before the region begins if the share has pieces, and is cleared once, by whoever claims the last
+//! one. A counter only grows, so what is closed stays closed; who sees that late looks at a counter in vain, and nobody
+//! can see it early: the share of an unclaimed piece is open to all.
+
+use crossbeam::utils::CachePadded;
 
 use super::primitive::{AtomicUsize, Ordering};
 use super::{Crew, Parts};
 
-/// Most shares. More threads than that begin with a share together.
-const SHARES: usize = LINE * LINE;
-
-/// Counters of a cache line.
-const LINE: usize = 8;
+/// Most shares: a bit each. More threads than that begin with a share together.
+const SHARES: usize = usize::BITS as usize;
 
 /// Which pieces of a region are taken.
-#[repr(align(64))]
 struct Claims {
-    /// Of each share, its next piece; see [`Claims::next`].
-    counters: [AtomicUsize; SHARES],
+    /// Of each share, its next piece: in a cache line of its own, so that no thread disturbs another by a claim.
+    counters: [CachePadded<AtomicUsize>; SHARES],
+    /// A bit for each share of which a piece may be left. In the line of what everybody reads first.
+    open: AtomicUsize,
     pieces: usize,
     shares: usize,
 }
@@ -31,34 +36,52 @@ impl Claims {
     fn new(pieces: usize, threads: usize) -> Self {
         let shares = threads.min(SHARES);
         assert!(pieces.checked_mul(shares).is_some(), "{pieces} pieces cannot be dealt in {shares} shares");
-        let first = |place: usize| pieces * share_at(place).min(shares) / shares;
-        Self { counters: std::array::from_fn(|place| AtomicUsize::new(first(place))), pieces, shares }
-    }
-
-    /// The counter of a share. The first eight have a cache line each, so that few threads never disturb each other.
-    fn next(&self, share: usize) -> &AtomicUsize {
-        &self.counters[share % LINE * LINE + share / LINE]
+        // Share s begins with piece `pieces * s / shares`. Counted up: so many divisions would take longer than a piece.
+        let (each, rest) = (pieces / shares, pieces % shares);
+        let (mut first, mut over, mut open) = (0, 0, 0);
+        let counters = std::array::from_fn(|share| {
+            let counter = CachePadded::new(AtomicUsize::new(first));
+            if share < shares {
+                over += rest;
+                let own = each + usize::from(over >= shares);
+                over -= if over >= shares { shares } else { 0 };
+                first += own;
+                open |= usize::from(own > 0) << share;
+            }
+            counter
+        });
+        Self { counters, open: AtomicUsize::new(open), pieces, shares }
     }
 
     /// Calls `body` with pieces until none is left. A call by its address is nothing beside a piece.
     fn take(&self, thread: usize, body: &mut dyn FnMut(usize)) {
-        for turn in 0..self.shares {
-            let share = (thread + turn) % self.shares;
-            let (next, end) = (self.next(share), self.pieces * (share + 1) / self.shares);
-            // A look first: all threads end by passing all shares, and only a claim takes the counter's line away.
-            while next.load(Ordering::Relaxed) < end {
-                let piece = next.fetch_add(1, Ordering::Relaxed);
-                if piece < end {
-                    body(piece);
-                }
+        let own = thread % self.shares;
+        // The shares that this thread has not passed yet, its own first.
+        let mut left = usize::MAX;
+        loop {
+            left &= self.open.load(Ordering::Relaxed).rotate_right(own as u32);
+            if left == 0 {
+                return;
+            }
+            self.take_of((own + left.trailing_zeros() as usize) % SHARES, body);
+            left &= left - 1;
+        }
+    }
+
+    /// The same with those of one share.
+    fn take_of(&self, share: usize, body: &mut dyn FnMut(usize)) {
+        let (next, end) = (&self.counters[share], self.pieces * (share + 1) / self.shares);
+        // A look first: only a claim takes the counter's line away from others.
+        while next.load(Ordering::Relaxed) < end {
+            let piece = next.fetch_add(1, Ordering::Relaxed);
+            if piece + 1 == end {
+                self.open.fetch_and(!(1 << share), Ordering::Relaxed);
+            }
+            if piece < end {
+                body(piece);
             }
         }
     }
-}
-
-/// The share whose counter is at this place: what [`Claims::next`] says, backwards.
-const fn share_at(place: usize) -> usize {
-    place % LINE * LINE + place / LINE
 }
 
 impl Crew {
@@ -131,8 +154,36 @@ mod tests {
                     order.into_iter().for_each(|piece| taken[piece] += 1);
                 }
                 assert!(taken.iter().all(|&times| times == 1), "{pieces} pieces, {threads} threads");
+                assert_eq!(claims.open.load(Ordering::Relaxed), 0, "{pieces} pieces, {threads} threads");
             }
         }
+    }
+
+    #[test]
+    fn a_thread_looks_into_open_shares_alone_those_after_its_own_first() {
+        for threads in [2, 5, 64, 70] {
+            let claims = Claims::new(2 * threads, threads);
+            let shares = threads.min(SHARES);
+            let mut order = Vec::new();
+            claims.take(shares - 1, &mut |piece| {
+                let open = claims.open.load(Ordering::Relaxed);
+                // A share is closed as soon as its last piece is claimed.
+                for share in 0..shares {
+                    let claimed = claims.counters[share].load(Ordering::Relaxed);
+                    assert_eq!(
+                        open >> share & 1 == 1,
+                        claimed < 2 * threads * (share + 1) / shares,
+                        "{threads} threads"
+                    );
+                }
+                order.push(piece);
+            });
+            let first = 2 * threads * (shares - 1) / shares;
+            assert!(order.into_iter().eq((first..2 * threads).chain(0..first)), "{threads} threads");
+        }
+        // Fewer pieces than threads: the shares of most are closed from the first.
+        let claims = Claims::new(2, 5);
+        assert_eq!(claims.open.load(Ordering::Relaxed), 0b1_0100);
     }
 
     #[test]
@@ -167,13 +218,13 @@ mod models {
     use super::super::primitive::{Arc, Guarded};
     use super::*;
 
-    /// All interleavings of two threads that share three pieces.
-    #[test]
-    fn a_piece_has_one_owner() {
+    /// All interleavings of two threads that share so many pieces, of which each is taken once, and after which no share
+    /// is open.
+    fn every_piece_has_one_owner<const PIECES: usize>() {
         loom::model(|| {
-            let shared = Arc::new((Claims::new(3, 2), [(); 3].map(|()| Guarded::new(0u32))));
+            let shared = Arc::new((Claims::new(PIECES, 2), [(); PIECES].map(|()| Guarded::new(0u32))));
             // Loom's cells notice two threads in one of them that did not wait for each other.
-            let take = |shared: &(Claims, [Guarded<u32>; 3]), thread: usize| {
+            let take = |shared: &(Claims, [Guarded<u32>; PIECES]), thread: usize| {
                 shared.0.take(thread, &mut |piece| {
                     shared.1[piece].with_mut(|cell| {
                         // SAFETY: loom checks that nobody else is here.
@@ -188,11 +239,24 @@ mod models {
             let other = loom::thread::spawn(move || take(&theirs, 1));
             take(&shared, 0);
             other.join().unwrap();
+            assert_eq!(shared.0.open.load(Ordering::Relaxed), 0);
             for cell in &shared.1 {
                 // SAFETY: both threads are done.
                 #[allow(unsafe_code)]
                 cell.with(|cell| assert_eq!(unsafe { *cell }, 1));
             }
         });
+    }
+
+    /// A share of one piece and one of two.
+    #[test]
+    fn a_piece_has_one_owner() {
+        every_piece_has_one_owner::<3>();
+    }
+
+    /// The share of the first thread is closed from the first.
+    #[test]
+    fn a_share_without_pieces_is_closed() {
+        every_piece_has_one_owner::<1>();
     }
 }

@@ -25,7 +25,7 @@ pub use grid::{Grid, GridPart};
 pub use job::{Job, Waiting};
 pub use lines::{Line, Stores, copy_part, write_lines};
 pub use locked::{LockedRow, LockedRows, Stripes};
-pub use parts::{Each, Parts, RowPart, Rows};
+pub use parts::{Each, Parts, RowPart, Rows, each_alone};
 pub use primitive::{AtomicU32, AtomicU64, Yielding};
 pub use region::{Crew, Patience};
 pub use rtm::Rtm;

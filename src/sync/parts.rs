@@ -153,6 +153,16 @@ unsafe impl<A: Parts, B: Parts> Parts for (A, B) {
     }
 }
 
+/// Runs `body(piece)` for every piece on the calling thread, in their order.
+pub fn each_alone<P: Parts>(parts: P, mut body: impl FnMut(P::Part)) {
+    for index in 0..parts.len() {
+        // SAFETY: each index below `len` once, and `parts` is nobody else's.
+        #[allow(unsafe_code)]
+        let piece = unsafe { parts.part(index) };
+        body(piece);
+    }
+}
+
 impl Crew {
     /// Runs `body(piece)` for every piece, thread t taking the t-th share of consecutive pieces.
     ///
@@ -198,6 +208,16 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn one_thread_takes_all_pieces_in_their_order() {
+        let (mut data, mut order) = ([0u32; 7], Vec::new());
+        each_alone((Rows::new(&mut data, 1, 4, 1), Each::new(&mut [10; 4])), |(band, mark)| {
+            order.push(band.first);
+            band.data.fill(*mark);
+        });
+        assert_eq!((order, data), (vec![0, 2, 4, 6], [10; 7]));
     }
 
     #[test]

@@ -64,9 +64,9 @@ fn send_marked_rows(rank: &mut Rank) -> Result<()> {
     let Rank { context, tables, hot, lanes, clock, .. } = rank;
     let (Some(hot), Some(lane)) = (hot, &mut lanes.hot_rows) else { return Ok(()) };
     clock.exchange([Stage::UpdateRows, Stage::WaitRows], &mut **lane, |lane| {
-        tables.list_hot(&context.layout, hot);
+        tables.list_hot(context, hot);
         hot.exchange_rows(&context.team, lane)?;
-        tables.take_hot(&context.layout, hot);
+        tables.take_hot(context, hot);
         Ok(())
     })
 }

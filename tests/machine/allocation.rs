@@ -192,7 +192,8 @@ fn a_step_allocates_nothing_once_it_has_run() {
         let placement = place(&Machine::load("host").unwrap(), &wishes).unwrap();
         let rank = |at: usize| rank_of(at, count);
         for schemes in [
-            vec![Scheme::Table(rank(0)), Scheme::Replicated, columns],
+            // Tables that are looked up, summed and moved together.
+            vec![Scheme::Replicated, Scheme::Replicated, columns],
             vec![
                 Scheme::RowContiguous(half(500, count)),
                 Scheme::Table(rank(1)),

@@ -74,6 +74,8 @@ struct Case {
     spec: TrainSpec,
     grains: Option<Grains>,
     wire: Wire,
+    /// Of each rank.
+    threads: usize,
 }
 
 type Outcome = (Vec<f64>, Vec<f32>, Vec<Vec<f32>>);
@@ -81,8 +83,19 @@ type Outcome = (Vec<f64>, Vec<f32>, Vec<Vec<f32>>);
 impl Case {
     /// Bags of up to four look-ups, often of the first rows.
     fn new(pooling: Pooling, precision: Precision, optimizer_rows: Optimizer, weighted: bool) -> Self {
-        let (bottom, top) = (vec![4, 20, DIM], vec![17, 1]);
-        let model = ModelConfig { bottom, top, dim: DIM, rows: ROWS.to_vec(), pooling, ..ModelConfig::default() };
+        Self::of((&SIZES, DIM), pooling, precision, optimizer_rows, weighted)
+    }
+
+    /// The same in minibatches of other sizes, the first the largest, and rows of other widths.
+    fn of(
+        (sizes, dim): (&[usize], usize),
+        pooling: Pooling,
+        precision: Precision,
+        optimizer_rows: Optimizer,
+        weighted: bool,
+    ) -> Self {
+        let (bottom, top) = (vec![4, 20, dim], vec![17, 1]);
+        let model = ModelConfig { bottom, top, dim, rows: ROWS.to_vec(), pooling, ..ModelConfig::default() };
         let tables = ROWS.into_iter().map(|rows| Column::new(format!("of {rows}"), rows)).collect();
         let mut schema = Schema { dense: 4, tables };
         let mut at = 0;
@@ -105,12 +118,13 @@ impl Case {
             }
             Arc::new(batch)
         };
-        let mut batches: Vec<_> = SIZES.into_iter().map(&mut batch).collect();
+        let mut batches: Vec<_> = sizes.iter().copied().map(&mut batch).collect();
         weighing::weigh(&mut schema, &mut batches, |table| weighted && table != 2);
         let optimizers = ByGroup::of_kinds(Optimizer::Sgd, optimizer_rows);
-        let spec = TrainSpec { precision, optimizers, ..TrainSpec::sgd(BATCH) };
+        let spec = TrainSpec { precision, optimizers, ..TrainSpec::sgd(sizes[0]) };
         let inputs = vec![Inputs::Mixed; batches.len()];
-        Self { model, schema, batches, inputs, spec, grains: Some(Grains::exactly(8)), wire: Wire::F32 }
+        let (grains, wire, threads) = (Some(Grains::exactly(8)), Wire::F32, 2);
+        Self { model, schema, batches, inputs, spec, grains, wire, threads }
     }
 
     /// Cold and hot inputs in turns, and mixed ones at last; of the hot ones, only look-ups of these rows are left.
@@ -158,9 +172,9 @@ impl Case {
     }
 
     fn ranks(&self, ranks: usize, schemes: Vec<Scheme>, hot: Option<Arc<HotSlots>>, fabric: BuildFabric) -> Ranks {
-        let wishes = Wishes { ranks: Some(ranks), threads: Some(2), ..Wishes::default() };
+        let wishes = Wishes { ranks: Some(ranks), threads: Some(self.threads), ..Wishes::default() };
         let placement = place(&Machine::load("host").unwrap(), &wishes).unwrap();
-        let sharding = Sharding::new(&ROWS, DIM, ranks, schemes).unwrap();
+        let sharding = Sharding::new(&ROWS, self.model.dim, ranks, schemes).unwrap();
         let setup = Setup::new(&self.model, &self.schema, sharding, self.spec, &placement);
         let (grains, wire) = (self.grains, self.wire);
         Ranks::start(Setup { grains, wire, hot, fabric, spin: false, ..setup }).unwrap()
@@ -244,6 +258,36 @@ fn no_bit_depends_on_copies_of_hot_rows_nor_on_ranks_schemes_and_what_optimizers
                         assert_eq!(differs, None, "{what}: tensor {index}");
                     }
                 }
+            }
+        }
+    }
+}
+
+/// So many look-ups and rows that teams mark, list and take them; some tables are replicated, which lie among others.
+#[test]
+fn no_bit_depends_on_how_many_threads_mark_list_and_take_rows() {
+    let rows = hot([3, 4]);
+    let divided = || {
+        let [cyclic, contiguous] = [3, 2].map(|kind| schemes(kind, 2));
+        let replicated = [3, 5, 1].into_iter();
+        let mut schemes = [&cyclic[..3], &contiguous[3..]].concat();
+        replicated.for_each(|table| schemes[table] = Scheme::Replicated);
+        schemes
+    };
+    for (precision, optimizer, learned) in
+        [(Precision::F32, OPTIMIZERS[0], false), (Precision::Bf16, OPTIMIZERS[3], true)]
+    {
+        let case = Case::of((&[3000, 2900, 40], 96), Pooling::Sum, precision, optimizer, false);
+        let case = if learned { case.learned() } else { case };
+        for grains in [None, case.grains] {
+            let run = |threads| {
+                let case = Case { grains, threads, ..case.clone() };
+                case.train(&case.ranks(2, divided(), Some(rows.clone()), World::fabric))
+            };
+            let first = run(1);
+            assert!(grains.is_none() || first == case.alone(), "{precision:?}: one thread of two ranks");
+            for threads in [2, 3] {
+                assert!(run(threads) == first, "{precision:?}, {threads} threads, {grains:?}");
             }
         }
     }

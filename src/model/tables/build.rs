@@ -6,7 +6,7 @@ use crate::data::Schema;
 use crate::embedding::Table;
 use crate::exchange::{self, Layout};
 use crate::memory::Supply;
-use crate::model::sparse::SparseGradients;
+use crate::model::sparse::{SparseGradients, SumsOf};
 use crate::model::table_group::{GroupSpec, Replicated, TableGroup};
 use crate::model::{StoredTables, TrainSpec};
 use crate::optim::{ByGroup, ParamGroup, ParamState};
@@ -43,21 +43,31 @@ impl<'a> Builder<'a, '_> {
         TableGroup::new(tables, self.kept_of(first), &spec, self.supply)
     }
 
-    /// This rank's copy of a table that every rank has.
-    pub(super) fn replica(&mut self, table: TableId) -> Result<Replicated> {
+    /// This rank's copies of tables that every rank has: those of one group of these.
+    pub(super) fn replicas(&mut self, places: &[usize]) -> Result<Replicated> {
         let (layout, rank) = (self.layout, self.rank);
-        let (rows, dim) = (layout.sharding().rows(table) as usize, layout.sharding().dim(table));
-        let spec = self.group_spec(Pooling::Sum, dim, self.lookups(table, 1.0));
+        let ids: Vec<TableId> = places.iter().map(|place| layout.replicated()[*place]).collect();
+        let dim = layout.sharding().dim(ids[0]);
+        let lookups = ids.iter().map(|table| self.lookups(*table, 1.0)).sum();
+        let spec = self.group_spec(Pooling::Sum, dim, lookups);
         let sums = match layout.grains() {
             None if spec.train.learns() => {
-                let named = std::iter::once((self.name(table), rows));
-                Some(SparseGradients::new(named, &spec, self.supply)?)
+                // Every row goes to all.
+                let sums = |table: &TableId| SumsOf {
+                    name: self.name(*table),
+                    rows: layout.sharding().rows(*table) as usize,
+                    receivers: vec![0..dim],
+                };
+                let sums: Vec<_> = ids.iter().map(sums).collect();
+                Some(SparseGradients::new(sums.into_iter(), &spec, self.supply)?)
             }
             _ => None,
         };
-        let copy = self.table(&layout.sharding().of_table(table)[rank.index()])?;
-        let group = TableGroup::new(vec![copy], self.kept_of(table), &spec, self.supply)?;
-        Ok(Replicated::new((vec![table], vec![table.index()]), group, sums, layout))
+        let copy = |table: &TableId| self.table(&layout.sharding().of_table(*table)[rank.index()]);
+        let copies = ids.iter().map(copy).collect::<Result<Vec<_>>>()?;
+        let group = TableGroup::new(copies, self.kept_of(ids[0]), &spec, self.supply)?;
+        let bags = ids.iter().map(|table| table.index()).collect();
+        Ok(Replicated::new((ids, bags), group, sums, layout))
     }
 
     /// All weights 0, or where a checkpoint has them.

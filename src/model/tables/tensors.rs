@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::Tables;
 use crate::base::{RankId, TableId};
-use crate::embedding::TableTensor;
+use crate::embedding::{Table, TableTensor};
 use crate::exchange::Layout;
 
 impl Tables {
@@ -14,8 +14,8 @@ impl Tables {
     pub fn export(&self, layout: &Layout, table: TableId, tensor: TableTensor, rows: &Range<usize>) -> Vec<f32> {
         let tables = self.groups.iter().flat_map(|group| &group.tables);
         let shards = layout.of(self.rank).shards.iter().zip(tables).filter(|(shard, _)| shard.table == table);
-        let own = self.replicas.iter().filter(|replica| replica.ids[0] == table && self.rank == RankId(0));
-        let own = own.map(|replica| (&layout.sharding().of_table(table)[self.rank.index()], &replica.group.tables[0]));
+        let own = self.replicas.iter().filter(|_| self.rank == RankId(0)).filter_map(|replicas| replicas.table(table));
+        let own = own.map(|copy| (&layout.sharding().of_table(table)[self.rank.index()], copy));
         let mut values = Vec::new();
         for (shard, part) in shards.chain(own) {
             values.extend_from_slice(&part.export(tensor, shard.rows.within(rows)));
@@ -28,8 +28,8 @@ impl Tables {
     pub fn is_stored(&self, layout: &Layout, table: TableId) -> bool {
         let tables = self.groups.iter().flat_map(|group| &group.tables);
         let mut own = layout.of(self.rank).shards.iter().zip(tables).filter(|(shard, _)| shard.table == table);
-        let mut copies = self.replicas.iter().filter(|replica| replica.ids[0] == table);
-        own.all(|(_, part)| part.is_stored()) && copies.all(|replica| replica.group.tables[0].is_stored())
+        let mut copies = self.replicas.iter().filter_map(|replicas| replicas.table(table));
+        own.all(|(_, part)| part.is_stored()) && copies.all(Table::is_stored)
     }
 
     /// Overwrites this rank's part of rows `rows` of one of a table's tensors, given row-major, as
@@ -60,8 +60,8 @@ impl Tables {
             }
             part.import(tensor, local.start, &part_of);
         }
-        for replica in self.replicas.iter_mut().filter(|replica| replica.ids[0] == table) {
-            replica.group.tables[0].import(tensor, rows.start, values);
+        for copy in self.replicas.iter_mut().filter_map(|replicas| replicas.table_mut(table)) {
+            copy.import(tensor, rows.start, values);
         }
     }
 }

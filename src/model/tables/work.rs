@@ -44,8 +44,8 @@ impl Tables {
         if let Some(copies) = &self.copies {
             all.add(copies.work(ids), self.kept[ParamGroup::Sparse]);
         }
-        for replica in &self.replicas {
-            all.add(replica.work(own), self.kept[replica.group.params]);
+        for replicas in &self.replicas {
+            all.add(replicas.work(own), self.kept[replicas.group.params]);
         }
         for (group, place) in self.groups.iter().zip(&layout.of(self.rank).groups) {
             let mut rows = vec![HashSet::<u32>::new(); place.shards.len()];
