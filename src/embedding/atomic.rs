@@ -6,8 +6,8 @@
 
 use std::ops::Range;
 
-use super::feed::{Feed, sample_of};
 use super::form::Form;
+use super::gradient_source::{GradientSource, sample_of};
 use super::row::{Move, columns};
 use crate::simd::{Kernel, Simd};
 use crate::sync::{AtomicU32, LockedRows, Rtm, ask, mul_add};
@@ -20,7 +20,7 @@ const PREFETCH_DISTANCE: usize = 16;
 pub(super) struct MoveShared<'a> {
     pub weights: &'a [AtomicU32],
     pub dim: usize,
-    pub feed: Feed<'a>,
+    pub feed: GradientSource<'a>,
     pub rate: f32,
     /// Move a row in one transaction where one commits.
     pub rtm: Option<Rtm>,
@@ -58,7 +58,7 @@ pub(super) struct MoveLocked<'a, F> {
     pub form: F,
     pub table: &'a LockedRows<'a, u32>,
     pub dim: usize,
-    pub feed: Feed<'a>,
+    pub feed: GradientSource<'a>,
     pub rate: f32,
     pub positions: Range<usize>,
 }

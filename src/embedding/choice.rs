@@ -8,7 +8,7 @@
 use std::fmt;
 
 use super::Table;
-use super::feed::Feed;
+use super::gradient_source::GradientSource;
 use crate::base::config::Update;
 use crate::optim::ParamState;
 
@@ -114,7 +114,7 @@ impl Choice {
     }
 
     /// The quickest way for minibatches such as this one, whose look-ups are `feeds`: table by table as many.
-    pub(super) fn best(tables: &[Table], feeds: &[Feed<'_>], threads: usize) -> Self {
+    pub(super) fn best(tables: &[Table], feeds: &[GradientSource<'_>], threads: usize) -> Self {
         let count = feeds.iter().map(|feed| feed.bag().rows.len()).sum();
         let mut choice = Self { why: Why::Auto, lookups: count, threads, ..Self::given(Update::Serial) };
         if threads == 1 || count < FEW {
@@ -132,10 +132,10 @@ impl Choice {
 }
 
 /// The part of all look-ups that the busiest thread has under equal row ranges, and that the hottest row has.
-fn skew(tables: &[Table], feeds: &[Feed<'_>], threads: usize) -> (f64, f64) {
+fn skew(tables: &[Table], feeds: &[GradientSource<'_>], threads: usize) -> (f64, f64) {
     let mut work = [0.0f64; TOLD_APART];
     let mut sampled = [0u32; SAMPLED];
-    let look_ups = |feeds: &[Feed<'_>]| feeds.iter().map(|feed| feed.bag().rows.len()).sum::<usize>();
+    let look_ups = |feeds: &[GradientSource<'_>]| feeds.iter().map(|feed| feed.bag().rows.len()).sum::<usize>();
     let (total, mut hottest) = (look_ups(feeds) as f64, 0.0f64);
     for (table, feeds) in tables.iter().zip(feeds.chunks(feeds.len() / tables.len())) {
         let of_table = look_ups(feeds);

@@ -5,8 +5,8 @@
 //! samples all share out well, and a thread that is done early takes ranges of another. A bag is summed by one thread
 //! in its own order, whoever that is: bits do not depend on threads.
 
-use super::feed::share;
 use super::form::{Seen, with_seen};
+use super::gradient_source::share;
 use super::row::{Pool, columns, prefetch, prefetch_write, rows_ahead};
 use super::weights::{Alike, Weigh};
 use super::{Lookups, Slots, Table};

@@ -6,8 +6,8 @@
 
 mod atomic;
 mod choice;
-mod feed;
 mod form;
+mod gradient_source;
 mod lookup;
 mod moved;
 mod owned;

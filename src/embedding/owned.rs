@@ -1,8 +1,8 @@
 //! Updates by threads that own rows: `serial`, where one thread owns all, and `race-free`, where each owns a range.
 
 use super::Table;
-use super::feed::Feed;
 use super::form::Form;
+use super::gradient_source::GradientSource;
 use super::row::{MOST_AHEAD, Move, columns, prefetch, rows_ahead};
 use crate::simd::{Kernel, Simd};
 use crate::sync::{Band, Lender};
@@ -12,7 +12,7 @@ use crate::sync::{Band, Lender};
 pub(super) struct MoveSerially<'a, F> {
     pub form: F,
     pub table: &'a mut Table,
-    pub feed: Feed<'a>,
+    pub feed: GradientSource<'a>,
     pub rate: f32,
 }
 
@@ -53,7 +53,7 @@ pub(super) struct MoveOwn<'a, F> {
     pub form: F,
     pub band: Band<'a, u32>,
     pub dim: usize,
-    pub feed: Feed<'a>,
+    pub feed: GradientSource<'a>,
     pub rate: f32,
 }
 

@@ -8,8 +8,8 @@ use std::ops::Range;
 
 use bytemuck::Pod;
 
-use super::feed::Feeds;
 use super::form::{Form, Seen};
+use super::gradient_source::GradientSources;
 use super::weights::Weigh;
 use crate::optim::{MOMENTS, Rule, Sgd, StepRule, match_rule};
 use crate::simd::{Simd, combine};
@@ -209,7 +209,7 @@ pub(super) struct MoveAll<'a, F> {
     pub dim: usize,
     /// Look-ups; the lower half of each is its token.
     pub records: &'a [u64],
-    pub feeds: Feeds<'a>,
+    pub feeds: GradientSources<'a>,
     pub rate: f32,
 }
 
@@ -258,7 +258,7 @@ impl<F: Form> Columns for MoveAll<'_, F> {
 /// `sum[e] += factor * gradient[e]` for several look-ups of one row, in their order; both operations are rounded. The
 /// sum stays in the first cache.
 #[inline(always)]
-pub(super) fn add_all<S: Simd>(simd: S, sum: &mut [f32], records: &[u64], feeds: Feeds<'_>) {
+pub(super) fn add_all<S: Simd>(simd: S, sum: &mut [f32], records: &[u64], feeds: GradientSources<'_>) {
     for &record in records {
         let (gradient, factor) = feeds.of(record as u32);
         let factor = simd.splat(factor);

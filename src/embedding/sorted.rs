@@ -17,8 +17,8 @@
 use std::ops::Range;
 
 use super::Table;
-use super::feed::{Feed, Feeds, sample_of};
 use super::form::Form;
+use super::gradient_source::{GradientSource, GradientSources, sample_of};
 use super::table::Matrices;
 use super::update::{Spec, meet};
 use super::walk::{MoveEach, SumEach, SumRowwise, WalkRows};
@@ -122,7 +122,7 @@ impl Sorter {
         form: F,
         team: &Team,
         tables: &mut [Table],
-        feeds: &[Feed<'_>],
+        feeds: &[GradientSource<'_>],
         step_size: StepSize,
     ) {
         let (threads, isa) = (team.threads(), team.isa());
@@ -168,7 +168,7 @@ impl Sorter {
                     sort_lower(&mut records[bounds.clone()], &mut spare[bounds], layout.shift);
                 }
                 let records = &records[offset(from)..offset(to)];
-                let (band, feeds) = (tables.band(index), Feeds(&feeds[index * sources..][..sources]));
+                let (band, feeds) = (tables.band(index), GradientSources(&feeds[index * sources..][..sources]));
                 let sum = &mut sums.data[..if sums_gradients { dim } else { 0 }];
                 let weights = row_weights.then(|| weights.band(index));
                 match optimizer {
@@ -193,7 +193,7 @@ impl Sorter {
     }
 
     /// Chooses buckets; returns how many look-ups and buckets there are.
-    fn lay_out(&mut self, tables: &[Table], feeds: &[Feed<'_>], threads: usize) -> (usize, usize) {
+    fn lay_out(&mut self, tables: &[Table], feeds: &[GradientSource<'_>], threads: usize) -> (usize, usize) {
         let (mut before, mut first) = (0, 0);
         self.layouts.clear();
         for (table, feeds) in tables.iter().zip(feeds.chunks(feeds.len() / tables.len())) {
@@ -218,7 +218,7 @@ impl Sorter {
         (before, first)
     }
 
-    fn count(&mut self, team: &Team, feeds: &[Feed<'_>], [total, buckets]: [usize; 2]) {
+    fn count(&mut self, team: &Team, feeds: &[GradientSource<'_>], [total, buckets]: [usize; 2]) {
         let (threads, layouts) = (team.threads(), &self.layouts);
         team.each(Rows::new(&mut self.counts[..threads * buckets], buckets, threads, 1), |counts| {
             counts.data.fill(0);
@@ -261,7 +261,7 @@ impl Sorter {
         );
     }
 
-    fn scatter(&mut self, team: &Team, feeds: &[Feed<'_>], [total, buckets]: [usize; 2]) {
+    fn scatter(&mut self, team: &Team, feeds: &[GradientSource<'_>], [total, buckets]: [usize; 2]) {
         let (threads, layouts) = (team.threads(), &self.layouts);
         let records = atomic_words(&mut self.records[..total]);
         team.each(Rows::new(&mut self.counts[..threads * buckets], buckets, threads, 1), |places| {
@@ -318,10 +318,10 @@ fn sum_width(kept: ParamState, dim: usize) -> usize {
 
 /// Which look-ups of each source of a table lie in `part` of all, when `before` lie in the tables before it.
 fn parts_of<'a, 'f>(
-    feeds: &'a [Feed<'f>],
+    feeds: &'a [GradientSource<'f>],
     part: &'a Range<usize>,
     mut before: usize,
-) -> impl Iterator<Item = (&'a Feed<'f>, Range<usize>)> {
+) -> impl Iterator<Item = (&'a GradientSource<'f>, Range<usize>)> {
     feeds.iter().map(move |feed| {
         let count = feed.bag().rows.len();
         let positions = meet(part, before, count);
@@ -331,7 +331,13 @@ fn parts_of<'a, 'f>(
 }
 
 /// Writes the records of the look-ups at `positions` to the next places of their buckets.
-fn scatter_part(records: &[AtomicU64], places: &mut [u32], positions: Range<usize>, shift: u32, feed: &Feed<'_>) {
+fn scatter_part(
+    records: &[AtomicU64],
+    places: &mut [u32],
+    positions: Range<usize>,
+    shift: u32,
+    feed: &GradientSource<'_>,
+) {
     let bag = feed.bag();
     let mut sample = sample_of(bag, positions.start);
     let mut position = positions.start;

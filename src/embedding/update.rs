@@ -18,8 +18,8 @@ use std::time::Instant;
 
 use super::atomic::{MoveLocked, MoveShared};
 use super::choice::{Choice, Contest};
-use super::feed::{Feed, sample_of};
 use super::form::{Form, with_form};
+use super::gradient_source::{GradientSource, sample_of};
 use super::owned::{MoveOwn, MoveSerially, cut_evenly};
 use super::row::{Scale, columns};
 use super::sorted::Sorter;
@@ -72,7 +72,7 @@ pub struct Updater {
     contest: Option<Contest>,
     minibatches: u64,
     /// Memory that steps use again.
-    feeds: Vec<Feed<'static>>,
+    feeds: Vec<GradientSource<'static>>,
 }
 
 impl Updater {
@@ -139,11 +139,11 @@ impl Updater {
             return;
         }
         // Table by table, in each source by source.
-        let mut feeds: Vec<Feed<'_>> = recycled(std::mem::take(&mut self.feeds));
+        let mut feeds: Vec<GradientSource<'_>> = recycled(std::mem::take(&mut self.feeds));
         for table in 0..tables.len() {
             let mut before = 0;
             for source in sources {
-                let feed = Feed::fused(source, table, [dim, before], pooling);
+                let feed = GradientSource::fused(source, table, [dim, before], pooling);
                 before += feed.tokens();
                 feeds.push(feed);
             }
@@ -173,7 +173,7 @@ impl Updater {
         }
     }
 
-    fn choose(&mut self, team: &Team, tables: &[Table], feeds: &[Feed<'_>]) {
+    fn choose(&mut self, team: &Team, tables: &[Table], feeds: &[GradientSource<'_>]) {
         let due = self.minibatches.is_multiple_of(LOOK_AGAIN) || self.choice.is_none();
         self.minibatches += 1;
         if due {
@@ -186,7 +186,7 @@ impl Updater {
         }
     }
 
-    fn apply(&mut self, team: &Team, tables: &mut [Table], feeds: &[Feed<'_>], step_size: StepSize) {
+    fn apply(&mut self, team: &Team, tables: &mut [Table], feeds: &[GradientSource<'_>], step_size: StepSize) {
         let began = Instant::now();
         with_form!(self.spec.kept.precision, form => self.move_rows(form, team, tables, feeds, step_size));
         if let (Some(contest), Some(choice)) = (&mut self.contest, &mut self.choice) {
@@ -203,7 +203,7 @@ impl Updater {
         form: F,
         team: &Team,
         tables: &mut [Table],
-        feeds: &[Feed<'_>],
+        feeds: &[GradientSource<'_>],
         step_size: StepSize,
     ) {
         let rate = step_size.rate;
@@ -253,7 +253,7 @@ impl Updater {
 }
 
 /// Writes each look-up's gradient row (SC20, Algorithm 2), threads sharing out look-ups.
-fn backward(team: &Team, feeds: &[Feed<'_>], rows: &mut [f32], dim: usize) {
+fn backward(team: &Team, feeds: &[GradientSource<'_>], rows: &mut [f32], dim: usize) {
     let isa = team.isa();
     team.each(Rows::new(rows, dim, team.threads(), 1), |band| {
         let part = band.first..band.first + band.rows;
@@ -279,7 +279,7 @@ struct WriteRows<'a> {
     /// The sample of the first look-up.
     sample: usize,
     positions: Range<usize>,
-    feed: Feed<'a>,
+    feed: GradientSource<'a>,
 }
 
 impl Kernel for WriteRows<'_> {

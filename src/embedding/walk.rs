@@ -1,7 +1,7 @@
 //! Walks over the rows of a table in their order, each with all of its look-ups: what is done to a row by them.
 
-use super::feed::Feeds;
 use super::form::Form;
+use super::gradient_source::GradientSources;
 use super::row::{MoveAll, RowRule, add_all, apply, columns, prefetch, rows_ahead};
 use super::weights::{weigh, weigh_rowwise};
 use crate::optim::{Sgd, rowwise_rate};
@@ -11,7 +11,7 @@ use crate::sync::Band;
 /// What is done to the rows of one table that are walked in their order.
 pub(super) trait EachRow {
     /// Some look-ups of a row, of whose look-ups they are the `first`, the `last`, or both.
-    fn take<S: Simd>(&mut self, simd: S, row: &mut [u32], records: &[u64], feeds: Feeds<'_>, ends: Ends);
+    fn take<S: Simd>(&mut self, simd: S, row: &mut [u32], records: &[u64], feeds: GradientSources<'_>, ends: Ends);
 
     /// Asks for what it keeps of a row beside it.
     #[inline(always)]
@@ -34,7 +34,7 @@ pub(super) struct MoveEach<F> {
 
 impl<F: Form> EachRow for MoveEach<F> {
     #[inline(always)]
-    fn take<S: Simd>(&mut self, simd: S, row: &mut [u32], records: &[u64], feeds: Feeds<'_>, _: Ends) {
+    fn take<S: Simd>(&mut self, simd: S, row: &mut [u32], records: &[u64], feeds: GradientSources<'_>, _: Ends) {
         let Self { form, dim, rate } = *self;
         columns(simd, dim, &mut MoveAll { form, row, dim, records, feeds, rate });
     }
@@ -50,7 +50,7 @@ pub(super) struct SumEach<'a, F, R> {
 
 impl<F: Form, R: RowRule> EachRow for SumEach<'_, F, R> {
     #[inline(always)]
-    fn take<S: Simd>(&mut self, simd: S, row: &mut [u32], records: &[u64], feeds: Feeds<'_>, ends: Ends) {
+    fn take<S: Simd>(&mut self, simd: S, row: &mut [u32], records: &[u64], feeds: GradientSources<'_>, ends: Ends) {
         let Self { form, ref mut sum, ref mut weights, rule } = *self;
         if ends.first {
             sum.fill(0.0);
@@ -85,7 +85,7 @@ pub(super) struct SumRowwise<'a, F> {
 
 impl<F: Form> EachRow for SumRowwise<'_, F> {
     #[inline(always)]
-    fn take<S: Simd>(&mut self, simd: S, row: &mut [u32], records: &[u64], feeds: Feeds<'_>, ends: Ends) {
+    fn take<S: Simd>(&mut self, simd: S, row: &mut [u32], records: &[u64], feeds: GradientSources<'_>, ends: Ends) {
         let Self { form, ref mut sum, ref mut kept, ref mut weights, rate, eps } = *self;
         if ends.first {
             sum.fill(0.0);
@@ -119,7 +119,7 @@ const fn row_of(record: u64) -> usize {
 pub(super) struct WalkRows<'a, E> {
     pub band: Band<'a, u32>,
     pub records: &'a [u64],
-    pub feeds: Feeds<'a>,
+    pub feeds: GradientSources<'a>,
     pub each: E,
 }
 

@@ -124,7 +124,7 @@ fn pack(
     const NONE: [f32; 32] = [0.0; 32];
     let (row, groups) = (layout.feature_row(), layout.groups(Route { owner, asking: ids.rank() }));
     let elements = size_of_val(to) / size_of::<f32>();
-    let mut stream = Stream::new(isa, stores, to);
+    let mut writer = LineWriter::new(isa, stores, to);
     match vectors {
         Vectors::Rows(stride) => {
             let width: usize = groups.iter().map(|group| group.width * group.positions * group.shards.len()).sum();
@@ -132,10 +132,10 @@ fn pack(
                 for group in groups {
                     for start in &group.in_features {
                         let vector = |at: usize| &gradient[start + at * group.step..][..group.width];
-                        (0..group.positions).for_each(|at| stream.put(vector(at)));
+                        (0..group.positions).for_each(|at| writer.put(vector(at)));
                     }
                 }
-                stream.put(&NONE[..stride - width]);
+                writer.put(&NONE[..stride - width]);
             }
         }
         Vectors::Bags(starts) => {
@@ -148,26 +148,26 @@ fn pack(
                         let (number, count) = (numbers[bag] as usize, (group.width - skipped).min(end - at));
                         let (sample, position) = (number / group.positions, number % group.positions);
                         let start = sample * row + group.in_features[place] + position * group.step + skipped;
-                        stream.put(&gradient[start..start + count]);
+                        writer.put(&gradient[start..start + count]);
                         at += count;
                     }
                 }
             }
             while at < end {
                 let count = (end - at).min(NONE.len());
-                stream.put(&NONE[..count]);
+                writer.put(&NONE[..count]);
                 at += count;
             }
         }
     }
-    stream.flush();
+    writer.flush();
 }
 
 /// Elements that are gathered in the first-level cache before they are written away.
 const STAGED: usize = 2048;
 
 /// Lines that are written in order, from pieces of any length.
-pub(super) struct Stream<'a> {
+pub(super) struct LineWriter<'a> {
     isa: Isa,
     stores: Stores,
     /// What is left.
@@ -177,7 +177,7 @@ pub(super) struct Stream<'a> {
     len: usize,
 }
 
-impl<'a> Stream<'a> {
+impl<'a> LineWriter<'a> {
     pub fn new(isa: Isa, stores: Stores, to: &'a mut [Line]) -> Self {
         Self { isa, stores, to, staged: [0.0; STAGED], len: 0 }
     }

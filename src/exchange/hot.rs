@@ -98,7 +98,7 @@ impl HotRows {
     /// When a list has not what it says.
     pub fn exchange_sums(&mut self, context: &RankContext, carrier: &mut dyn Carrier) -> Result<()> {
         let (out, starts, layout) = (&self.out, &self.starts, &context.layout);
-        self.sums.swap(&context.team, carrier, |peer| &out[starts[peer]..starts[peer + 1]], &mut self.into)?;
+        self.sums.all_to_all_v(&context.team, carrier, |peer| &out[starts[peer]..starts[peer + 1]], &mut self.into)?;
         let holding = layout.of(self.rank);
         let mut all = std::mem::take(&mut self.parts);
         for (from, parts) in (0..).map(RankId).zip(&mut all) {
@@ -147,7 +147,7 @@ impl HotRows {
     /// [`crate::base::Error::Rank`] when the job is in trouble.
     pub fn exchange_rows(&mut self, team: &Team, carrier: &mut dyn Carrier) -> Result<()> {
         let own = &self.own;
-        self.rows.swap(team, carrier, |_| own, &mut self.lists)
+        self.rows.all_to_all_v(team, carrier, |_| own, &mut self.lists)
     }
 
     /// The list of an owner.

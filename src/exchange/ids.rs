@@ -139,7 +139,12 @@ impl Ids {
         }
         if layout.asks_owners(inputs) {
             let out = &self.out;
-            self.words.swap(&context.team, carrier, |peer| &out[sent.message(RankId(peer as u32))], &mut self.into)?;
+            self.words.all_to_all_v(
+                &context.team,
+                carrier,
+                |peer| &out[sent.message(RankId(peer as u32))],
+                &mut self.into,
+            )?;
         } else {
             // Every message tells of no bag, as this rank's do: nobody need send it.
             let words = 2 * layout.of(self.rank).streams.len();

@@ -7,10 +7,12 @@
 //!
 //! What a rank holds whole it pools straight into the features of its own samples, without a message.
 
-use std::cmp::Reverse;
-use std::collections::HashMap;
+mod rank_shards;
+
 use std::ops::Range;
 use std::sync::Arc;
+
+pub use rank_shards::{Group, RankShards, Stream};
 
 use super::Route;
 use super::vectors::MessageForm;
@@ -20,149 +22,13 @@ use crate::data::hot::{HotSlots, Inputs};
 use crate::data::{Column, Slice};
 use crate::embedding::seen_words;
 use crate::math::Grains;
-use crate::shard::scheme::{Kind, Rows, Shard, Sharding};
-use crate::sync::Line;
-
-/// Shards of one width, of tables of one width, pooled in one way, of a wide part or not.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Group {
-    /// Columns of each.
-    pub width: usize,
-    /// Rows of a sample that each brings side by side: 1 where rows are pooled, more where they are a sequence; then
-    /// the group has one shard.
-    pub positions: usize,
-    /// Distance of a sequence's rows in a sample's features; in a message they are `width` apart.
-    pub step: usize,
-    /// Whether they have some of their tables' rows only, so that pooled rows are terms of a sum.
-    pub partial: bool,
-    /// Whether rows are pooled without their look-ups' weights, because the sample's rank multiplies: see
-    /// [`Layout::weighs_at_sample`].
-    pub plain: bool,
-    /// Which of the rank's shards.
-    pub shards: Range<usize>,
-    /// The table of each shard.
-    pub tables: Vec<usize>,
-    /// The stream of ids of each shard.
-    pub streams: Vec<usize>,
-    /// Where each shard's columns begin in a message's row.
-    pub in_message: Vec<usize>,
-    /// Where they begin in a sample's features.
-    pub in_features: Vec<usize>,
-}
-
-/// What ids are sent for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Stream {
-    /// The table.
-    pub table: TableId,
-    /// The rows that the ids count through.
-    pub rows: Rows,
-    /// Whether these are some of the table's rows only.
-    pub partial: bool,
-    /// Whether the weights of the look-ups follow their ids.
-    pub weighted: bool,
-    /// Bags of a sample.
-    pub positions: usize,
-}
-
-/// What one rank holds of the tables that are divided, in the order of its messages.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Holding {
-    /// The shards: those of divided rows first, then the widest, among their like those of wider tables first, then a
-    /// wide part's, those that are pooled plainly last among these, then by table and part.
-    pub shards: Vec<Shard>,
-    /// What ids are sent for: shards that have the same rows of a table (slices of its columns) share them. Those of
-    /// divided rows come first.
-    pub streams: Vec<Stream>,
-    /// Runs of shards of one width that are pooled in one way.
-    pub groups: Vec<Group>,
-    /// The number of the stream of some rows of a table.
-    known: HashMap<(TableId, Rows), usize>,
-    /// Elements of a message's row.
-    pub stride: usize,
-    /// As [`Holding::stride`], of the shards of divided rows alone: of what a rank pools for its own samples beside the
-    /// features.
-    pub partial_stride: usize,
-}
-
-impl Holding {
-    fn new(mut shards: Vec<Shard>, layout: &Layout) -> Self {
-        let (partial, plain) = (
-            |shard: &Shard| layout.sharding.partial(shard.table),
-            |shard: &Shard| layout.weighs_at_sample(shard.table),
-        );
-        let positions = |shard: &Shard| layout.positions(shard.table);
-        let kind = |shard: &Shard| {
-            let (table, width) = (shard.table, shard.columns.len());
-            // Those of a wide part are moved in a way of their own, however wide others are.
-            let wide = layout.is_wide(table);
-            (!partial(shard), Reverse(width), Reverse(layout.sharding.dim(table)), wide, plain(shard))
-        };
-        shards.sort_by_key(|shard| (kind(shard), shard.table, shard.part));
-        // Of a table's rows everything else follows. Searched by hash: there may be many thousands of tables.
-        let (mut streams, mut known) = (Vec::<Stream>::new(), HashMap::<(TableId, Rows), usize>::new());
-        let mut stream_of = |shard: &Shard| {
-            let (table, rows) = (shard.table, shard.rows);
-            let (partial, weighted, positions) = (partial(shard), layout.weighted(table), positions(shard));
-            *known.entry((table, rows)).or_insert_with(|| {
-                streams.push(Stream { table, rows, partial, weighted, positions });
-                streams.len() - 1
-            })
-        };
-        let line = Line::BYTES / layout.wire.bytes();
-        let (mut groups, mut next, mut start, mut partial_stride) = (Vec::new(), 0, 0, 0);
-        let alike = |a: &Shard, b: &Shard| kind(a) == kind(b) && positions(a) == 1 && positions(b) == 1;
-        for run in shards.chunk_by(alike) {
-            let (width, positions) = (run[0].columns.len(), positions(&run[0]));
-            groups.push(Group {
-                width,
-                positions,
-                step: layout.sharding.dim(run[0].table),
-                partial: partial(&run[0]),
-                plain: plain(&run[0]),
-                shards: start..start + run.len(),
-                tables: run.iter().map(|shard| shard.table.index()).collect(),
-                streams: run.iter().map(&mut stream_of).collect(),
-                in_message: (0..run.len()).map(|index| next + index * width).collect(),
-                in_features: run.iter().map(|shard| layout.columns(shard.table).start + shard.columns.start).collect(),
-            });
-            next += run.len() * width * positions;
-            start += run.len();
-            if partial(&run[0]) {
-                partial_stride = next.next_multiple_of(line);
-            }
-        }
-        Self { shards, streams, groups, known, stride: next.next_multiple_of(line), partial_stride }
-    }
-
-    /// The number of the stream of ids for some rows of a table.
-    pub(super) fn stream(&self, table: TableId, rows: Rows) -> Option<usize> {
-        self.known.get(&(table, rows)).copied()
-    }
-
-    /// The number of a shard's group, and its own there.
-    ///
-    /// # Panics
-    /// When this rank has no such shard.
-    pub(super) fn find(&self, shard: &Shard) -> [usize; 2] {
-        let place = |group: &Group| self.shards[group.shards.clone()].iter().position(|other| other == shard);
-        let found = self.groups.iter().enumerate().find_map(|(number, group)| Some([number, place(group)?]));
-        found.expect("a shard is in its rank's holding")
-    }
-
-    /// The shards of tables whose rows are divided, with their numbers.
-    pub(super) fn partial(&self) -> impl Iterator<Item = (usize, &Shard)> {
-        let groups = self.groups.iter().take_while(|group| group.partial);
-        let count = groups.map(|group| group.shards.len()).sum();
-        self.shards.iter().enumerate().take(count)
-    }
-}
+use crate::shard::scheme::{Kind, Shard, Sharding};
 
 /// The messages of all ranks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layout {
     sharding: Sharding,
-    holdings: Vec<Holding>,
+    holdings: Vec<RankShards>,
     replicated: Vec<TableId>,
     /// Tables from this one on are a wide part's.
     deep: usize,
@@ -232,7 +98,7 @@ impl Layout {
         }
         let holding = |rank| {
             let shards = layout.sharding.of_rank(RankId(rank));
-            Holding::new(shards.filter(|shard| !layout.is_replicated(shard.table)).cloned().collect(), &layout)
+            RankShards::new(shards.filter(|shard| !layout.is_replicated(shard.table)).cloned().collect(), &layout)
         };
         layout.holdings = (0..layout.ranks() as u32).map(holding).collect();
         layout
@@ -433,7 +299,7 @@ impl Layout {
     /// # Panics
     /// When there is no such rank.
     #[must_use]
-    pub fn of(&self, rank: RankId) -> &Holding {
+    pub fn of(&self, rank: RankId) -> &RankShards {
         &self.holdings[rank.index()]
     }
 

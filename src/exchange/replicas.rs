@@ -118,7 +118,7 @@ impl Replicas {
     /// When a list has not what it says.
     pub fn exchange(&mut self, carrier: &mut dyn Carrier) -> Result<()> {
         self.lists[self.rank.index()].truncate(self.end);
-        self.words.gather(carrier, &mut self.lists)?;
+        self.words.all_gather_v(carrier, &mut self.lists)?;
         self.find();
         Ok(())
     }

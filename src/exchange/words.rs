@@ -54,7 +54,7 @@ impl Words {
     ///
     /// # Errors
     /// [`Error::Rank`] when the job is in trouble.
-    pub(super) fn swap<'a>(
+    pub(super) fn all_to_all_v<'a>(
         &mut self,
         team: &Team,
         carrier: &mut dyn Carrier,
@@ -97,7 +97,7 @@ impl Words {
     ///
     /// # Errors
     /// [`Error::Rank`] when the job is in trouble.
-    pub(super) fn gather(&mut self, carrier: &mut dyn Carrier, lists: &mut [Vec<u32>]) -> Result<()> {
+    pub(super) fn all_gather_v(&mut self, carrier: &mut dyn Carrier, lists: &mut [Vec<u32>]) -> Result<()> {
         let (own, ranks, by) = (carrier.rank().index(), carrier.ranks(), By { isa: self.isa, team: None });
         let [next, previous] = [own + 1, own + ranks - 1].map(|peer| RankId((peer % ranks) as u32));
         self.place.sequence += 1;
@@ -291,7 +291,7 @@ mod tests {
                 let mut into = vec![Vec::new(); ranks];
                 for step in 0..steps {
                     let out: Vec<_> = (0..ranks).map(|to| list(own, to, step)).collect();
-                    words.swap(&team, &mut *lane, |to| &out[to], &mut into)?;
+                    words.all_to_all_v(&team, &mut *lane, |to| &out[to], &mut into)?;
                     for from in (0..ranks).filter(|from| *from != own) {
                         assert!(into[from] == list(from, own, step), "{from} to {own}, step {step}, {threads} threads");
                     }

@@ -7,7 +7,7 @@
 
 use super::hot_step;
 use super::rank::Rank;
-use super::reduction::Scene;
+use super::reduction::UpdateContext;
 use crate::base::Result;
 use crate::data::hot::Inputs;
 use crate::exchange::Minibatch;
@@ -169,5 +169,5 @@ fn update_rows(rank: &mut Rank, minibatch: &Minibatch, step_sizes: StepSizes) ->
 /// Weights of layers and replicated tables, where their gradients are reduced.
 fn update_dense(rank: &mut Rank) -> Result<()> {
     let Rank { context, network, tables, reduction, clock, .. } = rank;
-    reduction.update(Scene { team: &context.team, network: &mut **network, tables, clock })
+    reduction.update(UpdateContext { team: &context.team, network: &mut **network, tables, clock })
 }

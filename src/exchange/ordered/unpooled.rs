@@ -30,7 +30,7 @@ struct Source {
 
 /// A part of a divided table, as its messages have it.
 #[derive(Debug)]
-struct Part {
+struct PartialSum {
     rank: RankId,
     /// The number of the shard's group there, and of the shard in it.
     place: [usize; 2],
@@ -56,7 +56,7 @@ pub struct Unpooled {
     /// For each divided table its look-ups, in their order.
     sources: Vec<(TableId, Vec<Source>)>,
     /// Those tables' parts.
-    parts: Vec<Vec<Part>>,
+    parts: Vec<Vec<PartialSum>>,
     /// The look-ups that are sent themselves, a bag each.
     bag: Bag,
 }
@@ -74,7 +74,7 @@ impl Unpooled {
         let sources: Vec<_> = tables.map(|table| (table, Vec::new())).collect();
         let part = |shard: &Shard| {
             let place = layout.of(shard.rank).find(shard);
-            Part { rank: shard.rank, place, sums: [0; 2], start: 0, rows: 0, bags: 0, in_bag: 0 }
+            PartialSum { rank: shard.rank, place, sums: [0; 2], start: 0, rows: 0, bags: 0, in_bag: 0 }
         };
         let parts = |(table, _): &(TableId, _)| sharding.of_table(*table).iter().map(part).collect();
         let words = Words::new(*rank, ranks, team.isa(), "exchange of rows");
@@ -122,7 +122,7 @@ impl Unpooled {
             }
         }
         let out = &self.out;
-        self.words.swap(&context.team, carrier, |peer| &out[peer], &mut self.into)?;
+        self.words.all_to_all_v(&context.team, carrier, |peer| &out[peer], &mut self.into)?;
         self.find(layout, ids, &minibatch.slice);
         Ok(())
     }

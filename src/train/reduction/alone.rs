@@ -1,6 +1,6 @@
 //! One rank: its gradients are the sums, and its copy is the only one.
 
-use super::{Clip, DenseReduction, Scene, Sent};
+use super::{Clip, DenseReduction, Sent, UpdateContext};
 use crate::base::Result;
 use crate::collective::Links;
 use crate::data::Batch;
@@ -31,8 +31,8 @@ impl DenseReduction for Alone {
 
     fn begin_replicas(&mut self, _: &Team, _: &mut Tables, _: &Batch, _: &[f32]) {}
 
-    fn update(&mut self, scene: Scene<'_>) -> Result<()> {
-        let Scene { team, network, clock, .. } = scene;
+    fn update(&mut self, context: UpdateContext<'_>) -> Result<()> {
+        let UpdateContext { team, network, clock, .. } = context;
         clock.time(Stage::UpdateDense, || {
             self.clip.iter().for_each(|clip| clip.whole(team, network));
             network.update(team, self.step_sizes);

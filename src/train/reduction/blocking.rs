@@ -1,7 +1,7 @@
 //! The compute threads reduce, after the backward pass.
 
 use super::sliced::LayerBlock;
-use super::{DenseReduction, Scene, Sent, Sliced};
+use super::{DenseReduction, Sent, Sliced, UpdateContext};
 use crate::base::Result;
 use crate::data::Batch;
 use crate::exchange::Replicas;
@@ -39,8 +39,8 @@ impl DenseReduction for Blocking {
         tables.list_replicas(team, batch, gradient, &mut self.replicas);
     }
 
-    fn update(&mut self, scene: Scene<'_>) -> Result<()> {
-        let Scene { team, network, tables, clock } = scene;
+    fn update(&mut self, context: UpdateContext<'_>) -> Result<()> {
+        let UpdateContext { team, network, tables, clock } = context;
         let Self { sliced, replicas, ready, step_sizes } = self;
         clock.time(Stage::ReduceDense, || {
             for index in ready.drain(..) {

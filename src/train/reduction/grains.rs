@@ -3,7 +3,7 @@
 //! The gradients of replicated tables go to all ranks sample by sample, and every rank applies them in that order, as
 //! the owner of a divided table does.
 
-use super::{Clip, DenseReduction, Scene, Sent};
+use super::{Clip, DenseReduction, Sent, UpdateContext};
 use crate::base::Result;
 use crate::collective::Carrier;
 use crate::data::Batch;
@@ -54,8 +54,8 @@ impl DenseReduction for ByGrains {
         tables.list_replicas(team, batch, gradient, &mut self.replicas);
     }
 
-    fn update(&mut self, scene: Scene<'_>) -> Result<()> {
-        let Scene { team, network, tables, clock } = scene;
+    fn update(&mut self, context: UpdateContext<'_>) -> Result<()> {
+        let UpdateContext { team, network, tables, clock } = context;
         let Self { nodes, replicas, replicas_lane, lane, memory, list, clip, step_sizes } = self;
         if let Some(lane) = replicas_lane {
             clock.exchange([Stage::UpdateRows, Stage::ReduceDense], &mut **lane, |lane| replicas.exchange(lane))?;

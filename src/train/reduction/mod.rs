@@ -45,7 +45,7 @@ use crate::optim::StepSizes;
 use crate::sync::Job;
 
 /// What the end of a step works on.
-pub(super) struct Scene<'a> {
+pub(super) struct UpdateContext<'a> {
     pub team: &'a Team,
     pub network: &'a mut dyn Network,
     pub tables: &'a mut Tables,
@@ -77,7 +77,7 @@ pub(super) trait DenseReduction: Send {
     ///
     /// # Errors
     /// [`crate::base::Error::Rank`] when the job is in trouble.
-    fn update(&mut self, scene: Scene<'_>) -> Result<()>;
+    fn update(&mut self, context: UpdateContext<'_>) -> Result<()>;
 
     /// Returns when every layer is here, updated.
     ///

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use crossbeam::channel::{Receiver, Sender, TryRecvError, bounded};
 
 use super::sliced::{LayerBlock, Spans, clear_foreign_moments};
-use super::{DenseReduction, Scene, Sent, Sliced};
+use super::{DenseReduction, Sent, Sliced, UpdateContext};
 use crate::base::{Error, PuId, RankId, Result};
 use crate::collective::Links;
 use crate::data::Batch;
@@ -197,8 +197,8 @@ impl DenseReduction for Overlapped {
         }
     }
 
-    fn update(&mut self, scene: Scene<'_>) -> Result<()> {
-        let Scene { team, network, tables, clock } = scene;
+    fn update(&mut self, context: UpdateContext<'_>) -> Result<()> {
+        let UpdateContext { team, network, tables, clock } = context;
         clock.time(Stage::ReduceDense, || {
             for at in 0..self.ready.len() {
                 let index = self.ready[at];

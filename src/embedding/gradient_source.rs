@@ -10,7 +10,7 @@ use crate::data::BagView;
 
 /// One table's gradients of one source, by look-up.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Feed<'a> {
+pub(super) struct GradientSource<'a> {
     data: &'a [f32],
     row: usize,
     first: usize,
@@ -26,7 +26,7 @@ pub(super) struct Feed<'a> {
 
 /// One table's gradients of all sources.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Feeds<'a>(pub &'a [Feed<'a>]);
+pub(super) struct GradientSources<'a>(pub &'a [GradientSource<'a>]);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
@@ -40,7 +40,7 @@ enum Kind {
     Weighted(Pooling),
 }
 
-impl<'a> Feed<'a> {
+impl<'a> GradientSource<'a> {
     /// From the gradients of the bags of a table; `before` says how many tokens the sources before have.
     pub(super) fn fused(source: &Source<'a>, table: usize, [dim, before]: [usize; 2], pooling: Pooling) -> Self {
         let Source { lookups, gradient: data, slots } = *source;
@@ -88,7 +88,7 @@ impl<'a> Feed<'a> {
         }
     }
 
-    /// What [`Feeds::of`] needs to know of a look-up.
+    /// What [`GradientSources::of`] needs to know of a look-up.
     #[inline(always)]
     pub(super) const fn token(&self, sample: usize, position: usize) -> u32 {
         let own = match self.kind {
@@ -98,7 +98,7 @@ impl<'a> Feed<'a> {
         self.before + own as u32
     }
 
-    /// As [`Feed::at`], by what is left of a token without those before.
+    /// As [`GradientSource::at`], by what is left of a token without those before.
     #[inline(always)]
     fn of(&self, token: u32) -> (&'a [f32], f32) {
         match self.kind {
@@ -117,8 +117,8 @@ impl<'a> Feed<'a> {
     }
 }
 
-impl<'a> Feeds<'a> {
-    /// As [`Feed::at`], by token.
+impl<'a> GradientSources<'a> {
+    /// As [`GradientSource::at`], by token.
     #[inline(always)]
     pub(super) fn of(&self, token: u32) -> (&'a [f32], f32) {
         let feed = match self.0 {
