@@ -91,8 +91,8 @@ impl Copier {
         self.weights = recycled(weights);
     }
 
-    /// Cuts the tables' rows into ranges that have nearly as many of the words: those of a table are taken to lie evenly
-    /// among its rows.
+    /// Cuts the tables' rows into ranges that have nearly as many of the words: those of a table are taken to lie
+    /// evenly among its rows.
     fn cut(&mut self, moved: &[Moved<'_>], words: usize, pieces: usize) {
         let Self { tables, lend_rows, lend_weights, .. } = self;
         lend_rows.reset(tables.len(), pieces);
@@ -127,8 +127,8 @@ mod tests {
     use crate::memory::Supply;
     use crate::optim::{Optimizer, ParamState};
 
-    /// Copies of three tables' rows, one of which nothing is moved in; columns of the last come from two ranks, and rows
-    /// of the first, in turn.
+    /// Copies of three tables' rows, one of which nothing is moved in; columns of the last come from two ranks, and
+    /// rows of the first, in turn.
     fn check(precision: Precision, [moving, dim]: [usize; 2], row_weights: bool, threads: usize) {
         let sizes = [2 * moving + 1, 5, moving];
         let kept = ParamState { precision, optimizer: Optimizer::Sgd, row_weights };

@@ -319,8 +319,8 @@ fn receivers(layout: &Layout, rank: RankId) -> Vec<Vec<(RankId, usize)>> {
     receivers
 }
 
-/// As [`SparseGradients::count`] wants it for copies of these tables' hot rows: by which number the owner of a row knows
-/// it.
+/// As [`SparseGradients::count`] wants it for copies of these tables' hot rows: by which number the owner of a row
+/// knows it.
 fn number_of<'a>(
     layout: &'a Layout,
     ids: &'a [TableId],

@@ -119,7 +119,8 @@ impl Stretch for Unit {
 }
 
 impl Unit {
-    /// All of some sets of so many rows and receivers each, set by set, in pieces of nearly one size for so many threads.
+    /// All of some sets of so many rows and receivers each, set by set, in pieces of nearly one size for so many
+    /// threads.
     pub(super) fn all(sets: impl Iterator<Item = [usize; 2]> + Clone, threads: usize) -> Vec<Self> {
         let words = |[rows, _]: [usize; 2]| rows.div_ceil(64);
         let long = sets.clone().map(words).sum::<usize>().div_ceil(Team::PIECES_A_THREAD * threads).max(LEAST);
@@ -147,8 +148,8 @@ impl Unit {
         Self::line_up(units, of);
     }
 
-    /// Makes of counts where each unit's rows begin; `of` gets, of each set that has rows and each of its receivers, how
-    /// many there are.
+    /// Makes of counts where each unit's rows begin; `of` gets, of each set that has rows and each of its receivers,
+    /// how many there are.
     fn line_up(units: &mut [Self], mut of: impl FnMut(usize, usize, usize)) {
         for of_set in units.chunk_by_mut(|a, b| a.set == b.set) {
             line_up_table(of_set);
@@ -267,8 +268,8 @@ impl SparseGradients {
         *own = room([*rows, columns.len()]);
     }
 
-    /// Writes the sums that were counted, by the same numbers, each table's rows rising, where there is room for them in
-    /// a list; makes them 0 again.
+    /// Writes the sums that were counted, by the same numbers, each table's rows rising, where there is room for them
+    /// in a list; makes them 0 again.
     pub(super) fn write(
         &mut self,
         team: &Team,
@@ -312,8 +313,8 @@ mod tests {
     const DIM: usize = 5;
     const ROWS: [usize; 3] = [9000, 0, 70];
 
-    /// Who gets rows: of the first table one receiver the even and one the odd ones, one all in some columns; of the last
-    /// one all.
+    /// Who gets rows: of the first table one receiver the even and one the odd ones, one all in some columns; of the
+    /// last one all.
     fn receivers() -> [Vec<Range<usize>>; 3] {
         [vec![0..DIM, 0..DIM, 1..4], Vec::new(), vec![0..DIM]]
     }

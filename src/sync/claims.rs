@@ -9,10 +9,10 @@
 //! before is the piece. So no piece is taken twice, in whatever order threads come. Nothing is published by a claim:
 //! what pieces hold is handed over by the region's beginning and end, hence `Relaxed`.
 //!
-//! Threads that are done ask a mask, in one cache line, which shares are open, instead of every counter in a line of its
-//! owner. A bit is set before the region begins if the share has pieces, and is cleared once, by whoever claims the last
-//! one. A counter only grows, so what is closed stays closed; who sees that late looks at a counter in vain, and nobody
-//! can see it early: the share of an unclaimed piece is open to all.
+//! Threads that are done ask a mask, in one cache line, which shares are open, instead of every counter in a line of
+//! its owner. A bit is set before the region begins if the share has pieces, and is cleared once, by whoever claims the
+//! last one. A counter only grows, so what is closed stays closed; who sees that late looks at a counter in vain, and
+//! nobody can see it early: the share of an unclaimed piece is open to all.
 
 use crossbeam::utils::CachePadded;
 
@@ -36,7 +36,8 @@ impl Claims {
     fn new(pieces: usize, threads: usize) -> Self {
         let shares = threads.min(SHARES);
         assert!(pieces.checked_mul(shares).is_some(), "{pieces} pieces cannot be dealt in {shares} shares");
-        // Share s begins with piece `pieces * s / shares`. Counted up: so many divisions would take longer than a piece.
+        // Share s begins with piece `pieces * s / shares`. Counted up: so many divisions would take longer than a
+        // piece.
         let (each, rest) = (pieces / shares, pieces % shares);
         let (mut first, mut over, mut open) = (0, 0, 0);
         let counters = std::array::from_fn(|share| {
@@ -218,8 +219,8 @@ mod models {
     use super::super::primitive::{Arc, Guarded};
     use super::*;
 
-    /// All interleavings of two threads that share so many pieces, of which each is taken once, and after which no share
-    /// is open.
+    /// All interleavings of two threads that share so many pieces, of which each is taken once, and after which no
+    /// share is open.
     fn every_piece_has_one_owner<const PIECES: usize>() {
         loom::model(|| {
             let shared = Arc::new((Claims::new(PIECES, 2), [(); PIECES].map(|()| Guarded::new(0u32))));

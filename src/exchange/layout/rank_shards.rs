@@ -66,8 +66,8 @@ pub struct RankShards {
     known: HashMap<(TableId, Rows), usize>,
     /// Elements of a message's row.
     pub stride: usize,
-    /// As [`RankShards::stride`], of the shards of divided rows alone: of what a rank pools for its own samples beside the
-    /// features.
+    /// As [`RankShards::stride`], of the shards of divided rows alone: of what a rank pools for its own samples beside
+    /// the features.
     pub partial_stride: usize,
 }
 
