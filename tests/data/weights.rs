@@ -108,8 +108,11 @@ fn inspect_shows_weights() {
     let data = home.path().join("data");
     write(&data, Some(0.25), 1);
     let text = run(&format!("inspect {}", data.display()));
-    assert!(text.lines().any(|line| line.starts_with("item ") && line.ends_with("weights, mean 0.2500")), "{text}");
-    assert!(text.lines().any(|line| line.starts_with("user ") && !line.contains("weights")), "{text}");
+    assert!(
+        text.lines().any(|line| line.trim_start().starts_with("item ") && line.ends_with("weights, mean 0.2500")),
+        "{text}"
+    );
+    assert!(text.lines().any(|line| line.trim_start().starts_with("user ") && !line.contains("weights")), "{text}");
     let found: Value = serde_json::from_str(&run(&format!("inspect {} --json", data.display()))).unwrap();
     assert_eq!(
         (&found["categorical"][0]["weight_mean"], &found["categorical"][1]["weight_mean"]),

@@ -1,5 +1,8 @@
-use super::*;
+//! Regions of crews whose threads sleep, spin, panic and end.
+
 use std::sync::atomic::AtomicU64;
+
+use super::*;
 
 #[test]
 fn every_thread_runs_every_region_once() {
