@@ -56,7 +56,7 @@ impl Copier {
         if words == 0 {
             return;
         }
-        let much = words >= FEW;
+        let much = team.is_much(words, FEW);
         moved.sort_unstable_by_key(|moved| moved.table);
         self.cut(moved, words, if much { team.pieces() } else { 1 });
         let Self { precision, tables: planned, lend_rows, lend_weights, .. } = self;
@@ -74,6 +74,10 @@ impl Copier {
                 let (table, (_, weighted)) = (of_table[0].table, planned[of_table[0].table]);
                 let (mut rows, mut weights) = (rows.band(table), weighted.then(|| weights.band(table)));
                 let own = rows.rows();
+                // A piece has rows of few tables.
+                if own.is_empty() {
+                    continue;
+                }
                 for Moved { columns, slots, seen, .. } in of_table {
                     let [first, end] =
                         [own.start, own.end].map(|row| slots.partition_point(|slot| (*slot as usize) < row));
@@ -184,7 +188,7 @@ mod tests {
         ] {
             for threads in [1, 2, 3] {
                 // From nothing to more than one thread writes alone.
-                for moving in [0, 1, 70, FEW / 40, FEW / 7] {
+                for moving in [0, 1, 70, FEW / 40, FEW / 2] {
                     check(precision, [moving, 11], row_weights, threads);
                 }
             }

@@ -9,7 +9,7 @@
 
 use super::RankContext;
 use super::layout::Layout;
-use super::row_gradients::{Parts, Room};
+use super::row_gradients::{Parts, RowListPart};
 use super::words::Words;
 use crate::base::{RankId, Result, TableId};
 use crate::collective::Carrier;
@@ -27,8 +27,11 @@ pub struct HotRows {
     rows: Words,
     /// Sums for all owners.
     out: Vec<u32>,
-    /// Where those for each owner begin; one more entry than ranks.
+    /// Where those for each owner begin; one more entry than ranks. Until all rows have room, entries behind the one
+    /// after `last` are of the step before.
     starts: Vec<usize>,
+    /// The last owner that has got room.
+    last: usize,
     /// By sender.
     into: Vec<Vec<u32>>,
     /// By sender: a part of its list for each of this rank's shards.
@@ -59,6 +62,7 @@ impl HotRows {
             rows: Words::new(rank, ranks, isa, "exchange of hot rows"),
             out: Vec::with_capacity(peers().map(|to| sums(rank, to)).sum()),
             starts: vec![0; ranks + 1],
+            last: 0,
             into: peers().map(into).collect(),
             parts: vec![Parts::default(); ranks],
             own: Vec::with_capacity(all(rank)),
@@ -68,7 +72,8 @@ impl HotRows {
 
     /// Begins the lists of sums.
     pub fn clear_sums(&mut self) {
-        self.starts.fill(0);
+        self.starts[..2].fill(0);
+        self.last = 0;
     }
 
     /// Makes room for the rows that were met of an owner's next shard, so many of so many columns, as it numbers them,
@@ -76,16 +81,26 @@ impl HotRows {
     ///
     /// # Panics
     /// When an owner behind it has room already.
-    pub fn room_for_sums(&mut self, owner: RankId, sizes: [usize; 2]) -> Room {
-        let later = &mut self.starts[owner.index() + 1..];
-        assert!(later.iter().all(|start| *start == later[0]), "owners in their order");
-        let room = Room::behind(&mut self.out, later[0], sizes);
-        later.fill(room.end());
-        room
+    pub fn room_for_sums(&mut self, owner: RankId, sizes: [usize; 2]) -> RowListPart {
+        assert!(self.last <= owner.index(), "owners in their order");
+        self.begin(owner.index());
+        let end = &mut self.starts[owner.index() + 1];
+        let part = RowListPart::behind(&mut self.out, *end, sizes);
+        *end = part.end();
+        part
     }
 
-    /// The lists for all owners, to be written by a team, each row where there is room for it.
+    /// Begins what is for an owner, and for those between it and the last one, which get nothing.
+    fn begin(&mut self, owner: usize) {
+        let end = self.starts[self.last + 1];
+        self.starts[self.last + 1..=owner + 1].fill(end);
+        self.last = owner;
+    }
+
+    /// The lists for all owners, to be written by a team, each row where there is room for it; nothing gets room
+    /// afterwards.
     pub fn sums_mut(&mut self) -> &[AtomicU32] {
+        self.begin(self.starts.len() - 2);
         atomic_words_32(&mut self.out)
     }
 

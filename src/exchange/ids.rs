@@ -2,7 +2,7 @@
 //! weights, those of its look-ups.
 //!
 //! The team puts every look-up into the message of its row's owner, once ([`Division`]). Messages are read where they
-//! lie; nothing is unpacked.
+//! lie, unless some of their bags are marked: what is to be pooled is copied out of these.
 //!
 //! Where ranks have copies of hot rows, a bag whose rows are all hot is pooled from the rank's own copies, in the bag's
 //! order, and so to the same bits. Any other bag goes to the owners of its rows as a whole, whose hot rows are as good.
@@ -17,6 +17,8 @@ mod division;
 mod owners;
 mod streams;
 mod unit;
+
+pub use owners::Split;
 
 use cold::Cold;
 use division::Division;

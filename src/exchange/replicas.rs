@@ -7,7 +7,7 @@
 
 use super::in_groups;
 use super::layout::Layout;
-use super::row_gradients::{Parts, Room};
+use super::row_gradients::{Parts, RowListPart};
 use super::words::Words;
 use crate::base::{RankId, Result, TableId};
 use crate::collective::Carrier;
@@ -21,7 +21,7 @@ use crate::sync::{AtomicU32, atomic_words_32};
 pub struct Replicas {
     rank: RankId,
     words: Words,
-    tables: Vec<Replicated>,
+    tables: Vec<ReplicatedTable>,
     /// By rank; of this rank's own, words behind `end` are of steps before until it is sent.
     lists: Vec<Vec<u32>>,
     end: usize,
@@ -31,7 +31,7 @@ pub struct Replicas {
 
 /// A replicated table.
 #[derive(Debug)]
-struct Replicated {
+struct ReplicatedTable {
     table: TableId,
     /// Which of the groups it is in.
     group: usize,
@@ -50,13 +50,16 @@ impl Replicas {
     pub fn new(layout: &Layout, rank: RankId, isa: Isa) -> Self {
         let ranks = layout.ranks();
         let groups = replica_groups(layout);
-        let table = |(place, &table): (usize, &TableId)| {
-            let group = groups.iter().position(|group| group.contains(&place)).expect("all are in groups");
+        let mut group_of = vec![0; layout.replicated().len()];
+        for (number, places) in groups.iter().enumerate() {
+            places.iter().for_each(|place| group_of[*place] = number);
+        }
+        let table = |(&table, group): (&TableId, usize)| {
             let (start, dim) = (layout.columns(table).start, layout.sharding().dim(table));
             let weighted = layout.grains().is_some() && layout.weighted(table);
-            Replicated { table, group, start, dim, positions: layout.positions(table), weighted }
+            ReplicatedTable { table, group, start, dim, positions: layout.positions(table), weighted }
         };
-        let tables: Vec<_> = layout.replicated().iter().enumerate().map(table).collect();
+        let tables: Vec<_> = layout.replicated().iter().zip(group_of).map(table).collect();
         Self {
             rank,
             words: Words::new(rank, ranks, isa, "exchange of replicated tables' gradients"),
@@ -80,10 +83,10 @@ impl Replicas {
 
     /// Makes room in the own list for the next table's rows of so many columns, each once, with the sum of its
     /// gradients.
-    pub fn room_for_sums(&mut self, sizes: [usize; 2]) -> Room {
-        let room = Room::behind(&mut self.lists[self.rank.index()], self.end, sizes);
-        self.end = room.end();
-        room
+    pub fn room_for_sums(&mut self, sizes: [usize; 2]) -> RowListPart {
+        let part = RowListPart::behind(&mut self.lists[self.rank.index()], self.end, sizes);
+        self.end = part.end();
+        part
     }
 
     /// The own list, to be written by a team, each row where there is room for it.
@@ -96,7 +99,7 @@ impl Replicas {
     pub fn push_samples(&mut self, batch: &Batch, gradient: &[f32], width: usize) {
         let list = &mut self.lists[self.rank.index()];
         list.clear();
-        for Replicated { table, start, dim, positions, .. } in &self.tables {
+        for ReplicatedTable { table, start, dim, positions, .. } in &self.tables {
             let bag = &batch.bags[table.index()];
             list.push(bag.samples() as u32);
             for row in gradient.chunks_exact(width).take(batch.samples()) {
@@ -127,7 +130,7 @@ impl Replicas {
     fn find(&mut self) {
         for (list, parts) in self.lists.iter().zip(&mut self.parts) {
             parts.iter_mut().for_each(Parts::clear);
-            let find = |end, table: &Replicated| parts[table.group].find(list, end, table.dim, table.weighted);
+            let find = |end, table: &ReplicatedTable| parts[table.group].find(list, end, table.dim, table.weighted);
             let end = self.tables.iter().fold(0, find);
             assert_eq!(end, list.len(), "as many words as the tables' parts take");
         }
@@ -177,10 +180,10 @@ mod tests {
         for counts in [[5; 4], [1, 0, 2, 1]] {
             replicas.clear();
             for (table, rows) in counts.into_iter().enumerate() {
-                let room = replicas.room_for_sums([rows, 2]);
+                let part = replicas.room_for_sums([rows, 2]);
                 for row in 0..rows {
                     let bits = [table, row].map(|x| (x as f32).to_bits());
-                    room.put(replicas.sums_mut(), row, (10 * table + row) as u32, bits.into_iter());
+                    part.put(replicas.sums_mut(), row, (10 * table + row) as u32, bits.into_iter());
                 }
             }
         }
@@ -188,9 +191,9 @@ mod tests {
         replicas.lists[1].truncate(end);
         let mut end = 0;
         for rows in [0, 1, 0, 0] {
-            let room = Room::behind(&mut replicas.lists[0], end, [rows, 2]);
-            (0..rows).for_each(|row| room.put(atomic_words_32(&mut replicas.lists[0]), row, 8, [0, 0].into_iter()));
-            end = room.end();
+            let part = RowListPart::behind(&mut replicas.lists[0], end, [rows, 2]);
+            (0..rows).for_each(|row| part.put(atomic_words_32(&mut replicas.lists[0]), row, 8, [0, 0].into_iter()));
+            end = part.end();
         }
         assert_eq!(replicas.lists[1][..2], [1, 0], "the first table has one row");
         assert_eq!(replicas.lists[1][6..8], [0, 0], "the second has none");

@@ -9,27 +9,27 @@ use crate::embedding::{Lookups, PackedBag, Slots, Source};
 
 /// Where a part of a list lies of rows, each once with its gradient, that a team writes there in any order.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Room {
+pub struct RowListPart {
     start: usize,
     rows: usize,
     width: usize,
 }
 
-impl Room {
+impl RowListPart {
     /// For so many rows of so many columns, behind the first `end` words of a list, which are those in use.
     ///
     /// # Panics
     /// When there are 2^32 rows or more.
     #[must_use]
     pub fn behind(list: &mut Vec<u32>, end: usize, [rows, width]: [usize; 2]) -> Self {
-        let room = Self { start: end, rows, width };
-        // Only what is longer than all lists before is written twice.
-        if list.len() < room.end() {
-            list.resize(room.end(), 0);
+        let part = Self { start: end, rows, width };
+        // Only what is longer than the list has ever been is written twice.
+        if list.len() < part.end() {
+            list.resize(part.end(), 0);
         }
-        list[room.start] = u32::try_from(rows).expect("fewer than 2^32 rows are met");
-        list[room.offsets()] = 0;
-        room
+        list[part.start] = u32::try_from(rows).expect("fewer than 2^32 rows are met");
+        list[part.offsets()] = 0;
+        part
     }
 
     /// Where it ends.
@@ -109,14 +109,14 @@ mod tests {
         let mut list = vec![9; 3];
         for (vectors, width) in [(0, 4), (3, 2), (1, 0), (5, 1)] {
             // Behind a part without rows; what the list had before is overwritten.
-            let first = Room::behind(&mut list, 0, [0, 7]);
-            let room = Room::behind(&mut list, first.end(), [vectors, width]);
+            let first = RowListPart::behind(&mut list, 0, [0, 7]);
+            let part = RowListPart::behind(&mut list, first.end(), [vectors, width]);
             let shared = atomic_words_32(&mut list);
             for index in (0..vectors).rev() {
-                room.put(shared, index, 7 * index as u32, (0..width).map(|at| (index * width + at) as u32));
+                part.put(shared, index, 7 * index as u32, (0..width).map(|at| (index * width + at) as u32));
             }
             let mut parts = Parts::default();
-            let list = &list[..room.end()];
+            let list = &list[..part.end()];
             let end = parts.find(list, 0, 7, false);
             assert_eq!((end, parts.find(list, end, width, false)), (first.end(), list.len()));
             let gradients = &list[parts.gradients[1]..][..vectors * width];

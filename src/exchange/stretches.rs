@@ -1,4 +1,5 @@
-//! What the stretches of a table's samples have counted, one by one, made into where each one's begins.
+//! What the stretches of a table's samples, or of its rows, have counted, one by one, made into where each one's
+//! begins.
 
 use crate::machine::team::Team;
 use crate::sync::Rows;
@@ -7,7 +8,7 @@ use crate::sync::Rows;
 /// many threads have begun and ended together.
 const FEW: usize = 128;
 
-/// Some samples of a table.
+/// Some samples or rows of a table.
 pub trait Stretch: Send {
     /// What it has counted: as much for each stretch of a table.
     fn counts(&mut self) -> impl Iterator<Item = &mut u32>;
@@ -17,7 +18,7 @@ pub trait Stretch: Send {
 /// the stretches before; of the first one's, which begin at 0, how many there are in all, until the caller has taken
 /// that.
 pub(super) fn line_up<U: Stretch>(team: &Team, units: &mut [U], stretches: usize) {
-    if units.len() < FEW || team.threads() == 1 {
+    if !team.is_much(units.len(), FEW) || team.threads() == 1 {
         return units.chunks_mut(stretches).for_each(line_up_table);
     }
     let tables = units.len() / stretches;
@@ -51,7 +52,8 @@ mod tests {
 
     #[test]
     fn stretches_begin_behind_those_before_whoever_lines_them_up() {
-        for (tables, stretches, threads) in [(0, 3, 2), (2, 1, 1), (5, 4, 3), (1, 2 * FEW, 3), (FEW, 3, 3), (FEW, 3, 1)]
+        for (tables, stretches, threads) in
+            [(0, 3, 2), (2, 1, 1), (5, 4, 3), (1, 2 * FEW, 3), (2 * FEW, 3, 3), (FEW, 3, 1)]
         {
             let count = |unit: usize, which: usize| (unit * 7 + which * 3) as u32 % 11;
             let mut units: Vec<_> =

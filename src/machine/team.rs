@@ -169,8 +169,15 @@ impl Team {
         self.crew.share(pieces, body);
     }
 
-    /// As [`Team::share`] where there is much to do; else on the calling thread alone, in the order of pieces: it has
-    /// done little by the time that many threads have begun and ended together, some microseconds.
+    /// Whether work is much for [`Team::share_if`], where `few` is what one thread has done by the time that threads
+    /// which spin have begun and ended together. Those that do not must be woken first, which takes some times as long.
+    #[must_use]
+    pub fn is_much(&self, work: usize, few: usize) -> bool {
+        work >= if self.spins() { few } else { 4 * few }
+    }
+
+    /// As [`Team::share`] where there is much to do ([`Team::is_much`]); else on the calling thread alone, in the order
+    /// of pieces: it has done little by the time that many threads have begun and ended together, some microseconds.
     ///
     /// # Panics
     /// As [`Team::run`].
@@ -275,6 +282,15 @@ mod tests {
                 band.data.iter_mut().for_each(|count| *count += 1);
             });
             assert_eq!(counts, [1; 100]);
+        }
+    }
+
+    #[test]
+    fn threads_that_must_be_woken_share_more_work_alone() {
+        let home = current_affinity().expect("affinity can be read")[0];
+        for (spin, most) in [(true, 9), (false, 39)] {
+            let team = Team::pinned(&[home], spin, Isa::best()).expect("an allowed processing unit");
+            assert!(!team.is_much(most, 10) && team.is_much(most + 1, 10), "spins: {spin}");
         }
     }
 

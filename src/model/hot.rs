@@ -4,15 +4,18 @@
 //! keeps. It is written when the owner has moved the row: between steps it is equal to the row, whoever looks, or
 //! behind it as long as inputs are cold, which read no copy.
 
+use std::iter::{Repeat, Zip, repeat};
+use std::ops::Range;
 use std::sync::atomic::Ordering;
 
-use super::sparse::{FEW_WORDS, Looks, RowSet, SparseGradients, SumsOf, Unit};
-use super::table_group::{GroupSpec, Replicated, TableGroup};
+use super::sparse::{FEW_WORDS, LookupChunk, RowSet, RowUnit, SparseGradients, SumsOf};
+use super::table_group::{GroupSpec, ReplicatedGroup, TableGroup};
 use crate::base::config::{ModelConfig, Pooling};
 use crate::base::{RankId, Result, TableId};
+use crate::data::hot::HotSlots;
 use crate::data::{Batch, Schema};
 use crate::embedding::{Copier, Lookups, Moved, Table};
-use crate::exchange::{HotRows, Ids, Layout, RankContext, in_groups};
+use crate::exchange::{HotRows, Ids, Layout, RankContext, Split, in_groups};
 use crate::machine::team::Team;
 use crate::memory::{Arena, Supply, recycled};
 use crate::model::TrainSpec;
@@ -24,15 +27,19 @@ use crate::sync::{AtomicU32, Each, Rows, atomic_words_32};
 #[derive(Debug)]
 pub struct Copies {
     /// A row a slot.
-    groups: Vec<Replicated>,
-    /// By table: the group of its copies, and its place there.
-    places: Vec<Option<[usize; 2]>>,
-    /// By table: who gets sums of its rows' gradients, by an owner and one of its shards, in the order of messages.
-    receivers: Vec<Vec<(RankId, usize)>>,
-    /// Of each of this rank's shards, in the order of its holding.
+    groups: Vec<ReplicatedGroup>,
+    /// By table: where its copies are.
+    places: Vec<Option<CopiesPlace>>,
+    /// Whom this rank tells sums of hot rows' gradients, in the order of messages.
+    told: Vec<Told>,
+    /// By table: whom it tells which rows.
+    receivers: Vec<RowReceivers>,
+    /// Of each of this rank's shards, in the order of its holding, its group and its place there.
+    homes: Vec<[usize; 2]>,
+    /// Of each of those shards.
     met: Vec<RowSet>,
     /// All rows of these sets.
-    units: Vec<Unit>,
+    units: Vec<RowUnit>,
     /// Of each of those shards, where its part of a list of moved rows begins, and how many these are.
     parts: Vec<[usize; 2]>,
     /// Takes in the lists of all owners.
@@ -40,8 +47,27 @@ pub struct Copies {
     /// Elements of a sample's features.
     row: usize,
     /// Memory that steps use again.
-    looks: Vec<Looks<'static>>,
+    chunks: Vec<LookupChunk<'static>>,
     moved: Vec<Moved<'static>>,
+}
+
+/// Where a table's copies are: in which group, at which place there, and at which among all.
+#[derive(Debug, Clone, Copy)]
+struct CopiesPlace {
+    group: usize,
+    at: usize,
+    copy: usize,
+}
+
+/// A shard of which sums are sent.
+#[derive(Debug)]
+struct Told {
+    owner: RankId,
+    /// Its number in the owner's holding.
+    shard: usize,
+    table: TableId,
+    /// Its number among those of its table.
+    receiver: usize,
 }
 
 impl Copies {
@@ -69,7 +95,9 @@ impl Copies {
         };
         // Each table with its place among the tables of [`Ids::hot`].
         let tables_of = in_groups(served.into_iter().zip(0..), |(a, _), (b, _)| alike(a, b));
-        let receivers = receivers(layout, rank);
+        let told = told(layout, rank);
+        let mut receivers = vec![Vec::new(); layout.sharding().tables()];
+        told.iter().for_each(|to| receivers[to.table.index()].push((to.owner, to.shard)));
         let group = |members: Vec<(TableId, usize)>| {
             let (ids, numbers): (Vec<TableId>, Vec<usize>) = members.into_iter().unzip();
             let spec = GroupSpec {
@@ -100,27 +128,26 @@ impl Copies {
                 }
             };
             let group = TableGroup::copies(copies, ParamGroup::Sparse, &spec);
-            Ok(Replicated::new((ids, numbers), group, sums, layout))
+            Ok(ReplicatedGroup::new((ids, numbers), group, sums, layout))
         };
         let groups = tables_of.into_iter().map(group).collect::<Result<Vec<_>>>()?;
-        let mut places = vec![None; layout.sharding().tables()];
-        for (number, group) in groups.iter().enumerate() {
-            group.ids.iter().enumerate().for_each(|(at, table)| places[table.index()] = Some([number, at]));
-        }
+        let numbered = (0..).map(TableId).zip(&receivers);
         let sizes = layout.of(rank).shards.iter().map(|shard| rows(shard.table));
         let copies = groups.iter().flat_map(|group| &group.ids);
         let copies = copies.map(|table| (rows(*table), layout.copies_weights(*table))).collect();
         Ok(Some(Self {
             met: sizes.clone().map(RowSet::new).collect(),
             parts: vec![[0; 2]; sizes.len()],
-            units: Unit::all(sizes.map(|rows| [rows, 1]), team.threads()),
+            units: RowUnit::all(sizes.map(|rows| [rows, 1]), team.threads()),
             copier: Copier::new(spec.precision, copies, team.threads()),
             row: layout.feature_row(),
-            looks: Vec::new(),
+            chunks: Vec::with_capacity(chunks(layout, rank, spec.samples)),
             moved: Vec::new(),
-            receivers,
+            receivers: numbered.map(|(table, receivers)| RowReceivers::new(layout, table, receivers)).collect(),
+            homes: homes(layout, rank),
+            places: places(layout, &groups),
+            told,
             groups,
-            places,
         }))
     }
 
@@ -136,7 +163,7 @@ impl Copies {
     /// When more differs than which rows are hot.
     pub fn take_over(&mut self, before: &Self, [old, new]: [&Layout; 2], team: &Team, rank: RankId) {
         let (Some(old), Some(all)) = (old.hot(), new.hot()) else { return };
-        for (Replicated { ids, group, .. }, from) in self.groups.iter_mut().zip(&before.groups) {
+        for (ReplicatedGroup { ids, group, .. }, from) in self.groups.iter_mut().zip(&before.groups) {
             assert_eq!(*ids, from.ids, "copies of the same tables");
             team.share(Rows::new(&mut group.tables, 1, ids.len(), 1), |band| {
                 for ((table, weights), from) in
@@ -170,28 +197,25 @@ impl Copies {
 
     /// Lists the sums of the gradients of this rank's hot bags for the owners; `gradient` is that of the features.
     pub(super) fn sum(&mut self, context: &RankContext, ids: &Ids, gradient: &[f32], to: &mut HotRows) {
-        let (rank, team, layout) = (context.rank, &context.team, &*context.layout);
-        let Self { groups, places, receivers, .. } = self;
+        let (team, layout) = (&context.team, &*context.layout);
+        let Some(hot) = layout.hot() else { return };
+        let Self { groups, places, told, receivers, .. } = self;
         for group in groups.iter_mut() {
             if group.sum(team, ids.hot().1, (gradient, self.row)).is_none() {
                 return;
             }
-            let Replicated { ids, sums: Some(sums), .. } = group else { return };
-            sums.count(team, number_of(layout, ids, receivers));
+            let ReplicatedGroup { ids, sums: Some(sums), .. } = group else { return };
+            sums.count(team, receivers_of(hot, ids, receivers));
         }
         to.clear_sums();
-        for owner in (0..layout.ranks() as u32).map(RankId) {
-            for (number, shard) in told(layout, rank, owner) {
-                let receivers = &receivers[shard.table.index()];
-                let receiver = receivers.iter().position(|receiver| *receiver == (owner, number));
-                let (receiver, [group, at]) = receiver.zip(places[shard.table.index()]).expect(COPIED);
-                let sums = groups[group].sums.iter_mut();
-                sums.for_each(|sums| sums.make_room(at, receiver, |sizes| to.room_for_sums(owner, sizes)));
-            }
+        for Told { owner, table, receiver, .. } in told {
+            let CopiesPlace { group, at, .. } = places[table.index()].expect(COPIED);
+            let sums = groups[group].sums.iter_mut();
+            sums.for_each(|sums| sums.make_room(at, *receiver, |sizes| to.room_for_sums(*owner, sizes)));
         }
         let list = to.sums_mut();
-        for Replicated { ids, sums, .. } in groups {
-            sums.iter_mut().for_each(|sums| sums.write(team, number_of(layout, ids, receivers), list));
+        for ReplicatedGroup { ids, sums, .. } in groups {
+            sums.iter_mut().for_each(|sums| sums.write(team, receivers_of(hot, ids, receivers), list));
         }
     }
 
@@ -209,7 +233,7 @@ impl Copies {
     pub(super) fn mark(&mut self, context: &RankContext, (ids, batch): (&Ids, &Batch), sums: Option<&HotRows>) {
         let (rank, team, layout) = (context.rank, &context.team, &*context.layout);
         let Some(hot) = layout.hot() else { return };
-        let (holding, mut looks) = (layout.of(rank), recycled(std::mem::take(&mut self.looks)));
+        let (holding, mut chunks) = (layout.of(rank), recycled(std::mem::take(&mut self.chunks)));
         for group in &holding.groups {
             for from in (0..layout.ranks() as u32).map(RankId) {
                 let whole_here = from == rank && !group.partial;
@@ -218,26 +242,26 @@ impl Copies {
                 let sums = sums.and_then(|sums| sums.sums(from, group)).map(|source| source.lookups);
                 for lookups in std::iter::once(lookups).chain(sums) {
                     let bags = group.shards.clone().zip(lookups.bags());
-                    bags.for_each(|(shard, bag)| Looks::push(&mut looks, shard, bag.rows));
+                    bags.for_each(|(shard, bag)| LookupChunk::push(&mut chunks, shard, bag.rows));
                 }
             }
         }
-        Looks::mark(team, &mut looks, &self.met, |shard| {
+        LookupChunk::mark(team, &mut chunks, &self.met, |shard| {
             let shard = &holding.shards[shard];
             let slots = hot.table(shard.table.index());
             move |row| slots.slot(shard.rows.global(u64::from(row)) as u32)
         });
-        self.looks = recycled(looks);
+        self.chunks = recycled(chunks);
     }
 
     /// Lists what is marked, with the rows of this rank's shards, which are in `groups`, and forgets the marks.
     pub(super) fn list(&mut self, context: &RankContext, groups: &[TableGroup], to: &mut Vec<u32>) {
         let (team, layout) = (&context.team, &*context.layout);
         let Some(hot) = layout.hot() else { return };
-        let Self { met, units, parts, .. } = self;
+        let Self { met, units, parts, homes, .. } = self;
         let (met, holding) = (&met[..], layout.of(context.rank));
         parts.fill([0; 2]);
-        Unit::count_marked(team, units, met, |shard, _, rows| parts[shard][1] = rows);
+        RowUnit::count_marked(team, units, met, |shard, _, rows| parts[shard][1] = rows);
         let mut end = 0;
         for ([start, rows], shard) in parts.iter_mut().zip(&holding.shards) {
             *start = end;
@@ -249,11 +273,10 @@ impl Copies {
         let (words, parts) = (atomic_words_32(to), &parts[..]);
         // Relaxed: every word has one writer, and the region's end hands them over.
         let put = |to: &AtomicU32, word: u32| to.store(word, Ordering::Relaxed);
-        team.share_if(end >= FEW_WORDS, Each::new(units), |unit| {
-            let (shard, [start, rows]) = (&holding.shards[unit.set], parts[unit.set]);
-            let place = holding.groups.iter().position(|group| group.shards.contains(&unit.set));
-            let group = place.expect("a shard is in its rank's holding");
-            let table = &groups[group].tables[unit.set - holding.groups[group].shards.start];
+        let much = team.is_much(RowUnit::words(units) + end, FEW_WORDS);
+        team.share_if(much, Each::new(units), |unit| {
+            let (shard, [start, rows], [group, at]) = (&holding.shards[unit.set], parts[unit.set], homes[unit.set]);
+            let table = &groups[group].tables[at];
             let (slots, width) = (hot.table(shard.table.index()).rows(), layout.hot_words(shard));
             let (listed, seen) = words[start + 1..][..rows * (1 + width)].split_at(rows);
             for slot in unit.rows(met) {
@@ -281,9 +304,8 @@ impl Copies {
                 let count = next(1)[0] as usize;
                 let (slots, seen) = (next(count), next(count * layout.hot_words(shard)));
                 // Of a table that it holds alone a rank has no copies.
-                let Some([group, at]) = places[shard.table.index()] else { continue };
-                let before: usize = groups[..group].iter().map(|group| group.ids.len()).sum();
-                moved.push(Moved { table: before + at, columns: shard.columns.clone(), slots, seen });
+                let Some(CopiesPlace { copy, .. }) = places[shard.table.index()] else { continue };
+                moved.push(Moved { table: copy, columns: shard.columns.clone(), slots, seen });
             }
             assert!(left.is_empty(), "as many words as the shards' rows take");
         }
@@ -292,7 +314,7 @@ impl Copies {
         self.moved = recycled(moved);
     }
 
-    /// As [`Replicated::work`], of all.
+    /// As [`ReplicatedGroup::work`], of all.
     pub(super) fn work(&self, ids: &Ids) -> [usize; 4] {
         let plus = |sum: [usize; 4], own: [usize; 4]| std::array::from_fn(|at| sum[at] + own[at]);
         self.groups.iter().map(|group| group.work(ids.hot().1)).fold([0; 4], plus)
@@ -302,35 +324,88 @@ impl Copies {
 /// What is known of tables of which sums are sent.
 const COPIED: &str = "copies of all tables that another rank has a part of";
 
-/// The shards of an owner that this rank tells sums of hot rows' gradients, with their numbers: of its own, those of
-/// divided rows alone.
-fn told(layout: &Layout, rank: RankId, owner: RankId) -> impl Iterator<Item = (usize, &Shard)> {
-    let holding = layout.of(owner);
-    let groups = holding.groups.iter().take_while(move |group| owner != rank || group.partial);
-    groups.flat_map(|group| group.shards.clone()).map(|shard| (shard, &holding.shards[shard]))
-}
-
-/// By table, who gets sums of its hot rows' gradients.
-fn receivers(layout: &Layout, rank: RankId) -> Vec<Vec<(RankId, usize)>> {
-    let mut receivers = vec![Vec::new(); layout.sharding().tables()];
-    for owner in (0..layout.ranks() as u32).map(RankId) {
-        told(layout, rank, owner).for_each(|(number, shard)| receivers[shard.table.index()].push((owner, number)));
+/// Where each table's copies are.
+fn places(layout: &Layout, groups: &[ReplicatedGroup]) -> Vec<Option<CopiesPlace>> {
+    let mut places = vec![None; layout.sharding().tables()];
+    let all = groups.iter().enumerate().flat_map(|(group, of)| of.ids.iter().enumerate().map(move |of| (group, of)));
+    for (copy, (group, (at, table))) in all.enumerate() {
+        places[table.index()] = Some(CopiesPlace { group, at, copy });
     }
-    receivers
+    places
 }
 
-/// As [`SparseGradients::count`] wants it for copies of these tables' hot rows: by which number the owner of a row
-/// knows it.
-fn number_of<'a>(
-    layout: &'a Layout,
+/// Of each of a rank's shards its group and its place there.
+fn homes(layout: &Layout, rank: RankId) -> Vec<[usize; 2]> {
+    let holding = layout.of(rank);
+    let mut homes = vec![[0; 2]; holding.shards.len()];
+    for (number, group) in holding.groups.iter().enumerate() {
+        group.shards.clone().enumerate().for_each(|(at, shard)| homes[shard] = [number, at]);
+    }
+    homes
+}
+
+/// In how many chunks a rank marks the look-ups of a minibatch at most: for each shard and each rank, those that came
+/// and those of which sums came.
+fn chunks(layout: &Layout, rank: RankId, batch: usize) -> usize {
+    let (shards, ranks) = (&layout.of(rank).shards, layout.ranks());
+    let samples: usize = (0..ranks as u32).map(|from| layout.samples(batch, RankId(from))).sum();
+    let look_ups: usize = shards.iter().map(|shard| samples * layout.lookups(shard.table)).sum();
+    LookupChunk::most(2 * shards.len() * ranks, 2 * look_ups)
+}
+
+/// The shards of which this rank tells their owners sums of hot rows' gradients, owner by owner: of its own, those of
+/// divided rows alone.
+fn told(layout: &Layout, rank: RankId) -> Vec<Told> {
+    let (mut told, mut receivers) = (Vec::new(), vec![0; layout.sharding().tables()]);
+    for owner in (0..layout.ranks() as u32).map(RankId) {
+        let holding = layout.of(owner);
+        let groups = holding.groups.iter().take_while(|group| owner != rank || group.partial);
+        for shard in groups.flat_map(|group| group.shards.clone()) {
+            let table = holding.shards[shard].table;
+            told.push(Told { owner, shard, table, receiver: receivers[table.index()] });
+            receivers[table.index()] += 1;
+        }
+    }
+    told
+}
+
+/// Who gets sums of a table's hot rows' gradients.
+#[derive(Debug)]
+struct RowReceivers {
+    split: Split,
+    /// Of each part of the table, by their numbers.
+    parts: Vec<Range<usize>>,
+}
+
+impl RowReceivers {
+    /// Of those that are told of a table, by an owner and one of its shards.
+    fn new(layout: &Layout, table: TableId, told: &[(RankId, usize)]) -> Self {
+        let (sharding, split) = (layout.sharding(), Split::new(layout.sharding(), table));
+        let of_part = |part: &Shard| {
+            let is_its = |(owner, shard): &(RankId, usize)| {
+                *owner == part.rank && layout.of(*owner).shards[*shard].rows == part.rows
+            };
+            told.iter().position(is_its).map_or(0..0, |at| at..at + 1)
+        };
+        let parts = match split {
+            Split::Whole => std::iter::once(0..told.len()).collect(),
+            Split::Cyclic(_) | Split::Contiguous(_) => sharding.of_table(table).iter().map(of_part).collect(),
+        };
+        Self { split, parts }
+    }
+}
+
+/// As [`SparseGradients::count`] wants it for copies of these tables' hot rows: who gets a row, and by which number it
+/// is known there.
+fn receivers_of<'a>(
+    hot: &'a HotSlots,
     ids: &'a [TableId],
-    receivers: &'a [Vec<(RankId, usize)>],
-) -> impl Fn(usize, usize, u32) -> Option<u32> + Sync + 'a {
-    let hot = layout.hot();
-    move |table, receiver, slot| {
+    receivers: &'a [RowReceivers],
+) -> impl Fn(usize, u32) -> Zip<Range<usize>, Repeat<u32>> + Sync + 'a {
+    move |table, slot| {
         let table = ids[table].index();
-        let (owner, shard) = receivers[table][receiver];
-        let row = hot?.table(table).rows()[slot as usize];
-        layout.of(owner).shards[shard].rows.local(u64::from(row)).map(|row| row as u32)
+        let RowReceivers { split, parts } = &receivers[table];
+        let (part, number) = split.part(hot.table(table).rows()[slot as usize]);
+        parts[part].clone().zip(repeat(number))
     }
 }

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use super::table_group::GroupSpec;
 use crate::base::Result;
 use crate::embedding::{Source, Table, Updater};
-use crate::exchange::{Room, Stretch, line_up_table};
+use crate::exchange::{RowListPart, Stretch, line_up_table};
 use crate::machine::team::Team;
 use crate::memory::{Arena, Supply, recycled};
 use crate::optim::ParamState;
@@ -21,10 +21,10 @@ const FEW: usize = 2048;
 /// The same of words that are written to lists.
 pub(super) const FEW_WORDS: usize = (64 << 10) / size_of::<u32>();
 
-/// Look-ups of a piece of those that a team marks.
-const PIECE: usize = 2048;
+/// Look-ups of a piece of those that a team marks: so few that the fewest that it marks are pieces for several threads.
+const PIECE: usize = FEW / 4;
 
-/// Words of marks of a unit at least: a cache line.
+/// Words of marks of a unit at least: as many as a cache line has.
 const LEAST: usize = 8;
 
 /// Rows of a table that a step meets, marked by many threads at once.
@@ -69,18 +69,25 @@ impl RowSet {
 
     /// Forgets them.
     fn clear(&self, words: Range<usize>) {
-        self.bits[words].iter().for_each(|word| word.store(0, Ordering::Relaxed));
+        // Most words may have no mark, and only a change takes their lines away from other threads.
+        let marked = self.bits[words].iter().filter(|word| word.load(Ordering::Relaxed) != 0);
+        marked.for_each(|word| word.store(0, Ordering::Relaxed));
     }
 }
 
 /// Look-ups in the table of one of several sets.
 #[derive(Debug)]
-pub(super) struct Looks<'a> {
+pub(super) struct LookupChunk<'a> {
     set: usize,
     rows: &'a [u32],
 }
 
-impl<'a> Looks<'a> {
+impl<'a> LookupChunk<'a> {
+    /// As how many chunks so many look-ups in so many tables are pushed, at most.
+    pub(super) const fn most(tables: usize, look_ups: usize) -> usize {
+        tables + look_ups.div_ceil(PIECE)
+    }
+
     /// Adds look-ups in the table of a set, in pieces.
     pub(super) fn push(to: &mut Vec<Self>, set: usize, rows: &'a [u32]) {
         to.extend(rows.chunks(PIECE).map(|rows| Self { set, rows }));
@@ -89,12 +96,12 @@ impl<'a> Looks<'a> {
     /// Marks what look-ups name, of each set what `row_of(set)` says of the row that is looked up, if it does.
     pub(super) fn mark<F: Fn(u32) -> Option<u32>>(
         team: &Team,
-        looks: &mut [Self],
+        chunks: &mut [Self],
         sets: &[RowSet],
         row_of: impl Fn(usize) -> F + Sync,
     ) {
-        let much = looks.iter().map(|looks| looks.rows.len()).sum::<usize>() >= FEW;
-        team.share_if(much, Each::new(looks), |Looks { set, rows }| {
+        let look_ups = chunks.iter().map(|chunk| chunk.rows.len()).sum();
+        team.share_if(team.is_much(look_ups, FEW), Each::new(chunks), |LookupChunk { set, rows }| {
             let row_of = row_of(*set);
             rows.iter().filter_map(|row| row_of(*row)).for_each(|row| sets[*set].mark(row));
         });
@@ -103,7 +110,7 @@ impl<'a> Looks<'a> {
 
 /// Some rows of a set, by which a team shares out what there is to do with those that are marked.
 #[derive(Debug)]
-pub(super) struct Unit {
+pub(super) struct RowUnit {
     pub set: usize,
     /// Where their marks are.
     words: Range<usize>,
@@ -112,13 +119,13 @@ pub(super) struct Unit {
     pub next: Vec<u32>,
 }
 
-impl Stretch for Unit {
+impl Stretch for RowUnit {
     fn counts(&mut self) -> impl Iterator<Item = &mut u32> {
         self.next.iter_mut()
     }
 }
 
-impl Unit {
+impl RowUnit {
     /// All of some sets of so many rows and receivers each, set by set, in pieces of nearly one size for so many
     /// threads.
     pub(super) fn all(sets: impl Iterator<Item = [usize; 2]> + Clone, threads: usize) -> Vec<Self> {
@@ -129,6 +136,11 @@ impl Unit {
             (0..words(sizes)).step_by(long).map(unit)
         };
         sets.enumerate().flat_map(units).collect()
+    }
+
+    /// Words of marks that some of them go through.
+    pub(super) fn words(units: &[Self]) -> usize {
+        units.iter().map(|unit| unit.words.len()).sum()
     }
 
     /// Its rows that are marked, rising.
@@ -143,8 +155,8 @@ impl Unit {
 
     /// Counts the marked rows, all of which go to the one receiver; `of` gets how many each set that has rows has.
     pub(super) fn count_marked(team: &Team, units: &mut [Self], sets: &[RowSet], of: impl FnMut(usize, usize, usize)) {
-        let words = units.iter().map(|unit| unit.words.len()).sum::<usize>();
-        team.share_if(words >= FEW, Each::new(units), |unit| unit.next.fill(sets[unit.set].count(unit.words.clone())));
+        let much = team.is_much(Self::words(units), FEW);
+        team.share_if(much, Each::new(units), |unit| unit.next.fill(sets[unit.set].count(unit.words.clone())));
         Self::line_up(units, of);
     }
 
@@ -165,7 +177,7 @@ struct Receiver {
     columns: Range<usize>,
     /// How many rows it gets.
     rows: usize,
-    room: Room,
+    part: RowListPart,
 }
 
 /// Sums of the gradients of some tables' rows.
@@ -175,14 +187,14 @@ pub(super) struct SparseGradients {
     sums: Vec<Table>,
     updater: Updater,
     met: Vec<RowSet>,
-    units: Vec<Unit>,
+    units: Vec<RowUnit>,
     /// By table.
     receivers: Vec<Vec<Receiver>>,
     dim: usize,
     /// As many rows are marked at most.
     looked_up: usize,
     /// Memory that steps use again.
-    looks: Vec<Looks<'static>>,
+    chunks: Vec<LookupChunk<'static>>,
     shared: Vec<&'static [AtomicU32]>,
 }
 
@@ -211,17 +223,17 @@ impl SparseGradients {
         for SumsOf { name, rows, receivers: columns } in tables {
             sums.push(Table::new(name, rows as u64, spec.dim, kept, supply)?);
             sizes.push([rows, columns.len()]);
-            let receiver = |columns| Receiver { columns, rows: 0, room: Room::default() };
+            let receiver = |columns| Receiver { columns, rows: 0, part: RowListPart::default() };
             receivers.push(columns.into_iter().map(receiver).collect());
         }
         Ok(Self {
             updater: spec.updater(sums.len(), kept, supply)?,
             met: sizes.iter().map(|[rows, _]| RowSet::new(*rows)).collect(),
-            units: Unit::all(sizes.iter().copied(), spec.threads),
+            units: RowUnit::all(sizes.iter().copied(), spec.threads),
             shared: Vec::with_capacity(sums.len()),
             dim: spec.dim,
             looked_up: 0,
-            looks: Vec::new(),
+            chunks: Vec::with_capacity(LookupChunk::most(sums.len(), spec.lookups)),
             receivers,
             sums,
         })
@@ -239,57 +251,59 @@ impl SparseGradients {
             // An update of zeros at rate -1 adds gradients up.
             self.updater.run(team, &mut self.sums, &[source], -1.0);
         }
-        let mut looks: Vec<Looks<'_>> = recycled(std::mem::take(&mut self.looks));
-        source.lookups.bags().enumerate().for_each(|(table, bag)| Looks::push(&mut looks, table, bag.rows));
-        Looks::mark(team, &mut looks, &self.met, |_| Some);
-        self.looks = recycled(looks);
+        let mut chunks: Vec<LookupChunk<'_>> = recycled(std::mem::take(&mut self.chunks));
+        source.lookups.bags().enumerate().for_each(|(table, bag)| LookupChunk::push(&mut chunks, table, bag.rows));
+        LookupChunk::mark(team, &mut chunks, &self.met, |_| Some);
+        self.chunks = recycled(chunks);
         self.looked_up = source.lookups.total();
     }
 
-    /// Counts the rows that have gradients, for each receiver of their table those of which `number_of(table, receiver,
-    /// row)` gives a number.
-    pub(super) fn count(&mut self, team: &Team, number_of: impl Fn(usize, usize, u32) -> Option<u32> + Sync) {
+    /// Counts the rows that have gradients, for those receivers of their table that `receivers_of(table, row)` gives,
+    /// each once.
+    pub(super) fn count<R: Iterator<Item = (usize, u32)>>(
+        &mut self,
+        team: &Team,
+        receivers_of: impl Fn(usize, u32) -> R + Sync,
+    ) {
         let Self { met, units, receivers, looked_up, .. } = self;
-        let words = units.iter().map(|unit| unit.words.len()).sum::<usize>();
-        team.share_if(words + *looked_up >= FEW, Each::new(units), |unit| {
+        let much = team.is_much(RowUnit::words(units) + *looked_up, FEW);
+        team.share_if(much, Each::new(units), |unit| {
             unit.next.fill(0);
             for row in unit.rows(met) {
-                for (receiver, count) in unit.next.iter_mut().enumerate() {
-                    *count += u32::from(number_of(unit.set, receiver, row).is_some());
-                }
+                receivers_of(unit.set, row).for_each(|(receiver, _)| unit.next[receiver] += 1);
             }
         });
-        Unit::line_up(units, |table, receiver, rows| receivers[table][receiver].rows = rows);
+        RowUnit::line_up(units, |table, receiver, rows| receivers[table][receiver].rows = rows);
     }
 
     /// Makes room for what one of a table's receivers gets: so many rows of so many columns.
-    pub(super) fn make_room(&mut self, table: usize, receiver: usize, room: impl FnOnce([usize; 2]) -> Room) {
-        let Receiver { columns, rows, room: own } = &mut self.receivers[table][receiver];
+    pub(super) fn make_room(&mut self, table: usize, receiver: usize, room: impl FnOnce([usize; 2]) -> RowListPart) {
+        let Receiver { columns, rows, part: own } = &mut self.receivers[table][receiver];
         *own = room([*rows, columns.len()]);
     }
 
-    /// Writes the sums that were counted, by the same numbers, each table's rows rising, where there is room for them
-    /// in a list; makes them 0 again.
-    pub(super) fn write(
+    /// Writes the sums that were counted, each table's rows rising, by the number that `receivers_of` gives beside the
+    /// receiver, where there is room for them in a list; makes them 0 again.
+    pub(super) fn write<R: Iterator<Item = (usize, u32)>>(
         &mut self,
         team: &Team,
-        number_of: impl Fn(usize, usize, u32) -> Option<u32> + Sync,
+        receivers_of: impl Fn(usize, u32) -> R + Sync,
         list: &[AtomicU32],
     ) {
         let Self { sums, met, units, receivers, dim, .. } = self;
         let mut shared: Vec<&[AtomicU32]> = recycled(std::mem::take(&mut self.shared));
         shared.extend(sums.iter_mut().map(Table::shared_words));
-        let (words, dim) = (units.iter().map(|unit| unit.words.len()).sum::<usize>(), *dim);
         let written: usize = receivers.iter().flatten().map(|receiver| receiver.rows * receiver.columns.len()).sum();
-        team.share_if(words + written >= FEW_WORDS, Each::new(units), |unit| {
+        let (much, dim) = (team.is_much(RowUnit::words(units) + written, FEW_WORDS), *dim);
+        team.share_if(much, Each::new(units), |unit| {
             let (sums, receivers) = (shared[unit.set], &receivers[unit.set]);
             for row in unit.rows(met) {
                 // Relaxed: a row is in one unit, and regions order what was before and comes behind.
                 let sum = &sums[row as usize * dim..][..dim];
-                for (at, (receiver, next)) in receivers.iter().zip(&mut unit.next).enumerate() {
-                    let Some(number) = number_of(unit.set, at, row) else { continue };
+                for (at, number) in receivers_of(unit.set, row) {
+                    let (receiver, next) = (&receivers[at], &mut unit.next[at]);
                     let bits = sum[receiver.columns.clone()].iter().map(|sum| sum.load(Ordering::Relaxed));
-                    receiver.room.put(list, *next as usize, number, bits);
+                    receiver.part.put(list, *next as usize, number, bits);
                     *next += 1;
                 }
                 // The last one has got it, and it is still in the cache.
@@ -337,6 +351,10 @@ mod tests {
         (0..3).map(bag).collect()
     }
 
+    fn receivers_of(table: usize, row: u32) -> impl Iterator<Item = (usize, u32)> {
+        (0..receivers()[table].len()).filter_map(move |receiver| Some((receiver, number_of(table, receiver, row)?)))
+    }
+
     fn expected(bags: &[Bag], gradient: &[f32]) -> Vec<u32> {
         let mut list = Vec::new();
         for (table, columns) in receivers().into_iter().enumerate() {
@@ -366,6 +384,7 @@ mod tests {
             let tables = of.map(|(&rows, receivers)| SumsOf { name: "sums".to_owned(), rows, receivers });
             let mut sums = SparseGradients::new(tables, &spec, &mut Supply::System).unwrap();
             let (team, mut list, starts) = (Team::new(threads).unwrap(), Vec::new(), [0, DIM, 2 * DIM]);
+            assert!(sums.chunks.capacity() >= LookupChunk::most(ROWS.len(), 100), "as many as are planned for");
             // Around what one thread marks, goes through and writes alone.
             let around = [FEW - 150, FEW - 1, FEW, FEW + 1, 2 * PIECE + 1, FEW_WORDS];
             for (step, look_ups) in [0, 1, 2, 40_000].into_iter().chain(around).enumerate() {
@@ -373,18 +392,18 @@ mod tests {
                 let (lookups, slots) = (Lookups::plain(&bags), Slots::new(3 * DIM, &starts));
                 let source = Source { lookups, gradient: &gradient, slots };
                 sums.sum(&team, source);
-                sums.count(&team, number_of);
+                sums.count(&team, receivers_of);
                 let mut end = 0;
                 for (table, receivers) in receivers().iter().enumerate() {
                     for receiver in 0..receivers.len() {
                         sums.make_room(table, receiver, |sizes| {
-                            let room = Room::behind(&mut list, end, sizes);
-                            end = room.end();
-                            room
+                            let part = RowListPart::behind(&mut list, end, sizes);
+                            end = part.end();
+                            part
                         });
                     }
                 }
-                sums.write(&team, number_of, atomic_words_32(&mut list));
+                sums.write(&team, receivers_of, atomic_words_32(&mut list));
                 assert!(list[..end] == expected(&bags, &gradient), "{look_ups} look-ups, {threads} threads");
                 let words = sums.sums.iter().flat_map(|table| table.weights().into_owned());
                 assert!(words.map(f32::to_bits).all(|bits| bits == 0), "sums are 0 between steps");
@@ -397,20 +416,20 @@ mod tests {
         let team = Team::new(3).unwrap();
         for sizes in [vec![0], vec![1, 64, 65], vec![0, 100_000, 0, 3, 9000], vec![64 * (FEW - 1)], vec![64 * FEW]] {
             let sets: Vec<_> = sizes.iter().map(|rows| RowSet::new(*rows)).collect();
-            let mut units = Unit::all(sizes.iter().map(|rows| [*rows, 1]), 3);
+            let mut units = RowUnit::all(sizes.iter().map(|rows| [*rows, 1]), 3);
             assert!(units.len() <= sizes.len() + 3 * Team::PIECES_A_THREAD, "{} units", units.len());
             let marked = |set: usize| (0..sizes[set] as u32).filter(|row| row % 5 < 2).collect::<Vec<_>>();
             let rows: Vec<_> = (0..sizes.len()).map(marked).collect();
-            let mut looks = Vec::new();
+            let mut chunks = Vec::new();
             // Every row is met twice; of what is looked up in all others, nothing is marked.
             for (set, rows) in rows.iter().enumerate() {
-                (0..2).for_each(|_| Looks::push(&mut looks, set, rows));
+                (0..2).for_each(|_| LookupChunk::push(&mut chunks, set, rows));
             }
             let unmarked: Vec<u32> = vec![4; 3];
-            Looks::push(&mut looks, 0, &unmarked);
-            Looks::mark(&team, &mut looks, &sets, |_| |row: u32| (row % 5 < 2).then_some(row));
+            LookupChunk::push(&mut chunks, 0, &unmarked);
+            LookupChunk::mark(&team, &mut chunks, &sets, |_| |row: u32| (row % 5 < 2).then_some(row));
             let mut counts = vec![0; sizes.len()];
-            Unit::count_marked(&team, &mut units, &sets, |set, _, count| counts[set] = count);
+            RowUnit::count_marked(&team, &mut units, &sets, |set, _, count| counts[set] = count);
             let mut found = vec![Vec::new(); sizes.len()];
             for unit in &units {
                 assert_eq!(unit.next, [found[unit.set].len() as u32], "units begin behind those before");

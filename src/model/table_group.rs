@@ -1,5 +1,5 @@
 //! Tables that are looked up in one call, and moved in one: shards that a rank holds alone ([`TableGroup`]), and those
-//! of which several ranks have copies, whole tables or hot rows ([`Replicated`]).
+//! of which several ranks have copies, whole tables or hot rows ([`ReplicatedGroup`]).
 
 use std::collections::HashSet;
 
@@ -84,7 +84,7 @@ impl TableGroup {
 /// Tables of which other ranks have copies, too: whole ones, or hot rows of them. A rank looks them up for its own
 /// samples alone, and tells the others the sums of its gradients.
 #[derive(Debug)]
-pub(super) struct Replicated {
+pub(super) struct ReplicatedGroup {
     pub ids: Vec<TableId>,
     pub group: TableGroup,
     /// The place of each one's bag among those that are looked up.
@@ -96,7 +96,7 @@ pub(super) struct Replicated {
     pub sums: Option<SparseGradients>,
 }
 
-impl Replicated {
+impl ReplicatedGroup {
     /// These tables, with the places of their bags; those whose rows are sequences one by one.
     ///
     /// # Panics

@@ -13,7 +13,7 @@ use build::Builder;
 
 use super::hot::Copies;
 use super::init::{self, Bounds};
-use super::table_group::{Replicated, TableGroup};
+use super::table_group::{ReplicatedGroup, TableGroup};
 use crate::base::config::{ModelConfig, Pooling};
 use crate::base::{RankId, Result, TableId};
 use crate::data::{Bag, Batch, Schema};
@@ -34,7 +34,7 @@ pub struct Tables {
     /// The shards, as the layout groups them.
     groups: Vec<TableGroup>,
     /// As [`replica_groups`] has them.
-    replicas: Vec<Replicated>,
+    replicas: Vec<ReplicatedGroup>,
     /// In the order of replicated tables, the group of each, and its place there.
     replica_places: Vec<[usize; 2]>,
     copies: Option<Copies>,
@@ -123,7 +123,7 @@ impl Tables {
         for (table, shard) in tables.zip(&holding.shards) {
             init::shard(team, table, shard, self.bounds[shard.table.index()], sharding.dim(shard.table), seed);
         }
-        for Replicated { ids, group, .. } in &mut self.replicas {
+        for ReplicatedGroup { ids, group, .. } in &mut self.replicas {
             for (id, table) in ids.iter().zip(&mut group.tables) {
                 init::table(team, table, self.bounds[id.index()], id.0, seed);
             }
@@ -282,7 +282,7 @@ impl Tables {
             let Some(sums) = replicas.sum(team, Lookups::of(batch), (gradient, self.row)) else {
                 return to.push_samples(batch, gradient, self.row);
             };
-            sums.count(team, |_, _, row| Some(row));
+            sums.count(team, |_, row| std::iter::once((0, row)));
         }
         to.clear();
         // Whichever tables are summed together, the list has them one by one in their order.
@@ -292,13 +292,13 @@ impl Tables {
         }
         let list = to.sums_mut();
         for sums in self.replicas.iter_mut().filter_map(|replicas| replicas.sums.as_mut()) {
-            sums.write(team, |_, _, row| Some(row), list);
+            sums.write(team, |_, row| std::iter::once((0, row)), list);
         }
     }
 
     /// Moves the replicated tables by what all ranks have for them.
     pub fn update_replicas(&mut self, team: &Team, from: &Replicas, step_sizes: StepSizes) {
-        for (number, Replicated { group, .. }) in self.replicas.iter_mut().enumerate() {
+        for (number, ReplicatedGroup { group, .. }) in self.replicas.iter_mut().enumerate() {
             let mut sources: Vec<Source<'_>> = recycled(std::mem::take(&mut self.sources));
             sources.extend(from.sources(number));
             group.update(team, &sources, step_sizes);

@@ -14,6 +14,8 @@
 //! last one. A counter only grows, so what is closed stays closed; who sees that late looks at a counter in vain, and
 //! nobody can see it early: the share of an unclaimed piece is open to all.
 
+use std::mem::MaybeUninit;
+
 use crossbeam::utils::CachePadded;
 
 use super::primitive::{AtomicUsize, Ordering};
@@ -24,8 +26,9 @@ const SHARES: usize = usize::BITS as usize;
 
 /// Which pieces of a region are taken.
 struct Claims {
-    /// Of each share, its next piece: in a cache line of its own, so that no thread disturbs another by a claim.
-    counters: [CachePadded<AtomicUsize>; SHARES],
+    /// Of each share, its next piece: in a cache line of its own, so that no thread disturbs another by a claim. Behind
+    /// those of the shares nothing is written: all lines together would take longer than many a piece.
+    counters: [MaybeUninit<CachePadded<AtomicUsize>>; SHARES],
     /// A bit for each share of which a piece may be left. In the line of what everybody reads first.
     open: AtomicUsize,
     pieces: usize,
@@ -40,18 +43,25 @@ impl Claims {
         // piece.
         let (each, rest) = (pieces / shares, pieces % shares);
         let (mut first, mut over, mut open) = (0, 0, 0);
-        let counters = std::array::from_fn(|share| {
-            let counter = CachePadded::new(AtomicUsize::new(first));
-            if share < shares {
-                over += rest;
-                let own = each + usize::from(over >= shares);
-                over -= if over >= shares { shares } else { 0 };
-                first += own;
-                open |= usize::from(own > 0) << share;
-            }
-            counter
-        });
+        let mut counters = [const { MaybeUninit::uninit() }; SHARES];
+        for (share, counter) in counters[..shares].iter_mut().enumerate() {
+            counter.write(CachePadded::new(AtomicUsize::new(first)));
+            over += rest;
+            let own = each + usize::from(over >= shares);
+            over -= if over >= shares { shares } else { 0 };
+            first += own;
+            open |= usize::from(own > 0) << share;
+        }
         Self { counters, open: AtomicUsize::new(open), pieces, shares }
+    }
+
+    /// The next piece of a share.
+    fn counter(&self, share: usize) -> &AtomicUsize {
+        // SAFETY: `new`, the only one to make claims, has written the counters of the first `shares` shares.
+        #[allow(unsafe_code)]
+        unsafe {
+            self.counters[..self.shares][share].assume_init_ref()
+        }
     }
 
     /// Calls `body` with pieces until none is left. A call by its address is nothing beside a piece.
@@ -71,7 +81,7 @@ impl Claims {
 
     /// The same with those of one share.
     fn take_of(&self, share: usize, body: &mut dyn FnMut(usize)) {
-        let (next, end) = (&self.counters[share], self.pieces * (share + 1) / self.shares);
+        let (next, end) = (self.counter(share), self.pieces * (share + 1) / self.shares);
         // A look first: only a claim takes the counter's line away from others.
         while next.load(Ordering::Relaxed) < end {
             let piece = next.fetch_add(1, Ordering::Relaxed);
@@ -170,7 +180,7 @@ mod tests {
                 let open = claims.open.load(Ordering::Relaxed);
                 // A share is closed as soon as its last piece is claimed.
                 for share in 0..shares {
-                    let claimed = claims.counters[share].load(Ordering::Relaxed);
+                    let claimed = claims.counter(share).load(Ordering::Relaxed);
                     assert_eq!(
                         open >> share & 1 == 1,
                         claimed < 2 * threads * (share + 1) / shares,

@@ -145,6 +145,7 @@ fn a_step_allocates_nothing_once_it_has_run() {
         let ranks = Ranks::alone(&large.model, &schema, spec, 2, Isa::best()).unwrap();
         nothing_is_taken(&ranks, &long, 12, &format!("5,000 samples, {precision:?}"));
     }
+    teams_of_ranks_take_nothing();
     // A time series, and tables narrower than others.
     let series =
         |model: ModelConfig| ModelConfig { ts_length: 2, sequences: vec!["C1".to_owned(), "C3".to_owned()], ..model };
@@ -219,5 +220,25 @@ fn a_step_allocates_nothing_once_it_has_run() {
                 nothing_is_taken(&Ranks::start(setup).unwrap(), &batches, 12, &name);
             }
         }
+    }
+}
+
+/// Several threads of several ranks, with so many look-ups in wide rows that they share out what there is to do with
+/// copies and sums.
+fn teams_of_ranks_take_nothing() {
+    const BATCH: usize = 5000;
+    let mut config = config(Interaction::Dot, Pooling::Sum);
+    (config.model.bottom, config.model.dim, config.model.rows) = (vec![13, 96], 96, vec![9000, 300, 2000]);
+    let batches = batches(&config, &[BATCH, BATCH, BATCH, 41]);
+    let schema = data::open(&config, Opening::default()).unwrap().schema().clone();
+    let wishes = Wishes { ranks: Some(2), threads: Some(2), ..Wishes::default() };
+    let placement = place(&Machine::load("host").unwrap(), &wishes).unwrap();
+    let schemes = vec![Scheme::RowContiguous(half(9000, 2)), Scheme::Replicated, Scheme::Column(half(96, 2))];
+    let sharding = Sharding::new(&config.model.rows, 96, 2, schemes).unwrap();
+    let setup = Setup::new(&config.model, &schema, sharding, TrainSpec::sgd(BATCH), &placement);
+    for hot in [None, Some(hot(&config.model.rows))] {
+        let name = format!("two threads of two ranks, copies: {}", hot.is_some());
+        let setup = Setup { spin: false, hot, ..setup.clone() };
+        nothing_is_taken(&Ranks::start(setup).unwrap(), &batches, batches.len(), &name);
     }
 }

@@ -142,6 +142,15 @@ fn what_is_idle_in_a_place_is_for_its_ranks_loaders() {
     let four = discover::synthetic("Package:4 NUMANode:1 Core:1 PU:2").expect("synthetic");
     assert_eq!(aside(&four, ranks(2)), [0, 1].map(|_| [all_of(&four, 2), all_of(&four, 3)].concat()));
     assert_eq!(aside(&four, ranks(3)), [0, 1, 2].map(|node| of(&four, node, &|_, level| level == 1)), "two for three");
+    // Ranks of one place that have an idle core each share these; else siblings are added to them.
+    let several = |ranks: usize| Wishes { ranks: Some(ranks), threads: Some(1), ..Wishes::default() };
+    let node = discover::synthetic("Package:1 NUMANode:1 Core:5 PU:2").expect("synthetic");
+    assert_eq!(aside(&node, several(2)), [0, 1].map(|_| of(&node, 0, &|core, _| matches!(core, 1 | 3 | 4))));
+    assert_eq!(aside(&node, several(4)), [0; 4].map(|_| of(&node, 0, &|core, level| core == 4 || level == 1)));
+    // Of three ranks, one has the only idle core in its place.
+    let one_idle =
+        [0, 0, 1].map(|node| of(&with_siblings, node, &|core, level| if node == 0 { level == 1 } else { core == 1 }));
+    assert_eq!(aside(&with_siblings, several(3)), one_idle);
     let three = discover::synthetic("Package:3 NUMANode:1 Core:1 PU:1").expect("synthetic");
     assert_eq!(aside(&three, ranks(2)), [Vec::<PuId>::new(), Vec::new()], "one core for two: anywhere");
 }

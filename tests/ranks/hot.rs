@@ -205,6 +205,11 @@ impl Case {
 
 /// Table t divided in way `kind`, or of kind 5 each in another; of kind 6 rows are divided and stay together.
 fn schemes(kind: usize, ranks: usize) -> Vec<Scheme> {
+    schemes_of(DIM, kind, ranks)
+}
+
+/// The same of rows of so many columns.
+fn schemes_of(dim: usize, kind: usize, ranks: usize) -> Vec<Scheme> {
     let scheme = |table: usize| {
         let rank = |at: usize| RankId(((at + table) % ranks) as u32);
         let parts = |whole: u64, count: usize| -> Vec<Part> {
@@ -215,7 +220,7 @@ fn schemes(kind: usize, ranks: usize) -> Vec<Scheme> {
         match if kind == 5 { table } else { kind } {
             0 => Scheme::Table(rank(0)),
             // More slices than ranks, of odd widths.
-            1 => Scheme::Column(parts(DIM as u64, 3)),
+            1 => Scheme::Column(parts(dim as u64, 3)),
             2 => Scheme::RowContiguous(parts(ROWS[table], ranks + 1)),
             3 => Scheme::RowCyclic((0..ranks.min(ROWS[table] as usize)).map(rank).collect()),
             4 => Scheme::Replicated,
@@ -263,31 +268,38 @@ fn no_bit_depends_on_copies_of_hot_rows_nor_on_ranks_schemes_and_what_optimizers
     }
 }
 
-/// So many look-ups and rows that teams mark, list and take them; some tables are replicated, which lie among others.
+/// So many look-ups and rows that teams mark, list and take them: of divided rows, where some tables are replicated,
+/// which lie among others; and of divided columns, where look-ups have weights, and cold and hot inputs take turns.
 #[test]
 fn no_bit_depends_on_how_many_threads_mark_list_and_take_rows() {
+    const WIDE: usize = 225;
     let rows = hot([3, 4]);
-    let divided = || {
+    let of_rows = || {
         let [cyclic, contiguous] = [3, 2].map(|kind| schemes(kind, 2));
         let replicated = [3, 5, 1].into_iter();
         let mut schemes = [&cyclic[..3], &contiguous[3..]].concat();
         replicated.for_each(|table| schemes[table] = Scheme::Replicated);
         schemes
     };
-    for (precision, optimizer, learned) in
-        [(Precision::F32, OPTIMIZERS[0], false), (Precision::Bf16, OPTIMIZERS[3], true)]
-    {
-        let case = Case::of((&[3000, 2900, 40], 96), Pooling::Sum, precision, optimizer, false);
+    for (precision, optimizer, learned, columns) in [
+        (Precision::F32, OPTIMIZERS[0], false, false),
+        (Precision::Bf16, OPTIMIZERS[3], true, false),
+        (Precision::F32, OPTIMIZERS[0], false, true),
+    ] {
+        let case = Case::of((&[3000, 2900, 40], WIDE), Pooling::Sum, precision, optimizer, columns);
         let case = if learned { case.learned() } else { case };
+        let case = if columns { case.in_turns(&rows) } else { case };
+        let schemes = || if columns { schemes_of(WIDE, 1, 2) } else { of_rows() };
         for grains in [None, case.grains] {
             let run = |threads| {
                 let case = Case { grains, threads, ..case.clone() };
-                case.train(&case.ranks(2, divided(), Some(rows.clone()), World::fabric))
+                case.train(&case.ranks(2, schemes(), Some(rows.clone()), World::fabric))
             };
             let first = run(1);
-            assert!(grains.is_none() || first == case.alone(), "{precision:?}: one thread of two ranks");
+            let what = format!("{precision:?}, columns {columns}");
+            assert!(grains.is_none() || first == case.alone(), "{what}: one thread of two ranks");
             for threads in [2, 3] {
-                assert!(run(threads) == first, "{precision:?}, {threads} threads, {grains:?}");
+                assert!(run(threads) == first, "{what}, {threads} threads, {grains:?}");
             }
         }
     }

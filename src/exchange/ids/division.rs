@@ -6,7 +6,7 @@
 
 use super::owners::Owners;
 use super::streams::Streams;
-use super::unit::{Given, Unit};
+use super::unit::{BagUnit, Given};
 use crate::base::{RankId, TableId};
 use crate::data::hot::Inputs;
 use crate::embedding::PackedBag;
@@ -21,7 +21,7 @@ use crate::sync::{Each, atomic_words_32};
 #[derive(Debug)]
 pub(super) struct Division {
     form: MessageForm,
-    units: Vec<Unit>,
+    units: Vec<BagUnit>,
     /// By table.
     owners: Vec<Owners>,
     streams: Streams,
@@ -40,7 +40,7 @@ impl Division {
         let owners: Vec<Owners> = tables.map(|table| Owners::new(layout, table)).collect();
         let unit = |(table, owners): (usize, &Owners), stretch| {
             let look_ups = (samples * layout.lookups(TableId(table as u32))).div_ceil(stretches);
-            Unit::new(table, [stretch, stretches], owners.parts.len(), look_ups, form)
+            BagUnit::new(table, [stretch, stretches], owners.parts.len(), look_ups, form)
         };
         let divided = owners.iter().enumerate().filter(|(_, owners)| !owners.parts.is_empty());
         let units = divided.flat_map(|of| (0..stretches).map(move |stretch| unit(of, stretch))).collect();

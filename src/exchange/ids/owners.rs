@@ -14,8 +14,9 @@ pub(super) struct Owners {
     pub weighted: bool,
 }
 
+/// How a table's rows are divided into parts, which are numbered as its shards are.
 #[derive(Debug)]
-pub(super) enum Split {
+pub enum Split {
     /// Every part gets all look-ups.
     Whole,
     /// Row r goes to part r % n.
@@ -25,7 +26,20 @@ pub(super) enum Split {
 }
 
 impl Split {
+    /// That of a table.
+    #[must_use]
+    pub fn new(sharding: &Sharding, table: TableId) -> Self {
+        match sharding.scheme(table) {
+            Scheme::RowCyclic(ranks) => Self::Cyclic(ranks.len() as u32),
+            Scheme::RowContiguous(_) => {
+                Self::Contiguous(sharding.of_table(table).iter().map(|shard| shard.rows.first as u32).collect())
+            }
+            Scheme::Table(_) | Scheme::Column(_) | Scheme::Replicated => Self::Whole,
+        }
+    }
+
     /// The part that has a row, and the row's number there.
+    #[must_use]
     #[inline(always)]
     pub fn part(&self, row: u32) -> (usize, u32) {
         match self {
@@ -46,14 +60,8 @@ impl Owners {
         if layout.is_replicated(table) {
             return Self { split: Split::Whole, parts: Vec::new(), weighted };
         }
-        let shards = sharding.of_table(table);
-        let split = match sharding.scheme(table) {
-            Scheme::RowCyclic(ranks) => Split::Cyclic(ranks.len() as u32),
-            Scheme::RowContiguous(_) => Split::Contiguous(shards.iter().map(|shard| shard.rows.first as u32).collect()),
-            Scheme::Table(_) | Scheme::Column(_) | Scheme::Replicated => Split::Whole,
-        };
         let mut parts = Vec::new();
-        for shard in shards {
+        for shard in sharding.of_table(table) {
             let stream = layout.of(shard.rank).stream(table, shard.rows);
             let part = (shard.rank, stream.expect("a stream for every shard"));
             // Slices of columns on one rank share their ids.
@@ -61,6 +69,6 @@ impl Owners {
                 parts.push(part);
             }
         }
-        Self { split, parts, weighted }
+        Self { split: Split::new(sharding, table), parts, weighted }
     }
 }

@@ -14,7 +14,7 @@ use crate::exchange::vectors::MessageForm;
 
 /// Some bags of one table.
 #[derive(Debug)]
-pub(super) struct Unit {
+pub(super) struct BagUnit {
     pub(super) table: usize,
     /// Which stretch of the bags, of how many.
     pub(super) stretch: [usize; 2],
@@ -78,14 +78,14 @@ fn is_hot(slots: &[u32]) -> bool {
     !slots.is_empty() && !slots.contains(&NONE)
 }
 
-impl Stretch for Unit {
+impl Stretch for BagUnit {
     fn counts(&mut self) -> impl Iterator<Item = &mut u32> {
         let of_bags = self.met.iter_mut().flat_map(|met| [&mut met.bags, &mut met.cold]);
         self.next.iter_mut().chain(of_bags)
     }
 }
 
-impl Unit {
+impl BagUnit {
     /// A stretch, of how many, of the bags of a table that goes to so many parts in this form, with at most so many
     /// look-ups.
     pub(super) fn new(table: usize, stretch: [usize; 2], parts: usize, look_ups: usize, form: MessageForm) -> Self {

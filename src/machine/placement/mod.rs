@@ -77,8 +77,8 @@ pub struct RankPlace {
     /// The processing unit of each communication thread; empty: compute threads communicate.
     pub comm: Vec<PuId>,
     /// Where threads run that work for it beside these, as those that load its data do: idle cores of its place, or of
-    /// its host where they are enough; else idle siblings of its place's cores, or all of that where nothing is idle on
-    /// the host; empty: anywhere.
+    /// its host, where there is one for each rank; else all that is idle in its place, siblings of busy cores included,
+    /// or all of its place where nothing is idle on the host; empty: anywhere.
     #[serde(default)]
     pub aside: Vec<PuId>,
 }
@@ -230,27 +230,28 @@ pub fn place(machine: &Machine, wishes: &Wishes) -> Result<Placement> {
 
 /// Says where each rank's other threads run, of which `unit_of` tells the unit; `units` have all allowed cores. A busy
 /// sibling takes from what computes on its core, on which all ranks wait: idle cores come first, even of other places,
-/// unless there are fewer than ranks that have none of their own.
+/// unless they are fewer than the ranks that would use them, some of which would then share one.
 fn set_aside(ranks: &mut [RankPlace], unit_of: &[usize], units: &[Share]) {
     let used = ranks.iter().flat_map(|place| place.compute.iter().chain(&place.comm).map(move |pu| (place.host, *pu)));
     let used: BTreeSet<(u32, PuId)> = used.collect();
-    let idle = |unit: &Share, whole: bool| -> Vec<PuId> {
-        let is_idle = |pu: &PuId| !used.contains(&(unit.host, *pu));
-        let cores = unit.cores.iter().filter(|core| !whole || core.iter().all(is_idle));
-        cores.flatten().copied().filter(is_idle).collect()
+    let is_idle = |unit: usize, pu: &PuId| !used.contains(&(units[unit].host, *pu));
+    let idle_cores = |unit: usize| units[unit].cores.iter().filter(move |core| core.iter().all(|pu| is_idle(unit, pu)));
+    let idle = |unit: usize| -> Vec<PuId> {
+        units[unit].cores.iter().flatten().copied().filter(|pu| is_idle(unit, pu)).collect()
     };
-    let cores: Vec<Vec<PuId>> = units.iter().map(|unit| idle(unit, true)).collect();
     let on = |host: u32| (0..units.len()).filter(move |unit| units[*unit].host == host);
     for (place, &unit) in ranks.iter_mut().zip(unit_of) {
-        let without = unit_of.iter().filter(|of| units[**of].host == place.host && cores[**of].is_empty()).count();
-        let elsewhere: Vec<PuId> = on(place.host).flat_map(|unit| cores[unit].iter().copied()).collect();
-        let siblings = idle(&units[unit], false);
-        place.aside = if !cores[unit].is_empty() {
-            cores[unit].clone()
-        } else if !elsewhere.is_empty() && elsewhere.len() >= without {
-            elsewhere
-        } else if !siblings.is_empty() || on(place.host).any(|unit| !idle(&units[unit], false).is_empty()) {
-            siblings
+        let here = unit_of.iter().filter(|of| **of == unit).count();
+        // Ranks that have idle cores in their places use them, too.
+        let on_host = unit_of.iter().filter(|of| units[**of].host == place.host).count();
+        let elsewhere = || on(place.host).flat_map(idle_cores);
+        let own = idle(unit);
+        place.aside = if idle_cores(unit).count() >= here {
+            idle_cores(unit).flatten().copied().collect()
+        } else if elsewhere().count() >= on_host {
+            elsewhere().flatten().copied().collect()
+        } else if !own.is_empty() || on(place.host).any(|unit| !idle(unit).is_empty()) {
+            own
         } else {
             units[unit].cores.concat()
         };

@@ -7,7 +7,7 @@ use crate::embedding::Table;
 use crate::exchange::{self, Layout};
 use crate::memory::Supply;
 use crate::model::sparse::{SparseGradients, SumsOf};
-use crate::model::table_group::{GroupSpec, Replicated, TableGroup};
+use crate::model::table_group::{GroupSpec, ReplicatedGroup, TableGroup};
 use crate::model::{StoredTables, TrainSpec};
 use crate::optim::{ByGroup, ParamGroup, ParamState};
 use crate::shard::scheme::Shard;
@@ -44,7 +44,7 @@ impl<'a> Builder<'a, '_> {
     }
 
     /// This rank's copies of tables that every rank has: those of one group of these.
-    pub(super) fn replicas(&mut self, places: &[usize]) -> Result<Replicated> {
+    pub(super) fn replicas(&mut self, places: &[usize]) -> Result<ReplicatedGroup> {
         let (layout, rank) = (self.layout, self.rank);
         let ids: Vec<TableId> = places.iter().map(|place| layout.replicated()[*place]).collect();
         let dim = layout.sharding().dim(ids[0]);
@@ -67,7 +67,7 @@ impl<'a> Builder<'a, '_> {
         let copies = ids.iter().map(copy).collect::<Result<Vec<_>>>()?;
         let group = TableGroup::new(copies, self.kept_of(ids[0]), &spec, self.supply)?;
         let bags = ids.iter().map(|table| table.index()).collect();
-        Ok(Replicated::new((ids, bags), group, sums, layout))
+        Ok(ReplicatedGroup::new((ids, bags), group, sums, layout))
     }
 
     /// All weights 0, or where a checkpoint has them.
