@@ -74,8 +74,8 @@ pub struct LanePlan {
 const PIECE: usize = 256 << 10;
 
 /// Bytes of a message of hot rows or of their gradients' sums, at most: these are copied by whole teams, each of whose
-/// threads so has some pages for the time that it takes them to begin and end together. Among more than 32 ranks pieces
-/// are so short that one thread copies them.
+/// threads so has some pages for the time that it takes them to begin and end together. Among many ranks (more than 32,
+/// or 22 of 64 threads each) pieces are so short that one thread copies them.
 const LIST: usize = 1 << 20;
 
 /// Bytes of a message between any two of many ranks: pieces become smaller, so that the windows of all pairs together

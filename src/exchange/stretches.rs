@@ -53,7 +53,7 @@ mod tests {
     #[test]
     fn stretches_begin_behind_those_before_whoever_lines_them_up() {
         for (tables, stretches, threads) in
-            [(0, 3, 2), (2, 1, 1), (5, 4, 3), (1, 2 * FEW, 3), (2 * FEW, 3, 3), (FEW, 3, 1)]
+            [(0, 3, 2), (2, 1, 1), (5, 4, 3), (1, 4 * FEW, 3), (4 * FEW, 3, 3), (FEW, 3, 1)]
         {
             let count = |unit: usize, which: usize| (unit * 7 + which * 3) as u32 % 11;
             let mut units: Vec<_> =

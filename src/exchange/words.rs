@@ -2,7 +2,7 @@
 //!
 //! The length goes first, in a message of its own, so that the receiver knows what is due; what is longer than a window
 //! follows in pieces. One thread serves all peers in turn, so ranks cannot wait for each other in a circle; long pieces
-//! are copied by its team.
+//! are copied by its team, unless the team's threads sleep and would have to be woken.
 
 use crate::base::{Error, Place, RankId, Result};
 use crate::collective::Carrier;

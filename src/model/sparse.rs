@@ -15,7 +15,8 @@ use crate::optim::ParamState;
 use crate::sync::{AtomicU32, AtomicU64, Each};
 
 /// Look-ups that one thread marks alone, and words of marks and marked rows that it goes through: it has done so with
-/// these by the time that a team has begun and ended together, some microseconds.
+/// these by the time that a team has begun and ended together, some microseconds ([`Team::is_much`]: longer, where its
+/// threads sleep).
 const FEW: usize = 2048;
 
 /// The same of words that are written to lists.
@@ -344,7 +345,7 @@ mod tests {
     fn bags(look_ups: usize, step: usize) -> Vec<Bag> {
         let bag = |table: usize| {
             let rows = (0..look_ups).filter(|at| (at % 7 == 0) == (table == 2) && table != 1);
-            let rows: Vec<_> = rows.map(|at| ((at * at * 31 + step * 17) % ROWS[table]) as u32).collect();
+            let rows: Vec<_> = rows.map(|at| ((at * 31 + step * 17) % ROWS[table]) as u32).collect();
             // One sample has all of them.
             Bag { offsets: vec![0, rows.len() as u32], rows }
         };
@@ -385,8 +386,8 @@ mod tests {
             let mut sums = SparseGradients::new(tables, &spec, &mut Supply::System).unwrap();
             let (team, mut list, starts) = (Team::new(threads).unwrap(), Vec::new(), [0, DIM, 2 * DIM]);
             assert!(sums.chunks.capacity() >= LookupChunk::most(ROWS.len(), 100), "as many as are planned for");
-            // Around what one thread marks, goes through and writes alone.
-            let around = [FEW - 150, FEW - 1, FEW, FEW + 1, 2 * PIECE + 1, FEW_WORDS];
+            // Around what one thread marks, goes through and writes alone, be its team awake or asleep.
+            let around = [FEW - 150, FEW - 1, FEW + 1, 4 * FEW - 1, 4 * FEW + PIECE + 1, FEW_WORDS, 4 * FEW_WORDS];
             for (step, look_ups) in [0, 1, 2, 40_000].into_iter().chain(around).enumerate() {
                 let (bags, gradient) = (bags(look_ups, step), [1.0, -2.0, 3.0, 4.0, 5.0].repeat(3));
                 let (lookups, slots) = (Lookups::plain(&bags), Slots::new(3 * DIM, &starts));
@@ -414,7 +415,7 @@ mod tests {
     #[test]
     fn units_cover_all_marks_once_and_count_them() {
         let team = Team::new(3).unwrap();
-        for sizes in [vec![0], vec![1, 64, 65], vec![0, 100_000, 0, 3, 9000], vec![64 * (FEW - 1)], vec![64 * FEW]] {
+        for sizes in [vec![0], vec![1, 64, 65], vec![0, 100_000, 0, 3, 9000], vec![64 * (FEW - 1)], vec![256 * FEW]] {
             let sets: Vec<_> = sizes.iter().map(|rows| RowSet::new(*rows)).collect();
             let mut units = RowUnit::all(sizes.iter().map(|rows| [*rows, 1]), 3);
             assert!(units.len() <= sizes.len() + 3 * Team::PIECES_A_THREAD, "{} units", units.len());

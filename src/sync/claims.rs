@@ -43,8 +43,10 @@ impl Claims {
         // piece.
         let (each, rest) = (pieces / shares, pieces % shares);
         let (mut first, mut over, mut open) = (0, 0, 0);
-        let mut counters = [const { MaybeUninit::uninit() }; SHARES];
-        for (share, counter) in counters[..shares].iter_mut().enumerate() {
+        // Written where they stay: what is moved is copied whole.
+        let counters = [const { MaybeUninit::uninit() }; SHARES];
+        let mut claims = Self { counters, open: AtomicUsize::new(0), pieces, shares };
+        for (share, counter) in claims.counters[..shares].iter_mut().enumerate() {
             counter.write(CachePadded::new(AtomicUsize::new(first)));
             over += rest;
             let own = each + usize::from(over >= shares);
@@ -52,7 +54,8 @@ impl Claims {
             first += own;
             open |= usize::from(own > 0) << share;
         }
-        Self { counters, open: AtomicUsize::new(open), pieces, shares }
+        claims.open = AtomicUsize::new(open);
+        claims
     }
 
     /// The next piece of a share.

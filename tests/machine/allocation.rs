@@ -13,7 +13,7 @@ use octorec::base::config::{
 use octorec::data::derived::Derived;
 use octorec::data::hot::{HotSet, HotSlots};
 use octorec::data::{self, Batch, Opening, Split};
-use octorec::machine::placement::Wishes;
+use octorec::machine::placement::{CommCores, Wishes};
 use octorec::machine::{Machine, place};
 use octorec::math::Grains;
 use octorec::model::TrainSpec;
@@ -231,7 +231,7 @@ fn teams_of_ranks_take_nothing() {
     (config.model.bottom, config.model.dim, config.model.rows) = (vec![13, 96], 96, vec![9000, 300, 2000]);
     let batches = batches(&config, &[BATCH, BATCH, BATCH, 41]);
     let schema = data::open(&config, Opening::default()).unwrap().schema().clone();
-    let wishes = Wishes { ranks: Some(2), threads: Some(2), ..Wishes::default() };
+    let wishes = Wishes { ranks: Some(2), threads: Some(2), comm_cores: CommCores::Count(0), ..Wishes::default() };
     let placement = place(&Machine::load("host").unwrap(), &wishes).unwrap();
     let schemes = vec![Scheme::RowContiguous(half(9000, 2)), Scheme::Replicated, Scheme::Column(half(96, 2))];
     let sharding = Sharding::new(&config.model.rows, 96, 2, schemes).unwrap();

@@ -11,7 +11,7 @@ use octorec::collective::{Links, World};
 use octorec::data::hot::{HotSet, HotSlots, Inputs};
 use octorec::data::{Batch, Column, Schema};
 use octorec::exchange::Traffic;
-use octorec::machine::placement::Wishes;
+use octorec::machine::placement::{CommCores, Wishes};
 use octorec::machine::{Machine, place};
 use octorec::math::Grains;
 use octorec::model::TrainSpec;
@@ -172,7 +172,12 @@ impl Case {
     }
 
     fn ranks(&self, ranks: usize, schemes: Vec<Scheme>, hot: Option<Arc<HotSlots>>, fabric: BuildFabric) -> Ranks {
-        let wishes = Wishes { ranks: Some(ranks), threads: Some(self.threads), ..Wishes::default() };
+        let wishes = Wishes {
+            ranks: Some(ranks),
+            threads: Some(self.threads),
+            comm_cores: CommCores::Count(0),
+            ..Wishes::default()
+        };
         let placement = place(&Machine::load("host").unwrap(), &wishes).unwrap();
         let sharding = Sharding::new(&ROWS, self.model.dim, ranks, schemes).unwrap();
         let setup = Setup::new(&self.model, &self.schema, sharding, self.spec, &placement);
