@@ -331,7 +331,7 @@ mod tests {
     /// Who gets rows: of the first table one receiver the even and one the odd ones, one all in some columns; of the
     /// last one all.
     fn receivers() -> [Vec<Range<usize>>; 3] {
-        [vec![0..DIM, 0..DIM, 1..4], Vec::new(), vec![0..DIM]]
+        [vec![0..DIM, 0..DIM, 1..4], Vec::new(), std::iter::once(0..DIM).collect()]
     }
 
     fn number_of(table: usize, receiver: usize, row: u32) -> Option<u32> {

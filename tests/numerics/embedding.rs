@@ -305,6 +305,9 @@ fn instruction_sets_and_threads_change_no_bit() {
     }
 }
 
+/// Writes vectors by such stores.
+type Write<'a> = dyn Fn((&Team, Stores), &mut LookUp, &mut [f32]) + 'a;
+
 /// Rows and vectors of whole aligned lines pass the caches, others do not; whatever lies between vectors stays.
 #[test]
 fn streamed_vectors_are_stored_ones() {
@@ -314,7 +317,7 @@ fn streamed_vectors_are_stored_ones() {
         let whole = (3 * dim + 16).next_multiple_of(16);
         for (isa, threads) in Isa::all().into_iter().flat_map(|isa| [(isa, 1), (isa, 3)]) {
             let team = Team::with_isa(threads, isa).unwrap();
-            let written = |stores: Stores, floats: usize, write: &dyn Fn((&Team, Stores), &mut LookUp, &mut [f32])| {
+            let written = |stores: Stores, floats: usize, write: &Write<'_>| {
                 let mut memory = vec![Line::from([u32::MAX; 16]); floats.div_ceil(16)];
                 let mut look_up = LookUp::new(case.pooling, tables.len(), threads);
                 write((&team, stores), &mut look_up, &mut bytemuck::cast_slice_mut(&mut memory)[..floats]);

@@ -160,7 +160,7 @@ impl<'a> Search<'a> {
     /// What was found of each table, of whose look-ups these are by the first threshold at which they are hot.
     pub fn tables(&self, set: &HotSet, lookups: &[Vec<u64>], chosen: usize) -> Vec<TableProfile> {
         let tables = self.source.schema().tables.iter().zip(&self.logs).zip(lookups).enumerate();
-        let profile = |(table, ((column, log), levels)): (usize, ((&Column, &Option<Log>), &Vec<u64>))| {
+        let profile = |table: usize, column: &Column, log: &Option<Log>, levels: &[u64]| {
             let all: u64 = levels.iter().sum();
             TableProfile {
                 name: column.name.clone(),
@@ -172,7 +172,7 @@ impl<'a> Search<'a> {
                 hot_lookups: (all > 0).then(|| levels[..=chosen].iter().sum::<u64>() as f64 / all as f64),
             }
         };
-        tables.map(profile).collect()
+        tables.map(|(table, ((column, log), levels))| profile(table, column, log, levels)).collect()
     }
 }
 

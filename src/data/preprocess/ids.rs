@@ -64,6 +64,9 @@ struct First<K> {
     key: K,
 }
 
+/// Is given a part's distinct values and how often each occurs; says whether to go on.
+type Visit<'a, K> = dyn FnMut(&Source, &[K], &[u32]) -> Result<bool> + 'a;
+
 impl Numbering<'_> {
     /// Numbers a column, unless that was done before.
     pub(super) fn number<K: Key>(&self, column: &Column<'_>) -> Result<Size> {
@@ -95,12 +98,7 @@ impl Numbering<'_> {
     }
 
     /// Walks over the distinct values of the parts, and how often each occurs in its part if `counted`.
-    fn walk<K: Key>(
-        &self,
-        at: usize,
-        counted: bool,
-        visit: &mut dyn FnMut(&Source, &[K], &[u32]) -> Result<bool>,
-    ) -> Result<bool> {
+    fn walk<K: Key>(&self, at: usize, counted: bool, visit: &mut Visit<'_, K>) -> Result<bool> {
         let (mut keys, mut counts) = (Vec::new(), Vec::new());
         for part in self.parts {
             if interrupt::requested() {

@@ -56,7 +56,7 @@ impl<'a> Builder<'a, '_> {
                 let sums = |table: &TableId| SumsOf {
                     name: self.name(*table),
                     rows: layout.sharding().rows(*table) as usize,
-                    receivers: vec![0..dim],
+                    receivers: std::iter::once(0..dim).collect(),
                 };
                 let sums: Vec<_> = ids.iter().map(sums).collect();
                 Some(SparseGradients::new(sums.into_iter(), &spec, self.supply)?)
