@@ -111,7 +111,7 @@ pub trait Simd: Copy + Send + Sync {
     /// As [`Simd::stream`], for many slices behind which one fence does for all.
     ///
     /// # Safety
-    /// Who reads `to` next does so behind a fence of this thread ([`Ordered`]).
+    /// Who reads `to` next does so behind a fence of this thread (`Ordered`).
     #[allow(unsafe_code)]
     unsafe fn stream_unordered(self, to: &mut [f32], value: impl FnMut(usize) -> Self::V);
 
