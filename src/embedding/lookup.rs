@@ -70,9 +70,7 @@ impl LookUp {
         features: &mut [f32],
         slots: Slots<'_>,
     ) {
-        lookups.check(tables.len());
-        let Some(dim) = tables.first().map(Table::dim) else { return };
-        assert!(tables.iter().all(|table| table.dim() == dim), "all tables have one width");
+        let Some(dim) = width(tables, lookups) else { return };
         let Slots { row, starts, positions, step } = slots;
         let samples = features.len() / row;
         assert!(lookups.bags().all(|bag| bag.samples() == samples * positions), "as many bags a sample");
@@ -98,9 +96,7 @@ impl LookUp {
         lookups: Lookups<'_>,
         vectors: &mut [f32],
     ) {
-        lookups.check(tables.len());
-        let Some(dim) = tables.first().map(Table::dim) else { return };
-        assert!(tables.iter().all(|table| table.dim() == dim), "all tables have one width");
+        let Some(dim) = width(tables, lookups) else { return };
         let bags: usize = lookups.bags().map(|bag| bag.samples()).sum();
         assert_eq!(vectors.len(), bags * dim, "a vector a bag");
         cut(&mut self.lender, lookups, team.pieces());
@@ -109,6 +105,17 @@ impl LookUp {
         let lent = self.lender.matrices(lookups.bags().map(|bag| Matrix { data: block(bag.samples()), width: dim }));
         pool((team, stores), tables, (lookups, self.pooling), [1, dim], lent);
     }
+}
+
+/// Columns of all these tables, which are those of the look-ups; nothing where there are none.
+///
+/// # Panics
+/// As [`LookUp::run`].
+fn width(tables: &[Table], lookups: Lookups<'_>) -> Option<usize> {
+    lookups.check(tables.len());
+    let dim = tables.first()?.dim();
+    assert!(tables.iter().all(|table| table.dim() == dim), "all tables have one width");
+    Some(dim)
 }
 
 /// Pools all bags, of which a sample has so many a table, in vectors so far from each other.

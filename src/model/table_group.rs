@@ -39,7 +39,7 @@ impl GroupSpec<'_> {
 #[derive(Debug)]
 pub(super) struct TableGroup {
     pub tables: Vec<Table>,
-    pub params: ParamGroup,
+    pub param_group: ParamGroup,
     pub look_up: LookUp,
     /// None of copies that their owners write.
     pub updater: Option<Updater>,
@@ -52,17 +52,17 @@ impl TableGroup {
     /// When the supply is exhausted.
     pub(super) fn new(
         tables: Vec<Table>,
-        (params, kept): (ParamGroup, ParamState),
+        (param_group, kept): (ParamGroup, ParamState),
         spec: &GroupSpec<'_>,
         supply: &mut Supply<'_>,
     ) -> Result<Self> {
         let updater = spec.updater(tables.len(), kept, supply)?;
-        Ok(Self { updater: Some(updater), ..Self::copies(tables, params, spec) })
+        Ok(Self { updater: Some(updater), ..Self::copies(tables, param_group, spec) })
     }
 
     /// Copies of rows that others move.
-    pub(super) fn copies(tables: Vec<Table>, params: ParamGroup, spec: &GroupSpec<'_>) -> Self {
-        Self { look_up: LookUp::new(spec.pooling, tables.len(), spec.threads), params, tables, updater: None }
+    pub(super) fn copies(tables: Vec<Table>, param_group: ParamGroup, spec: &GroupSpec<'_>) -> Self {
+        Self { look_up: LookUp::new(spec.pooling, tables.len(), spec.threads), param_group, tables, updater: None }
     }
 
     /// Takes all planned buffers from the arena.
@@ -77,7 +77,7 @@ impl TableGroup {
     /// When they are copies.
     pub(super) fn update(&mut self, team: &Team, sources: &[Source<'_>], step_sizes: StepSizes) {
         let updater = self.updater.as_mut().expect("tables whose rows this rank moves");
-        updater.run(team, &mut self.tables, sources, step_sizes[self.params]);
+        updater.run(team, &mut self.tables, sources, step_sizes[self.param_group]);
     }
 }
 

@@ -70,14 +70,14 @@ impl Tables {
         supply: &mut Supply<'_>,
     ) -> Result<Self> {
         let (kept, threads) = (spec.param_states(config), team.threads());
-        let params = table_param_groups(config, schema.tables.len());
+        let param_groups = table_param_groups(config, schema.tables.len());
         let (spec, holding) = (&spec, layout.of(rank));
         let replicas = replica_groups(layout);
         let mut replica_places = vec![[0; 2]; layout.replicated().len()];
         for (group, places) in replicas.iter().enumerate() {
             places.iter().enumerate().for_each(|(at, place)| replica_places[*place] = [group, at]);
         }
-        let mut build = Builder { config, schema, layout, rank, spec, stored, params, kept, threads, supply };
+        let mut build = Builder { config, schema, layout, rank, spec, stored, param_groups, kept, threads, supply };
         Ok(Self {
             rank,
             groups: holding.groups.iter().map(|group| build.shards(group)).collect::<Result<_>>()?,

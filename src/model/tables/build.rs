@@ -21,7 +21,7 @@ pub(super) struct Builder<'a, 's> {
     pub spec: &'a TrainSpec,
     pub stored: Option<&'a StoredTables>,
     /// The group of each table's rows.
-    pub params: Vec<ParamGroup>,
+    pub param_groups: Vec<ParamGroup>,
     /// What is kept of the rows of each group.
     pub kept: ByGroup<ParamState>,
     pub threads: usize,
@@ -94,8 +94,8 @@ impl<'a> Builder<'a, '_> {
     }
 
     fn kept_of(&self, table: TableId) -> (ParamGroup, ParamState) {
-        let params = self.params[table.index()];
-        (params, self.kept[params])
+        let group = self.param_groups[table.index()];
+        (group, self.kept[group])
     }
 
     fn name(&self, table: TableId) -> String {

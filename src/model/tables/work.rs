@@ -45,7 +45,7 @@ impl Tables {
             all.add(copies.work(ids), self.kept[ParamGroup::Sparse]);
         }
         for replicas in &self.replicas {
-            all.add(replicas.work(own), self.kept[replicas.group.params]);
+            all.add(replicas.work(own), self.kept[replicas.group.param_group]);
         }
         for (group, place) in self.groups.iter().zip(&layout.of(self.rank).groups) {
             let mut rows = vec![HashSet::<u32>::new(); place.shards.len()];
@@ -59,7 +59,7 @@ impl Tables {
             }
             let rows = rows.iter().map(HashSet::len).sum::<usize>();
             let [looked_up, different, pooled] = [looked_up, rows, bags].map(|count| count * place.width);
-            all.add([looked_up, different, pooled, rows], self.kept[group.params]);
+            all.add([looked_up, different, pooled, rows], self.kept[group.param_group]);
         }
         let Met { looked_up, different, pooled, kept, row_weights } = all;
         let [looked_up, different, pooled, kept, row_weights] =
