@@ -5,7 +5,8 @@
 //!
 //! # The walk of one minibatch
 //! `train/step.rs` is the corridor; each of 1 to n ranks ([`exchange::RankContext`]) walks it with its own slice of the
-//! minibatch ([`exchange::Minibatch`]), and every stage ([`model::Stage`]) is named there once, in this order:
+//! minibatch ([`exchange::Minibatch`]), and calls every stage once, in this order (what time is booked on is a
+//! [`model::Stage`]; those of hot rows are in `train/hot_step.rs`):
 //!
 //! | stage                                        | floor         |
 //! |----------------------------------------------|---------------|

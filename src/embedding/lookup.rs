@@ -129,13 +129,27 @@ fn pool(
     let isa = team.isa();
     team.share(lent, |mut out| {
         for (of, table) in tables.iter().enumerate() {
-            let (bag, weights, out, how) = (lookups.bag(of), lookups.weights(of), out.band(of), (pooling, stores));
+            let (bag, weights, out) = (lookups.bag(of), lookups.weights(of), out.band(of));
+            let streams = stores == Stores::Streaming && can_stream(&out, table.dim(), vectors);
             with_seen!(table, form => match table.row_weights() {
-                None => isa.run(PoolBags { form, table, learned: Alike, bag, vectors, weights, how, out }),
-                Some(learned) => isa.run(PoolBags { form, table, learned, bag, vectors, weights, how, out }),
+                None if streams => {
+                    isa.run(PoolBags::<_, _, true> { form, table, learned: Alike, bag, vectors, weights, pooling, out });
+                }
+                None => {
+                    isa.run(PoolBags::<_, _, false> { form, table, learned: Alike, bag, vectors, weights, pooling, out });
+                }
+                Some(learned) => {
+                    isa.run(PoolBags::<_, _, false> { form, table, learned, bag, vectors, weights, pooling, out });
+                }
             });
         }
     });
+}
+
+/// Whether vectors can pass the caches: nothing lies between them, each begins with a line, and they are worth a fence.
+fn can_stream(out: &Band<'_, f32>, dim: usize, [positions, step]: [usize; 2]) -> bool {
+    let whole = (positions == 1 || step == dim) && dim.is_multiple_of(Line::FLOATS) && out.has_lines();
+    whole && dim <= STAGED && out.rows().len() * positions * dim >= FEW
 }
 
 /// Cuts the (table, bag) cells into ranges of equal weight.
@@ -180,8 +194,9 @@ fn first_cell(bag: BagView<'_>, wanted: usize) -> usize {
     low
 }
 
-/// One table's bags for a range of samples.
-struct PoolBags<'a, F, W> {
+/// One table's bags for a range of samples, stored as ever or streamed: what is read on another node had better not be
+/// fetched from there first.
+struct PoolBags<'a, F, W, const STREAMS: bool> {
     form: F,
     table: &'a Table,
     learned: W,
@@ -189,27 +204,16 @@ struct PoolBags<'a, F, W> {
     /// How many bags a sample has, and how far their vectors lie from each other.
     vectors: [usize; 2],
     weights: Option<&'a [f32]>,
-    how: (Pooling, Stores),
+    pooling: Pooling,
     out: Band<'a, f32>,
 }
 
-impl<F: Seen, W: Weigh> PoolBags<'_, F, W> {
-    /// Whether vectors pass the caches: what is read on another node had better not be fetched from there first.
-    fn streams(&self) -> bool {
-        let (dim, [positions, step]) = (self.table.dim(), self.vectors);
-        // Nothing lies between them, and each begins with a line.
-        let whole = (positions == 1 || step == dim) && dim.is_multiple_of(Line::FLOATS) && self.out.has_lines();
-        whole && self.how.1 == Stores::Streaming && self.out.rows().len() * positions * dim >= FEW
-    }
-}
-
-impl<F: Seen, W: Weigh> Kernel for PoolBags<'_, F, W> {
+impl<F: Seen, W: Weigh, const STREAMS: bool> Kernel for PoolBags<'_, F, W, STREAMS> {
     type Out = ();
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        let streams = self.streams();
-        let Self { form, table, learned, bag, vectors: [positions, step], weights, how: (pooling, _), mut out } = self;
+        let Self { form, table, learned, bag, vectors: [positions, step], weights, pooling, mut out } = self;
         let (dim, rows) = (table.dim(), bag.rows);
         let mine = out.rows();
         if mine.is_empty() {
@@ -224,36 +228,59 @@ impl<F: Seen, W: Weigh> Kernel for PoolBags<'_, F, W> {
             prefetch(simd, &table[row as usize * width..][..seen]);
             learned.prefetch(simd, row as usize);
         }
-        let mut staged = if streams && dim <= STAGED { Some(Staged([0.0; STAGED])) } else { None };
-        let (ahead, end) = (WRITE_DISTANCE.div_ceil(positions), mine.end);
-        let mut held = mine.start * positions..mine.start * positions;
-        for sample in mine {
-            for position in 0..positions {
-                let (at, place) = (sample * positions + position, position * step..position * step + dim);
-                let bounds = bag.offsets[at] as usize..bag.offsets[at + 1] as usize;
-                let scale = if pooling == Pooling::Mean && !bounds.is_empty() { share(bag, at) } else { 1.0 };
-                let to = match &mut staged {
-                    Some(Staged(staged)) => &mut staged[held.len() * dim..][..dim],
-                    None => {
-                        // Each table's vectors lie far from each other, and in no cache that is near.
-                        if sample + ahead < end {
-                            prefetch_write(simd, &out.row(sample + ahead)[place.clone()]);
-                        }
-                        &mut out.row(sample)[place]
-                    }
-                };
-                let mut work =
-                    Pool { form, table, width, dim, rows, learned, weights, bag: bounds, scale, out: to, distance };
-                columns(simd, dim, &mut work);
-                if let Some(Staged(staged)) = &staged {
-                    held.end = at + 1;
-                    if (held.len() + 1) * dim > STAGED || held.end == end * positions {
-                        out.stream(simd, held.start * dim, &staged[..held.len() * dim]);
-                        held.start = held.end;
-                    }
+        let bags = Bags { form, table, width, dim, rows, learned, offsets: bag, weights, pooling, distance };
+        if STREAMS {
+            let mut staged = Staged([0.0; STAGED]);
+            let most = STAGED / dim;
+            for first in (mine.start * positions..mine.end * positions).step_by(most) {
+                let held = most.min(mine.end * positions - first);
+                let staged = &mut staged.0[..held * dim];
+                for (at, out) in (first..).zip(staged.chunks_exact_mut(dim)) {
+                    bags.pool(simd, at, out);
                 }
+                out.stream(simd, first * dim, staged);
+            }
+            return;
+        }
+        // One vector a sample, or those of a sequence.
+        let (apart, end) = (if positions == 1 { dim } else { step }, mine.end);
+        let ahead = WRITE_DISTANCE.div_ceil(positions);
+        for sample in mine {
+            // Each table's vectors lie far from each other, and in no cache that is near.
+            if sample + ahead < end {
+                prefetch_write(simd, out.row(sample + ahead));
+            }
+            let vectors = out.row(sample).chunks_mut(apart);
+            for (at, out) in (sample * positions..).zip(vectors) {
+                bags.pool(simd, at, &mut out[..dim]);
             }
         }
+    }
+}
+
+/// What all bags of a table have in common.
+struct Bags<'a, F, W> {
+    form: F,
+    table: &'a [u32],
+    width: usize,
+    dim: usize,
+    rows: &'a [u32],
+    learned: W,
+    offsets: BagView<'a>,
+    weights: Option<&'a [f32]>,
+    pooling: Pooling,
+    distance: usize,
+}
+
+impl<F: Seen, W: Weigh> Bags<'_, F, W> {
+    /// Pools the bag at `at`.
+    #[inline(always)]
+    fn pool<S: Simd>(&self, simd: S, at: usize, out: &mut [f32]) {
+        let Self { form, table, width, dim, rows, learned, offsets: bag, weights, pooling, distance } = *self;
+        let bounds = bag.offsets[at] as usize..bag.offsets[at + 1] as usize;
+        let scale = if pooling == Pooling::Mean && !bounds.is_empty() { share(bag, at) } else { 1.0 };
+        let mut work = Pool { form, table, width, dim, rows, learned, weights, bag: bounds, scale, out, distance };
+        columns(simd, dim, &mut work);
     }
 }
 

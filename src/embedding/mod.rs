@@ -101,6 +101,16 @@ pub struct PackedBag {
 }
 
 impl PackedBag {
+    /// That of so many samples in a message of words, from word `start` on: where each sample's look-ups begin and the
+    /// last one's end, the rows, and a weight for each, if they have any.
+    ///
+    /// # Panics
+    /// When the message is too short.
+    #[must_use]
+    pub fn find(words: &[u32], start: usize, samples: usize, weighted: bool) -> Self {
+        Self::at(start, samples, words[start + samples] as usize, weighted)
+    }
+
     /// Of so many samples and look-ups, from a word on.
     #[must_use]
     pub const fn at(start: usize, samples: usize, look_ups: usize, weighted: bool) -> Self {

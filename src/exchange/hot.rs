@@ -114,13 +114,13 @@ impl HotRows {
     pub fn exchange_sums(&mut self, context: &RankContext, carrier: &mut dyn Carrier) -> Result<()> {
         let (out, starts, layout) = (&self.out, &self.starts, &context.layout);
         self.sums.all_to_all_v(&context.team, carrier, |peer| &out[starts[peer]..starts[peer + 1]], &mut self.into)?;
-        let holding = layout.of(self.rank);
+        let held = layout.of(self.rank);
         let mut all = std::mem::take(&mut self.parts);
         for (from, parts) in (0..).map(RankId).zip(&mut all) {
             let list = self.sums_from(from);
             parts.clear();
             let mut end = 0;
-            for group in &holding.groups {
+            for group in &held.groups {
                 // Of its own samples, a rank sums gradients of divided rows alone.
                 if from == self.rank && !group.partial {
                     break;

@@ -25,7 +25,7 @@ use division::Division;
 
 use super::layout::{Group, Layout, Stream};
 use super::vectors::{MessageForm, Vectors};
-use super::words::{Words, find_bags};
+use super::words::Words;
 use super::{Minibatch, Pass, RankContext, Route};
 use crate::base::{Error, RankId, Result, TableId};
 use crate::collective::Carrier;
@@ -175,8 +175,8 @@ impl Ids {
                 MessageForm::RowPerSample => samples * stream.positions,
                 MessageForm::VectorPerBag { .. } => message[end] as usize,
             };
-            let of = std::iter::once((count, stream.weighted));
-            end = find_bags(message, end + form.head(), of, std::slice::from_mut(bag)) + form.marks(count);
+            *bag = PackedBag::find(message, end + form.head(), count, stream.weighted);
+            end = bag.weights.end + form.marks(count);
         }
         assert_eq!(end, message.len(), "as many words as the streams of {from} take");
         if let Some(mut cold) = self.cold.get_mut(at).map(std::mem::take) {

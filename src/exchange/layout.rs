@@ -28,7 +28,7 @@ use crate::shard::scheme::{Kind, Shard, Sharding};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layout {
     sharding: Sharding,
-    holdings: Vec<RankShards>,
+    of_ranks: Vec<RankShards>,
     replicated: Vec<TableId>,
     /// Tables from this one on are a wide part's.
     deep: usize,
@@ -86,7 +86,7 @@ impl Layout {
             lookups: (0..tables).map(|table| columns.get(table).map_or(1, |column| column.lookups)).collect(),
             positions: (0..tables).map(|table| sequences.get(table).copied().unwrap_or(1)).collect(),
             starts: vec![0],
-            holdings: Vec::new(),
+            of_ranks: Vec::new(),
             hot: None,
             sharding,
             grains,
@@ -96,11 +96,11 @@ impl Layout {
             let columns = layout.positions(table) * layout.sharding.dim(table);
             layout.starts.push(layout.starts[table.index()] + columns);
         }
-        let holding = |rank| {
+        let shards_of = |rank| {
             let shards = layout.sharding.of_rank(RankId(rank));
             RankShards::new(shards.filter(|shard| !layout.is_replicated(shard.table)).cloned().collect(), &layout)
         };
-        layout.holdings = (0..layout.ranks() as u32).map(holding).collect();
+        layout.of_ranks = (0..layout.ranks() as u32).map(shards_of).collect();
         layout
     }
 
@@ -170,8 +170,8 @@ impl Layout {
 
     /// Elements of a row of theirs, where messages have rows.
     pub(super) fn row_of(&self, Route { owner, asking }: Route) -> usize {
-        let holding = self.of(owner);
-        if owner == asking { holding.partial_stride } else { holding.stride }
+        let held = self.of(owner);
+        if owner == asking { held.partial_stride } else { held.stride }
     }
 
     /// Whether look-ups of such inputs, and their gradients, go to the owners of rows: all but those that copies serve,
@@ -300,7 +300,7 @@ impl Layout {
     /// When there is no such rank.
     #[must_use]
     pub fn of(&self, rank: RankId) -> &RankShards {
-        &self.holdings[rank.index()]
+        &self.of_ranks[rank.index()]
     }
 
     /// What a rank gives of a table that is gathered, in its order: its shards, and of a copy that all have, the first

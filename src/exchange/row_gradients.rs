@@ -4,7 +4,6 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::words::find_bags;
 use crate::embedding::{Lookups, PackedBag, Slots, Source};
 
 /// Where a part of a list lies of rows, each once with its gradient, that a team writes there in any order.
@@ -84,10 +83,10 @@ impl Parts {
     /// When the list is shorter than it says.
     pub(super) fn find(&mut self, list: &[u32], start: usize, width: usize, weighted: bool) -> usize {
         let vectors = list[start] as usize;
-        let mut bag = [PackedBag::default()];
-        let end = find_bags(list, start + 1 + vectors * width, std::iter::once((vectors, weighted)), &mut bag);
+        let bag = PackedBag::find(list, start + 1 + vectors * width, vectors, weighted);
+        let end = bag.weights.end;
         self.gradients.push(start + 1);
-        self.bags.extend(bag);
+        self.bags.push(bag);
         end
     }
 

@@ -6,7 +6,6 @@
 
 use crate::base::{Error, Place, RankId, Result};
 use crate::collective::Carrier;
-use crate::embedding::PackedBag;
 use crate::machine::team::Team;
 use crate::simd::Isa;
 use crate::sync::{Line, Rows, Stores, write_lines};
@@ -221,25 +220,6 @@ impl Progress {
         self.got += if got { piece } else { 0 };
         Ok(got)
     }
-}
-
-/// Finds what lies one after another in a message from word `start` on, each of so many bags as `of` says: where bags'
-/// look-ups begin and the last one's end, the rows, and a weight for each where `of` says so. Returns where they end.
-///
-/// # Panics
-/// When the message is shorter than they are.
-pub(super) fn find_bags(
-    words: &[u32],
-    start: usize,
-    of: impl Iterator<Item = (usize, bool)>,
-    bags: &mut [PackedBag],
-) -> usize {
-    let mut end = start;
-    for (bag, (samples, weighted)) in bags.iter_mut().zip(of) {
-        *bag = PackedBag::at(end, samples, words[end + samples] as usize, weighted);
-        end = bag.weights.end;
-    }
-    end
 }
 
 /// Words of the longest message.

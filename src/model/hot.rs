@@ -34,7 +34,7 @@ pub struct Copies {
     told: Vec<Told>,
     /// By table: whom it tells which rows.
     receivers: Vec<RowReceivers>,
-    /// Of each of this rank's shards, in the order of its holding, its group and its place there.
+    /// Of each of this rank's shards, in their order, its group and its place there.
     homes: Vec<[usize; 2]>,
     /// Of each of those shards.
     met: Vec<RowSet>,
@@ -63,7 +63,7 @@ struct CopiesPlace {
 #[derive(Debug)]
 struct Told {
     owner: RankId,
-    /// Its number in the owner's holding.
+    /// Its number among the owner's shards.
     shard: usize,
     table: TableId,
     /// Its number among those of its table.
@@ -233,8 +233,8 @@ impl Copies {
     pub(super) fn mark(&mut self, context: &RankContext, (ids, batch): (&Ids, &Batch), sums: Option<&HotRows>) {
         let (rank, team, layout) = (context.rank, &context.team, &*context.layout);
         let Some(hot) = layout.hot() else { return };
-        let (holding, mut chunks) = (layout.of(rank), recycled(std::mem::take(&mut self.chunks)));
-        for group in &holding.groups {
+        let (held, mut chunks) = (layout.of(rank), recycled(std::mem::take(&mut self.chunks)));
+        for group in &held.groups {
             for from in (0..layout.ranks() as u32).map(RankId) {
                 let whole_here = from == rank && !group.partial;
                 let lookups =
@@ -247,7 +247,7 @@ impl Copies {
             }
         }
         LookupChunk::mark(team, &mut chunks, &self.met, |shard| {
-            let shard = &holding.shards[shard];
+            let shard = &held.shards[shard];
             let slots = hot.table(shard.table.index());
             move |row| slots.slot(shard.rows.global(u64::from(row)) as u32)
         });
@@ -259,11 +259,11 @@ impl Copies {
         let (team, layout) = (&context.team, &*context.layout);
         let Some(hot) = layout.hot() else { return };
         let Self { met, units, parts, homes, .. } = self;
-        let (met, holding) = (&met[..], layout.of(context.rank));
+        let (met, held) = (&met[..], layout.of(context.rank));
         parts.fill([0; 2]);
         RowUnit::count_marked(team, units, met, |shard, _, rows| parts[shard][1] = rows);
         let mut end = 0;
-        for ([start, rows], shard) in parts.iter_mut().zip(&holding.shards) {
+        for ([start, rows], shard) in parts.iter_mut().zip(&held.shards) {
             *start = end;
             end += 1 + *rows * (1 + layout.hot_words(shard));
         }
@@ -275,7 +275,7 @@ impl Copies {
         let put = |to: &AtomicU32, word: u32| to.store(word, Ordering::Relaxed);
         let much = team.is_much(RowUnit::words(units) + end, FEW_WORDS);
         team.share_if(much, Each::new(units), |unit| {
-            let (shard, [start, rows], [group, at]) = (&holding.shards[unit.set], parts[unit.set], homes[unit.set]);
+            let (shard, [start, rows], [group, at]) = (&held.shards[unit.set], parts[unit.set], homes[unit.set]);
             let table = &groups[group].tables[at];
             let (slots, width) = (hot.table(shard.table.index()).rows(), layout.hot_words(shard));
             let (listed, seen) = words[start + 1..][..rows * (1 + width)].split_at(rows);
@@ -336,9 +336,9 @@ fn places(layout: &Layout, groups: &[ReplicatedGroup]) -> Vec<Option<CopiesPlace
 
 /// Of each of a rank's shards its group and its place there.
 fn homes(layout: &Layout, rank: RankId) -> Vec<[usize; 2]> {
-    let holding = layout.of(rank);
-    let mut homes = vec![[0; 2]; holding.shards.len()];
-    for (number, group) in holding.groups.iter().enumerate() {
+    let held = layout.of(rank);
+    let mut homes = vec![[0; 2]; held.shards.len()];
+    for (number, group) in held.groups.iter().enumerate() {
         group.shards.clone().enumerate().for_each(|(at, shard)| homes[shard] = [number, at]);
     }
     homes
@@ -358,10 +358,10 @@ fn chunks(layout: &Layout, rank: RankId, batch: usize) -> usize {
 fn told(layout: &Layout, rank: RankId) -> Vec<Told> {
     let (mut told, mut receivers) = (Vec::new(), vec![0; layout.sharding().tables()]);
     for owner in (0..layout.ranks() as u32).map(RankId) {
-        let holding = layout.of(owner);
-        let groups = holding.groups.iter().take_while(|group| owner != rank || group.partial);
+        let held = layout.of(owner);
+        let groups = held.groups.iter().take_while(|group| owner != rank || group.partial);
         for shard in groups.flat_map(|group| group.shards.clone()) {
-            let table = holding.shards[shard].table;
+            let table = held.shards[shard].table;
             told.push(Told { owner, shard, table, receiver: receivers[table.index()] });
             receivers[table.index()] += 1;
         }

@@ -71,7 +71,7 @@ impl Tables {
     ) -> Result<Self> {
         let (kept, threads) = (spec.param_states(config), team.threads());
         let param_groups = table_param_groups(config, schema.tables.len());
-        let (spec, holding) = (&spec, layout.of(rank));
+        let (spec, held) = (&spec, layout.of(rank));
         let replicas = replica_groups(layout);
         let mut replica_places = vec![[0; 2]; layout.replicated().len()];
         for (group, places) in replicas.iter().enumerate() {
@@ -80,7 +80,7 @@ impl Tables {
         let mut build = Builder { config, schema, layout, rank, spec, stored, param_groups, kept, threads, supply };
         Ok(Self {
             rank,
-            groups: holding.groups.iter().map(|group| build.shards(group)).collect::<Result<_>>()?,
+            groups: held.groups.iter().map(|group| build.shards(group)).collect::<Result<_>>()?,
             replicas: replicas.iter().map(|places| build.replicas(places)).collect::<Result<_>>()?,
             replica_places,
             copies: None,
@@ -118,9 +118,9 @@ impl Tables {
 
     /// Draws initial weights: a pure function of seed, table and place, whoever holds what.
     pub fn initialise(&mut self, team: &Team, layout: &Layout, seed: u64) {
-        let (sharding, holding) = (layout.sharding(), layout.of(self.rank));
+        let (sharding, held) = (layout.sharding(), layout.of(self.rank));
         let tables = self.groups.iter_mut().flat_map(|group| &mut group.tables);
-        for (table, shard) in tables.zip(&holding.shards) {
+        for (table, shard) in tables.zip(&held.shards) {
             init::shard(team, table, shard, self.bounds[shard.table.index()], sharding.dim(shard.table), seed);
         }
         for ReplicatedGroup { ids, group, .. } in &mut self.replicas {
@@ -166,8 +166,8 @@ impl Tables {
         }
         // What this rank holds itself follows: some columns of a table may be its own.
         self.copies.iter_mut().for_each(|copies| copies.look_up(team, ids, features));
-        let holding = layout.of(self.rank);
-        for (group, place) in self.groups.iter_mut().zip(&holding.groups) {
+        let held = layout.of(self.rank);
+        for (group, place) in self.groups.iter_mut().zip(&held.groups) {
             if place.partial {
                 pool(group, (team, Stores::Plain), (ids, Route::own(self.rank)), place, partial);
             } else {
@@ -221,8 +221,8 @@ impl Tables {
         step_sizes: StepSizes,
     ) {
         let (team, layout) = (&context.team, &context.layout);
-        let holding = layout.of(self.rank);
-        for (group, place) in self.groups.iter_mut().zip(&holding.groups) {
+        let held = layout.of(self.rank);
+        for (group, place) in self.groups.iter_mut().zip(&held.groups) {
             let mut sources: Vec<Source<'_>> = recycled(std::mem::take(&mut self.sources));
             for from in (0..layout.ranks() as u32).map(RankId) {
                 let whole_here = from == self.rank && !place.partial;

@@ -1,4 +1,4 @@
-//! The corridor: one minibatch from its samples to moved weights, on each of 1 to n ranks, every stage named once.
+//! The corridor: one minibatch from its samples to moved weights, on each of 1 to n ranks, every stage called once.
 //!
 //! Each rank walks its own slice. A rank that is alone has no peers to exchange with: its rows are pooled straight into
 //! the features, nothing is copied, and nothing waits. Rows are looked up, exchanged and moved for the whole slice; the

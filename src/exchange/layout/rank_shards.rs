@@ -64,6 +64,8 @@ pub struct RankShards {
     pub groups: Vec<Group>,
     /// The number of the stream of some rows of a table.
     known: HashMap<(TableId, Rows), usize>,
+    /// By table and part, the number of a shard's group, and its own there.
+    places: HashMap<(TableId, usize), [usize; 2]>,
     /// Elements of a message's row.
     pub stride: usize,
     /// As [`RankShards::stride`], of the shards of divided rows alone: of what a rank pools for its own samples beside
@@ -118,7 +120,12 @@ impl RankShards {
                 partial_stride = next.next_multiple_of(line);
             }
         }
-        Self { shards, streams, groups, known, stride: next.next_multiple_of(line), partial_stride }
+        let mut places = HashMap::new();
+        for (number, group) in groups.iter().enumerate() {
+            let own = shards[group.shards.clone()].iter().enumerate();
+            places.extend(own.map(|(at, shard)| ((shard.table, shard.part), [number, at])));
+        }
+        Self { shards, streams, groups, known, places, stride: next.next_multiple_of(line), partial_stride }
     }
 
     /// The number of the stream of ids for some rows of a table.
@@ -131,9 +138,7 @@ impl RankShards {
     /// # Panics
     /// When this rank has no such shard.
     pub(in crate::exchange) fn find(&self, shard: &Shard) -> [usize; 2] {
-        let place = |group: &Group| self.shards[group.shards.clone()].iter().position(|other| other == shard);
-        let found = self.groups.iter().enumerate().find_map(|(number, group)| Some([number, place(group)?]));
-        found.expect("a shard is in its rank's holding")
+        *self.places.get(&(shard.table, shard.part)).expect("a shard is its rank's")
     }
 
     /// The shards of tables whose rows are divided, with their numbers.

@@ -63,9 +63,6 @@ pub struct Unpooled {
 
 impl Unpooled {
     /// For a rank.
-    ///
-    /// # Panics
-    /// Never: a shard is in its rank's holding.
     #[must_use]
     pub fn new(context: &RankContext) -> Self {
         let RankContext { rank, team, layout } = context;
@@ -107,10 +104,10 @@ impl Unpooled {
         if self.sources.is_empty() || !layout.owners_pool(minibatch.inputs) {
             return Ok(());
         }
-        let holding = layout.of(self.rank);
+        let held = layout.of(self.rank);
         for (to, out) in (0..).map(RankId).zip(&mut self.out) {
             out.clear();
-            for group in holding.groups.iter().take_while(|group| group.partial).filter(|group| group.positions == 1) {
+            for group in held.groups.iter().take_while(|group| group.partial).filter(|group| group.positions == 1) {
                 for (shard, stream) in group.shards.clone().zip(&group.streams) {
                     several(ids.bag(to, *stream), &mut self.bag);
                     let start = out.len();
@@ -167,7 +164,8 @@ impl Unpooled {
         for rank in (0..layout.ranks() as u32).map(RankId) {
             let mut end = 0;
             for (_, shard) in layout.of(rank).partial().filter(|(_, shard)| layout.sums_of_ranks(shard.table)) {
-                let index = self.sources.iter().position(|(table, _)| *table == shard.table);
+                // Sources are in the order of tables.
+                let index = self.sources.binary_search_by_key(&shard.table, |(table, _)| *table);
                 let part = &mut self.parts[index.expect("the shard's table is divided")][shard.part];
                 part.start = end;
                 end += part.rows as usize * shard.columns.len();
