@@ -242,17 +242,21 @@ impl<F: Seen, W: Weigh, const STREAMS: bool> Kernel for PoolBags<'_, F, W, STREA
             }
             return;
         }
-        // One vector a sample, or those of a sequence.
-        let (apart, end) = (if positions == 1 { dim } else { step }, mine.end);
-        let ahead = WRITE_DISTANCE.div_ceil(positions);
+        let (mut at, ahead, end) = (mine.start * positions, WRITE_DISTANCE.div_ceil(positions), mine.end);
         for sample in mine {
             // Each table's vectors lie far from each other, and in no cache that is near.
             if sample + ahead < end {
                 prefetch_write(simd, out.row(sample + ahead));
             }
-            let vectors = out.row(sample).chunks_mut(apart);
-            for (at, out) in (sample * positions..).zip(vectors) {
-                bags.pool(simd, at, &mut out[..dim]);
+            // One vector, or those of a sequence, the last of which ends the row.
+            let mut left = out.row(sample);
+            loop {
+                bags.pool(simd, at, &mut left[..dim]);
+                at += 1;
+                if left.len() <= dim {
+                    break;
+                }
+                left = &mut left[step..];
             }
         }
     }
