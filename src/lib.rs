@@ -21,7 +21,8 @@
 //! | backward and update of rows; sums of hot rows' gradients before, hot rows that moved to all copies after | [`embedding`], [`exchange`] |
 //! | update of dense weights, where they were reduced | [`optim`] |
 //!
-//! Bottom MLP to loss and back is done part by part ([`math::Parts`]), so that activations stay in the caches. A rank
+//! What a rank looks up for its own samples, from there to the loss and back is done part by part ([`math::Parts`]), so
+//! that features and activations stay in the caches. A rank
 //! that is alone has no peers: it exchanges nothing, copies nothing and waits for nobody. Which inputs come next, where
 //! hot and cold ones take turns, is `train/order.rs`'s. How dense gradients are reduced (alone, by the compute threads,
 //! by communication threads behind the backward pass, or in an order that does not depend on ranks) is one of the

@@ -182,7 +182,8 @@ impl OneSided {
         }
     }
 
-    /// Waits for all messages of the run that was begun last, and lends them.
+    /// Waits for all messages of the run that was begun last, and lends them: once, or several times as long as they
+    /// are kept.
     ///
     /// # Errors
     /// [`Error::Rank`] when the job is in trouble.
@@ -205,17 +206,23 @@ impl OneSided {
             }
         }
         carrier.moved();
-        Ok(Incoming { carrier, receives: &self.receives })
+        Ok(Incoming { carrier, receives: &self.receives, kept: false })
     }
 }
 
-/// The messages of an all-to-all, read where they lie; dropping them gives the windows back.
+/// The messages of an all-to-all, read where they lie; dropping them gives the windows back, unless they are kept.
 pub struct Incoming<'a> {
     carrier: &'a mut dyn Carrier,
     receives: &'a [Message],
+    kept: bool,
 }
 
 impl Incoming<'_> {
+    /// Leaves the messages where they lie, for another call of [`OneSided::finish`] to lend them again.
+    pub const fn keep(&mut self) {
+        self.kept = true;
+    }
+
     /// The message from a rank; empty when nothing is due from it.
     #[must_use]
     pub fn from(&self, rank: RankId) -> &[Line] {
@@ -230,7 +237,7 @@ impl Incoming<'_> {
 
 impl Drop for Incoming<'_> {
     fn drop(&mut self) {
-        let in_place = self.receives.iter().filter(|message| message.bytes > 0 && message.in_place());
+        let in_place = self.receives.iter().filter(|message| !self.kept && message.bytes > 0 && message.in_place());
         in_place.for_each(|message| self.carrier.release(message.peer));
     }
 }

@@ -117,6 +117,21 @@ impl<'a> BagView<'a> {
         self.offsets.len() - 1
     }
 
+    /// Those of some of the samples.
+    ///
+    /// # Panics
+    /// When there are not so many.
+    #[must_use]
+    pub fn of_samples(self, samples: &Range<usize>) -> Self {
+        Self { offsets: &self.offsets[samples.start..=samples.end], ..self }
+    }
+
+    /// How many look-ups these samples have.
+    #[must_use]
+    pub const fn look_ups(&self) -> usize {
+        (self.offsets[self.samples()] - self.offsets[0]) as usize
+    }
+
     /// The rows that sample `n` looks up.
     #[must_use]
     pub fn of(&self, n: usize) -> &'a [u32] {

@@ -155,11 +155,11 @@ fn can_stream(out: &Band<'_, f32>, dim: usize, [positions, step]: [usize; 2]) ->
 /// Cuts the (table, bag) cells into ranges of equal weight.
 fn cut(lender: &mut Lender<f32>, lookups: Lookups<'_>, pieces: usize) {
     lender.reset(lookups.tables(), pieces);
-    let total: usize = lookups.bags().map(|bag| bag.rows.len() + bag.samples()).sum();
+    let total: usize = lookups.bags().map(|bag| bag.look_ups() + bag.samples()).sum();
     let (mut before, mut next) = (0, 0);
     for (index, bag) in lookups.bags().enumerate() {
         let samples = bag.samples();
-        let end = before + bag.rows.len() + samples;
+        let end = before + bag.look_ups() + samples;
         // Boundaries in tables before this one are at its first cell, where all are at first.
         while next <= pieces && total * next / pieces < end {
             lender.cut(index, next, first_cell(bag, total * next / pieces - before));
@@ -178,7 +178,7 @@ fn cut_evenly(lender: &mut Lender<f32>, samples: usize, pieces: usize) {
 
 /// The first sample before which cells weigh `wanted` or more; all of them weigh more.
 fn first_cell(bag: BagView<'_>, wanted: usize) -> usize {
-    let weigh = |cell: usize| bag.offsets[cell] as usize + cell;
+    let weigh = |cell: usize| (bag.offsets[cell] - bag.offsets[0]) as usize + cell;
     // Where bags are of one size, as those of most tables are.
     let guess = wanted * bag.samples() / weigh(bag.samples());
     for cell in [guess, guess + 1] {

@@ -58,6 +58,12 @@ impl<'a> Slots<'a> {
     pub const fn sequences(self, positions: usize, step: usize) -> Self {
         Self { positions, step, ..self }
     }
+
+    /// The bags that these samples have of each table.
+    #[must_use]
+    pub const fn bags(&self, samples: &Range<usize>) -> Range<usize> {
+        samples.start * self.positions..samples.end * self.positions
+    }
 }
 
 /// Look-ups of some samples, and the gradients of what was pooled of them.
@@ -77,6 +83,8 @@ pub struct Lookups<'a> {
     bags: Bags<'a>,
     /// For each table, its place among the bags; `None`: in their order.
     tables: Option<&'a [usize]>,
+    /// Of each table's bags the first one, and how many there are; `None`: all.
+    part: Option<[usize; 2]>,
     weighted: bool,
 }
 
@@ -125,32 +133,38 @@ impl<'a> Lookups<'a> {
     /// Look-ups that all count the same.
     #[must_use]
     pub const fn plain(bags: &'a [Bag]) -> Self {
-        Self { bags: Bags::Own(bags, &[]), tables: None, weighted: false }
+        Self { bags: Bags::Own(bags, &[]), tables: None, part: None, weighted: false }
     }
 
     /// Look-ups with a list of weights a table, in the order of the bag's rows; lists without entries: all weights are
     /// 1.
     #[must_use]
     pub const fn new(bags: &'a [Bag], weights: &'a [Vec<f32>]) -> Self {
-        Self { bags: Bags::Own(bags, weights), tables: None, weighted: true }
+        Self { bags: Bags::Own(bags, weights), tables: None, part: None, weighted: true }
     }
 
     /// Those of a minibatch, in all of its tables.
     #[must_use]
     pub fn of(batch: &'a Batch) -> Self {
-        Self { bags: Bags::Own(&batch.bags, &batch.weights), tables: None, weighted: true }
+        Self { bags: Bags::Own(&batch.bags, &batch.weights), tables: None, part: None, weighted: true }
     }
 
     /// Those in a list of words.
     #[must_use]
     pub const fn packed(words: &'a [u32], bags: &'a [PackedBag]) -> Self {
-        Self { bags: Bags::Packed(words, bags), tables: None, weighted: true }
+        Self { bags: Bags::Packed(words, bags), tables: None, part: None, weighted: true }
     }
 
     /// With the bag of table t at `tables[t]`.
     #[must_use]
     pub const fn in_tables(self, tables: &'a [usize]) -> Self {
         Self { tables: Some(tables), ..self }
+    }
+
+    /// Of each table's bags these alone.
+    #[must_use]
+    pub const fn in_bags(self, bags: &Range<usize>) -> Self {
+        Self { part: Some([bags.start, bags.end - bags.start]), ..self }
     }
 
     /// Without weights.
@@ -176,13 +190,14 @@ impl<'a> Lookups<'a> {
     #[must_use]
     pub fn bag(&self, table: usize) -> BagView<'a> {
         let place = self.place(table);
-        match self.bags {
+        let bag = match self.bags {
             Bags::Own(bags, _) => bags[place].view(),
             Bags::Packed(words, bags) => {
                 let PackedBag { offsets, rows, .. } = &bags[place];
                 BagView { offsets: &words[offsets.clone()], rows: &words[rows.clone()] }
             }
-        }
+        };
+        self.part.map_or(bag, |[first, count]| bag.of_samples(&(first..first + count)))
     }
 
     /// The look-ups in all tables.
@@ -216,6 +231,6 @@ impl<'a> Lookups<'a> {
     /// Look-ups of all tables.
     #[must_use]
     pub fn total(&self) -> usize {
-        self.bags().map(|bag| bag.rows.len()).sum()
+        self.bags().map(|bag| bag.look_ups()).sum()
     }
 }

@@ -95,7 +95,7 @@ impl Gradients {
             take(&|_| Some(&[]));
             return Ok(());
         }
-        let incoming = self.messages.finish(context, carrier)?;
+        let incoming = self.messages.finish(context, carrier, true)?;
         let own: &[f32] = bytemuck::cast_slice(&self.own[..]);
         take(&|asking| {
             let message = match layout.form() {

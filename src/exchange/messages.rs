@@ -28,6 +28,8 @@ pub struct RowMessages {
     into: Buffer<Line>,
     /// Where what comes from each rank begins among what was widened; one more entry than ranks.
     starts: Vec<usize>,
+    /// Whether what was begun last has come and is widened.
+    widened: bool,
 }
 
 impl RowMessages {
@@ -58,6 +60,7 @@ impl RowMessages {
             starts: vec![0; layout.ranks() + 1],
             out: lines("rows before they are rounded", out)?,
             into: lines("rows that came rounded", into)?,
+            widened: false,
         })
     }
 
@@ -98,6 +101,7 @@ impl RowMessages {
         mut fill: impl FnMut(RankId, &mut [Line], Stores),
     ) -> Result<()> {
         self.plan(context, carrier, minibatch, ids);
+        self.widened = false;
         let Self { messages, wire, out, .. } = self;
         if *wire == Wire::F32 {
             return messages.begin(carrier, fill);
@@ -115,16 +119,28 @@ impl RowMessages {
         })
     }
 
-    /// Waits for the others' messages, and lends them.
+    /// Waits for the others' messages, and lends them, for the last time or not.
     ///
     /// # Errors
     /// [`crate::base::Error::Rank`] when the job is in trouble.
-    pub(super) fn finish<'a>(&'a mut self, context: &RankContext, carrier: &'a mut dyn Carrier) -> Result<Arrived<'a>> {
-        let Self { messages, wire, into, starts, .. } = self;
-        let incoming = messages.finish(carrier)?;
+    pub(super) fn finish<'a>(
+        &'a mut self,
+        context: &RankContext,
+        carrier: &'a mut dyn Carrier,
+        is_last: bool,
+    ) -> Result<Arrived<'a>> {
+        let Self { messages, wire, into, starts, widened, .. } = self;
+        if *widened {
+            return Ok(Arrived::Widened { into, starts });
+        }
+        let mut incoming = messages.finish(carrier)?;
         if *wire == Wire::F32 {
+            if !is_last {
+                incoming.keep();
+            }
             return Ok(Arrived::AsSent(incoming));
         }
+        *widened = true;
         let team = &context.team;
         let isa = team.isa();
         for from in (0..starts.len() as u32 - 1).map(RankId) {

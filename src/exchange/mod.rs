@@ -46,7 +46,7 @@ pub use vectors::Vectors;
 
 use crate::base::RankId;
 use crate::collective::{LaneSpec, Links};
-use crate::data::Bag;
+use crate::data::BagView;
 use crate::machine::team::Team;
 use crate::sync::{Line, Rows};
 use std::ops::Range;
@@ -220,7 +220,7 @@ pub fn in_groups<T>(all: impl Iterator<Item = T>, alike: impl Fn(&T, &T) -> bool
 
 /// Divides some columns of each sample's features by the length of the sample's bag, as a product with its reciprocal:
 /// sums of rows become means, and gradients of means those of sums. Columns of empty bags stay.
-pub fn divide_by_bag_lengths(team: &Team, features: &mut [f32], row: usize, columns: &Range<usize>, bag: &Bag) {
+pub fn divide_by_bag_lengths(team: &Team, features: &mut [f32], row: usize, columns: &Range<usize>, bag: BagView<'_>) {
     team.each(Rows::new(features, row, team.threads(), 1), |band| {
         for (sample, row) in (band.first..).zip(band.data.chunks_exact_mut(row)) {
             let count = bag.of(sample).len();

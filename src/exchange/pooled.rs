@@ -5,6 +5,8 @@
 //! of divided rows are added in the order of the table's parts, whoever was first; or row by row, where the number of
 //! ranks shall change no bit ([`super::Unpooled`]).
 
+use std::ops::Range;
+
 use super::ids::is_served;
 use super::layout::{Group, Layout};
 use super::messages::{Arrived, RowMessages};
@@ -82,8 +84,8 @@ impl Pooled {
     }
 
     /// Waits for all owners and writes the pooled rows of every divided table that this rank does not hold whole to
-    /// `features`, a row a sample. With `unpooled`, exchanged before, bags of divided rows are summed in their own
-    /// order.
+    /// the features of some samples, a row each: those of the slice that `samples` says, and whether they are the last.
+    /// With `unpooled`, exchanged before, bags of divided rows are summed in their own order.
     ///
     /// # Errors
     /// [`crate::base::Error::Rank`] when the job is in trouble.
@@ -91,15 +93,15 @@ impl Pooled {
         &mut self,
         context: &RankContext,
         carrier: &mut dyn Carrier,
-        minibatch: &Minibatch,
-        (ids, features): (&Ids, &mut [f32]),
+        (minibatch, ids): (&Minibatch, &Ids),
+        ((samples, is_last), features): ((Range<usize>, bool), &mut [f32]),
         unpooled: Option<&Unpooled>,
     ) -> Result<()> {
         let (team, layout) = (&context.team, &*context.layout);
         if !layout.owners_pool(minibatch.inputs) {
             return Ok(());
         }
-        let incoming = self.messages.finish(context, carrier)?;
+        let incoming = self.messages.finish(context, carrier, is_last)?;
         let (isa, incoming, own) = (team.isa(), &incoming, &self.own[..]);
         let unpooled = unpooled.map(|unpooled| (unpooled, &*minibatch.slice));
         let row = layout.feature_row();
@@ -107,7 +109,8 @@ impl Pooled {
             return Ok(());
         }
         team.each(Rows::new(features, row, team.threads(), 1), |band| {
-            isa.run(Join { layout, ids, incoming, own, unpooled, first: band.first, features: band.data });
+            let first = samples.start + band.first;
+            isa.run(Join { layout, ids, incoming, own, unpooled, first, features: band.data });
         });
         Ok(())
     }

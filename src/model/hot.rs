@@ -187,11 +187,11 @@ impl Copies {
         }
     }
 
-    /// Forward: pools this rank's hot bags to their places among the features, and writes 0 where other bags of these
-    /// tables will be.
-    pub(super) fn look_up(&mut self, team: &Team, ids: &Ids, features: &mut [f32]) {
+    /// Forward: pools the hot bags of some of this rank's samples to their places among the samples' features, and
+    /// writes 0 where other bags of these tables will be.
+    pub(super) fn look_up(&mut self, team: &Team, (ids, samples): (&Ids, &Range<usize>), features: &mut [f32]) {
         for group in &mut self.groups {
-            group.look_up(team, ids.hot().1, (&mut *features, self.row));
+            group.look_up(team, (ids.hot().1, samples), (&mut *features, self.row));
         }
     }
 

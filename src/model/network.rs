@@ -8,6 +8,7 @@
 //! ([`crate::exchange::LayoutSpec::sequences`]).
 
 use std::fmt::Debug;
+use std::ops::Range;
 
 use super::Parameter;
 use super::stage::{Stage, Work};
@@ -104,8 +105,8 @@ pub trait Network: Debug + Send {
     /// gradient.
     fn features(&self, samples: usize) -> &[f32];
 
-    /// As [`Network::features`], to be written.
-    fn features_mut(&mut self, samples: usize) -> &mut [f32];
+    /// The same of some of its samples, to be written.
+    fn features_mut(&mut self, samples: &Range<usize>) -> &mut [f32];
 
     /// Forward: what needs no pooled rows.
     fn bottom(&mut self, team: &Team, batch: &Batch, part: &Part<'_>);

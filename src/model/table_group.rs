@@ -2,6 +2,7 @@
 //! of which several ranks have copies, whole tables or hot rows ([`ReplicatedGroup`]).
 
 use std::collections::HashSet;
+use std::ops::Range;
 
 use super::TrainSpec;
 use super::sparse::SparseGradients;
@@ -117,11 +118,16 @@ impl ReplicatedGroup {
         self.sums.iter_mut().for_each(|sums| sums.settle(arena));
     }
 
-    /// Pools the rows that some samples look up to their places among the features, of `row` elements a sample.
-    pub(super) fn look_up(&mut self, team: &Team, lookups: Lookups<'_>, (features, row): (&mut [f32], usize)) {
+    /// Pools the rows that these samples look up to their places among the samples' features, of `row` elements each.
+    pub(super) fn look_up(
+        &mut self,
+        team: &Team,
+        (lookups, samples): (Lookups<'_>, &Range<usize>),
+        (features, row): (&mut [f32], usize),
+    ) {
         let Self { group: TableGroup { tables, look_up, .. }, bags, starts, positions, .. } = self;
         let slots = Slots::new(row, starts).sequences(*positions, tables[0].dim());
-        look_up.run(team, tables, lookups.in_tables(bags), features, slots);
+        look_up.run(team, tables, lookups.in_tables(bags).in_bags(&slots.bags(samples)), features, slots);
     }
 
     /// Adds up the gradients of the rows that some samples looked up, `gradient` being that of their features; nothing

@@ -9,6 +9,8 @@ mod build;
 mod tensors;
 mod work;
 
+use std::ops::Range;
+
 use build::Builder;
 
 use super::hot::Copies;
@@ -150,34 +152,36 @@ impl Tables {
         }
     }
 
-    /// Forward: pools what this rank holds for its own samples, whole tables into their features, divided rows into
-    /// rows of the layout's partial stride.
+    /// Forward: pools what this rank holds of divided rows for its own samples, into rows of the layout's partial
+    /// stride or the vectors that `ids` tell of.
+    pub fn look_up_divided(&mut self, context: &RankContext, ids: &Ids, partial: &mut [f32]) {
+        let (by, own) = ((&context.team, Stores::Plain), (ids, Route::own(self.rank)));
+        let held = self.groups.iter_mut().zip(&context.layout.of(self.rank).groups);
+        held.filter(|(_, place)| place.partial).for_each(|(group, place)| pool(group, by, own, place, partial));
+    }
+
+    /// Forward: pools what this rank holds whole for some of its own samples, into these samples' features.
     pub fn look_up_own(
         &mut self,
         context: &RankContext,
-        ids: &Ids,
-        batch: &Batch,
+        (ids, batch): (&Ids, &Batch),
+        samples: &Range<usize>,
         features: &mut [f32],
-        partial: &mut [f32],
     ) {
         let (team, layout) = (&context.team, &context.layout);
-        if batch.samples() == 0 {
+        if samples.is_empty() {
             return;
         }
         // What this rank holds itself follows: some columns of a table may be its own.
-        self.copies.iter_mut().for_each(|copies| copies.look_up(team, ids, features));
-        let held = layout.of(self.rank);
-        for (group, place) in self.groups.iter_mut().zip(&held.groups) {
-            if place.partial {
-                pool(group, (team, Stores::Plain), (ids, Route::own(self.rank)), place, partial);
-            } else {
-                let slots = Slots::new(self.row, &place.in_features).sequences(place.positions, place.step);
-                let lookups = Lookups::of(batch).in_tables(&place.tables);
-                group.look_up.run(team, &group.tables, lookups, features, slots);
-            }
+        self.copies.iter_mut().for_each(|copies| copies.look_up(team, (ids, samples), features));
+        let held = self.groups.iter_mut().zip(&layout.of(self.rank).groups);
+        for (group, place) in held.filter(|(_, place)| !place.partial) {
+            let slots = Slots::new(self.row, &place.in_features).sequences(place.positions, place.step);
+            let lookups = Lookups::of(batch).in_tables(&place.tables).in_bags(&slots.bags(samples));
+            group.look_up.run(team, &group.tables, lookups, features, slots);
         }
         for replicas in &mut self.replicas {
-            replicas.look_up(team, Lookups::of(batch), (&mut *features, self.row));
+            replicas.look_up(team, (Lookups::of(batch), samples), (&mut *features, self.row));
         }
     }
 
@@ -196,13 +200,19 @@ impl Tables {
     }
 
     /// Divides sums of rows, or their gradients, by the lengths of their bags, where the sample's rank does so and the
-    /// model pools means.
-    pub fn divide_by_bag_lengths(&self, context: &RankContext, batch: &Batch, features: &mut [f32]) {
+    /// model pools means; in the features of these samples.
+    pub fn divide_by_bag_lengths(
+        &self,
+        context: &RankContext,
+        (batch, samples): (&Batch, &Range<usize>),
+        features: &mut [f32],
+    ) {
         let (team, layout) = (&context.team, &context.layout);
         if self.pooling == Pooling::Mean && !features.is_empty() {
             for (table, bag) in
                 (0..).map(TableId).zip(&batch.bags).filter(|(table, _)| layout.averages_at_sample(*table))
             {
+                let bag = bag.view().of_samples(samples);
                 divide_by_bag_lengths(team, features, self.row, &layout.columns(table), bag);
             }
         }

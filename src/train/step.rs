@@ -1,9 +1,10 @@
 //! The corridor: one minibatch from its samples to moved weights, on each of 1 to n ranks, every stage called once.
 //!
 //! Each rank walks its own slice. A rank that is alone has no peers to exchange with: its rows are pooled straight into
-//! the features, nothing is copied, and nothing waits. Rows are looked up, exchanged and moved for the whole slice; the
-//! network takes it in parts, each forward and back before the next. Where a minibatch is of hot inputs alone
-//! ([`Inputs`]), no rank asks another for rows.
+//! the features, nothing is copied, and nothing waits. Rows are exchanged and moved for the whole slice; the network
+//! takes it in parts, each forward and back before the next, and what it reads of a part's pooled rows is brought
+//! together just before, so that it is still in the caches. Where a minibatch is of hot inputs alone ([`Inputs`]), no
+//! rank asks another for rows.
 
 use super::hot_step;
 use super::rank::Rank;
@@ -12,13 +13,14 @@ use crate::base::Result;
 use crate::data::hot::Inputs;
 use crate::exchange::Minibatch;
 use crate::layer::Linear;
+use crate::math::Part;
 use crate::model::Stage;
 use crate::optim::StepSizes;
 
 /// Trains on this rank's slice of a minibatch; leaves the losses of its own samples.
 pub(super) fn step(rank: &mut Rank, minibatch: &Minibatch, step_sizes: StepSizes) -> Result<()> {
     rank.reduction.begin_step(step_sizes);
-    look_up(rank, minibatch)?;
+    begin_rows(rank, minibatch)?;
     for part in 0..rank.parts.count() {
         forward(rank, minibatch, part)?;
         backward(rank, minibatch, part)?;
@@ -33,12 +35,12 @@ pub(super) fn step(rank: &mut Rank, minibatch: &Minibatch, step_sizes: StepSizes
 
 /// The way to the loss alone: all of an evaluation.
 pub(super) fn evaluate(rank: &mut Rank, minibatch: &Minibatch) -> Result<()> {
-    look_up(rank, minibatch)?;
+    begin_rows(rank, minibatch)?;
     (0..rank.parts.count()).try_for_each(|part| forward(rank, minibatch, part))
 }
 
-/// Rows of the whole slice: sent for, pooled for others, pooled for this rank's own samples.
-fn look_up(rank: &mut Rank, minibatch: &Minibatch) -> Result<()> {
+/// Rows of the whole slice: sent for, and pooled for others.
+fn begin_rows(rank: &mut Rank, minibatch: &Minibatch) -> Result<()> {
     rank.steps += 1;
     rank.enter("forward");
     if minibatch.inputs != Inputs::Cold {
@@ -49,22 +51,20 @@ fn look_up(rank: &mut Rank, minibatch: &Minibatch) -> Result<()> {
     exchange_ids(rank, minibatch)?;
     look_up_for_others(rank, minibatch)?;
     exchange_unpooled(rank, minibatch)?;
-    // Pooled rows travel while this rank pools its own and the bottom MLP runs.
-    look_up_own(rank, minibatch);
-
-    let Rank { network, reduction, clock, .. } = rank;
-    reduction.complete(&mut **network, clock)
+    look_up_divided(rank, minibatch);
+    Ok(())
 }
 
-/// A part's way to the loss; the first one joins the pooled rows of other ranks, of the whole slice.
+/// A part's way to the loss. The first one waits for the pooled rows of other ranks, which travel while this rank pools
+/// its own and the bottom MLP runs, and for the layers that the step before has moved.
 fn forward(rank: &mut Rank, minibatch: &Minibatch, part: usize) -> Result<()> {
     rank.enter("forward");
+    look_up_own(rank, minibatch, part);
     let batch = &*minibatch.slice;
-    let Rank { context, network, parts, clock, .. } = rank;
+    let Rank { context, network, reduction, parts, clock, .. } = rank;
+    reduction.complete(&mut **network, clock)?;
     clock.time(Stage::Bottom, || network.bottom(&context.team, batch, &parts.part(part)));
-    if part == 0 {
-        join_rows(rank, minibatch)?;
-    }
+    join_rows(rank, minibatch, part)?;
     let Rank { context, network, parts, clock, .. } = rank;
     let (team, part) = (&context.team, &parts.part(part));
     clock.time(Stage::Interact, || network.interact(team, part));
@@ -77,11 +77,15 @@ fn forward(rank: &mut Rank, minibatch: &Minibatch, part: usize) -> Result<()> {
 /// layer's gradient over the ranks begins as soon as the gradient is complete.
 fn backward(rank: &mut Rank, minibatch: &Minibatch, part: usize) -> Result<()> {
     rank.enter("backward");
-    let Rank { context, network, reduction, parts, clock, .. } = rank;
+    let Rank { context, network, tables, reduction, parts, clock, .. } = rank;
     let (team, of) = (&context.team, &parts.part(part));
     let announce = &mut |index, layer: &mut Linear| reduction.begin(index, layer);
     clock.time(Stage::BackTop, || network.back_top(team, of, announce));
-    clock.time(Stage::BackInteract, || network.back_interact(team, of, announce));
+    clock.time(Stage::BackInteract, || {
+        network.back_interact(team, of, announce);
+        let gradient = network.features_mut(&of.samples);
+        tables.divide_by_bag_lengths(context, (&minibatch.slice, &of.samples), gradient);
+    });
     if of.is_last {
         // Gradients of pooled rows travel while the bottom MLP runs back.
         send_gradients(rank, minibatch)?;
@@ -119,25 +123,33 @@ fn exchange_unpooled(rank: &mut Rank, minibatch: &Minibatch) -> Result<()> {
     })
 }
 
-/// Rows for this rank's own samples, pooled into their features.
-fn look_up_own(rank: &mut Rank, minibatch: &Minibatch) {
-    let Rank { context, network, tables, ids, pooled, clock, .. } = rank;
+/// This rank's terms of divided rows for its own samples, those of the whole slice.
+fn look_up_divided(rank: &mut Rank, minibatch: &Minibatch) {
+    let Rank { context, tables, ids, pooled, clock, .. } = rank;
+    clock.time(Stage::LookUp, || tables.look_up_divided(context, ids, pooled.own_mut(context, minibatch, ids)));
+}
+
+/// Rows that this rank holds whole, pooled into the features of a part.
+fn look_up_own(rank: &mut Rank, minibatch: &Minibatch, part: usize) {
+    let Rank { context, network, tables, ids, parts, clock, .. } = rank;
+    let samples = &parts.part(part).samples;
     clock.time(Stage::LookUp, || {
-        let batch = &*minibatch.slice;
-        let (features, partial) = (network.features_mut(batch.samples()), pooled.own_mut(context, minibatch, ids));
-        tables.look_up_own(context, ids, batch, features, partial);
+        tables.look_up_own(context, (ids, &minibatch.slice), samples, network.features_mut(samples));
     });
 }
 
-/// Pooled rows of other ranks, to their places among the features.
-fn join_rows(rank: &mut Rank, minibatch: &Minibatch) -> Result<()> {
-    let Rank { context, network, tables, ids, pooled, unpooled, lanes, clock, .. } = rank;
-    let batch = &*minibatch.slice;
-    let features = network.features_mut(batch.samples());
+/// Pooled rows of other ranks, to their places among the features of a part.
+fn join_rows(rank: &mut Rank, minibatch: &Minibatch, part: usize) -> Result<()> {
+    let Rank { context, network, tables, ids, pooled, unpooled, lanes, parts, clock, .. } = rank;
+    let Part { samples, is_last, .. } = parts.part(part);
+    let features = network.features_mut(&samples);
     clock.exchange([Stage::JoinRows, Stage::WaitRows], &mut *lanes.pooled, |lane| {
-        pooled.finish(context, lane, minibatch, (ids, &mut *features), unpooled.as_ref())
+        let to = ((samples.clone(), is_last), &mut *features);
+        pooled.finish(context, lane, (minibatch, ids), to, unpooled.as_ref())
     })?;
-    clock.time(Stage::JoinRows, || tables.divide_by_bag_lengths(context, batch, features));
+    clock.time(Stage::JoinRows, || {
+        tables.divide_by_bag_lengths(context, (&minibatch.slice, &samples), features);
+    });
     Ok(())
 }
 
@@ -145,8 +157,7 @@ fn join_rows(rank: &mut Rank, minibatch: &Minibatch) -> Result<()> {
 fn send_gradients(rank: &mut Rank, minibatch: &Minibatch) -> Result<()> {
     let Rank { context, network, tables, ids, gradients, reduction, lanes, clock, .. } = rank;
     let batch = &*minibatch.slice;
-    let gradient = network.features_mut(batch.samples());
-    clock.time(Stage::BackInteract, || tables.divide_by_bag_lengths(context, batch, gradient));
+    let gradient = network.features(batch.samples());
     clock.time(Stage::UpdateRows, || reduction.begin_replicas(&context.team, tables, batch, gradient));
     clock.exchange([Stage::PackGradients, Stage::WaitGradients], &mut *lanes.gradients, |lane| {
         gradients.begin(context, lane, minibatch, ids, gradient)

@@ -308,6 +308,35 @@ fn instruction_sets_and_threads_change_no_bit() {
 /// Writes vectors by such stores.
 type Write<'a> = dyn Fn((&Team, Stores), &mut LookUp, &mut [f32]) + 'a;
 
+/// Whatever cuts the samples: nothing, one place or several; sequences have several bags a sample.
+#[test]
+fn samples_are_pooled_some_by_some_as_all_at_once() {
+    for (weighted, positions) in [(false, 1), (true, 1), (false, 5)] {
+        let (samples, dim) = (30, 20);
+        let case = Case::skewed(dim, samples * positions, 12, weighted, Pooling::Mean);
+        let of = if positions == 1 { 3 } else { 1 };
+        let row = (of + positions) * dim;
+        let (tables, places) = (&case.tables()[..of], [0, 1, 2]);
+        let starts = [5, 5 + dim, 5 + 2 * dim];
+        let slots = Slots::new(row, &starts[..of]).sequences(positions, dim);
+        for (isa, threads) in Isa::all().into_iter().flat_map(|isa| [(isa, 1), (isa, 3)]) {
+            let team = Team::with_isa(threads, isa).unwrap();
+            let pooled = |cuts: &[usize]| {
+                let (mut features, mut look_up) = (vec![7.5; samples * row], LookUp::new(case.pooling, of, threads));
+                for cut in cuts.windows(2) {
+                    let lookups = case.lookups().in_tables(&places[..of]).in_bags(&slots.bags(&(cut[0]..cut[1])));
+                    look_up.run(&team, tables, lookups, &mut features[cut[0] * row..cut[1] * row], slots);
+                }
+                bits(&[features])
+            };
+            let whole = pooled(&[0, samples]);
+            for cuts in [&[0, 17, samples][..], &[0, 0, 1, 2, 29, samples, samples]] {
+                assert_eq!(pooled(cuts), whole, "{isa:?}, {threads} threads, weighted {weighted}, cut at {cuts:?}");
+            }
+        }
+    }
+}
+
 /// Rows and vectors of whole aligned lines pass the caches, others do not; whatever lies between vectors stays.
 #[test]
 fn streamed_vectors_are_stored_ones() {

@@ -297,7 +297,9 @@ fn no_bit_depends_on_how_many_threads_mark_list_and_take_rows() {
         let schemes = || if columns { schemes_of(WIDE, 1, 2) } else { of_rows() };
         for grains in [None, case.grains] {
             let run = |threads| {
-                let case = Case { grains, threads, ..case.clone() };
+                // Slices in several parts, where there are several threads.
+                let spec = TrainSpec { part: 3000 / threads, ..case.spec };
+                let case = Case { grains, threads, spec, ..case.clone() };
                 case.train(&case.ranks(2, schemes(), Some(rows.clone()), World::fabric))
             };
             let first = run(1);

@@ -1,6 +1,7 @@
 //! A second network behind the seam: one linear layer on the concatenated features. It knows no bottom MLP, leaves a
 //! table unused, and its tables differ in width.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use octorec::base::config::{Config, DataConfig, ModelConfig, Precision, SourceKind};
@@ -79,8 +80,8 @@ impl Network for LinearModel {
         self.layer.plan_sums(share, supply)
     }
 
-    fn features_mut(&mut self, samples: usize) -> &mut [f32] {
-        &mut self.features[..samples * self.row]
+    fn features_mut(&mut self, samples: &Range<usize>) -> &mut [f32] {
+        &mut self.features[samples.start * self.row..samples.end * self.row]
     }
 
     fn features(&self, samples: usize) -> &[f32] {

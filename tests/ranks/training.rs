@@ -56,6 +56,18 @@ struct Case {
 
 impl Case {
     fn new(pooling: Pooling, interaction: Interaction, precision: Precision, steps: usize) -> Self {
+        // The last minibatch of an epoch is smaller, down to fewer samples than ranks.
+        Self::of_sizes([BATCH, BATCH, 29, 3], pooling, interaction, precision, steps)
+    }
+
+    /// The same in minibatches of these sizes in turns, the first the largest.
+    fn of_sizes(
+        sizes: [usize; 4],
+        pooling: Pooling,
+        interaction: Interaction,
+        precision: Precision,
+        steps: usize,
+    ) -> Self {
         let bottom = vec![13, 40, DIM];
         let (rows, top, cross_rank) = (ROWS.to_vec(), vec![33, 1], 9);
         let model = ModelConfig { bottom, top, dim: DIM, rows, interaction, pooling, cross_rank, ..Default::default() };
@@ -65,13 +77,11 @@ impl Case {
         let mut reader = source.open(Split::Train, 0).unwrap();
         let draw = |index: usize| {
             let mut batch = Batch::new(source.schema());
-            // The last minibatch of an epoch is smaller, down to fewer samples than ranks.
-            let samples = [BATCH, BATCH, 29, 3][index % 4];
-            reader.read(&mut batch, samples).unwrap();
+            reader.read(&mut batch, sizes[index % 4]).unwrap();
             Arc::new(batch)
         };
         let batches = (0..steps).map(draw).collect();
-        let spec = TrainSpec { precision, ..TrainSpec::sgd(BATCH) };
+        let spec = TrainSpec { precision, ..TrainSpec::sgd(sizes[0]) };
         Self { schema: source.schema().clone(), config, batches, spec }
     }
 
@@ -207,6 +217,30 @@ fn means_concatenation_cross_layers_and_halves_too() {
             let mixed = (0..ROWS.len()).map(|table| scheme((table + ranks) % 5, table, ranks)).collect();
             let what = format!("{ranks} ranks, {pooling:?}, {interaction:?}, {precision:?}");
             case.compare(&alone, case.setup(mixed, ranks, 1), bound, &what);
+        }
+    }
+}
+
+/// Each part brings together its own rows: those that it looks up, and those of messages that wait, in windows, in
+/// pieces or widened, until the last part has read them.
+#[test]
+fn parts_of_a_slice_bring_together_their_rows_as_the_whole_does() {
+    for (pooling, wire) in [(Pooling::Sum, Wire::F32), (Pooling::Mean, Wire::F32), (Pooling::Mean, Wire::Bf16)] {
+        let mut case = Case::of_sizes([420, 300, 130, 3], pooling, Interaction::Dot, Precision::F32, 4);
+        for ranks in [1, 2, 3] {
+            for kind in 0..6 {
+                let kind_of = |table| if kind == 5 { table } else { kind };
+                let schemes: Vec<_> = (0..ROWS.len()).map(|table| scheme(kind_of(table), table, ranks)).collect();
+                let [whole, parts] = [420, 64].map(|part| {
+                    case.spec.part = part;
+                    Setup { wire, ..case.setup(schemes.clone(), ranks, 2) }
+                });
+                let whole = case.together(whole);
+                for (name, fabric) in FABRICS {
+                    let found = case.together(Setup { fabric, ..parts.clone() });
+                    assert!(found == whole, "{ranks} ranks, scheme {kind}, {pooling:?}, {wire:?}, {name}");
+                }
+            }
         }
     }
 }

@@ -14,6 +14,8 @@ mod planned;
 pub use plan::plan;
 pub use planned::{Block, ChainLayer, Op, Origin, Piece, Rows, readings};
 
+use std::ops::Range;
+
 use self::block::{Inner, Runner};
 use super::init;
 use super::names::Project;
@@ -217,8 +219,9 @@ impl Network for Graph {
         self.wide.iter_mut().try_for_each(|wide| wide.plan_sums(share, supply))
     }
 
-    fn features_mut(&mut self, samples: usize) -> &mut [f32] {
-        &mut self.features[..samples * self.shape.features()]
+    fn features_mut(&mut self, samples: &Range<usize>) -> &mut [f32] {
+        let row = self.shape.features();
+        &mut self.features[samples.start * row..samples.end * row]
     }
 
     fn features(&self, samples: usize) -> &[f32] {

@@ -43,6 +43,10 @@ fn rows_are_written_for_the_peer_and_read_where_they_lie_or_in_pieces() {
                             }
                         });
                     })?;
+                    // What is kept is lent again.
+                    for _ in 0..step % 3 {
+                        exchange.finish(&mut *there)?.keep();
+                    }
                     let incoming = exchange.finish(&mut *there)?;
                     returns.begin(&mut *back, |to, lines, _| {
                         lines[0] = Line::from([cell(me, to.index(), step, 99); 16]);
