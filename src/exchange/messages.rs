@@ -8,7 +8,7 @@ use super::{Ids, Minibatch, Pass, RankContext, Route, message_floats, row_floats
 use crate::base::config::Wire;
 use crate::base::{RankId, Result};
 use crate::collective::{Carrier, Incoming, OneSided, narrow, widen};
-use crate::memory::{Arena, Buffer, Supply};
+use crate::memory::{Buffer, Supply};
 use crate::sync::{Line, Rows, Stores};
 
 /// Lines of floats that become one line of bfloat16.
@@ -59,12 +59,6 @@ impl RowMessages {
             out: lines("rows before they are rounded", out)?,
             into: lines("rows that came rounded", into)?,
         })
-    }
-
-    /// Takes its place in the arena that was planned.
-    pub(super) fn settle(&mut self, arena: &mut Arena) {
-        self.out.settle(arena);
-        self.into.settle(arena);
     }
 
     /// Plans the messages of a minibatch, whose look-ups `ids` have: whole lines of what travels.

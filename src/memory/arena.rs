@@ -5,18 +5,16 @@
 //! page with its neighbour, and that page stays where it is although `mbind` returned 0 (see `ffi::linux`). Afterwards
 //! every page is asked where it is, because no return value of the steps before proves it.
 //!
-//! Regions are handed out in the order of the plan, each once, as [`ArenaSlice`]s that keep the memory alive, so a model
-//! can own its parts of the arena.
+//! Regions are handed out in the order of the plan, each once, as [`ArenaSlice`]s that keep the memory alive, so a
+//! model can own its parts of the arena.
 #![allow(unsafe_code)]
 
-use std::any::type_name;
 use std::fmt;
 use std::io::ErrorKind;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::vec;
 
 use bytemuck::Pod;
 
@@ -24,7 +22,7 @@ use super::buffer::Supply;
 use super::capacity::{Demand, check_capacity};
 use super::homes::Homes;
 use super::huge::{check_pool, no_huge_pages};
-use super::plan::{Plan, Planned, need};
+use super::plan::{Plan, Planned, Regions};
 use crate::base::units::Bytes;
 use crate::base::{Error, NodeId, Result};
 use crate::ffi::linux::{HUGE_PAGE_BYTES, Region, Reservation};
@@ -71,15 +69,12 @@ unsafe impl Sync for Mapping {}
 pub struct Arena {
     mapping: Arc<Mapping>,
     home: Vec<NodeId>,
-    /// The regions of the plan that are not taken yet.
-    regions: vec::IntoIter<Planned>,
+    /// Those of the plan that are not taken yet.
+    regions: Regions,
     binding: Binding,
     homes: Option<Homes>,
     warnings: Vec<String>,
 }
-
-/// What whoever builds something in an arena must hold.
-const SAME: &str = "a construction states the same needs, in the same order, whenever it runs";
 
 impl Arena {
     /// An arena of its own for what `build` builds, which runs twice: to measure, and then with memory; the rest is as
@@ -168,7 +163,7 @@ impl Arena {
         let memory = region.bytes_mut();
         let (start, len) = (NonNull::from(&mut *memory).cast(), memory.len());
         let mapping = Arc::new(Mapping { start, len, _region: region });
-        let regions = plan.regions().to_vec().into_iter();
+        let regions = Regions::of(plan);
         let mut arena = Self { mapping, home: home.to_vec(), regions, binding, homes: None, warnings };
         match arena.ask(home) {
             Ok(homes) => {
@@ -193,9 +188,7 @@ impl Arena {
     /// When `build` states other needs than the plan has.
     pub fn fill<T>(&mut self, build: impl FnOnce(&mut Supply<'_>) -> Result<T>) -> Result<T> {
         let built = build(&mut Supply::Arena(self))?;
-        if let Some(left) = self.regions.as_slice().first() {
-            panic!("{} planned and not asked for: {SAME}", left.need());
-        }
+        self.regions.check_all_taken();
         Ok(built)
     }
 
@@ -204,13 +197,8 @@ impl Arena {
     /// # Panics
     /// When the next region was planned for another need, or there is none.
     pub(super) fn take<T: Pod>(&mut self, name: &str, len: usize) -> ArenaSlice<T> {
-        let elements = (len, type_name::<T>());
-        // A region leaves this list once, and regions of a plan do not overlap: no other slice has its elements.
-        let Some(region) = self.regions.next() else {
-            panic!("{} asked for beyond the plan: {SAME}", need(name, elements));
-        };
-        let as_planned = (&*region.name, region.elements) == (name, elements);
-        assert!(as_planned, "{} asked for instead of {}: {SAME}", need(name, elements), region.need());
+        // A region comes once, and those of a plan do not overlap: no other slice has its elements.
+        let region = self.regions.take::<T>(name, len);
         assert_eq!(Some(region.bytes), len.checked_mul(size_of::<T>()), "the region was planned for these elements");
         assert!(region.offset + region.bytes <= self.mapping.len, "the arena was built for this plan");
         // SAFETY: offset + bytes <= len (asserted), so the address stays inside the mapping.
@@ -377,7 +365,6 @@ fn nodes(nodes: &[NodeId]) -> String {
 #[cfg(test)]
 mod tests {
     use std::io;
-    use std::panic::{AssertUnwindSafe, catch_unwind};
 
     use super::*;
     use crate::base::requirement::required;
@@ -447,36 +434,6 @@ mod tests {
             let flags = flags_at(rows.as_ptr().addr());
             assert!(flags.contains(flag) && !flags.contains(other), "{pages:?}: {flags}");
         }
-    }
-
-    #[test]
-    fn other_needs_than_were_planned_are_refused() {
-        let Some(allowed) = allowed() else { return };
-        let planned = |supply: &mut Supply<'_>| {
-            supply.buffer::<u8>("own", 8)?;
-            supply.buffer::<f32>("rows", 3).map(drop)
-        };
-        let plan = Plan::of(planned).unwrap();
-        let refused = |build: fn(&mut Supply<'_>) -> Result<()>| {
-            let mut arena = Arena::build(&plan, &allowed[..1], Pages::Small, touch).unwrap();
-            let panic = catch_unwind(AssertUnwindSafe(|| arena.fill(build))).expect_err("other needs");
-            let message = *panic.downcast::<String>().unwrap();
-            message.strip_suffix(&format!(": {SAME}")).unwrap().to_owned()
-        };
-        let longer = refused(|supply| supply.buffer::<u8>("own", 9).map(drop));
-        assert_eq!(longer, "own (9 of u8) asked for instead of own (8 of u8)");
-        let of_another_type = refused(|supply| supply.buffer::<i8>("own", 8).map(drop));
-        assert_eq!(of_another_type, "own (8 of i8) asked for instead of own (8 of u8)");
-        let in_another_order = refused(|supply| supply.buffer::<f32>("rows", 3).map(drop));
-        assert_eq!(in_another_order, "rows (3 of f32) asked for instead of own (8 of u8)");
-        let fewer = refused(|supply| supply.buffer::<u8>("own", 8).map(drop));
-        assert_eq!(fewer, "rows (3 of f32) planned and not asked for");
-        let more = refused(|supply| {
-            supply.buffer::<u8>("own", 8)?;
-            supply.buffer::<f32>("rows", 3)?;
-            supply.buffer::<u8>("more", 1).map(drop)
-        });
-        assert_eq!(more, "more (1 of u8) asked for beyond the plan");
     }
 
     #[test]

@@ -3,9 +3,9 @@
 //! Random 256-byte gathers run 2 to 3 times faster on 2 MiB pages, because each 4 KiB page needs a translation of its
 //! own; so large buffers start at a 2 MiB boundary and ask for huge pages.
 //!
-//! A buffer comes from the system, zeroed and untouched, or from a rank's arena. What lies in an arena is built twice by
-//! the same construction: once to measure, with buffers that have no memory and whose sum is the arena's plan, and once
-//! for good, when the arena stands and each buffer is the next region of it.
+//! A buffer comes from the system, zeroed and untouched, or from a rank's arena. What lies in an arena is built twice
+//! by the same construction: once to measure, with buffers that have no memory and whose sum is the arena's plan, and
+//! once for good, when the arena stands and each buffer is the next region of it.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -44,7 +44,7 @@ pub enum Supply<'a> {
     System,
     /// From nowhere: needs are stated, and the buffers have no memory and must not be used.
     Plan(&'a mut Plan),
-    /// Each is the next region of this arena, and the need that was planned for it.
+    /// Each is the next region of this arena, which was planned for it.
     Arena(&'a mut Arena),
 }
 
@@ -56,7 +56,7 @@ impl Supply<'_> {
     ///
     /// # Panics
     /// When a size from the system is beyond the address space; whether there is memory is checked before, by whoever
-    /// plans it. When another need was planned for the arena's next region.
+    /// plans it. And when the arena's next region was planned for another need.
     pub fn buffer<T: Pod>(&mut self, name: &str, len: usize) -> Result<Buffer<T>> {
         let alignment = if len * size_of::<T>() >= HUGE_PAGE { Alignment::HugePage } else { Alignment::Line };
         match self {
@@ -113,9 +113,6 @@ impl<T: Pod> Buffer<T> {
             *self = Self::zeroed(len.next_power_of_two());
         }
     }
-
-    /// Does nothing.
-    pub fn settle(&mut self, _: &mut Arena) {}
 }
 
 impl<T> Default for Buffer<T> {
@@ -135,7 +132,7 @@ impl<T: Pod> Deref for Buffer<T> {
             State::Alone { map, offset, bytes } => bytemuck::cast_slice(&map[*offset..offset + bytes]),
             State::File { map, offset, bytes } => bytemuck::cast_slice(&map[*offset..offset + bytes]),
             State::Empty => &[],
-            State::Planned(name) => measured(name),
+            State::Planned(name) => without_memory(name),
         }
     }
 }
@@ -148,14 +145,14 @@ impl<T: Pod> DerefMut for Buffer<T> {
             State::Alone { map, offset, bytes } => bytemuck::cast_slice_mut(&mut map[*offset..*offset + *bytes]),
             State::Empty => &mut [],
             State::File { .. } => panic!("a file's numbers are only read"),
-            State::Planned(name) => measured(name),
+            State::Planned(name) => without_memory(name),
         }
     }
 }
 
 #[cold]
-fn measured(name: &str) -> ! {
-    panic!("a buffer was used while its construction is measured, before its arena was built: {name}")
+fn without_memory(name: &str) -> ! {
+    panic!("a buffer was used before its arena was built, while needs were measured: {name}")
 }
 
 impl<T: Pod> fmt::Debug for Buffer<T> {
@@ -175,9 +172,12 @@ pub fn recycled<A, B>(mut list: Vec<A>) -> Vec<B> {
 
 #[cfg(test)]
 mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
     use super::*;
     use crate::base::NodeId;
     use crate::memory::Pages;
+    use crate::memory::plan::SAME;
 
     #[test]
     fn buffers_are_zero_and_aligned_wherever_they_come_from() {
@@ -223,5 +223,32 @@ mod tests {
     #[should_panic(expected = "used before its arena was built")]
     fn a_planned_buffer_has_no_memory_yet() {
         let _ = Plan::of(|supply| Ok(supply.buffer::<f32>("weights", 10)?.len()));
+    }
+
+    #[test]
+    fn other_needs_than_were_planned_are_refused() {
+        type Build = fn(&mut Supply<'_>) -> Result<()>;
+        let planned: Build = |supply| {
+            supply.buffer::<u8>("own", 8)?;
+            supply.buffer::<f32>("rows", 3).map(drop)
+        };
+        let more: Build = |supply| {
+            supply.buffer::<u8>("own", 8)?;
+            supply.buffer::<f32>("rows", 3)?;
+            supply.buffer::<u8>("more", 1).map(drop)
+        };
+        let others: [(Build, &str); 5] = [
+            (|supply| supply.buffer::<u8>("own", 9).map(drop), "own (9 of u8) asked for instead of own (8 of u8)"),
+            (|supply| supply.buffer::<i8>("own", 8).map(drop), "own (8 of i8) asked for instead of own (8 of u8)"),
+            (|supply| supply.buffer::<f32>("rows", 3).map(drop), "rows (3 of f32) asked for instead of own (8 of u8)"),
+            (|supply| supply.buffer::<u8>("own", 8).map(drop), "rows (3 of f32) planned and not asked for"),
+            (more, "more (1 of u8) asked for beyond the plan"),
+        ];
+        let plan = Plan::of(planned).unwrap();
+        for (build, message) in others {
+            let mut arena = Arena::build(&plan, &[NodeId(0)], Pages::Small, |bytes| bytes.fill(0)).unwrap();
+            let panic = catch_unwind(AssertUnwindSafe(|| arena.fill(build))).expect_err(message);
+            assert_eq!(*panic.downcast::<String>().unwrap(), format!("{message}: {SAME}"));
+        }
     }
 }

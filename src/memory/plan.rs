@@ -5,7 +5,7 @@
 //! at a multiple of its alignment, and padding between two regions is less than the second one's alignment.
 
 use std::any::type_name;
-use std::fmt;
+use std::{fmt, vec};
 
 use bytemuck::Pod;
 
@@ -42,15 +42,40 @@ pub(super) struct Planned {
     pub(super) bytes: usize,
 }
 
-impl Planned {
-    /// What it is for, for messages.
-    pub(super) fn need(&self) -> String {
-        need(&self.name, self.elements)
+/// The regions of a plan that nobody has yet, in their order.
+pub(super) struct Regions(vec::IntoIter<Planned>);
+
+/// What whoever builds something in an arena must hold.
+pub(super) const SAME: &str = "a construction states the same needs, in the same order, whenever it runs";
+
+impl Regions {
+    pub(super) fn of(plan: &Plan) -> Self {
+        Self(plan.regions.clone().into_iter())
+    }
+
+    /// The next one: each comes once.
+    ///
+    /// # Panics
+    /// When another need was planned for it, or there is none.
+    pub(super) fn take<T>(&mut self, name: &str, len: usize) -> Planned {
+        let asked = (name, (len, type_name::<T>()));
+        let Some(region) = self.0.next() else { panic!("{} asked for beyond the plan: {SAME}", need(asked)) };
+        let planned = (&*region.name, region.elements);
+        assert!(asked == planned, "{} asked for instead of {}: {SAME}", need(asked), need(planned));
+        region
+    }
+
+    /// # Panics
+    /// When one is left.
+    pub(super) fn check_all_taken(&self) {
+        if let Some(Planned { name, elements, .. }) = self.0.as_slice().first() {
+            panic!("{} planned and not asked for: {SAME}", need((name, *elements)));
+        }
     }
 }
 
-/// A need for so many elements of a type, for messages.
-pub(super) fn need(name: &str, (len, kind): (usize, &str)) -> String {
+/// A name and a number of elements of a type, for messages.
+fn need((name, (len, kind)): (&str, (usize, &str))) -> String {
     format!("{name} ({len} of {kind})")
 }
 
