@@ -203,8 +203,8 @@ fn layers(config: &Config, threads: usize) -> Result<(Vec<(usize, usize)>, usize
     let (config, dims) = (&small.model, &small.model.dims(&schema.rows())[..]);
     let (positions, kept) = (&schema.positions(config)[..], ByGroup::all(small.train.precision.into()));
     let spec = NetworkSpec { config, dims, positions, samples: 1, part: 1, threads: 1, kept };
-    // Its memory is planned, and never taken.
-    let network = Graph::build(&spec, &mut Supply::Arena(&mut memory::Plan::new()))?;
+    // It has no memory, and is never run.
+    let network = Graph::build(&spec, &mut Supply::Plan(&mut memory::Plan::new()))?;
     let mut layers = Vec::new();
     for parameter in network.parameters() {
         // Weights are outputs x inputs.

@@ -122,10 +122,10 @@ impl LaneSpec {
 
 /// What connects the ranks of a job: it gives each of them its carriers.
 pub trait Fabric: Send + Sync {
-    /// The memory that `rank` lends the fabric for messages to it, to be settled in the rank's arena.
+    /// The memory that `rank` lends the fabric for messages to it; asking changes nothing in the fabric.
     ///
     /// # Errors
-    /// When the plan would exceed the address space.
+    /// When the supply is exhausted.
     fn memory(&self, rank: RankId, supply: &mut Supply<'_>) -> crate::base::Result<Buffer<Line>>;
 
     /// Bytes that it takes for `rank` beside that memory: what travels to other machines and from them.

@@ -24,7 +24,7 @@ use super::update::{Spec, meet};
 use super::walk::{MoveEach, SumEach, SumRowwise, WalkRows};
 use crate::base::Result;
 use crate::machine::team::Team;
-use crate::memory::{Arena, Buffer, Supply, recycled};
+use crate::memory::{Buffer, Supply, recycled};
 use crate::optim::{Optimizer, ParamState, StepRule, StepSize};
 use crate::sync::{AtomicU64, Each, Grid, Lender, Matrix, Rows, atomic_words, put};
 
@@ -105,15 +105,6 @@ impl Sorter {
             sums: supply.buffer("sums of a row's gradients", sums)?,
             kept: spec.kept,
         })
-    }
-
-    /// Takes its memory from the arena.
-    pub(super) fn settle(&mut self, arena: &mut Arena) {
-        self.records.settle(arena);
-        self.spare.settle(arena);
-        self.counts.settle(arena);
-        self.starts.settle(arena);
-        self.sums.settle(arena);
     }
 
     /// Moves all rows; `feeds` has as many sources for each table.

@@ -8,7 +8,7 @@ use super::weights::{Learned, RowWeights};
 use crate::base::Result;
 use crate::base::config::Precision;
 use crate::machine::team::Team;
-use crate::memory::{Arena, Buffer, Supply};
+use crate::memory::{Buffer, Supply};
 use crate::optim::ParamState;
 use crate::sync::{AtomicU32, Matrix, Rows, atomic_words_32};
 
@@ -120,13 +120,6 @@ impl Table {
     #[must_use]
     pub const fn is_stored(&self) -> bool {
         self.stored
-    }
-
-    /// Takes its rows from the arena.
-    pub fn settle(&mut self, arena: &mut Arena) {
-        self.words.settle(arena);
-        self.row_moments.settle(arena);
-        self.row_weights.iter_mut().for_each(|weights| weights.settle(arena));
     }
 
     /// Sets what the optimizer keeps, and learned weights of rows, to what they begin with, in memory that is new.

@@ -27,7 +27,7 @@ use super::{Source, Table};
 use crate::base::Result;
 use crate::base::config::{Pooling, Update};
 use crate::machine::team::Team;
-use crate::memory::{Arena, Buffer, Supply, recycled};
+use crate::memory::{Buffer, Supply, recycled};
 use crate::optim::{ParamState, StepSize};
 use crate::simd::{Kernel, Simd};
 use crate::sync::{Lender, Matrix, Rows, Rtm, Stripes, atomic_floats};
@@ -76,7 +76,7 @@ pub struct Updater {
 }
 
 impl Updater {
-    /// Plans its memory.
+    /// With room for as many look-ups as the spec says.
     ///
     /// # Errors
     /// When the supply is exhausted.
@@ -101,12 +101,6 @@ impl Updater {
             minibatches: 0,
             feeds: Vec::new(),
         })
-    }
-
-    /// Takes its memory from the arena.
-    pub fn settle(&mut self, arena: &mut Arena) {
-        self.sorter.settle(arena);
-        self.rows.settle(arena);
     }
 
     /// How rows were last moved, and why so.

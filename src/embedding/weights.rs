@@ -15,7 +15,7 @@ use super::form::Seen;
 use super::row::RowRule;
 use crate::base::Result;
 use crate::machine::team::Team;
-use crate::memory::{Arena, Buffer, Supply};
+use crate::memory::{Buffer, Supply};
 use crate::optim::{MOMENTS, ParamState, Rule, Sgd, in_pairs, rowwise_rate};
 use crate::simd::Simd;
 use crate::sync::{Matrix, Rows};
@@ -38,10 +38,6 @@ impl RowWeights {
         let width = kept.row_weight_numbers();
         let new = |numbers| Self { numbers, width };
         (width > 0).then(|| supply.buffer(name, rows * width).map(new)).transpose()
-    }
-
-    pub fn settle(&mut self, arena: &mut Arena) {
-        self.numbers.settle(arena);
     }
 
     /// Sets all weights to 1.

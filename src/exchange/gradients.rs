@@ -8,7 +8,7 @@ use super::vectors::MessageForm;
 use super::{Ids, Minibatch, Pass, RankContext, Route, Vectors};
 use crate::base::{RankId, Result};
 use crate::collective::Carrier;
-use crate::memory::{Arena, Buffer, Supply};
+use crate::memory::{Buffer, Supply};
 use crate::simd::Isa;
 use crate::sync::{Line, Rows, Stores, write_lines};
 
@@ -35,12 +35,6 @@ impl Gradients {
             messages: RowMessages::new(context, Pass::Backward, batch, supply)?,
             own: supply.buffer("gradients of own bags", own.div_ceil(Line::FLOATS))?,
         })
-    }
-
-    /// Takes its place in the arena that was planned.
-    pub fn settle(&mut self, arena: &mut Arena) {
-        self.messages.settle(arena);
-        self.own.settle(arena);
     }
 
     /// Sends each other owner its part of `gradient`, a row of features a sample of this rank, or the vectors that

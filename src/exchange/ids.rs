@@ -32,7 +32,7 @@ use crate::collective::Carrier;
 use crate::data::BagView;
 use crate::data::hot::Inputs;
 use crate::embedding::{Lookups, PackedBag};
-use crate::memory::{Arena, Buffer, Supply};
+use crate::memory::{Buffer, Supply};
 use crate::sync::Line;
 
 /// The exchange of ids, with its memory: after a step's [`Ids::exchange`], the look-ups of all ranks in this rank's
@@ -98,11 +98,6 @@ impl Ids {
             asked: all().map(|owner| vectors(Route { owner, asking: rank })).collect(),
             answered: all().map(|asking| vectors(Route { owner: rank, asking })).collect(),
         })
-    }
-
-    /// Takes its memory from the arena.
-    pub fn settle(&mut self, arena: &mut Arena) {
-        self.out.settle(arena);
     }
 
     /// Sends the ids of this rank's samples to their owners and takes in those of all ranks. Where copies serve all

@@ -8,7 +8,7 @@ use super::{Ids, Minibatch, Pass, RankContext, Route, message_floats, row_floats
 use crate::base::config::Wire;
 use crate::base::{RankId, Result};
 use crate::collective::{Carrier, Incoming, OneSided, narrow, widen};
-use crate::memory::{Arena, Buffer, Supply};
+use crate::memory::{Buffer, Supply};
 use crate::sync::{Line, Rows, Stores};
 
 /// Lines of floats that become one line of bfloat16.
@@ -62,12 +62,6 @@ impl RowMessages {
             into: lines("rows that came rounded", into)?,
             widened: false,
         })
-    }
-
-    /// Takes its place in the arena that was planned.
-    pub(super) fn settle(&mut self, arena: &mut Arena) {
-        self.out.settle(arena);
-        self.into.settle(arena);
     }
 
     /// Plans the messages of a minibatch, whose look-ups `ids` have: whole lines of what travels.

@@ -16,7 +16,7 @@ use super::{Ids, Minibatch, Pass, RankContext, Route, Vectors};
 use crate::base::{RankId, Result, TableId};
 use crate::collective::Carrier;
 use crate::data::Batch;
-use crate::memory::{Arena, Buffer, Supply};
+use crate::memory::{Buffer, Supply};
 use crate::simd::{Kernel, Simd, combine};
 use crate::sync::{Line, Rows, Stores};
 
@@ -41,12 +41,6 @@ impl Pooled {
         let stride = context.layout.of(context.rank).partial_stride;
         let own = supply.buffer("own pooled terms", context.samples(batch) * stride)?;
         Ok(Self { messages: RowMessages::new(context, Pass::Forward, batch, supply)?, own })
-    }
-
-    /// Takes its place in the arena that was planned.
-    pub fn settle(&mut self, arena: &mut Arena) {
-        self.own.settle(arena);
-        self.messages.settle(arena);
     }
 
     /// Lets `look_up` write, for each other rank, this rank's part of the pooled rows of that rank's samples: rows of

@@ -23,7 +23,7 @@ use crate::base::Result;
 use crate::machine::team::Team;
 use crate::math::brgemm::{Cell, Panels, Row, Scratch, WIDTH};
 use crate::math::{Part, Share};
-use crate::memory::{Arena, Supply};
+use crate::memory::Supply;
 use crate::optim::ParamState;
 use crate::simd::{Kernel, Simd};
 use crate::sync::{Grid, GridPart};
@@ -105,17 +105,7 @@ impl Cross {
         })
     }
 
-    /// Takes all planned buffers from the arena.
-    pub fn settle(&mut self, arena: &mut Arena) {
-        let Self { layers, levels, x0_gradient, x_gradients, h_gradient, u_gradient, pairs, .. } = self;
-        layers.iter_mut().for_each(|layer| layer.settle(arena));
-        let levels = levels.iter_mut().flat_map(|Level { x, u, h }| [x, u, h]);
-        let gradients = [x0_gradient, h_gradient, u_gradient].into_iter().chain(x_gradients);
-        levels.chain(gradients).for_each(|flow| flow.settle(arena));
-        pairs.iter_mut().flatten().for_each(|panels| panels.settle(arena));
-    }
-
-    /// Plans room for the sums over a rank's grains ([`Linear::sums_mut`]).
+    /// Takes room for the sums over a rank's grains ([`Linear::sums_mut`]).
     ///
     /// # Errors
     /// When the supply is exhausted.

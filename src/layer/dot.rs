@@ -20,7 +20,7 @@ use crate::base::Result;
 use crate::machine::team::Team;
 use crate::math::brgemm::{Cell, Panels, Row, WIDTH};
 use crate::math::{Block, GROUP, Lanes, Mirrored, Pairs, SLACK, STEPS, Take, pairs_before};
-use crate::memory::{Arena, Buffer, Supply};
+use crate::memory::{Buffer, Supply};
 use crate::simd::{Kernel, Simd};
 use crate::sync::{Each, Grid, GridPart};
 
@@ -109,16 +109,6 @@ impl Dot {
             })
         });
         Ok(Self { scratch: scratch.collect::<Result<_>>()?, shape })
-    }
-
-    /// Takes all planned buffers from the arena.
-    pub fn settle(&mut self, arena: &mut Arena) {
-        for Scratch { blocks, products, vectors, gradient } in &mut self.scratch {
-            blocks.settle(arena);
-            products.settle(arena);
-            vectors.settle(arena);
-            gradient.settle(arena);
-        }
     }
 
     /// Columns of the result: those of x + F (F - 1) / 2, and F more with `itself`.

@@ -2,7 +2,7 @@
 
 use crate::base::Result;
 use crate::math::brgemm::{After, Panels};
-use crate::memory::{Arena, Supply};
+use crate::memory::Supply;
 
 /// Why other combinations cannot be.
 pub(super) const MIXED: &str = "a chain's weights and activations have one precision";
@@ -29,13 +29,6 @@ impl Flow {
             true => Self::Half(Panels::supplied(name, samples, width, supply)?),
             false => Self::Whole(Panels::supplied(name, samples, width, supply)?),
         })
-    }
-
-    pub(super) fn settle(&mut self, arena: &mut Arena) {
-        match self {
-            Self::Whole(panels) => panels.settle(arena),
-            Self::Half(panels) => panels.settle(arena),
-        }
     }
 
     /// What is in 32-bit floats.

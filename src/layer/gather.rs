@@ -7,7 +7,7 @@ use crate::base::Result;
 use crate::machine::team::Team;
 use crate::math::brgemm::{Panels, Row, WIDTH};
 use crate::math::{StridedRows, StridedRowsMut};
-use crate::memory::{Arena, Buffer, Supply};
+use crate::memory::{Buffer, Supply};
 use crate::simd::{Kernel, Simd};
 use crate::sync::{Grid, GridPart, Rows};
 
@@ -37,11 +37,6 @@ impl Gather {
     pub fn new(widths: Vec<usize>, samples: usize, supply: &mut Supply<'_>) -> Result<Self> {
         let row = widths.iter().sum();
         Ok(Self { widths, row, rows: supply.buffer("gathered vectors", samples * row)? })
-    }
-
-    /// Takes all planned buffers from the arena.
-    pub fn settle(&mut self, arena: &mut Arena) {
-        self.rows.settle(arena);
     }
 
     /// The vectors of each sample, or their gradient.

@@ -19,7 +19,7 @@ use crate::base::Result;
 use crate::machine::team::Team;
 use crate::math::brgemm::{self, After, Cell, Onto, Panels, Scratch, WIDTH, bf16, bias_gradient};
 use crate::math::{Chain, Part, add};
-use crate::memory::{Arena, Buffer, Supply, recycled};
+use crate::memory::{Buffer, Supply, recycled};
 use crate::optim::{Optimizer, ParamGroup, ParamState, Squares, StepSize};
 use crate::sync::{Each, Line};
 
@@ -74,11 +74,6 @@ impl Tensors {
     /// The sizes alone, where there are no gradients.
     fn bare([inputs, outputs, biases]: [usize; 3]) -> Self {
         Self { weight: Panels::bare(inputs, outputs), bias: Buffer::default(), biases }
-    }
-
-    fn settle(&mut self, arena: &mut Arena) {
-        self.weight.settle(arena);
-        self.bias.settle(arena);
     }
 
     /// The lengths of [`Tensors::parts_mut`], which are known before there is memory.
@@ -180,7 +175,7 @@ impl Linear {
         Ok(layer)
     }
 
-    /// Plans room for the squares of which the norm of gradients is made, unless the optimizer has some for its norms.
+    /// Takes room for the squares of which the norm of gradients is made, unless the optimizer has some for its norms.
     ///
     /// # Errors
     /// When the supply is exhausted.
@@ -197,7 +192,7 @@ impl Linear {
         Ok(())
     }
 
-    /// Plans room for `count` sums over samples, instead of one.
+    /// Takes room for `count` sums over samples, instead of one.
     ///
     /// # Errors
     /// When the supply is exhausted.
@@ -225,15 +220,6 @@ impl Linear {
         if initial != 0.0 {
             self.moments.iter_mut().take(1).flat_map(Tensors::parts_mut).for_each(|part| part.fill(initial));
         }
-    }
-
-    /// Takes all planned buffers from the arena.
-    pub fn settle(&mut self, arena: &mut Arena) {
-        let Self { weight, bias, gradient, partial, moments, squares, .. } = self;
-        weight.settle(arena);
-        squares.iter_mut().for_each(|squares| squares.settle(arena));
-        bias.settle(arena);
-        std::iter::once(gradient).chain(partial).chain(moments).for_each(|tensors| tensors.settle(arena));
     }
 
     /// Columns of X.

@@ -14,7 +14,7 @@ use crate::base::Result;
 use crate::base::config::{Loss, ModelConfig};
 use crate::machine::team::Team;
 use crate::math::{exp_of_negative, log1p_of_fraction};
-use crate::memory::{Arena, Buffer, Supply};
+use crate::memory::{Buffer, Supply};
 use crate::simd::{Kernel, Simd};
 use crate::sync::Rows;
 
@@ -44,14 +44,6 @@ impl LossLayer {
             terms: supply.buffer("losses", samples)?,
             gradient: supply.buffer("logit gradients", part)?,
         })
-    }
-
-    /// Takes all planned buffers from the arena.
-    pub fn settle(&mut self, arena: &mut Arena) {
-        self.terms.settle(arena);
-        for buffer in [&mut self.probabilities, &mut self.gradient] {
-            buffer.settle(arena);
-        }
     }
 
     /// What the samples from number `first` on, a part of a minibatch of `whole`, contribute to its mean loss by their

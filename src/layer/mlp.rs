@@ -12,7 +12,7 @@ use crate::base::Result;
 use crate::machine::team::Team;
 use crate::math::brgemm::{Panels, Scratch, narrow_panels};
 use crate::math::{Part, Share};
-use crate::memory::{Arena, Supply};
+use crate::memory::Supply;
 use crate::optim::{ParamState, StepSize};
 
 /// Layers, their activations and the gradients that flow between them.
@@ -84,24 +84,12 @@ impl Mlp {
         Ok(Self { layers, activations, gradients, doors, scratch: Scratch::default() })
     }
 
-    /// Plans room for the sums over a rank's grains ([`Linear::sums_mut`]).
+    /// Takes room for the sums over a rank's grains ([`Linear::sums_mut`]).
     ///
     /// # Errors
     /// When the supply is exhausted.
     pub fn plan_sums(&mut self, share: &Share, supply: &mut Supply<'_>) -> Result<()> {
         self.layers.iter_mut().try_for_each(|layer| layer.plan_sums(share.sum.depth, supply))
-    }
-
-    /// Takes all planned buffers from the arena.
-    pub fn settle(&mut self, arena: &mut Arena) {
-        self.layers.iter_mut().for_each(|layer| layer.settle(arena));
-        let gradients = self.gradients.iter_mut().flatten();
-        self.activations.iter_mut().chain(gradients).for_each(|flow| flow.settle(arena));
-        if let Some(Doors { input, output_gradient, pairs }) = &mut self.doors {
-            input.settle(arena);
-            output_gradient.settle(arena);
-            pairs.iter_mut().flatten().for_each(|panels| panels.settle(arena));
-        }
     }
 
     /// The layers, first to last.

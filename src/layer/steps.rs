@@ -8,7 +8,7 @@ use crate::base::Result;
 use crate::machine::team::Team;
 use crate::math::brgemm::{Panels, WIDTH};
 use crate::math::{Part, StridedRows, StridedRowsMut};
-use crate::memory::{Arena, Buffer, Supply};
+use crate::memory::{Buffer, Supply};
 use crate::sync::{Grid, Rows};
 
 /// Vectors of each step, of the current part of a minibatch; on the way back their gradient takes their place.
@@ -68,11 +68,6 @@ impl Steps {
             vectors: supply.buffer("vectors of steps", elements)?,
             there: supply.buffer("steps that are there", samples * steps)?,
         })
-    }
-
-    /// Takes all planned buffers from the arena.
-    pub fn settle(&mut self, arena: &mut Arena) {
-        [&mut self.vectors, &mut self.there].into_iter().for_each(|buffer| buffer.settle(arena));
     }
 
     /// Steps of a sample.

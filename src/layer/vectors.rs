@@ -14,7 +14,7 @@ use crate::base::config::{Composition, ModelConfig, Precision};
 use crate::machine::team::Team;
 use crate::math::brgemm::{Scratch, import_rows};
 use crate::math::{Part, Share, StridedRows, StridedRowsMut};
-use crate::memory::{Arena, Buffer, Supply};
+use crate::memory::{Buffer, Supply};
 use crate::optim::ParamState;
 use crate::sync::Rows;
 
@@ -108,13 +108,6 @@ impl Vectors {
             vectors: supply.buffer("vectors", samples * rows[1])?,
             scratch: Scratch::default(),
         }))
-    }
-
-    /// Takes all planned buffers from the arena.
-    pub fn settle(&mut self, arena: &mut Arena) {
-        self.layers.iter_mut().for_each(|layer| layer.settle(arena));
-        self.flows.iter_mut().flatten().for_each(|flow| flow.settle(arena));
-        self.vectors.settle(arena);
     }
 
     /// As [`super::Mlp::plan_sums`].

@@ -5,7 +5,7 @@ use std::ops::Range;
 use crate::base::Result;
 use crate::base::config::Precision;
 use crate::math::brgemm::{Panels, WIDTH};
-use crate::memory::{Arena, Supply};
+use crate::memory::Supply;
 use crate::optim::Low;
 
 /// A matrix of weights, inputs x outputs.
@@ -35,11 +35,6 @@ impl<L: Low> Halves<L> {
         Ok(Self { high, low: Panels::supplied("weight, lower halves", inputs.div_ceil(2), outputs, supply)?, inputs })
     }
 
-    fn settle(&mut self, arena: &mut Arena) {
-        self.high.settle(arena);
-        self.low.settle(arena);
-    }
-
     /// The weight of input `i` and output `k`.
     fn get(&self, i: usize, k: usize) -> f32 {
         let (panel, pair, lane) = (k / WIDTH, i / 2, k % WIDTH);
@@ -64,14 +59,6 @@ impl Weight {
             Precision::Bf16 => Self::Split(Halves::new(inputs, outputs, supply)?),
             Precision::Bf16Lsb8 => Self::Short(Halves::new(inputs, outputs, supply)?),
         })
-    }
-
-    pub(super) fn settle(&mut self, arena: &mut Arena) {
-        match self {
-            Self::Whole(weight) => weight.settle(arena),
-            Self::Split(halves) => halves.settle(arena),
-            Self::Short(halves) => halves.settle(arena),
-        }
     }
 
     /// The exact weights of some outputs, outputs x inputs, row-major.

@@ -10,7 +10,7 @@ use crate::base::Result;
 use crate::machine::team::Team;
 use crate::math::brgemm::import_rows;
 use crate::math::{Part, Share, StridedRows};
-use crate::memory::{Arena, Supply};
+use crate::memory::Supply;
 use crate::optim::ParamState;
 use crate::sync::Rows;
 
@@ -63,11 +63,6 @@ impl Wide {
     /// When the supply is exhausted.
     pub fn plan_sums(&mut self, share: &Share, supply: &mut Supply<'_>) -> Result<()> {
         self.linear.plan_sums(share, supply)
-    }
-
-    /// Takes all planned buffers from the arena.
-    pub fn settle(&mut self, arena: &mut Arena) {
-        self.linear.settle(arena);
     }
 
     /// Adds the wide part to the logits of so many samples, whose `features` these are; `dense` are their dense

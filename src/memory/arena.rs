@@ -5,7 +5,8 @@
 //! page with its neighbour, and that page stays where it is although `mbind` returned 0 (see `ffi::linux`). Afterwards
 //! every page is asked where it is, because no return value of the steps before proves it.
 //!
-//! Regions are handed out as [`ArenaSlice`]s that keep the memory alive, so a model can own its parts of the arena.
+//! Regions are handed out in the order of the plan, each once, as [`ArenaSlice`]s that keep the memory alive, so a
+//! model can own its parts of the arena.
 #![allow(unsafe_code)]
 
 use std::fmt;
@@ -17,10 +18,11 @@ use std::sync::Arc;
 
 use bytemuck::Pod;
 
+use super::buffer::Supply;
 use super::capacity::{Demand, check_capacity};
 use super::homes::Homes;
 use super::huge::{check_pool, no_huge_pages};
-use super::plan::{Need, Plan, Planned};
+use super::plan::{Plan, Planned, Regions};
 use crate::base::units::Bytes;
 use crate::base::{Error, NodeId, Result};
 use crate::ffi::linux::{HUGE_PAGE_BYTES, Region, Reservation};
@@ -67,14 +69,40 @@ unsafe impl Sync for Mapping {}
 pub struct Arena {
     mapping: Arc<Mapping>,
     home: Vec<NodeId>,
-    /// Each region of the plan, until it is taken.
-    regions: Vec<Option<Planned>>,
+    /// Those of the plan that are not taken yet.
+    regions: Regions,
     binding: Binding,
     homes: Option<Homes>,
     warnings: Vec<String>,
 }
 
 impl Arena {
+    /// An arena of its own for what `build` builds, which runs twice: to measure, and then with memory; the rest is as
+    /// for [`Arena::build`].
+    ///
+    /// ```no_run
+    /// # use octorec::{base::NodeId, memory::{Arena, Pages, Supply}};
+    /// let build = |supply: &mut Supply<'_>| supply.buffer::<f32>("rows of table 3", 1 << 20);
+    /// let (mut rows, _) = Arena::of(&[NodeId(0)], Pages::Transparent, |memory| memory.fill(0), build)?;
+    /// rows[7] = 0.5;
+    /// # Ok::<(), octorec::base::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of `build` and of [`Arena::build`].
+    ///
+    /// # Panics
+    /// As [`Arena::build`], and when `build` states other needs when it runs again.
+    pub fn of<T>(
+        home: &[NodeId],
+        pages: Pages,
+        touch: impl FnOnce(&mut [u8]),
+        build: impl Fn(&mut Supply<'_>) -> Result<T>,
+    ) -> Result<(T, Self)> {
+        let mut arena = Self::build(&Plan::of(&build)?, home, pages, touch)?;
+        Ok((arena.fill(build)?, arena))
+    }
+
     /// Builds the arena of `plan` on the nodes of `home`.
     ///
     /// `touch` gets all bytes and must write to every page, each from a thread that runs on the rank's node: see
@@ -135,7 +163,7 @@ impl Arena {
         let memory = region.bytes_mut();
         let (start, len) = (NonNull::from(&mut *memory).cast(), memory.len());
         let mapping = Arc::new(Mapping { start, len, _region: region });
-        let regions = plan.regions().iter().cloned().map(Some).collect();
+        let regions = Regions::of(plan);
         let mut arena = Self { mapping, home: home.to_vec(), regions, binding, homes: None, warnings };
         match arena.ask(home) {
             Ok(homes) => {
@@ -151,37 +179,26 @@ impl Arena {
         arena
     }
 
-    /// Hands out a region of the plan, once:
+    /// Builds for good what this arena was planned for: `build` gets its regions, in the order of the plan.
     ///
-    /// ```no_run
-    /// # use octorec::{base::NodeId, memory::{Alignment, Arena, Pages, Plan}};
-    /// let mut plan = Plan::new();
-    /// let rows = plan.need::<f32>("rows of table 3", 1 << 20, Alignment::HugePage)?;
-    /// let mut arena = Arena::build(&plan, &[NodeId(0)], Pages::Transparent, |memory| memory.fill(0))?;
-    /// let mut rows = arena.take(rows);
-    /// rows[7] = 0.5;
-    /// # Ok::<(), octorec::base::Error>(())
-    /// ```
-    ///
-    /// A need is used up by taking, so that no region has two owners:
-    ///
-    /// ```compile_fail,E0382
-    /// # use octorec::{base::NodeId, memory::{Alignment, Arena, Pages, Plan}};
-    /// let mut plan = Plan::new();
-    /// let rows = plan.need::<f32>("rows of table 3", 1 << 20, Alignment::HugePage)?;
-    /// let mut arena = Arena::build(&plan, &[NodeId(0)], Pages::Transparent, |memory| memory.fill(0))?;
-    /// let mut first = arena.take(rows);
-    /// let mut second = arena.take(rows);
-    /// # Ok::<(), octorec::base::Error>(())
-    /// ```
+    /// # Errors
+    /// Those of `build`.
     ///
     /// # Panics
-    /// When the need belongs to another plan.
-    #[must_use]
-    pub fn take<T: Pod>(&mut self, need: Need<T>) -> ArenaSlice<T> {
-        let Need { index, region, len, .. } = need;
-        let slot = self.regions.get_mut(index).filter(|slot| slot.as_ref() == Some(&region));
-        assert!(slot.and_then(Option::take).is_some(), "a need of another plan: {region:?}");
+    /// When `build` states other needs than the plan has.
+    pub fn fill<T>(&mut self, build: impl FnOnce(&mut Supply<'_>) -> Result<T>) -> Result<T> {
+        let built = build(&mut Supply::Arena(self))?;
+        self.regions.check_all_taken();
+        Ok(built)
+    }
+
+    /// Hands out the next region of the plan, which was planned for just this need.
+    ///
+    /// # Panics
+    /// When the next region was planned for another need, or there is none.
+    pub(super) fn take<T: Pod>(&mut self, name: &str, len: usize) -> ArenaSlice<T> {
+        // A region comes once, and those of a plan do not overlap: no other slice has its elements.
+        let region = self.regions.take::<T>(name, len);
         assert_eq!(Some(region.bytes), len.checked_mul(size_of::<T>()), "the region was planned for these elements");
         assert!(region.offset + region.bytes <= self.mapping.len, "the arena was built for this plan");
         // SAFETY: offset + bytes <= len (asserted), so the address stays inside the mapping.
@@ -257,7 +274,7 @@ impl fmt::Debug for Arena {
 }
 
 /// `len` numbers in an arena: owned like a `Box`, and the arena's memory lives as long as it does.
-pub struct ArenaSlice<T> {
+pub(super) struct ArenaSlice<T> {
     /// Keeps the memory.
     mapping: Arc<Mapping>,
     /// Invariant: `len` elements inside the mapping, aligned, and no other slice has them.
@@ -352,7 +369,7 @@ mod tests {
     use super::*;
     use crate::base::requirement::required;
     use crate::ffi::linux::HUGE_PAGE_BYTES;
-    use crate::memory::Alignment;
+    use crate::memory::Buffer;
 
     fn allowed() -> Option<Vec<NodeId>> {
         required("numa-calls", allowed_nodes()).map(|nodes| nodes.iter().collect())
@@ -366,17 +383,17 @@ mod tests {
     fn regions_are_zero_disjoint_and_outlive_the_arena() {
         let Some(allowed) = allowed() else { return };
         for pages in [Pages::Small, Pages::Transparent] {
-            let mut plan = Plan::new();
-            let rows = plan.need::<f32>("rows", 600_000, Alignment::HugePage).unwrap();
-            let ids = plan.need::<u32>("ids", 5, Alignment::Line).unwrap();
-            let none = plan.need::<f64>("none", 0, Alignment::Line).unwrap();
-            let mut arena = Arena::build(&plan, &allowed[..1], pages, touch).unwrap();
+            let build = |supply: &mut Supply<'_>| -> Result<(Buffer<f32>, Buffer<u32>, Buffer<f64>)> {
+                Ok((supply.buffer("rows", 600_000)?, supply.buffer("ids", 5)?, supply.buffer("none", 0)?))
+            };
+            let ((mut rows, mut ids, none), arena) = Arena::of(&allowed[..1], pages, touch, build).unwrap();
             assert_eq!(arena.bytes(), 4 << 20);
             let homes = arena.homes().expect("the kernel says where pages are").clone();
             assert!(homes.all_at_home() && homes.pages == arena.bytes() / 4096, "{homes}");
             assert!(arena.warnings().is_empty(), "{:?}", arena.warnings());
-            let (mut rows, mut ids, none) = (arena.take(rows), arena.take(ids), arena.take(none));
             drop(arena);
+            // In the order of the plan.
+            assert_eq!(ids.as_ptr().addr() - rows.as_ptr().addr(), 600_000 * 4);
             assert_eq!((rows.len(), ids.len(), none.len()), (600_000, 5, 0));
             assert!(rows.as_ptr().addr().is_multiple_of(HUGE_PAGE_BYTES) && ids.as_ptr().addr().is_multiple_of(64));
             assert!(rows.iter().all(|&x| x == 0.0) && ids.iter().all(|&x| x == 0));
@@ -412,29 +429,17 @@ mod tests {
             return;
         }
         for (pages, flag, other) in [(Pages::Transparent, " hg ", " nh "), (Pages::Small, " nh ", " hg ")] {
-            let mut plan = Plan::new();
-            let rows = plan.need::<f32>("rows", 1 << 20, Alignment::HugePage).unwrap();
-            let mut arena = Arena::build(&plan, &allowed[..1], pages, touch).unwrap();
-            let flags = flags_at(arena.take(rows).as_ptr().addr());
+            let build = |supply: &mut Supply<'_>| supply.buffer::<f32>("rows", 1 << 20);
+            let (rows, _) = Arena::of(&allowed[..1], pages, touch, build).unwrap();
+            let flags = flags_at(rows.as_ptr().addr());
             assert!(flags.contains(flag) && !flags.contains(other), "{pages:?}: {flags}");
         }
     }
 
     #[test]
-    #[should_panic(expected = "a need of another plan")]
-    fn a_foreign_need_is_refused() {
-        let Some(allowed) = allowed() else { panic!("a need of another plan, skipped: no NUMA calls") };
-        let (mut plan, mut other) = (Plan::new(), Plan::new());
-        let _own = plan.need::<u8>("own", 8, Alignment::Line).unwrap();
-        let foreign = other.need::<u8>("own", 1 << 30, Alignment::Line).unwrap();
-        let _ = Arena::build(&plan, &allowed[..1], Pages::Small, touch).unwrap().take(foreign);
-    }
-
-    #[test]
     fn what_does_not_fit_is_refused_before_it_is_touched() {
         let Some(allowed) = allowed() else { return };
-        let mut plan = Plan::new();
-        let _need = plan.need::<u8>("everything", 1 << 45, Alignment::HugePage).unwrap();
+        let plan = Plan::of(|supply| supply.buffer::<u8>("everything", 1 << 45)).unwrap();
         let never = |_: &mut [u8]| panic!("nothing may be touched");
         let message = Arena::build(&plan, &allowed[..1], Pages::Small, never).unwrap_err().to_string();
         assert!(message.starts_with(&format!("{}: needs 32.0 TiB, has ", allowed[0])), "{message}");

@@ -3,9 +3,9 @@
 //! Random 256-byte gathers run 2 to 3 times faster on 2 MiB pages, because each 4 KiB page needs a translation of its
 //! own; so large buffers start at a 2 MiB boundary and ask for huge pages.
 //!
-//! A buffer comes from the system, zeroed and untouched, or from a rank's arena. For an arena it is planned first and
-//! settled when the arena stands: a model is built with planned buffers, its plan is the sum of them, and then each
-//! takes its region.
+//! A buffer comes from the system, zeroed and untouched, or from a rank's arena. What lies in an arena is built twice
+//! by the same construction: once to measure, with buffers that have no memory and whose sum is the arena's plan, and
+//! once for good, when the arena stands and each buffer is the next region of it.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -17,7 +17,7 @@ use memmap2::{Advice, MmapMut, MmapOptions};
 use super::arena::{Arena, ArenaSlice};
 use super::file::FileMap;
 use super::heap::exhausted;
-use super::plan::{Alignment, Need, Plan};
+use super::plan::{Alignment, Plan};
 use crate::base::Result;
 
 const HUGE_PAGE: usize = 2 << 20;
@@ -26,10 +26,10 @@ const HUGE_PAGE: usize = 2 << 20;
 pub struct Buffer<T>(State<T>);
 
 enum State<T> {
-    /// Part of a plan: no memory yet.
-    Planned(Need<T>),
+    /// Of a run that measures, with this name: no memory.
+    Planned(String),
     /// A region of an arena.
-    Settled(ArenaSlice<T>),
+    Region(ArenaSlice<T>),
     /// A mapping of its own: `bytes` from `offset` on.
     Alone { map: MmapMut, offset: usize, bytes: usize },
     /// `bytes` from `offset` on of a file, which are read where they are.
@@ -42,8 +42,10 @@ enum State<T> {
 pub enum Supply<'a> {
     /// Each from the system, at once.
     System,
-    /// All from one arena that will be built for this plan.
-    Arena(&'a mut Plan),
+    /// From nowhere: needs are stated, and the buffers have no memory and must not be used.
+    Plan(&'a mut Plan),
+    /// Each is the next region of this arena, which was planned for it.
+    Arena(&'a mut Arena),
 }
 
 impl Supply<'_> {
@@ -54,12 +56,16 @@ impl Supply<'_> {
     ///
     /// # Panics
     /// When a size from the system is beyond the address space; whether there is memory is checked before, by whoever
-    /// plans it.
+    /// plans it. And when the arena's next region was planned for another need.
     pub fn buffer<T: Pod>(&mut self, name: &str, len: usize) -> Result<Buffer<T>> {
         let alignment = if len * size_of::<T>() >= HUGE_PAGE { Alignment::HugePage } else { Alignment::Line };
         match self {
             Self::System => Ok(Buffer::zeroed(len)),
-            Self::Arena(plan) => plan.need(name, len, alignment).map(|need| Buffer(State::Planned(need))),
+            Self::Plan(plan) => {
+                plan.need::<T>(name, len, alignment)?;
+                Ok(Buffer(State::Planned(name.to_owned())))
+            }
+            Self::Arena(arena) => Ok(Buffer(State::Region(arena.take(name, len)))),
         }
     }
 }
@@ -107,17 +113,6 @@ impl<T: Pod> Buffer<T> {
             *self = Self::zeroed(len.next_power_of_two());
         }
     }
-
-    /// Takes a planned buffer's region of the arena; others stay as they are.
-    ///
-    /// # Panics
-    /// When the arena was built for another plan.
-    pub fn settle(&mut self, arena: &mut Arena) {
-        self.0 = match std::mem::replace(&mut self.0, State::Empty) {
-            State::Planned(need) => State::Settled(arena.take(need)),
-            other => other,
-        };
-    }
 }
 
 impl<T> Default for Buffer<T> {
@@ -133,11 +128,11 @@ impl<T: Pod> Deref for Buffer<T> {
     #[inline]
     fn deref(&self) -> &[T] {
         match &self.0 {
-            State::Settled(slice) => slice,
+            State::Region(slice) => slice,
             State::Alone { map, offset, bytes } => bytemuck::cast_slice(&map[*offset..offset + bytes]),
             State::File { map, offset, bytes } => bytemuck::cast_slice(&map[*offset..offset + bytes]),
             State::Empty => &[],
-            State::Planned(need) => unsettled(need),
+            State::Planned(name) => without_memory(name),
         }
     }
 }
@@ -146,24 +141,24 @@ impl<T: Pod> DerefMut for Buffer<T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut [T] {
         match &mut self.0 {
-            State::Settled(slice) => slice,
+            State::Region(slice) => slice,
             State::Alone { map, offset, bytes } => bytemuck::cast_slice_mut(&mut map[*offset..*offset + *bytes]),
             State::Empty => &mut [],
             State::File { .. } => panic!("a file's numbers are only read"),
-            State::Planned(need) => unsettled(need),
+            State::Planned(name) => without_memory(name),
         }
     }
 }
 
 #[cold]
-fn unsettled<T>(need: &Need<T>) -> ! {
-    panic!("a buffer was used before its arena was built: {:?}", need.region)
+fn without_memory(name: &str) -> ! {
+    panic!("a buffer was used before its arena was built, while needs were measured: {name}")
 }
 
 impl<T: Pod> fmt::Debug for Buffer<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            State::Planned(need) => write!(f, "Buffer({:?})", need.region),
+            State::Planned(name) => write!(f, "Buffer({name}, without memory)"),
             _ => write!(f, "Buffer({} bytes)", size_of_val::<[T]>(self)),
         }
     }
@@ -177,20 +172,22 @@ pub fn recycled<A, B>(mut list: Vec<A>) -> Vec<B> {
 
 #[cfg(test)]
 mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
     use super::*;
     use crate::base::NodeId;
     use crate::memory::Pages;
+    use crate::memory::plan::SAME;
 
     #[test]
     fn buffers_are_zero_and_aligned_wherever_they_come_from() {
         let lengths = [0, 1, 1000, (HUGE_PAGE / 4) + 3];
-        let mut plan = Plan::new();
-        let mut supply = Supply::Arena(&mut plan);
-        let mut planned: Vec<Buffer<f32>> = lengths.iter().map(|&len| supply.buffer("part", len).unwrap()).collect();
-        let mut arena = Arena::build(&plan, &[NodeId(0)], Pages::Transparent, |bytes| bytes.fill(0)).unwrap();
-        planned.iter_mut().for_each(|buffer| buffer.settle(&mut arena));
-        let alone = lengths.iter().map(|&len| Supply::System.buffer("part", len).unwrap());
-        for (mut buffer, len) in planned.into_iter().chain(alone).zip(lengths.iter().chain(&lengths)) {
+        let build = |supply: &mut Supply<'_>| -> Result<Vec<Buffer<f32>>> {
+            lengths.iter().map(|&len| supply.buffer("part", len)).collect()
+        };
+        let (regions, _) = Arena::of(&[NodeId(0)], Pages::Transparent, |bytes| bytes.fill(0), build).unwrap();
+        let alone = build(&mut Supply::System).unwrap();
+        for (mut buffer, len) in regions.into_iter().chain(alone).zip(lengths.iter().chain(&lengths)) {
             assert_eq!(buffer.len(), *len);
             assert!(buffer.iter().all(|&x| x == 0.0));
             buffer.fill(1.0);
@@ -225,8 +222,33 @@ mod tests {
     #[test]
     #[should_panic(expected = "used before its arena was built")]
     fn a_planned_buffer_has_no_memory_yet() {
-        let mut plan = Plan::new();
-        let buffer: Buffer<f32> = Supply::Arena(&mut plan).buffer("weights", 10).unwrap();
-        let _ = buffer.len();
+        let _ = Plan::of(|supply| Ok(supply.buffer::<f32>("weights", 10)?.len()));
+    }
+
+    #[test]
+    fn other_needs_than_were_planned_are_refused() {
+        type Build = fn(&mut Supply<'_>) -> Result<()>;
+        let planned: Build = |supply| {
+            supply.buffer::<u8>("own", 8)?;
+            supply.buffer::<f32>("rows", 3).map(drop)
+        };
+        let more: Build = |supply| {
+            supply.buffer::<u8>("own", 8)?;
+            supply.buffer::<f32>("rows", 3)?;
+            supply.buffer::<u8>("more", 1).map(drop)
+        };
+        let others: [(Build, &str); 5] = [
+            (|supply| supply.buffer::<u8>("own", 9).map(drop), "own (9 of u8) asked for instead of own (8 of u8)"),
+            (|supply| supply.buffer::<i8>("own", 8).map(drop), "own (8 of i8) asked for instead of own (8 of u8)"),
+            (|supply| supply.buffer::<f32>("rows", 3).map(drop), "rows (3 of f32) asked for instead of own (8 of u8)"),
+            (|supply| supply.buffer::<u8>("own", 8).map(drop), "rows (3 of f32) planned and not asked for"),
+            (more, "more (1 of u8) asked for beyond the plan"),
+        ];
+        let plan = Plan::of(planned).unwrap();
+        for (build, message) in others {
+            let mut arena = Arena::build(&plan, &[NodeId(0)], Pages::Small, |bytes| bytes.fill(0)).unwrap();
+            let panic = catch_unwind(AssertUnwindSafe(|| arena.fill(build))).expect_err(message);
+            assert_eq!(*panic.downcast::<String>().unwrap(), format!("{message}: {SAME}"));
+        }
     }
 }

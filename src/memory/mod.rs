@@ -14,7 +14,7 @@ mod plan;
 mod system;
 mod whole;
 
-pub use arena::{Arena, ArenaSlice, Binding, Pages};
+pub use arena::{Arena, Binding, Pages};
 pub use buffer::{Buffer, Supply, recycled};
 pub use capacity::{Demand, NodeMemory, check_capacity, check_host};
 pub use file::{Access, FileBytes, FileCursor, FileMap, forget_cached, listed};
@@ -22,6 +22,6 @@ pub use groups::{ControlGroup, control_groups, groups_below};
 pub use heap::{Heap, exhausted, watch_starts_of_threads};
 pub use homes::Homes;
 pub use lock::FolderLock;
-pub use plan::{Alignment, Need, Plan};
+pub use plan::Plan;
 pub use system::{available_bytes, raise_open_files};
 pub use whole::{FilePart, Flush, WholeFile, same_file, write_file};

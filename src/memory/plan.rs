@@ -1,21 +1,22 @@
 //! What a rank's stages need, laid out before any memory is taken.
 //!
-//! Each stage states its needs and keeps the [`Need`]; the sum of a plan is the size of the rank's arena, so whether
+//! A construction that runs to measure states its needs; their sum is the size of the rank's arena, so whether
 //! everything fits its node is known before the first page is touched. Invariants: regions do not overlap, each starts
 //! at a multiple of its alignment, and padding between two regions is less than the second one's alignment.
 
-use std::fmt;
-use std::marker::PhantomData;
+use std::any::type_name;
+use std::{fmt, vec};
 
 use bytemuck::Pod;
 
+use super::buffer::Supply;
 use crate::base::units::Bytes;
 use crate::base::{Error, Result};
 use crate::ffi::linux::HUGE_PAGE_BYTES;
 
 /// Where a region may start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Alignment {
+pub(super) enum Alignment {
     /// At a cache line: 64 bytes.
     Line,
     /// At a huge page: 2 MiB, for what is gathered from at random or written by one thread a page.
@@ -32,21 +33,50 @@ impl Alignment {
 }
 
 /// One region of a plan.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub(super) struct Planned {
     pub(super) name: String,
+    /// How many elements of which type it is for.
+    pub(super) elements: (usize, &'static str),
     pub(super) offset: usize,
     pub(super) bytes: usize,
 }
 
-/// The right to take one region, once, as `len` elements of type `T`.
-#[derive(Debug)]
-#[must_use = "a region that nobody takes is wasted memory"]
-pub struct Need<T> {
-    pub(super) index: usize,
-    pub(super) region: Planned,
-    pub(super) len: usize,
-    kind: PhantomData<T>,
+/// The regions of a plan that nobody has yet, in their order.
+pub(super) struct Regions(vec::IntoIter<Planned>);
+
+/// What whoever builds something in an arena must hold.
+pub(super) const SAME: &str = "a construction states the same needs, in the same order, whenever it runs";
+
+impl Regions {
+    pub(super) fn of(plan: &Plan) -> Self {
+        Self(plan.regions.clone().into_iter())
+    }
+
+    /// The next one: each comes once.
+    ///
+    /// # Panics
+    /// When another need was planned for it, or there is none.
+    pub(super) fn take<T>(&mut self, name: &str, len: usize) -> Planned {
+        let asked = (name, (len, type_name::<T>()));
+        let Some(region) = self.0.next() else { panic!("{} asked for beyond the plan: {SAME}", need(asked)) };
+        let planned = (&*region.name, region.elements);
+        assert!(asked == planned, "{} asked for instead of {}: {SAME}", need(asked), need(planned));
+        region
+    }
+
+    /// # Panics
+    /// When one is left.
+    pub(super) fn check_all_taken(&self) {
+        if let Some(Planned { name, elements, .. }) = self.0.as_slice().first() {
+            panic!("{} planned and not asked for: {SAME}", need((name, *elements)));
+        }
+    }
+}
+
+/// A name and a number of elements of a type, for messages.
+fn need((name, (len, kind)): (&str, (usize, &str))) -> String {
+    format!("{name} ({len} of {kind})")
 }
 
 /// The regions of one arena.
@@ -63,11 +93,21 @@ impl Plan {
         Self::default()
     }
 
+    /// What `build` needs, which runs with buffers that have no memory; what it builds is dropped.
+    ///
+    /// # Errors
+    /// Those of `build`, and [`Error::Placement`] when the plan would exceed the address space.
+    pub fn of<T>(build: impl FnOnce(&mut Supply<'_>) -> Result<T>) -> Result<Self> {
+        let mut plan = Self::new();
+        build(&mut Supply::Plan(&mut plan))?;
+        Ok(plan)
+    }
+
     /// States the need for `len` zeros of type `T`; `name` says for what.
     ///
     /// # Errors
     /// [`Error::Placement`] when the plan would exceed the address space.
-    pub fn need<T: Pod>(&mut self, name: &str, len: usize, alignment: Alignment) -> Result<Need<T>> {
+    pub(super) fn need<T: Pod>(&mut self, name: &str, len: usize, alignment: Alignment) -> Result<()> {
         const { assert!(align_of::<T>() <= Alignment::Line.bytes(), "a line's alignment serves every number") };
         let place = || {
             let bytes = len.checked_mul(size_of::<T>())?;
@@ -79,10 +119,9 @@ impl Plan {
             let reason = format!("{name}: {len} elements of {} bytes exceed the address space", size_of::<T>());
             return Err(Error::Placement { reason });
         };
-        let region = Planned { name: name.to_owned(), offset, bytes };
-        self.regions.push(region.clone());
+        self.regions.push(Planned { name: name.to_owned(), elements: (len, type_name::<T>()), offset, bytes });
         self.bytes = end;
-        Ok(Need { index: self.regions.len() - 1, region, len, kind: PhantomData })
+        Ok(())
     }
 
     /// The size of an arena for this plan: whole huge pages, at least one.
@@ -114,13 +153,14 @@ mod tests {
     fn regions_are_aligned_and_do_not_overlap() {
         let mut plan = Plan::new();
         assert_eq!(plan.bytes(), HUGE_PAGE_BYTES);
-        let bias = plan.need::<f32>("bias", 17, Alignment::Line).unwrap();
-        let rows = plan.need::<u64>("rows", 3, Alignment::HugePage).unwrap();
-        let empty = plan.need::<f64>("nothing", 0, Alignment::Line).unwrap();
-        let flags = plan.need::<u8>("flags", 5, Alignment::Line).unwrap();
-        let offsets = [bias.region.offset, rows.region.offset, empty.region.offset, flags.region.offset];
-        assert_eq!(offsets, [0, HUGE_PAGE_BYTES, HUGE_PAGE_BYTES + 64, HUGE_PAGE_BYTES + 64]);
-        assert_eq!((bias.region.bytes, rows.region.bytes, plan.bytes()), (68, 24, 2 * HUGE_PAGE_BYTES));
+        plan.need::<f32>("bias", 17, Alignment::Line).unwrap();
+        plan.need::<u64>("rows", 3, Alignment::HugePage).unwrap();
+        plan.need::<f64>("nothing", 0, Alignment::Line).unwrap();
+        plan.need::<u8>("flags", 5, Alignment::Line).unwrap();
+        let regions: Vec<_> = plan.regions().iter().map(|region| (region.offset, region.bytes)).collect();
+        let second = HUGE_PAGE_BYTES + 64;
+        assert_eq!(regions, [(0, 68), (HUGE_PAGE_BYTES, 24), (second, 0), (second, 5)]);
+        assert_eq!(plan.bytes(), 2 * HUGE_PAGE_BYTES);
         let text = plan.to_string();
         assert!(text.starts_with("arena of 4.0 MiB\n") && text.contains("0x0000200000       24 B rows"), "{text}");
     }

@@ -17,7 +17,7 @@ use crate::data::{Batch, Schema};
 use crate::embedding::{Copier, Lookups, Moved, Table};
 use crate::exchange::{HotRows, Ids, Layout, RankContext, Split, in_groups};
 use crate::machine::team::Team;
-use crate::memory::{Arena, Supply, recycled};
+use crate::memory::{Supply, recycled};
 use crate::model::TrainSpec;
 use crate::optim::{Optimizer, ParamGroup, ParamState};
 use crate::shard::scheme::Shard;
@@ -149,11 +149,6 @@ impl Copies {
             told,
             groups,
         }))
-    }
-
-    /// Takes all planned buffers from the arena.
-    pub fn settle(&mut self, arena: &mut Arena) {
-        self.groups.iter_mut().for_each(|group| group.settle(arena));
     }
 
     /// Takes over copies of another layout's hot rows, as far as both are of the same rows, and marks those of this

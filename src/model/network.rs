@@ -18,7 +18,7 @@ use crate::data::Batch;
 use crate::layer::Linear;
 use crate::machine::team::Team;
 use crate::math::{Part, Share};
-use crate::memory::{Arena, Supply};
+use crate::memory::Supply;
 use crate::optim::{ByGroup, ParamState, StepSizes};
 
 /// Gets the number of a layer whose gradient is complete, and the layer.
@@ -31,9 +31,6 @@ const NO_LAYER: &str = "there is no such layer";
 /// Each method of a stage is called once for each part of a minibatch, in the order of [`Stage`]: a part goes forward
 /// and back before the next, and the gradients of weights are complete with the last.
 pub trait Network: Debug + Send {
-    /// Takes all planned buffers from the arena.
-    fn settle(&mut self, arena: &mut Arena);
-
     /// Draws initial weights: a pure function of the seed.
     fn initialise(&mut self, seed: u64);
 
@@ -95,7 +92,7 @@ pub trait Network: Debug + Send {
         None
     }
 
-    /// Plans room for the gradients of weights as sums over a rank's grains ([`Linear::sums_mut`]).
+    /// Takes room for the gradients of weights as sums over a rank's grains ([`Linear::sums_mut`]).
     ///
     /// # Errors
     /// When the supply is exhausted.
@@ -174,7 +171,8 @@ impl NetworkSpec<'_> {
     }
 }
 
-/// Builds a network, all weights 0.
+/// Builds a network, all weights 0. It runs twice, the first time to measure: buffers have no memory then, and are not
+/// used, and both times it asks for the same ones.
 pub type BuildNetwork = fn(&NetworkSpec<'_>, &mut Supply<'_>) -> Result<Box<dyn Network>>;
 
 impl dyn Network + '_ {

@@ -10,7 +10,7 @@ use crate::base::Result;
 use crate::embedding::{Source, Table, Updater};
 use crate::exchange::{RowListPart, Stretch, line_up_table};
 use crate::machine::team::Team;
-use crate::memory::{Arena, Supply, recycled};
+use crate::memory::{Supply, recycled};
 use crate::optim::ParamState;
 use crate::sync::{AtomicU32, AtomicU64, Each};
 
@@ -238,12 +238,6 @@ impl SparseGradients {
             receivers,
             sums,
         })
-    }
-
-    /// Takes all planned buffers from the arena.
-    pub(super) fn settle(&mut self, arena: &mut Arena) {
-        self.sums.iter_mut().for_each(|table| table.settle(arena));
-        self.updater.settle(arena);
     }
 
     /// Adds up the gradients of these look-ups, each table's by rows.

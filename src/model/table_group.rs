@@ -11,7 +11,7 @@ use crate::base::{Result, TableId};
 use crate::embedding::{LookUp, Lookups, Slots, Source, Spec, Table, Updater};
 use crate::exchange::Layout;
 use crate::machine::team::Team;
-use crate::memory::{Arena, Supply};
+use crate::memory::Supply;
 use crate::optim::{ParamGroup, ParamState, StepSizes};
 
 /// What a group of tables is built for.
@@ -66,12 +66,6 @@ impl TableGroup {
         Self { look_up: LookUp::new(spec.pooling, tables.len(), spec.threads), param_group, tables, updater: None }
     }
 
-    /// Takes all planned buffers from the arena.
-    pub(super) fn settle(&mut self, arena: &mut Arena) {
-        self.tables.iter_mut().for_each(|table| table.settle(arena));
-        self.updater.iter_mut().for_each(|updater| updater.settle(arena));
-    }
-
     /// Moves the rows that these sources looked up.
     ///
     /// # Panics
@@ -110,12 +104,6 @@ impl ReplicatedGroup {
     ) -> Self {
         let starts = ids.iter().map(|table| layout.columns(*table).start).collect();
         Self { positions: layout.positions(ids[0]), ids, group, bags, starts, sums }
-    }
-
-    /// Takes all planned buffers from the arena.
-    pub(super) fn settle(&mut self, arena: &mut Arena) {
-        self.group.settle(arena);
-        self.sums.iter_mut().for_each(|sums| sums.settle(arena));
     }
 
     /// Pools the rows that these samples look up to their places among the samples' features, of `row` elements each.

@@ -24,7 +24,7 @@ use crate::exchange::{
     self, HotRows, Ids, Layout, Pass, RankContext, Replicas, Route, Vectors, divide_by_bag_lengths, replica_groups,
 };
 use crate::machine::team::Team;
-use crate::memory::{Arena, Supply, recycled};
+use crate::memory::{Supply, recycled};
 use crate::model::{StoredTables, TrainSpec, table_param_groups};
 use crate::optim::{ByGroup, ParamState, StepSizes};
 use crate::sync::Stores;
@@ -93,12 +93,6 @@ impl Tables {
             row: layout.feature_row(),
             sources: Vec::new(),
         })
-    }
-
-    /// Takes all planned buffers from the arena.
-    pub fn settle(&mut self, arena: &mut Arena) {
-        self.groups.iter_mut().for_each(|group| group.settle(arena));
-        self.replicas.iter_mut().for_each(|replicas| replicas.settle(arena));
     }
 
     /// Takes copies of hot rows, and lends those that it had.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::rank::CopyState;
 use super::{Rank, Ranks, Setup, hot_step};
-use crate::base::{NodeId, RankId, Result};
+use crate::base::{RankId, Result};
 use crate::data::hot::HotSlots;
 use crate::exchange::{HotRows, Layout, RankContext};
 use crate::machine::team::Team;
@@ -23,19 +23,26 @@ pub(super) struct CopyMemory {
     pub plan: Plan,
 }
 
-/// Copies whose memory is planned.
-pub(super) struct PlannedCopies {
-    copies: Copies,
+/// Copies whose memory is planned, and which are not built yet.
+pub(super) struct PlannedCopies<'a> {
+    setup: &'a Setup,
+    layout: &'a Layout,
+    rank: RankId,
+    team: &'a Team,
     plan: Plan,
 }
 
-impl PlannedCopies {
+impl<'a> PlannedCopies<'a> {
     /// Those of a rank, if the layout has hot rows.
-    pub fn new(setup: &Setup, layout: &Layout, rank: RankId, team: &Team) -> Result<Option<Self>> {
-        let mut plan = Plan::new();
-        let supply = &mut Supply::Arena(&mut plan);
-        let copies = Copies::new((&setup.config, &setup.schema), layout, rank, team, setup.spec, supply)?;
-        Ok(copies.map(|copies| Self { copies, plan }))
+    pub fn new(setup: &'a Setup, layout: &'a Layout, rank: RankId, team: &'a Team) -> Result<Option<Self>> {
+        let mut planned = Self { setup, layout, rank, team, plan: Plan::new() };
+        planned.plan = Plan::of(|supply| planned.copies(supply))?;
+        Ok(layout.hot().map(|_| planned))
+    }
+
+    fn copies(&self, supply: &mut Supply<'_>) -> Result<Option<Copies>> {
+        let Self { setup, layout, rank, team, .. } = *self;
+        Copies::new((&setup.config, &setup.schema), layout, rank, team, setup.spec, supply)
     }
 
     /// Bytes of their memory.
@@ -43,12 +50,12 @@ impl PlannedCopies {
         self.plan.bytes()
     }
 
-    /// Builds it on these nodes.
-    pub fn build(self, home: &[NodeId], team: &Team) -> Result<(Copies, CopyMemory)> {
-        let Self { mut copies, plan } = self;
-        let mut arena = Arena::build(&plan, home, Pages::Transparent, |memory| team.touch(memory))?;
-        copies.settle(&mut arena);
-        Ok((copies, CopyMemory { arena, plan }))
+    /// Builds them on the rank's nodes.
+    pub fn build(self) -> Result<(Copies, CopyMemory)> {
+        let home = &self.setup.places[self.rank.index()].memory_nodes;
+        let mut arena = Arena::build(&self.plan, home, Pages::Transparent, |memory| self.team.touch(memory))?;
+        let copies = arena.fill(|supply| self.copies(supply))?.expect("a layout with hot rows");
+        Ok((copies, CopyMemory { arena, plan: self.plan }))
     }
 }
 
@@ -59,7 +66,7 @@ impl Rank {
         self.enter("revision of hot rows");
         let RankContext { rank, team, layout: old } = &self.context;
         let planned = PlannedCopies::new(setup, &layout, *rank, team)?.expect("a layout with hot rows");
-        let (mut copies, memory) = planned.build(&setup.places[rank.index()].memory_nodes, team)?;
+        let (mut copies, memory) = planned.build()?;
         if let Some(before) = self.tables.replace_copies(None) {
             copies.take_over(&before, [old, &layout], team, *rank);
         }

@@ -22,9 +22,9 @@ use crate::exchange::{
 use crate::layer::{LayerTensor, Linear};
 use crate::machine::team::Team;
 use crate::math::{CHAIN, Parts, Share};
-use crate::memory::{Arena, Demand, Pages, Plan, Supply, check_capacity};
+use crate::memory::{Arena, Buffer, Demand, Pages, Plan, Supply, check_capacity};
 use crate::model::{Network, NetworkSpec, Stage, Tables, TensorSlot, Work};
-use crate::sync::{Barrier, Job};
+use crate::sync::{Barrier, Job, Line};
 
 /// A rank of a job.
 pub struct Rank {
@@ -124,6 +124,63 @@ pub(super) enum CopyState {
     Overwritten,
 }
 
+/// What a rank has in its arena, all weights 0.
+struct InArena {
+    network: Box<dyn Network>,
+    tables: Tables,
+    ids: Ids,
+    pooled: Pooled,
+    gradients: Gradients,
+    /// Where the number of ranks changes no bit.
+    nodes: Option<Nodes>,
+    windows: Buffer<Line>,
+}
+
+impl InArena {
+    /// That of a rank whose parts of minibatches have up to `part` samples, and which has this share of their grains.
+    /// It runs twice, to measure and for good, so it changes nothing but the supply.
+    fn build(
+        setup: &Setup,
+        fabric: &dyn Fabric,
+        context: &RankContext,
+        (part, share): (usize, Option<&Share>),
+        supply: &mut Supply<'_>,
+    ) -> Result<Self> {
+        let (Setup { config, schema, spec, .. }, RankContext { rank, team, layout }) = (setup, context);
+        let (sharding, most, samples) = (layout.sharding(), spec.samples, context.samples(spec.samples));
+        let dims: Vec<usize> = (0..sharding.tables() as u32).map(|table| sharding.dim(TableId(table))).collect();
+        let of_network = NetworkSpec {
+            config,
+            dims: &dims,
+            positions: &setup.sequences,
+            samples: samples.max(1),
+            part,
+            threads: team.threads(),
+            kept: spec.param_states(config),
+        };
+        let mut network = (setup.network)(&of_network, supply)?;
+        if spec.clip_norm.is_some() {
+            (0..network.layers()).try_for_each(|index| network.layer_mut(index).plan_squares(supply))?;
+        }
+        if share.is_none() && samples > CHAIN && spec.learns() {
+            // What is summed in several chains needs room for the sum of one beside that of those before.
+            (0..network.layers()).try_for_each(|index| network.layer_mut(index).plan_sums(2, supply))?;
+        }
+        let tables = Tables::new(config, schema, layout, *rank, team, (*spec, setup.stored.as_ref()), supply)?;
+        let ids = Ids::new(context, most, supply)?;
+        let pooled = Pooled::new(context, most, supply)?;
+        let gradients = Gradients::new(context, most, supply)?;
+        let mut nodes = None;
+        if let (Some(grains), Some(share)) = (layout.grains(), share) {
+            network.plan_sums(share, supply)?;
+            let len = Pieces::len_of(network.gradient_sizes());
+            nodes = Some(Nodes::new(grains, layout.ranks(), *rank, len, supply)?);
+        }
+        let windows = fabric.memory(*rank, supply)?;
+        Ok(Self { network, tables, ids, pooled, gradients, nodes, windows })
+    }
+}
+
 /// Where a rank's slices of such inputs come from.
 struct Feed {
     inputs: Inputs,
@@ -136,75 +193,38 @@ impl Rank {
     /// Takes its place: pins the threads, builds the arena on its nodes, and meets the others.
     pub(super) fn build(setup: &Setup, common: &Common, member: Member) -> Result<Self> {
         let Member { rank, job, mut barrier } = member;
-        let (layout, fabric) = (common.layout.clone(), &*common.fabric);
-        let (place, samples) = (&setup.places[rank.index()], layout.samples(setup.spec.samples, member.rank));
+        let (layout, fabric, place) = (&common.layout, &*common.fabric, &setup.places[rank.index()]);
         let team = Team::pinned(&place.compute, setup.spin, setup.isa)?;
         let context = RankContext { rank, team, layout: layout.clone() };
-        let team = &context.team;
-        let mut plan = Plan::new();
-        let supply = &mut Supply::Arena(&mut plan);
-        let dims: Vec<usize> =
-            (0..layout.sharding().tables() as u32).map(|table| layout.sharding().dim(TableId(table))).collect();
+        let (team, most) = (&context.team, setup.spec.samples);
         let share = layout.grains().map(|grains| Share::new(grains, layout.ranks(), rank.index()));
         let mut parts = Parts::new(setup.spec.part, share.clone());
-        let spec = NetworkSpec {
-            config: &setup.config,
-            dims: &dims,
-            positions: &setup.sequences,
-            samples: samples.max(1),
-            part: parts.room(samples, setup.spec.samples),
-            threads: team.threads(),
-            kept: setup.spec.param_states(&setup.config),
-        };
-        let mut network = (setup.network)(&spec, supply)?;
-        if setup.spec.clip_norm.is_some() {
-            (0..network.layers()).try_for_each(|index| network.layer_mut(index).plan_squares(supply))?;
-        }
-        if share.is_none() && samples > CHAIN && setup.spec.learns() {
-            // What is summed in several chains needs room for the sum of one beside that of those before.
-            (0..network.layers()).try_for_each(|index| network.layer_mut(index).plan_sums(2, supply))?;
-        }
-        let stored = setup.stored.as_ref();
-        let mut tables = Tables::new(&setup.config, &setup.schema, &layout, rank, team, (setup.spec, stored), supply)?;
-        let most = setup.spec.samples;
-        let mut ids = Ids::new(&context, most, supply)?;
-        let mut pooled = Pooled::new(&context, most, supply)?;
-        let mut gradients = Gradients::new(&context, most, supply)?;
-        let mut nodes = None;
-        if let (Some(grains), Some(share)) = (layout.grains(), &share) {
-            network.plan_sums(share, supply)?;
-            let len = Pieces::len_of(network.gradient_sizes());
-            nodes = Some(Nodes::new(grains, layout.ranks(), rank, len, supply)?);
-        }
-        let mut windows = fabric.memory(rank, supply)?;
-        let copies = PlannedCopies::new(setup, &layout, rank, team)?;
+        let part = parts.room(context.samples(most), most);
+
+        let build = |supply: &mut Supply<'_>| InArena::build(setup, fabric, &context, (part, share.as_ref()), supply);
+        let plan = Plan::of(build)?;
+        let copies = PlannedCopies::new(setup, layout, rank, team)?;
         let at_once = if setup.hot_revised { 2 } else { 1 };
         let of_copies = at_once * copies.as_ref().map_or(0, PlannedCopies::bytes);
         let bytes = (plan.bytes() + of_copies + fabric.beside(rank)) as u64;
         common.check_memory(&mut barrier, Demand { nodes: place.memory_nodes.clone(), bytes })?;
+
         let mut arena = Arena::build(&plan, &place.memory_nodes, Pages::Transparent, |memory| team.touch(memory))?;
-        network.settle(&mut arena);
-        tables.settle(&mut arena);
-        let copies = copies.map(|copies| copies.build(&place.memory_nodes, team)).transpose()?;
-        let (copies, copy_memory) = copies.unzip();
+        let InArena { mut network, mut tables, ids, pooled, gradients, nodes, windows } = arena.fill(build)?;
+        let (copies, copy_memory) = copies.map(PlannedCopies::build).transpose()?.unzip();
         tables.replace_copies(copies);
-        ids.settle(&mut arena);
-        pooled.settle(&mut arena);
-        gradients.settle(&mut arena);
-        windows.settle(&mut arena);
-        nodes.iter_mut().for_each(|nodes| nodes.settle(&mut arena));
         network.each_layer_mut(&mut Linear::reset_optimizer_state);
         tables.reset_optimizer_state(team);
 
         let mut ends = fabric.connect(&mut barrier, windows)?.into_iter();
-        let lanes = Lanes::take(&layout, &mut ends);
+        let lanes = Lanes::take(layout, &mut ends);
         let replicas_lane = (!layout.replicated().is_empty()).then(|| ends.next().expect(ALL_LANES));
         let dense = reduction::DenseLanes { reducers: ends.collect(), replicas: replicas_lane };
-        let reduction = reduction::build(setup, &job, &layout, rank, &mut *network, nodes, dense)?;
+        let reduction = reduction::build(setup, &job, layout, rank, &mut *network, nodes, dense)?;
         Ok(Self {
             clock: Clock::new(setup.traced),
             unpooled: layout.grains().map(|_| Unpooled::new(&context)),
-            hot: HotRows::new(&layout, rank, most, setup.isa),
+            hot: HotRows::new(layout, rank, most, setup.isa),
             copies: CopyState::Overwritten,
             copy_memory,
             filled: vec![0; layout.ranks()],

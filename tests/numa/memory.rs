@@ -6,7 +6,7 @@ use std::thread;
 use octorec::base::{NodeId, PuId};
 use octorec::ffi::linux::{Reservation, current_affinity, current_pu, pin_current_thread};
 use octorec::machine::team::Team;
-use octorec::memory::{Alignment, Arena, Binding, Demand, Homes, NodeMemory, Pages, Plan, check_capacity};
+use octorec::memory::{Arena, Binding, Demand, Homes, NodeMemory, Pages, Plan, Supply, check_capacity};
 use octorec::simd::Isa;
 
 use crate::place::{MEMORY_ONLY, placement};
@@ -15,9 +15,7 @@ const MIB: usize = 1 << 20;
 const PAGE: usize = 4096;
 
 fn plan(bytes: usize) -> Plan {
-    let mut plan = Plan::new();
-    let _whole = plan.need::<u8>("everything", bytes, Alignment::HugePage).expect("a small plan");
-    plan
+    Plan::of(|supply| supply.buffer::<u8>("everything", bytes)).expect("a small plan")
 }
 
 fn touch(bytes: &mut [u8]) {
@@ -33,10 +31,9 @@ fn arena(bytes: usize, home: &[NodeId], pages: Pages) -> Arena {
 
 /// The kernel's own words for an arena's policy (numa(7), numa_maps): a preferred node would be left when it is full.
 pub fn bound_alone() -> String {
-    let mut plan = Plan::new();
-    let rows = plan.need::<u8>("rows", 4 * MIB, Alignment::HugePage).expect("a small plan");
-    let mut arena = Arena::build(&plan, &[NodeId(6)], Pages::Small, touch).expect("there is room");
-    let address = format!("{:x}", arena.take(rows).as_ptr().addr());
+    let rows = |supply: &mut Supply<'_>| supply.buffer::<u8>("rows", 4 * MIB);
+    let (rows, _) = Arena::of(&[NodeId(6)], Pages::Small, touch, rows).expect("there is room");
+    let address = format!("{:x}", rows.as_ptr().addr());
     let maps = std::fs::read_to_string("/proc/self/numa_maps").expect("the kernel lists policies");
     let mut words = maps.lines().map(|line| line.split(' ')).filter(|line| line.clone().next() == Some(&*address));
     let policy = words.next().and_then(|mut words| words.nth(1)).unwrap_or_else(|| panic!("no {address} in\n{maps}"));
@@ -74,15 +71,15 @@ pub fn arenas_at_home(ranks: usize) -> String {
                         assert_eq!(current_affinity().expect("affinity can be read"), [place.compute[thread]]);
                         assert_eq!(current_pu(), place.compute[thread]);
                     });
-                    let mut plan = Plan::new();
-                    let weights = plan.need::<f32>("weights", 1000, Alignment::Line).expect("a small plan");
-                    let rows = plan.need::<u32>("rows", (bytes - 2 * MIB) / 4, Alignment::HugePage).expect("the same");
+                    let build = |supply: &mut Supply<'_>| {
+                        let weights = supply.buffer::<f32>("weights", 1000)?;
+                        Ok((weights, supply.buffer::<u32>("rows", (bytes - 2 * MIB) / 4)?))
+                    };
                     let touch = |bytes: &mut [u8]| team.touch(bytes);
-                    let mut arena =
-                        Arena::build(&plan, &place.memory_nodes, Pages::Transparent, touch).expect("there is room");
+                    let built = Arena::of(&place.memory_nodes, Pages::Transparent, touch, build);
+                    let ((weights, mut rows), arena) = built.expect("there is room");
                     assert_eq!((arena.bytes(), arena.binding()), (bytes, &Binding::Bound));
                     let pages = all_at_home(&arena);
-                    let (weights, mut rows) = (arena.take(weights), arena.take(rows));
                     assert!(weights.iter().all(|&x| x == 0.0));
                     rows.iter_mut().step_by(PAGE / 4).for_each(|row| *row = 1 + place.rank.0);
                     assert_eq!(arena.ask(&place.memory_nodes).expect("the kernel answers").at_home, pages);

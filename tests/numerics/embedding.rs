@@ -9,7 +9,7 @@ use octorec::base::rng::{Random, Stream};
 use octorec::data::{Batch, Column, Schema};
 use octorec::embedding::{LookUp, Lookups, Slots, Source, Spec, Table, Updater};
 use octorec::machine::team::Team;
-use octorec::memory::{Arena, Pages, Plan, Supply};
+use octorec::memory::{Arena, Pages, Supply};
 use octorec::optim::{Averages, Optimizer, ParamState, rowwise_rate};
 use octorec::simd::Isa;
 use octorec::simd::split::shorten;
@@ -480,12 +480,10 @@ fn planned_memory_serves_as_well() {
     let lookups = case.batch.bags.iter().map(|bag| bag.rows.len()).sum();
     for update in DETERMINISTIC {
         for fused in [true, false] {
-            let mut plan = Plan::new();
             let spec = Spec { lookups, ..case.spec(update, fused, 2) };
-            let mut updater = Updater::new(spec, &mut Supply::Arena(&mut plan)).unwrap();
-            let home = [octorec::base::NodeId(0)];
-            let mut arena = Arena::build(&plan, &home, Pages::Transparent, |memory| team.touch(memory)).unwrap();
-            updater.settle(&mut arena);
+            let (home, touch) = ([octorec::base::NodeId(0)], |memory: &mut [u8]| team.touch(memory));
+            let build = |supply: &mut Supply<'_>| Updater::new(spec, supply);
+            let (mut updater, _) = Arena::of(&home, Pages::Transparent, touch, build).unwrap();
             let mut tables = case.tables();
             for _ in 0..2 {
                 updater.run(&team, &mut tables, &[case.source(&case.gradient())], RATE);

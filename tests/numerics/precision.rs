@@ -136,9 +136,8 @@ fn no_second_copy_of_the_weights_exists() {
 #[test]
 fn a_wide_mlp_plans_no_more_memory_for_its_weights() {
     let planned = |precision| {
-        let mut plan = Plan::new();
-        Mlp::new(&[2048, 2048, 2048], 1, InputGradient::Unneeded, precision, &mut Supply::Arena(&mut plan)).unwrap();
-        plan.bytes()
+        let mlp = |supply: &mut Supply<'_>| Mlp::new(&[2048; 3], 1, InputGradient::Unneeded, precision, supply);
+        Plan::of(mlp).unwrap().bytes()
     };
     let (whole, split) = (planned(Precision::F32), planned(Precision::Bf16));
     assert!(whole >= 2 * 2 * 2048 * 2048 * 4, "weights and their gradients: {whole}");

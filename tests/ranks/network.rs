@@ -14,7 +14,7 @@ use octorec::machine::team::Team;
 use octorec::machine::{Machine, place};
 use octorec::math::brgemm::{export_rows, import_rows};
 use octorec::math::{self, Grains, Share};
-use octorec::memory::{Arena, Buffer, Supply};
+use octorec::memory::{Buffer, Supply};
 use octorec::model::{Announce, Network, NetworkSpec, Parameter, Stage, TrainSpec, Work};
 use octorec::optim::ParamGroup;
 use octorec::shard::scheme::{Part, Scheme, Sharding};
@@ -50,14 +50,6 @@ fn build(spec: &NetworkSpec<'_>, supply: &mut Supply<'_>) -> Result<Box<dyn Netw
 }
 
 impl Network for LinearModel {
-    fn settle(&mut self, arena: &mut Arena) {
-        self.layer.settle(arena);
-        self.loss.settle(arena);
-        for buffer in [&mut self.features, &mut self.used, &mut self.logits] {
-            buffer.settle(arena);
-        }
-    }
-
     fn initialise(&mut self, seed: u64) {
         let inputs = self.row - UNUSED;
         let weight: Vec<f32> = (0..inputs).map(|at| ((at as u64 * 37 + seed) % 19) as f32 / 19.0 - 0.5).collect();

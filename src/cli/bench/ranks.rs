@@ -15,7 +15,7 @@ use crate::machine::placement::{CommCores, Wishes};
 use crate::machine::site::Known;
 use crate::machine::team::Team;
 use crate::machine::{Machine, Placement, Site, place};
-use crate::memory::{Arena, Pages, Plan, Supply};
+use crate::memory::{Arena, Pages, Supply};
 use crate::simd::Isa;
 use crate::sync::{Barrier, Job, Patience};
 
@@ -266,11 +266,9 @@ impl BenchRanks {
         let batches = launch_local(&job, local, move |mut member| {
             let place = &placement.ranks[member.rank.index() - first];
             let team = Team::pinned(&place.compute, placement.spin, Isa::best())?;
-            let mut plan = Plan::new();
-            let mut memory = fabric.memory(member.rank, &mut Supply::Arena(&mut plan))?;
             let touch = |bytes: &mut [u8]| team.touch(bytes);
-            let mut arena = Arena::build(&plan, &place.memory_nodes, Pages::Transparent, touch)?;
-            memory.settle(&mut arena);
+            let windows = |supply: &mut Supply<'_>| fabric.memory(member.rank, supply);
+            let (memory, _) = Arena::of(&place.memory_nodes, Pages::Transparent, touch, windows)?;
             let mut lanes = fabric.connect(&mut member.barrier, memory)?;
             let seconds = Mutex::new(Vec::with_capacity(BATCHES));
             body(&mut member, &mut *lanes[0], team.isa(), &Clock { runs: &runs, seconds: &seconds, world: &world })?;

@@ -13,7 +13,7 @@ use crate::collective::{Carrier, Executor, Fold, Links, Memory, Parcels, Payload
 use crate::exchange::Pieces;
 use crate::machine::team::Team;
 use crate::math::{Grains, Share, Sum};
-use crate::memory::{Arena, Buffer, Supply};
+use crate::memory::{Buffer, Supply};
 use crate::simd::{Kernel, Simd, combine};
 use crate::sync::{Line, Rows, Stores};
 
@@ -73,12 +73,6 @@ impl Nodes {
             slices,
             sum,
         })
-    }
-
-    /// Takes its memory from the arena.
-    pub fn settle(&mut self, arena: &mut Arena) {
-        self.received.settle(arena);
-        self.total.settle(arena);
     }
 
     /// How many parts of the gradient this rank gives: its nodes of the tree, and one for the sum if it has none.

@@ -27,7 +27,7 @@ use crate::base::Result;
 use crate::machine::team::Team;
 use crate::math::brgemm::{Panels, Row, Scratch};
 use crate::math::{Part, STEPS as LANES, Share};
-use crate::memory::{Arena, Buffer, Supply};
+use crate::memory::{Buffer, Supply};
 use crate::optim::ParamState;
 use crate::sync::Grid;
 
@@ -123,14 +123,6 @@ impl Attention {
             kept: supply.buffer("steps on the sphere", samples * sizes.kept())?,
             scratch: Scratch::default(),
         })
-    }
-
-    /// Takes all planned buffers from the arena.
-    pub fn settle(&mut self, arena: &mut Arena) {
-        self.matrix[0].settle(arena);
-        self.mlp.settle(arena);
-        self.flows.iter_mut().chain(&mut self.uses).for_each(|flow| flow.settle(arena));
-        self.kept.settle(arena);
     }
 
     /// As [`Mlp::plan_sums`].

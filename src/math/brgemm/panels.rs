@@ -18,7 +18,7 @@ use std::ops::Range;
 use bytemuck::Pod;
 
 use crate::base::Result;
-use crate::memory::{Arena, Buffer, Supply};
+use crate::memory::{Buffer, Supply};
 
 /// Columns of a panel.
 pub const WIDTH: usize = 64;
@@ -59,11 +59,6 @@ impl<T: Pod> Panels<T> {
     #[must_use]
     pub fn bare(rows: usize, columns: usize) -> Self {
         Self { cells: Buffer::default(), rows, columns, stride: Self::stride_for(rows, columns) }
-    }
-
-    /// Takes its planned memory from the arena.
-    pub fn settle(&mut self, arena: &mut Arena) {
-        self.cells.settle(arena);
     }
 
     const fn stride_for(rows: usize, columns: usize) -> usize {

@@ -10,7 +10,7 @@ use crate::layer::{
 use crate::machine::team::Team;
 use crate::math::brgemm::Panels;
 use crate::math::{Part, Share, StridedRows, StridedRowsMut};
-use crate::memory::{Arena, Supply};
+use crate::memory::Supply;
 use crate::model::init;
 use crate::model::names::Project;
 use crate::model::network::Announce;
@@ -121,18 +121,6 @@ impl Runner {
             first,
             readings: if is_read { readings(blocks, Some(at)) } else { Vec::new() },
         })
-    }
-
-    pub(super) fn settle(&mut self, arena: &mut Arena) {
-        match &mut self.op {
-            Running::Dot(dot) => dot.settle(arena),
-            Running::Cross(cross) => cross.settle(arena),
-            Running::Attention(attention) => attention.settle(arena),
-            Running::Dense | Running::Concat(_) | Running::Sum { .. } | Running::Each(_) => {}
-        }
-        self.nothing.settle(arena);
-        self.gather.iter_mut().for_each(|gather| gather.settle(arena));
-        self.chain.settle(arena);
     }
 
     pub(super) fn plan_sums(&mut self, share: &Share, supply: &mut Supply<'_>) -> Result<()> {

@@ -28,7 +28,7 @@ use crate::layer::{Linear, LossLayer, Reading, Steps, Vectors, Wide, sum_reading
 use crate::machine::team::Team;
 use crate::math::brgemm::{export_rows, import_rows};
 use crate::math::{Part, Share, StridedRows, StridedRowsMut};
-use crate::memory::{Arena, Buffer, Supply};
+use crate::memory::{Buffer, Supply};
 use crate::optim::{ParamGroup, ParamState};
 
 /// All blocks, the wide part and the loss, with the activations of the current part of a minibatch.
@@ -162,19 +162,6 @@ fn gradient_of<'a>(vectors: &'a mut Base, features: StridedRowsMut<'a>) -> Strid
 }
 
 impl Network for Graph {
-    fn settle(&mut self, arena: &mut Arena) {
-        self.blocks.iter_mut().for_each(|block| block.settle(arena));
-        match &mut self.vectors {
-            Base::Features => {}
-            Base::Made(made) => made.settle(arena),
-            Base::Steps(steps) => steps.settle(arena),
-        }
-        self.wide.iter_mut().for_each(|wide| wide.settle(arena));
-        self.loss.settle(arena);
-        self.features.settle(arena);
-        self.logits.settle(arena);
-    }
-
     fn initialise(&mut self, seed: u64) {
         let project = self.project;
         let (mut crosses, shape) = (0, self.shape.clone());

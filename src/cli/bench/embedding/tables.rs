@@ -6,7 +6,7 @@ use crate::base::{NodeId, Result};
 use crate::data::Batch;
 use crate::embedding::{LookUp, Lookups, Slots, Source, Spec, Table, Updater};
 use crate::machine::team::Team;
-use crate::memory::{self, Arena, Buffer, Plan, Supply};
+use crate::memory::{self, Arena, Buffer, Supply};
 
 /// A rate that moves rows and leaves weights near where they were.
 const RATE: f32 = 1e-3;
@@ -36,36 +36,40 @@ pub(super) struct Bench {
 impl Bench {
     /// In one arena on the nodes of `home`.
     pub(super) fn new(team: &Team, args: &EmbeddingArgs, updates: &[Update], home: &[NodeId]) -> Result<Self> {
+        let touch = |memory: &mut [u8]| team.touch(memory);
+        let build = |supply: &mut Supply<'_>| Self::build(team, args, updates, supply);
+        let (mut bench, arena) = Arena::of(home, memory::Pages::Transparent, touch, build)?;
+        bench.warnings = arena.warnings().to_vec();
+        bench.gradient.iter_mut().enumerate().for_each(|(place, cell)| *cell = value(place) * 1e-2);
+        bench.fill(team);
+        Ok(bench)
+    }
+
+    /// All numbers 0.
+    fn build(team: &Team, args: &EmbeddingArgs, updates: &[Update], supply: &mut Supply<'_>) -> Result<Self> {
         let (count, dim, samples) = (args.tables as usize, args.dim as usize, args.batch as usize);
-        let mut plan = Plan::new();
-        let supply = &mut Supply::Arena(&mut plan);
-        let (rows, kept) = (u64::from(args.rows), args.kept());
+        let (rows, kept, pooling, threads) = (u64::from(args.rows), args.kept(), Pooling::Sum, team.threads());
         let table = |number| Table::new(format!("C{number}"), rows, dim, kept, supply);
-        let mut tables = (1..=count).map(table).collect::<Result<Vec<_>>>()?;
-        let supply = &mut Supply::Arena(&mut plan);
+        let tables = (1..=count).map(table).collect::<Result<Vec<_>>>()?;
         let way = |(update, fused)| {
             let lookups = count * samples * args.lookups as usize;
-            let (pooling, threads) = (Pooling::Sum, team.threads());
             let spec = Spec { update, fused, pooling, tables: count, dim, kept, lookups, threads };
             Ok(Way { update, fused, updater: Updater::new(spec, supply)? })
         };
         let both = updates.iter().flat_map(|&update| [(update, true), (update, false)]);
-        let mut ways = both.map(way).collect::<Result<Vec<_>>>()?;
+        let ways = both.map(way).collect::<Result<Vec<_>>>()?;
         // As in a model, whose bottom MLP has the first vector.
-        let (row, starts) = (dim + count * dim, (1..=count).map(|table| table * dim).collect::<Vec<_>>());
-        let supply = &mut Supply::Arena(&mut plan);
-        let mut features = supply.buffer("features", samples * row)?;
-        let mut gradient: Buffer<f32> = supply.buffer("feature gradients", samples * row)?;
-        let mut arena = Arena::build(&plan, home, memory::Pages::Transparent, |memory| team.touch(memory))?;
-        let warnings = arena.warnings().to_vec();
-        tables.iter_mut().for_each(|table| table.settle(&mut arena));
-        ways.iter_mut().for_each(|way| way.updater.settle(&mut arena));
-        [&mut features, &mut gradient].into_iter().for_each(|buffer| buffer.settle(&mut arena));
-        gradient.iter_mut().enumerate().for_each(|(place, cell)| *cell = value(place) * 1e-2);
-        let look_up = LookUp::new(Pooling::Sum, count, team.threads());
-        let mut bench = Self { tables, ways, look_up, features, gradient, row, starts, warnings };
-        bench.fill(team);
-        Ok(bench)
+        let row = dim + count * dim;
+        Ok(Self {
+            tables,
+            ways,
+            look_up: LookUp::new(pooling, count, threads),
+            features: supply.buffer("features", samples * row)?,
+            gradient: supply.buffer("feature gradients", samples * row)?,
+            row,
+            starts: (1..=count).map(|table| table * dim).collect(),
+            warnings: Vec::new(),
+        })
     }
 
     /// The weights that every run of a check starts from, and nothing kept of rows.
