@@ -7,10 +7,10 @@
 //! to all ranks, as look-ups read it. A row that `n` of `r` ranks met so costs `n` gradients and `r - 1` rows, however
 //! often it was looked up.
 
-use super::RankContext;
 use super::layout::Layout;
 use super::row_gradients::{Parts, RowListPart};
 use super::words::Words;
+use super::{RankContext, Route};
 use crate::base::{RankId, Result, TableId};
 use crate::collective::Carrier;
 use crate::embedding::Source;
@@ -114,17 +114,12 @@ impl HotRows {
     pub fn exchange_sums(&mut self, context: &RankContext, carrier: &mut dyn Carrier) -> Result<()> {
         let (out, starts, layout) = (&self.out, &self.starts, &context.layout);
         self.sums.all_to_all_v(&context.team, carrier, |peer| &out[starts[peer]..starts[peer + 1]], &mut self.into)?;
-        let held = layout.of(self.rank);
         let mut all = std::mem::take(&mut self.parts);
         for (from, parts) in (0..).map(RankId).zip(&mut all) {
             let list = self.sums_from(from);
             parts.clear();
             let mut end = 0;
-            for group in &held.groups {
-                // Of its own samples, a rank sums gradients of divided rows alone.
-                if from == self.rank && !group.partial {
-                    break;
-                }
+            for group in layout.groups(Route { owner: self.rank, asking: from }) {
                 for _ in group.shards.clone() {
                     end = parts.find(list, end, group.width, false);
                 }

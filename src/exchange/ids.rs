@@ -29,8 +29,8 @@ use super::words::Words;
 use super::{Minibatch, Pass, RankContext, Route};
 use crate::base::{Error, RankId, Result, TableId};
 use crate::collective::Carrier;
-use crate::data::BagView;
 use crate::data::hot::Inputs;
+use crate::data::{BagView, Batch};
 use crate::embedding::{Lookups, PackedBag};
 use crate::memory::{Arena, Buffer, Supply};
 use crate::sync::Line;
@@ -192,19 +192,23 @@ impl Ids {
     }
 
     /// What `from` looks up in the shards of one of this rank's groups, as rows are moved by it: a bag a sample of that
-    /// rank, or where there are copies of hot rows those bags that are there.
+    /// rank, or where there are copies of hot rows those bags that are there. Its own look-ups in whole tables did not
+    /// travel: they are those of `batch`, this rank's slice.
     ///
     /// # Panics
-    /// When there is no such rank, or it is this rank and the group has whole tables.
+    /// When there is no such rank.
     #[must_use]
-    pub fn lookups<'a>(&'a self, from: RankId, group: &'a Group) -> Lookups<'a> {
+    pub fn lookups<'a>(&'a self, from: RankId, group: &'a Group, batch: &'a Batch) -> Lookups<'a> {
+        if !group.travels(Route { owner: self.rank, asking: from }) {
+            return Lookups::of(batch).in_tables(&group.tables);
+        }
         Lookups::packed(self.message(from), &self.bags[from.index()]).in_tables(&group.streams)
     }
 
-    /// The same, of what this rank pools for `from`: no bags that it pools from copies of hot rows.
+    /// What this rank pools for `from` in the shards of one of its groups: no bags that it pools from copies of hot rows.
     ///
     /// # Panics
-    /// As [`Ids::lookups`].
+    /// When there is no such rank, or it is this rank and the group has whole tables.
     #[must_use]
     pub fn pooled<'a>(&'a self, from: RankId, group: &'a Group) -> Lookups<'a> {
         self.asked(from).in_tables(&group.streams)

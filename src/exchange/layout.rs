@@ -162,10 +162,14 @@ impl Layout {
     }
 
     /// Whose vectors go on a route: those of the same shards.
-    pub(super) fn groups(&self, Route { owner, asking }: Route) -> &[Group] {
-        let groups = &self.of(owner).groups;
-        let partial = groups.iter().take_while(|group| group.partial).count();
-        &groups[..if owner == asking { partial } else { groups.len() }]
+    ///
+    /// # Panics
+    /// When there is no such owner.
+    #[must_use]
+    pub fn groups(&self, route: Route) -> &[Group] {
+        let groups = &self.of(route.owner).groups;
+        // Those of divided rows come first.
+        &groups[..groups.iter().take_while(|group| group.travels(route)).count()]
     }
 
     /// Elements of a row of theirs, where messages have rows.

@@ -14,8 +14,8 @@ use crate::base::config::{ModelConfig, Pooling};
 use crate::base::{RankId, Result, TableId};
 use crate::data::hot::HotSlots;
 use crate::data::{Batch, Schema};
-use crate::embedding::{Copier, Lookups, Moved, Table};
-use crate::exchange::{HotRows, Ids, Layout, RankContext, Split, in_groups};
+use crate::embedding::{Copier, Moved, Table};
+use crate::exchange::{HotRows, Ids, Layout, RankContext, Route, Split, in_groups};
 use crate::machine::team::Team;
 use crate::memory::{Arena, Supply, recycled};
 use crate::model::TrainSpec;
@@ -231,14 +231,12 @@ impl Copies {
     /// Marks the hot rows of this rank's shards that a step's look-ups met, which have moved; `sums` has those in bags
     /// that did not come, unless all did.
     pub(super) fn mark(&mut self, context: &RankContext, (ids, batch): (&Ids, &Batch), sums: Option<&HotRows>) {
-        let (rank, team, layout) = (context.rank, &context.team, &*context.layout);
+        let (team, layout) = (&context.team, &*context.layout);
         let Some(hot) = layout.hot() else { return };
-        let (held, mut chunks) = (layout.of(rank), recycled(std::mem::take(&mut self.chunks)));
+        let (held, mut chunks) = (layout.of(context.rank), recycled(std::mem::take(&mut self.chunks)));
         for group in &held.groups {
             for from in (0..layout.ranks() as u32).map(RankId) {
-                let whole_here = from == rank && !group.partial;
-                let lookups =
-                    if whole_here { Lookups::of(batch).in_tables(&group.tables) } else { ids.lookups(from, group) };
+                let lookups = ids.lookups(from, group, batch);
                 let sums = sums.and_then(|sums| sums.sums(from, group)).map(|source| source.lookups);
                 for lookups in std::iter::once(lookups).chain(sums) {
                     let bags = group.shards.clone().zip(lookups.bags());
@@ -358,10 +356,9 @@ fn chunks(layout: &Layout, rank: RankId, batch: usize) -> usize {
 fn told(layout: &Layout, rank: RankId) -> Vec<Told> {
     let (mut told, mut receivers) = (Vec::new(), vec![0; layout.sharding().tables()]);
     for owner in (0..layout.ranks() as u32).map(RankId) {
-        let held = layout.of(owner);
-        let groups = held.groups.iter().take_while(|group| owner != rank || group.partial);
-        for shard in groups.flat_map(|group| group.shards.clone()) {
-            let table = held.shards[shard].table;
+        let groups = layout.groups(Route { owner, asking: rank });
+        for shard in groups.iter().flat_map(|group| group.shards.clone()) {
+            let table = layout.of(owner).shards[shard].table;
             told.push(Told { owner, shard, table, receiver: receivers[table.index()] });
             receivers[table.index()] += 1;
         }

@@ -225,9 +225,8 @@ impl Tables {
         for (group, place) in self.groups.iter_mut().zip(&held.groups) {
             let mut sources: Vec<Source<'_>> = recycled(std::mem::take(&mut self.sources));
             for from in (0..layout.ranks() as u32).map(RankId) {
-                let whole_here = from == self.rank && !place.partial;
                 let route = Route { owner: self.rank, asking: from };
-                let (gradient, slots) = match messages(from).filter(|_| !whole_here) {
+                let (gradient, slots) = match messages(from).filter(|_| place.travels(route)) {
                     Some(message) => (message, ids.vectors(route, Pass::Backward).slots(place)),
                     None => {
                         let slots = Slots::new(self.row, &place.in_features);
@@ -237,9 +236,7 @@ impl Tables {
                 if gradient.is_empty() {
                     continue;
                 }
-                let lookups =
-                    if whole_here { Lookups::of(batch).in_tables(&place.tables) } else { ids.lookups(from, place) };
-                sources.push(Source { lookups, gradient, slots });
+                sources.push(Source { lookups: ids.lookups(from, place, batch), gradient, slots });
             }
             let sums = |from| hot.and_then(|hot| hot.sums(RankId(from), place));
             sources.extend((0..layout.ranks() as u32).filter_map(sums));
