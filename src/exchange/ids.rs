@@ -40,7 +40,6 @@ use crate::sync::Line;
 #[derive(Debug)]
 pub struct Ids {
     rank: RankId,
-    form: MessageForm,
     words: Words,
     division: Division,
     /// All messages of this rank, by receiver, and what the division has behind them.
@@ -85,7 +84,6 @@ impl Ids {
         let vectors = |route: Route| [(); 2].map(|()| Vectors::new(form, layout.row_of(route)));
         Ok(Self {
             rank,
-            form,
             words: Words::new(rank, ranks, context.team.isa(), "exchange of ids"),
             division: Division::new(context, samples),
             out: supply.buffer(
@@ -166,7 +164,7 @@ impl Ids {
     /// # Panics
     /// When they are not what fills it.
     fn find(&mut self, layout: &Layout, from: RankId, samples: usize) {
-        let (form, at, route) = (self.form, from.index(), Route { owner: self.rank, asking: from });
+        let (form, at, route) = (layout.form(), from.index(), Route { owner: self.rank, asking: from });
         let mut bags = std::mem::take(&mut self.bags[at]);
         let message = self.message(from);
         let mut end = 0;

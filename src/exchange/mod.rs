@@ -32,7 +32,7 @@ mod words;
 
 pub use context::{Minibatch, RankContext};
 pub use gradients::Gradients;
-pub use hot::HotRows;
+pub use hot::{HotRows, MovedList, MovedRows};
 pub use ids::{Ids, Split};
 pub use layout::{Group, Layout, LayoutSpec, RankShards, Stream};
 pub use ordered::{Nodes, Unpooled};

@@ -238,7 +238,7 @@ impl Tables {
                 }
                 sources.push(Source { lookups: ids.lookups(from, place, batch), gradient, slots });
             }
-            let sums = |from| hot.and_then(|hot| hot.sums(RankId(from), place));
+            let sums = |asking| hot.and_then(|hot| hot.sums(Route { owner: self.rank, asking: RankId(asking) }, place));
             sources.extend((0..layout.ranks() as u32).filter_map(sums));
             group.update(team, &sources, step_sizes);
             self.sources = recycled(sources);
@@ -263,8 +263,7 @@ impl Tables {
 
     /// Lists this rank's hot rows that were marked since the last list.
     pub fn list_hot(&mut self, context: &RankContext, to: &mut HotRows) {
-        let Some(copies) = &mut self.copies else { return };
-        copies.list(context, &self.groups, to.own_mut());
+        self.copies.iter_mut().for_each(|copies| copies.list(context, &self.groups, to));
     }
 
     /// Takes the hot rows that all owners have moved into this rank's copies.
