@@ -7,7 +7,7 @@
 use std::iter::{Repeat, Zip, repeat};
 use std::ops::Range;
 
-use super::sparse::{FEW_WORDS, LookupChunk, RowSet, RowUnit, SparseGradients, SumsOf};
+use super::sparse::{LookupChunk, RowSet, RowUnit, SparseGradients, SumsOf};
 use super::table_group::{GroupSpec, ReplicatedGroup, TableGroup};
 use crate::base::config::{ModelConfig, Pooling};
 use crate::base::{RankId, Result, TableId};
@@ -261,7 +261,7 @@ impl Copies {
         listed.fill(0);
         RowUnit::count_marked(team, units, met, |shard, _, rows| listed[shard] = rows);
         let list = to.room_for_rows(context, listed);
-        let much = team.is_much(RowUnit::words(units) + list.len(), FEW_WORDS);
+        let much = team.is_much(RowUnit::words(units) + list.len(), Team::WORDS_ALONE);
         team.share_if(much, Each::new(units), |unit| {
             let (shard, [group, at]) = (&held.shards[unit.set], homes[unit.set]);
             let (table, slots) = (&groups[group].tables[at], hot.table(shard.table.index()).rows());
