@@ -11,7 +11,7 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 use super::layout::Layout;
-use super::row_gradients::{Parts, RowListPart};
+use super::row_gradients::{RowListPart, RowListParts};
 use super::words::Words;
 use super::{RankContext, Route};
 use crate::base::{RankId, Result, TableId};
@@ -38,7 +38,7 @@ pub struct HotRows {
     /// By sender.
     into: Vec<Vec<u32>>,
     /// By sender: a part of its list for each of this rank's shards.
-    parts: Vec<Parts>,
+    parts: Vec<RowListParts>,
     /// This rank's hot rows that moved.
     own: Vec<u32>,
     /// Its part of each of this rank's shards.
@@ -133,7 +133,7 @@ impl HotRows {
             starts: vec![0; ranks + 1],
             last: 0,
             into: peers().map(into).collect(),
-            parts: vec![Parts::default(); ranks],
+            parts: vec![RowListParts::default(); ranks],
             own: Vec::with_capacity(all(rank)),
             own_parts: Vec::with_capacity(layout.of(rank).shards.len()),
             lists: peers().map(|owner| Vec::with_capacity(if owner == rank { 0 } else { all(owner) })).collect(),

@@ -14,7 +14,7 @@ pub(in crate::embedding) struct Short;
 
 /// Two parts of the same columns.
 #[derive(Debug)]
-pub(in crate::embedding) struct Parts<'a, L> {
+pub(in crate::embedding) struct SplitColumns<'a, L> {
     high: &'a mut [u16],
     low: &'a mut [L],
 }
@@ -66,7 +66,7 @@ impl Seen for Split {
 }
 
 impl Form for Split {
-    type All<'a> = Parts<'a, u16>;
+    type All<'a> = SplitColumns<'a, u16>;
 
     #[inline(always)]
     fn words(dim: usize) -> usize {
@@ -74,18 +74,18 @@ impl Form for Split {
     }
 
     #[inline(always)]
-    fn all(self, row: &mut [u32], dim: usize, first: usize, count: usize) -> Parts<'_, u16> {
+    fn all(self, row: &mut [u32], dim: usize, first: usize, count: usize) -> SplitColumns<'_, u16> {
         let (high, low) = bytemuck::cast_slice_mut(row).split_at_mut(dim);
-        Parts { high: &mut high[first..][..count], low: &mut low[first..][..count] }
+        SplitColumns { high: &mut high[first..][..count], low: &mut low[first..][..count] }
     }
 
     #[inline(always)]
-    fn load<S: Simd>(simd: S, from: &Parts<'_, u16>, at: usize) -> S::V {
+    fn load<S: Simd>(simd: S, from: &SplitColumns<'_, u16>, at: usize) -> S::V {
         simd.join(&from.high[at..], &from.low[at..])
     }
 
     #[inline(always)]
-    fn load_partial<S: Simd>(simd: S, from: &Parts<'_, u16>) -> S::V {
+    fn load_partial<S: Simd>(simd: S, from: &SplitColumns<'_, u16>) -> S::V {
         simd.join(&padded(from.high), &padded(from.low))
     }
 
@@ -95,12 +95,12 @@ impl Form for Split {
     }
 
     #[inline(always)]
-    fn store<S: Simd>(simd: S, v: S::V, to: &mut Parts<'_, u16>, at: usize) {
+    fn store<S: Simd>(simd: S, v: S::V, to: &mut SplitColumns<'_, u16>, at: usize) {
         simd.split(v, &mut to.high[at..], &mut to.low[at..]);
     }
 
     #[inline(always)]
-    fn store_partial<S: Simd>(simd: S, v: S::V, to: &mut Parts<'_, u16>) {
+    fn store_partial<S: Simd>(simd: S, v: S::V, to: &mut SplitColumns<'_, u16>) {
         let (mut high, mut low) = ([0; 16], [0; 16]);
         simd.split(v, &mut high, &mut low);
         let count = to.high.len();
@@ -144,7 +144,7 @@ impl Seen for Short {
 }
 
 impl Form for Short {
-    type All<'a> = Parts<'a, u8>;
+    type All<'a> = SplitColumns<'a, u8>;
 
     #[inline(always)]
     fn words(dim: usize) -> usize {
@@ -152,19 +152,19 @@ impl Form for Short {
     }
 
     #[inline(always)]
-    fn all(self, row: &mut [u32], dim: usize, first: usize, count: usize) -> Parts<'_, u8> {
+    fn all(self, row: &mut [u32], dim: usize, first: usize, count: usize) -> SplitColumns<'_, u8> {
         let (high, low) = bytemuck::cast_slice_mut(row).split_at_mut(dim);
         let low: &mut [u8] = bytemuck::cast_slice_mut::<u16, u8>(low);
-        Parts { high: &mut high[first..][..count], low: &mut low[first..][..count] }
+        SplitColumns { high: &mut high[first..][..count], low: &mut low[first..][..count] }
     }
 
     #[inline(always)]
-    fn load<S: Simd>(simd: S, from: &Parts<'_, u8>, at: usize) -> S::V {
+    fn load<S: Simd>(simd: S, from: &SplitColumns<'_, u8>, at: usize) -> S::V {
         simd.join(&from.high[at..], &raised(&from.low[at..][..S::LANES]))
     }
 
     #[inline(always)]
-    fn load_partial<S: Simd>(simd: S, from: &Parts<'_, u8>) -> S::V {
+    fn load_partial<S: Simd>(simd: S, from: &SplitColumns<'_, u8>) -> S::V {
         simd.join(&padded(from.high), &raised(from.low))
     }
 
@@ -174,14 +174,14 @@ impl Form for Short {
     }
 
     #[inline(always)]
-    fn store<S: Simd>(simd: S, v: S::V, to: &mut Parts<'_, u8>, at: usize) {
+    fn store<S: Simd>(simd: S, v: S::V, to: &mut SplitColumns<'_, u8>, at: usize) {
         let mut low = [0; 16];
         simd.split(v, &mut to.high[at..], &mut low);
         to.low[at..][..S::LANES].iter_mut().zip(low).for_each(|(to, low)| *to = (low >> 8) as u8);
     }
 
     #[inline(always)]
-    fn store_partial<S: Simd>(simd: S, v: S::V, to: &mut Parts<'_, u8>) {
+    fn store_partial<S: Simd>(simd: S, v: S::V, to: &mut SplitColumns<'_, u8>) {
         let (mut high, mut low) = ([0; 16], [0; 16]);
         simd.split(v, &mut high, &mut low);
         to.high.copy_from_slice(&high[..to.high.len()]);

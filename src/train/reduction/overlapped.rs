@@ -42,7 +42,7 @@ struct Completion {
 
 /// Where a rank's communication threads run.
 #[derive(Debug, Clone)]
-pub(in crate::train) struct Place {
+pub(in crate::train) struct CommPlace {
     pub rank: RankId,
     pub pus: Vec<PuId>,
     pub spin: bool,
@@ -79,7 +79,7 @@ impl Overlapped {
     /// # Errors
     /// When the system refuses a thread.
     pub(in crate::train) fn start(
-        place: Place,
+        place: CommPlace,
         job: &Job,
         mut sliced: Sliced,
         replicas: Replicas,
