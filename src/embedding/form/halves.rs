@@ -41,7 +41,14 @@ fn raised(from: &[u8]) -> [u16; 16] {
     low
 }
 
-impl Seen for Split {
+/// A form whose rows begin with the upper halves: a look-up reads these alone, however much is kept of the lower ones.
+trait UpperFirst: Copy + Send + Sync {}
+
+impl UpperFirst for Split {}
+
+impl UpperFirst for Short {}
+
+impl<F: UpperFirst> Seen for F {
     type Columns<'a> = &'a [u16];
 
     #[inline(always)]
@@ -116,30 +123,6 @@ impl Form for Split {
     fn set(row: &mut [u32], dim: usize, column: usize, x: f32) {
         let halves: &mut [u16] = bytemuck::cast_slice_mut(row);
         (halves[column], halves[dim + column]) = split(x);
-    }
-}
-
-impl Seen for Short {
-    type Columns<'a> = &'a [u16];
-
-    #[inline(always)]
-    fn seen_words(dim: usize) -> usize {
-        dim.div_ceil(2)
-    }
-
-    #[inline(always)]
-    fn seen(self, row: &[u32], _dim: usize, first: usize, count: usize) -> &[u16] {
-        high(row, first, count)
-    }
-
-    #[inline(always)]
-    fn see<S: Simd>(simd: S, from: &[u16], at: usize) -> S::V {
-        simd.widen(&from[at..])
-    }
-
-    #[inline(always)]
-    fn see_partial<S: Simd>(simd: S, from: &[u16]) -> S::V {
-        simd.widen(&padded(from))
     }
 }
 
