@@ -113,7 +113,7 @@ impl Choice {
         Self { why, ..Self::given(Update::Sorted) }
     }
 
-    /// The quickest way for minibatches such as this one, whose look-ups are those of `sources`: table by table as many.
+    /// The quickest way for minibatches such as this one, of which these are the sources, table by table as many.
     pub(super) fn best(tables: &[Table], sources: &[GradientSource<'_>], threads: usize) -> Self {
         let count = sources.iter().map(|source| source.bag().rows.len()).sum();
         let mut choice = Self { why: Why::Auto, lookups: count, threads, ..Self::given(Update::Serial) };

@@ -74,16 +74,10 @@ pub struct MovedList<'a> {
 }
 
 impl MovedList<'_> {
-    /// Its words.
+    /// How many words it has.
     #[must_use]
-    pub const fn len(self) -> usize {
+    pub const fn words(self) -> usize {
         self.words.len()
-    }
-
-    /// Whether this rank has no shards.
-    #[must_use]
-    pub const fn is_empty(self) -> bool {
-        self.words.is_empty()
     }
 
     /// Writes one of a shard's rows, which nobody else writes: its slot, and what look-ups read of it.

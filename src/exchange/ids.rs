@@ -203,7 +203,8 @@ impl Ids {
         Lookups::packed(self.message(from), &self.bags[from.index()]).in_tables(&group.streams)
     }
 
-    /// What this rank pools for `from` in the shards of one of its groups: no bags that it pools from copies of hot rows.
+    /// What this rank pools for `from` in the shards of one of its groups: no bags that `from` pools from copies of hot
+    /// rows.
     ///
     /// # Panics
     /// When there is no such rank, or it is this rank and the group has whole tables.

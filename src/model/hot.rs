@@ -261,7 +261,7 @@ impl Copies {
         listed.fill(0);
         RowUnit::count_marked(team, units, met, |shard, _, rows| listed[shard] = rows);
         let list = to.room_for_rows(context, listed);
-        let much = team.is_much(RowUnit::words(units) + list.len(), Team::WORDS_ALONE);
+        let much = team.is_much(RowUnit::words(units) + list.words(), Team::WORDS_ALONE);
         team.share_if(much, Each::new(units), |unit| {
             let (shard, [group, at]) = (&held.shards[unit.set], homes[unit.set]);
             let (table, slots) = (&groups[group].tables[at], hot.table(shard.table.index()).rows());
