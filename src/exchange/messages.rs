@@ -21,7 +21,6 @@ pub struct RowMessages {
     pass: Pass,
     /// Samples of the minibatch whose messages are planned.
     planned: usize,
-    wire: Wire,
     /// Where rows are rounded on the way: one message, before it is.
     out: Buffer<Line>,
     /// And all that come, widened.
@@ -54,7 +53,6 @@ impl RowMessages {
             messages: OneSided::new(rank, layout.ranks(), stage),
             pass,
             planned: 0,
-            wire,
             starts: vec![0; layout.ranks() + 1],
             out: lines("rows before they are rounded", out)?,
             into: lines("rows that came rounded", into)?,
@@ -74,7 +72,7 @@ impl RowMessages {
         if self.planned == whole && layout.form() == MessageForm::RowPerSample {
             return;
         }
-        let (own, bytes) = (carrier.rank(), self.wire.bytes());
+        let (own, bytes) = (carrier.rank(), layout.wire().bytes());
         let floats = |from, to| message_floats(layout, ids, whole, pass, Route::of(pass, from, to));
         self.messages.plan(carrier, |from, to| floats(from, to) / size_of::<f32>() * bytes);
         for from in (0..carrier.ranks() as u32).map(RankId) {
@@ -98,8 +96,8 @@ impl RowMessages {
         mut fill: impl FnMut(RankId, &mut [Line], Stores),
     ) -> Result<()> {
         self.plan(context, carrier, minibatch, ids);
-        let Self { messages, wire, out, .. } = self;
-        if *wire == Wire::F32 {
+        let Self { messages, out, .. } = self;
+        if context.layout.wire() == Wire::F32 {
             return messages.begin(carrier, fill);
         }
         let team = &context.team;
@@ -120,9 +118,9 @@ impl RowMessages {
     /// # Errors
     /// [`crate::base::Error::Rank`] when the job is in trouble.
     pub(super) fn finish<'a>(&'a mut self, context: &RankContext, carrier: &'a mut dyn Carrier) -> Result<Arrived<'a>> {
-        let Self { messages, wire, into, starts, .. } = self;
+        let Self { messages, into, starts, .. } = self;
         let incoming = messages.finish(carrier)?;
-        if *wire == Wire::F32 {
+        if context.layout.wire() == Wire::F32 {
             return Ok(Arrived::AsSent(incoming));
         }
         let team = &context.team;

@@ -12,7 +12,7 @@ use crossbeam::channel::{Receiver, Sender, TryRecvError, bounded};
 
 use super::sliced::{LayerBlock, Spans, clear_foreign_moments};
 use super::{DenseReduction, Sent, Sliced, UpdateContext};
-use crate::base::{Error, PuId, RankId, Result};
+use crate::base::{Error, Place, PuId, RankId, Result};
 use crate::collective::Links;
 use crate::data::Batch;
 use crate::exchange::Replicas;
@@ -167,8 +167,7 @@ impl Overlapped {
                     return Ok(());
                 }
                 Err(TryRecvError::Empty | TryRecvError::Disconnected) => {
-                    let place =
-                        crate::base::Place { rank: self.rank, stage: "wait for communication threads", sequence: 0 };
+                    let place = Place { rank: self.rank, stage: "wait for communication threads", sequence: 0 };
                     waiting.turn(&self.job, place, self.rank).map_err(Error::Rank)?;
                 }
             }
