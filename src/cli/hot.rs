@@ -209,6 +209,22 @@ fn report(found: &Profile) -> String {
     if found.tables.iter().any(|table| table.small) {
         let _ = writeln!(text, "tables of less than {} are hot as a whole", Bytes(WHOLE_BELOW));
     }
+    text += &chance(found, chosen);
+    let times = &found.seconds;
+    let _ = writeln!(
+        text,
+        "counted in {}, thresholds tried in {}, judged in {}; memory for up to {}",
+        Seconds(times.sample),
+        Seconds(times.estimate),
+        Seconds(times.judge),
+        Bytes(found.memory_bytes)
+    );
+    text
+}
+
+/// What people should know of a threshold where few accesses of the sample make a row hot; nothing elsewhere.
+fn chance(found: &Profile, chosen: &Tried) -> String {
+    let mut text = String::new();
     let large =
         || chosen.tables.iter().zip(&found.tables).filter(|(_, table)| !table.small).map(|(size, _)| size.cutoff);
     let few = large().filter(|cutoff| (1..FEW).contains(cutoff)).count();
@@ -224,15 +240,6 @@ fn report(found: &Profile) -> String {
             let _ = writeln!(text, "every row that the sample accessed is hot, and {left} are left for others");
         }
     }
-    let times = &found.seconds;
-    let _ = writeln!(
-        text,
-        "counted in {}, thresholds tried in {}, judged in {}; memory for up to {}",
-        Seconds(times.sample),
-        Seconds(times.estimate),
-        Seconds(times.judge),
-        Bytes(found.memory_bytes)
-    );
     text
 }
 

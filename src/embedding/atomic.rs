@@ -20,7 +20,7 @@ const PREFETCH_DISTANCE: usize = 16;
 pub(super) struct MoveShared<'a> {
     pub weights: &'a [AtomicU32],
     pub dim: usize,
-    pub feed: GradientSource<'a>,
+    pub source: GradientSource<'a>,
     pub rate: f32,
     /// Move a row in one transaction where one commits.
     pub rtm: Option<Rtm>,
@@ -32,8 +32,8 @@ impl MoveShared<'_> {
         if positions.is_empty() {
             return;
         }
-        let Self { weights, dim, feed, rate, rtm } = self;
-        let bag = feed.bag();
+        let Self { weights, dim, source, rate, rtm } = self;
+        let bag = source.bag();
         let vector = |row: u32| &weights[row as usize * dim..][..dim];
         let mut sample = sample_of(bag, positions.start);
         for position in positions {
@@ -44,7 +44,7 @@ impl MoveShared<'_> {
                 ask(vector(ahead));
             }
             let row = vector(bag.rows[position]);
-            let (gradient, factor) = feed.at(sample, position);
+            let (gradient, factor) = source.at(sample, position);
             if rtm.is_some_and(|rtm| rtm.mul_add(row, -rate, factor, gradient)) {
                 continue;
             }
@@ -58,7 +58,7 @@ pub(super) struct MoveLocked<'a, F> {
     pub form: F,
     pub table: &'a LockedRows<'a, u32>,
     pub dim: usize,
-    pub feed: GradientSource<'a>,
+    pub source: GradientSource<'a>,
     pub rate: f32,
     pub positions: Range<usize>,
 }
@@ -68,8 +68,8 @@ impl<F: Form> Kernel for MoveLocked<'_, F> {
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        let Self { form, table, dim, feed, rate, positions } = self;
-        let bag = feed.bag();
+        let Self { form, table, dim, source, rate, positions } = self;
+        let bag = source.bag();
         let mut sample = sample_of(bag, positions.start);
         for position in positions {
             while bag.offsets[sample + 1] as usize <= position {
@@ -78,7 +78,7 @@ impl<F: Form> Kernel for MoveLocked<'_, F> {
             if let Some(&ahead) = bag.rows.get(position + PREFETCH_DISTANCE) {
                 table.ask(ahead as usize);
             }
-            let (gradient, factor) = feed.at(sample, position);
+            let (gradient, factor) = source.at(sample, position);
             let row = &mut *table.lock(bag.rows[position] as usize);
             columns(simd, dim, &mut Move { form, row, dim, gradient, factor, rate });
         }

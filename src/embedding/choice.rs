@@ -113,15 +113,15 @@ impl Choice {
         Self { why, ..Self::given(Update::Sorted) }
     }
 
-    /// The quickest way for minibatches such as this one, whose look-ups are `feeds`: table by table as many.
-    pub(super) fn best(tables: &[Table], feeds: &[GradientSource<'_>], threads: usize) -> Self {
-        let count = feeds.iter().map(|feed| feed.bag().rows.len()).sum();
+    /// The quickest way for minibatches such as this one, of which these are the sources, table by table as many.
+    pub(super) fn best(tables: &[Table], sources: &[GradientSource<'_>], threads: usize) -> Self {
+        let count = sources.iter().map(|source| source.bag().rows.len()).sum();
         let mut choice = Self { why: Why::Auto, lookups: count, threads, ..Self::given(Update::Serial) };
         if threads == 1 || count < FEW {
             return choice;
         }
         let dim = tables.first().map_or(0, Table::dim);
-        let (busiest, hottest) = skew(tables, feeds, threads);
+        let (busiest, hottest) = skew(tables, sources, threads);
         let moving = count as f64 * (MOVE_NS + MOVE_NS_PER_COLUMN * dim as f64);
         choice.busiest = busiest;
         choice.race_free_ns = count as f64 * READ_NS + moving * busiest;
@@ -132,20 +132,20 @@ impl Choice {
 }
 
 /// The part of all look-ups that the busiest thread has under equal row ranges, and that the hottest row has.
-fn skew(tables: &[Table], feeds: &[GradientSource<'_>], threads: usize) -> (f64, f64) {
+fn skew(tables: &[Table], sources: &[GradientSource<'_>], threads: usize) -> (f64, f64) {
     let mut work = [0.0f64; TOLD_APART];
     let mut sampled = [0u32; SAMPLED];
-    let look_ups = |feeds: &[GradientSource<'_>]| feeds.iter().map(|feed| feed.bag().rows.len()).sum::<usize>();
-    let (total, mut hottest) = (look_ups(feeds) as f64, 0.0f64);
-    for (table, feeds) in tables.iter().zip(feeds.chunks(feeds.len() / tables.len())) {
-        let of_table = look_ups(feeds);
+    let look_ups = |sources: &[GradientSource<'_>]| sources.iter().map(|source| source.bag().rows.len()).sum::<usize>();
+    let (total, mut hottest) = (look_ups(sources) as f64, 0.0f64);
+    for (table, sources) in tables.iter().zip(sources.chunks(sources.len() / tables.len())) {
+        let of_table = look_ups(sources);
         let count = of_table.min(SAMPLED);
         if count == 0 {
             continue;
         }
         let sampled = &mut sampled[..count];
         let each = of_table as f64 / total / count as f64;
-        let (mut left, mut before) = (feeds.iter().map(|feed| feed.bag().rows), 0);
+        let (mut left, mut before) = (sources.iter().map(|source| source.bag().rows), 0);
         let mut rows: &[u32] = &[];
         for (index, row) in sampled.iter_mut().enumerate() {
             let wanted = index * of_table / count;

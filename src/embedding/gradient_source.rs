@@ -121,11 +121,11 @@ impl<'a> GradientSources<'a> {
     /// As [`GradientSource::at`], by token.
     #[inline(always)]
     pub(super) fn of(&self, token: u32) -> (&'a [f32], f32) {
-        let feed = match self.0 {
+        let source = match self.0 {
             [only] => only,
-            many => &many[many.partition_point(|feed| feed.before <= token) - 1],
+            many => &many[many.partition_point(|source| source.before <= token) - 1],
         };
-        feed.of(token - feed.before)
+        source.of(token - source.before)
     }
 }
 

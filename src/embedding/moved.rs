@@ -9,9 +9,6 @@ use crate::machine::team::Team;
 use crate::memory::recycled;
 use crate::sync::{Lender, Matrix};
 
-/// Words that one thread writes alone: it has copied so many by the time that a team has begun and ended together.
-const FEW: usize = (64 << 10) / size_of::<u32>();
-
 /// Rows of a table that were moved.
 #[derive(Debug, Clone)]
 pub struct Moved<'a> {
@@ -56,7 +53,7 @@ impl Copier {
         if words == 0 {
             return;
         }
-        let much = team.is_much(words, FEW);
+        let much = team.is_much(words, Team::WORDS_ALONE);
         moved.sort_unstable_by_key(|moved| moved.table);
         self.cut(moved, words, if much { team.pieces() } else { 1 });
         let Self { precision, tables: planned, lend_rows, lend_weights, .. } = self;
@@ -188,7 +185,7 @@ mod tests {
         ] {
             for threads in [1, 2, 3] {
                 // From nothing to more than one thread writes alone.
-                for moving in [0, 1, 70, FEW / 40, FEW / 2] {
+                for moving in [0, 1, 70, Team::WORDS_ALONE / 40, Team::WORDS_ALONE / 2] {
                     check(precision, [moving, 11], row_weights, threads);
                 }
             }

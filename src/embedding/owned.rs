@@ -12,7 +12,7 @@ use crate::sync::{Band, Lender};
 pub(super) struct MoveSerially<'a, F> {
     pub form: F,
     pub table: &'a mut Table,
-    pub feed: GradientSource<'a>,
+    pub source: GradientSource<'a>,
     pub rate: f32,
 }
 
@@ -21,8 +21,8 @@ impl<F: Form> Kernel for MoveSerially<'_, F> {
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        let Self { form, table, feed, rate } = self;
-        let (bag, dim, width) = (feed.bag(), table.dim(), table.width());
+        let Self { form, table, source, rate } = self;
+        let (bag, dim, width) = (source.bag(), table.dim(), table.width());
         let (words, distance) = (table.words_mut(), rows_ahead(width * size_of::<u32>()));
         for sample in 0..bag.samples() {
             for position in bag.offsets[sample] as usize..bag.offsets[sample + 1] as usize {
@@ -30,7 +30,7 @@ impl<F: Form> Kernel for MoveSerially<'_, F> {
                     prefetch(simd, &words[ahead as usize * width..][..width]);
                 }
                 let row = &mut words[bag.rows[position] as usize * width..][..width];
-                let (gradient, factor) = feed.at(sample, position);
+                let (gradient, factor) = source.at(sample, position);
                 columns(simd, dim, &mut Move { form, row, dim, gradient, factor, rate });
             }
         }
@@ -53,7 +53,7 @@ pub(super) struct MoveOwn<'a, F> {
     pub form: F,
     pub band: Band<'a, u32>,
     pub dim: usize,
-    pub feed: GradientSource<'a>,
+    pub source: GradientSource<'a>,
     pub rate: f32,
 }
 
@@ -71,7 +71,7 @@ impl<F: Form> Kernel for MoveOwn<'_, F> {
         // As many are gathered, and asked for, as were before, which are moved meanwhile.
         let block = rows_ahead(width);
         let (mut now, mut next) = ([(0u32, 0u32); MOST_AHEAD], [(0u32, 0u32); MOST_AHEAD]);
-        let (mut waiting, bag) = (0, self.feed.bag());
+        let (mut waiting, bag) = (0, self.source.bag());
         let (mut sample, mut position) = (0, bag.offsets[0] as usize);
         loop {
             let mut held = 0;
@@ -102,9 +102,9 @@ impl<F: Form> MoveOwn<'_, F> {
     /// unless it is that of the sample `asked` before.
     #[inline(always)]
     fn ask<S: Simd>(&mut self, simd: S, (sample, position): (u32, u32), asked: &mut u32) {
-        prefetch(simd, self.band.row(self.feed.bag().rows[position as usize] as usize));
+        prefetch(simd, self.band.row(self.source.bag().rows[position as usize] as usize));
         if sample != *asked {
-            prefetch(simd, self.feed.at(sample as usize, position as usize).0);
+            prefetch(simd, self.source.at(sample as usize, position as usize).0);
             *asked = sample;
         }
     }
@@ -112,7 +112,7 @@ impl<F: Form> MoveOwn<'_, F> {
     /// Moves the rows of some look-ups, and asks for those of the next ones.
     #[inline(always)]
     fn move_gathered<S: Simd>(&mut self, simd: S, now: &[(u32, u32)], next: &[(u32, u32)]) {
-        let (form, dim, bag) = (self.form, self.dim, self.feed.bag());
+        let (form, dim, bag) = (self.form, self.dim, self.source.bag());
         let row_of = |position: u32| bag.rows[position as usize] as usize;
         let mut asked = u32::MAX;
         for &ahead in next.get(now.len()..).unwrap_or_default() {
@@ -122,7 +122,7 @@ impl<F: Form> MoveOwn<'_, F> {
             if let Some(&ahead) = next.get(index) {
                 self.ask(simd, ahead, &mut asked);
             }
-            let (gradient, factor) = self.feed.at(sample as usize, position as usize);
+            let (gradient, factor) = self.source.at(sample as usize, position as usize);
             let row = self.band.row(row_of(position));
             columns(simd, dim, &mut Move { form, row, dim, gradient, factor, rate: self.rate });
         }

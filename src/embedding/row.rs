@@ -209,7 +209,7 @@ pub(super) struct MoveAll<'a, F> {
     pub dim: usize,
     /// Look-ups; the lower half of each is its token.
     pub records: &'a [u64],
-    pub feeds: GradientSources<'a>,
+    pub sources: GradientSources<'a>,
     pub rate: f32,
 }
 
@@ -231,7 +231,7 @@ impl<F: Form> Columns for MoveAll<'_, F> {
             rest = F::load_partial(simd, &form.all(self.row, self.dim, start + FULL * S::LANES, tail));
         }
         for &record in self.records {
-            let (gradient, factor) = self.feeds.of(record as u32);
+            let (gradient, factor) = self.sources.of(record as u32);
             let (from, from_tail) = gradient[start..].split_at(FULL * S::LANES);
             let factor = simd.splat(factor);
             for (index, sum) in sums.iter_mut().enumerate() {
@@ -258,9 +258,9 @@ impl<F: Form> Columns for MoveAll<'_, F> {
 /// `sum[e] += factor * gradient[e]` for several look-ups of one row, in their order; both operations are rounded. The
 /// sum stays in the first cache.
 #[inline(always)]
-pub(super) fn add_all<S: Simd>(simd: S, sum: &mut [f32], records: &[u64], feeds: GradientSources<'_>) {
+pub(super) fn add_all<S: Simd>(simd: S, sum: &mut [f32], records: &[u64], sources: GradientSources<'_>) {
     for &record in records {
-        let (gradient, factor) = feeds.of(record as u32);
+        let (gradient, factor) = sources.of(record as u32);
         let factor = simd.splat(factor);
         combine(simd, sum, gradient, |sum, g| simd.add(sum, simd.mul(factor, g)));
     }

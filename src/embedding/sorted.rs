@@ -107,22 +107,22 @@ impl Sorter {
         })
     }
 
-    /// Moves all rows; `feeds` has as many sources for each table.
+    /// Moves all rows; `sources` are as many for each table.
     pub(super) fn run<F: Form>(
         &mut self,
         form: F,
         team: &Team,
         tables: &mut [Table],
-        feeds: &[GradientSource<'_>],
+        sources: &[GradientSource<'_>],
         step_size: StepSize,
     ) {
         let (threads, isa) = (team.threads(), team.isa());
         let Some(dim) = tables.first().map(Table::dim) else { return };
-        let sources = feeds.len() / tables.len();
-        let (total, buckets) = self.lay_out(tables, feeds, threads);
-        self.count(team, feeds, [total, buckets]);
+        let of_each = sources.len() / tables.len();
+        let (total, buckets) = self.lay_out(tables, sources, threads);
+        self.count(team, sources, [total, buckets]);
         self.places(team, buckets);
-        self.scatter(team, feeds, [total, buckets]);
+        self.scatter(team, sources, [total, buckets]);
         self.share_out(total, buckets, team.pieces());
 
         let Self { records, spare, starts, layouts, bounds, lend_tables, lend_records, lend_spare, .. } = self;
@@ -159,23 +159,25 @@ impl Sorter {
                     sort_lower(&mut records[bounds.clone()], &mut spare[bounds], layout.shift);
                 }
                 let records = &records[offset(from)..offset(to)];
-                let (band, feeds) = (tables.band(index), GradientSources(&feeds[index * sources..][..sources]));
+                let (band, sources) = (tables.band(index), GradientSources(&sources[index * of_each..][..of_each]));
                 let sum = &mut sums.data[..if sums_gradients { dim } else { 0 }];
                 let weights = row_weights.then(|| weights.band(index));
                 match optimizer {
                     Optimizer::Sgd if !sums_gradients => {
-                        isa.run(WalkRows { band, records, feeds, each: MoveEach { form, dim, rate } });
+                        isa.run(WalkRows { band, records, sources, each: MoveEach { form, dim, rate } });
                     }
                     Optimizer::RowwiseAdagrad { eps, .. } => {
                         let kept = moments.band(index);
                         let each = SumRowwise { form, sum, kept, weights, rate, eps };
-                        isa.run(WalkRows { band, records, feeds, each });
+                        isa.run(WalkRows { band, records, sources, each });
                     }
                     _ => match optimizer.at(step_size) {
                         StepRule::Sgd(rule) => {
-                            isa.run(WalkRows { band, records, feeds, each: SumEach { form, sum, weights, rule } });
+                            isa.run(WalkRows { band, records, sources, each: SumEach { form, sum, weights, rule } });
                         }
-                        rule => isa.run(WalkRows { band, records, feeds, each: SumEach { form, sum, weights, rule } }),
+                        rule => {
+                            isa.run(WalkRows { band, records, sources, each: SumEach { form, sum, weights, rule } })
+                        }
                     },
                 }
             }
@@ -184,11 +186,11 @@ impl Sorter {
     }
 
     /// Chooses buckets; returns how many look-ups and buckets there are.
-    fn lay_out(&mut self, tables: &[Table], feeds: &[GradientSource<'_>], threads: usize) -> (usize, usize) {
+    fn lay_out(&mut self, tables: &[Table], sources: &[GradientSource<'_>], threads: usize) -> (usize, usize) {
         let (mut before, mut first) = (0, 0);
         self.layouts.clear();
-        for (table, feeds) in tables.iter().zip(feeds.chunks(feeds.len() / tables.len())) {
-            let count: usize = feeds.iter().map(|feed| feed.bag().rows.len()).sum();
+        for (table, sources) in tables.iter().zip(sources.chunks(sources.len() / tables.len())) {
+            let count: usize = sources.iter().map(|source| source.bag().rows.len()).sum();
             let balance = (THREAD_BUCKETS * threads).div_ceil(tables.len()).min(count / 4);
             let wanted = (count / BUCKET_LOOKUPS).max(balance).clamp(1, TABLE_BUCKETS).next_power_of_two();
             let last = table.rows().saturating_sub(1);
@@ -209,14 +211,14 @@ impl Sorter {
         (before, first)
     }
 
-    fn count(&mut self, team: &Team, feeds: &[GradientSource<'_>], [total, buckets]: [usize; 2]) {
+    fn count(&mut self, team: &Team, sources: &[GradientSource<'_>], [total, buckets]: [usize; 2]) {
         let (threads, layouts) = (team.threads(), &self.layouts);
         team.each(Rows::new(&mut self.counts[..threads * buckets], buckets, threads, 1), |counts| {
             counts.data.fill(0);
             let part = total * counts.first / threads..total * (counts.first + 1) / threads;
-            for (layout, feeds) in layouts.iter().zip(feeds.chunks(feeds.len() / layouts.len())) {
+            for (layout, sources) in layouts.iter().zip(sources.chunks(sources.len() / layouts.len())) {
                 let counts = &mut counts.data[layout.first..layout.first + layout.buckets];
-                for (rows, positions) in parts_of(feeds, &part, layout.before) {
+                for (rows, positions) in parts_of(sources, &part, layout.before) {
                     rows.bag().rows[positions].iter().for_each(|row| counts[(row >> layout.shift) as usize] += 1);
                 }
             }
@@ -252,15 +254,15 @@ impl Sorter {
         );
     }
 
-    fn scatter(&mut self, team: &Team, feeds: &[GradientSource<'_>], [total, buckets]: [usize; 2]) {
+    fn scatter(&mut self, team: &Team, sources: &[GradientSource<'_>], [total, buckets]: [usize; 2]) {
         let (threads, layouts) = (team.threads(), &self.layouts);
         let records = atomic_words(&mut self.records[..total]);
         team.each(Rows::new(&mut self.counts[..threads * buckets], buckets, threads, 1), |places| {
             let part = total * places.first / threads..total * (places.first + 1) / threads;
-            for (layout, feeds) in layouts.iter().zip(feeds.chunks(feeds.len() / layouts.len())) {
+            for (layout, sources) in layouts.iter().zip(sources.chunks(sources.len() / layouts.len())) {
                 let places = &mut places.data[layout.first..layout.first + layout.buckets];
-                for (feed, positions) in parts_of(feeds, &part, layout.before) {
-                    scatter_part(records, places, positions, layout.shift, feed);
+                for (source, positions) in parts_of(sources, &part, layout.before) {
+                    scatter_part(records, places, positions, layout.shift, source);
                 }
             }
         });
@@ -309,15 +311,15 @@ fn sum_width(kept: ParamState, dim: usize) -> usize {
 
 /// Which look-ups of each source of a table lie in `part` of all, when `before` lie in the tables before it.
 fn parts_of<'a, 'f>(
-    feeds: &'a [GradientSource<'f>],
+    sources: &'a [GradientSource<'f>],
     part: &'a Range<usize>,
     mut before: usize,
 ) -> impl Iterator<Item = (&'a GradientSource<'f>, Range<usize>)> {
-    feeds.iter().map(move |feed| {
-        let count = feed.bag().rows.len();
+    sources.iter().map(move |source| {
+        let count = source.bag().rows.len();
         let positions = meet(part, before, count);
         before += count;
-        (feed, positions)
+        (source, positions)
     })
 }
 
@@ -327,9 +329,9 @@ fn scatter_part(
     places: &mut [u32],
     positions: Range<usize>,
     shift: u32,
-    feed: &GradientSource<'_>,
+    source: &GradientSource<'_>,
 ) {
-    let bag = feed.bag();
+    let bag = source.bag();
     let mut sample = sample_of(bag, positions.start);
     let mut position = positions.start;
     while position < positions.end {
@@ -337,7 +339,7 @@ fn scatter_part(
         for position in position..end {
             let row = bag.rows[position];
             let place = &mut places[(row >> shift) as usize];
-            put(&records[*place as usize], u64::from(row) << 32 | u64::from(feed.token(sample, position)));
+            put(&records[*place as usize], u64::from(row) << 32 | u64::from(source.token(sample, position)));
             *place += 1;
         }
         position = position.max(end);

@@ -72,7 +72,7 @@ pub struct Updater {
     contest: Option<Contest>,
     minibatches: u64,
     /// Memory that steps use again.
-    feeds: Vec<GradientSource<'static>>,
+    sources: Vec<GradientSource<'static>>,
 }
 
 impl Updater {
@@ -99,7 +99,7 @@ impl Updater {
             choice: None,
             contest: None,
             minibatches: 0,
-            feeds: Vec::new(),
+            sources: Vec::new(),
         })
     }
 
@@ -133,46 +133,46 @@ impl Updater {
             return;
         }
         // Table by table, in each source by source.
-        let mut feeds: Vec<GradientSource<'_>> = recycled(std::mem::take(&mut self.feeds));
+        let mut gradients: Vec<GradientSource<'_>> = recycled(std::mem::take(&mut self.sources));
         for table in 0..tables.len() {
             let mut before = 0;
             for source in sources {
-                let feed = GradientSource::fused(source, table, [dim, before], pooling);
-                before += feed.tokens();
-                feeds.push(feed);
+                let gradient = GradientSource::fused(source, table, [dim, before], pooling);
+                before += gradient.tokens();
+                gradients.push(gradient);
             }
         }
-        self.choose(team, tables, &feeds);
+        self.choose(team, tables, &gradients);
         if self.spec.fused {
-            self.apply(team, tables, &feeds, step_size);
-            self.feeds = recycled(feeds);
+            self.apply(team, tables, &gradients, step_size);
+            self.sources = recycled(gradients);
         } else {
             let mut rows = std::mem::replace(&mut self.rows, Buffer::zeroed(0));
-            let total: usize = feeds.iter().map(|feed| feed.bag().rows.len()).sum();
+            let total: usize = gradients.iter().map(|gradient| gradient.bag().rows.len()).sum();
             rows.grow(total * dim);
-            backward(team, &feeds, &mut rows[..total * dim], dim);
+            backward(team, &gradients, &mut rows[..total * dim], dim);
             let mut left = &rows[..];
-            for feeds in feeds.chunks_mut(sources.len()) {
+            for of_table in gradients.chunks_mut(sources.len()) {
                 let mut before = 0;
-                for feed in feeds {
-                    let count = feed.bag().rows.len();
+                for gradient in of_table {
+                    let count = gradient.bag().rows.len();
                     let own = left.split_off(..count * dim).expect("a row a look-up");
-                    *feed = feed.of_rows(own, before);
+                    *gradient = gradient.of_rows(own, before);
                     before += count as u32;
                 }
             }
-            self.apply(team, tables, &feeds, step_size);
-            self.feeds = recycled(feeds);
+            self.apply(team, tables, &gradients, step_size);
+            self.sources = recycled(gradients);
             self.rows = rows;
         }
     }
 
-    fn choose(&mut self, team: &Team, tables: &[Table], feeds: &[GradientSource<'_>]) {
+    fn choose(&mut self, team: &Team, tables: &[Table], sources: &[GradientSource<'_>]) {
         let due = self.minibatches.is_multiple_of(LOOK_AGAIN) || self.choice.is_none();
         self.minibatches += 1;
         if due {
             self.choice = Some(match (self.spec.kept.sums_gradients(), self.spec.update) {
-                (false, Update::Auto) => Choice::best(tables, feeds, team.threads()),
+                (false, Update::Auto) => Choice::best(tables, sources, team.threads()),
                 (false, given) => Choice::given(given),
                 (true, _) => Choice::sums(self.spec.kept),
             });
@@ -180,11 +180,11 @@ impl Updater {
         }
     }
 
-    fn apply(&mut self, team: &Team, tables: &mut [Table], feeds: &[GradientSource<'_>], step_size: StepSize) {
+    fn apply(&mut self, team: &Team, tables: &mut [Table], sources: &[GradientSource<'_>], step_size: StepSize) {
         let began = Instant::now();
-        with_form!(self.spec.kept.precision, form => self.move_rows(form, team, tables, feeds, step_size));
+        with_form!(self.spec.kept.precision, form => self.move_rows(form, team, tables, sources, step_size));
         if let (Some(contest), Some(choice)) = (&mut self.contest, &mut self.choice) {
-            let look_ups = feeds.iter().map(|feed| feed.bag().rows.len()).sum();
+            let look_ups = sources.iter().map(|source| source.bag().rows.len()).sum();
             if let Some(ns) = contest.took(began.elapsed().as_secs_f64(), look_ups) {
                 *choice = choice.measured(ns);
                 self.contest = None;
@@ -197,46 +197,46 @@ impl Updater {
         form: F,
         team: &Team,
         tables: &mut [Table],
-        feeds: &[GradientSource<'_>],
+        sources: &[GradientSource<'_>],
         step_size: StepSize,
     ) {
         let rate = step_size.rate;
         let (isa, threads, dim) = (team.isa(), team.threads(), self.spec.dim);
-        let sources = feeds.len() / tables.len().max(1);
-        let of_table = || feeds.chunks(sources.max(1));
+        let of_each = sources.len() / tables.len().max(1);
+        let of_table = || sources.chunks(of_each.max(1));
         let chosen = self.choice.map_or(Update::Serial, |choice| choice.update);
         match self.contest.as_ref().map_or(chosen, Contest::turn) {
             Update::Serial | Update::Auto => {
-                for (table, feeds) in tables.iter_mut().zip(of_table()) {
-                    feeds.iter().for_each(|&feed| isa.run(MoveSerially { form, table, feed, rate }));
+                for (table, sources) in tables.iter_mut().zip(of_table()) {
+                    sources.iter().for_each(|&source| isa.run(MoveSerially { form, table, source, rate }));
                 }
             }
             Update::RaceFree => {
                 cut_evenly(&mut self.lender, tables, threads);
                 let lent = self.lender.matrices(tables.iter_mut().map(Table::matrix_mut));
                 team.each(lent, |mut own| {
-                    for (index, feeds) in of_table().enumerate() {
-                        for &feed in feeds {
-                            isa.run(MoveOwn { form, band: own.band(index), dim, feed, rate });
+                    for (index, sources) in of_table().enumerate() {
+                        for &source in sources {
+                            isa.run(MoveOwn { form, band: own.band(index), dim, source, rate });
                         }
                     }
                 });
             }
-            Update::Sorted => self.sorter.run(form, team, tables, feeds, step_size),
+            Update::Sorted => self.sorter.run(form, team, tables, sources, step_size),
             Update::Atomic | Update::Rtm => {
-                for (table, feeds) in tables.iter_mut().zip(of_table()) {
-                    for &feed in feeds {
-                        let count = feed.bag().rows.len();
+                for (table, sources) in tables.iter_mut().zip(of_table()) {
+                    for &source in sources {
+                        let count = source.bag().rows.len();
                         let part = |thread: usize| count * thread / threads..count * (thread + 1) / threads;
                         if let Some(stripes) = &mut self.stripes {
                             let Matrix { data, width } = table.matrix_mut();
                             let table = &stripes.guard(data, width);
                             team.run(|thread| {
-                                isa.run(MoveLocked { form, table, dim, feed, rate, positions: part(thread) });
+                                isa.run(MoveLocked { form, table, dim, source, rate, positions: part(thread) });
                             });
                         } else {
                             let weights = atomic_floats(bytemuck::cast_slice_mut(table.words_mut()));
-                            let shared = MoveShared { weights, dim, feed, rate, rtm: self.rtm.ok() };
+                            let shared = MoveShared { weights, dim, source, rate, rtm: self.rtm.ok() };
                             team.run(|thread| shared.run(part(thread)));
                         }
                     }
@@ -247,20 +247,20 @@ impl Updater {
 }
 
 /// Writes each look-up's gradient row (SC20, Algorithm 2), threads sharing out look-ups.
-fn backward(team: &Team, feeds: &[GradientSource<'_>], rows: &mut [f32], dim: usize) {
+fn backward(team: &Team, sources: &[GradientSource<'_>], rows: &mut [f32], dim: usize) {
     let isa = team.isa();
     team.each(Rows::new(rows, dim, team.threads(), 1), |band| {
         let part = band.first..band.first + band.rows;
         let (mut before, mut to) = (0, band.data);
-        for &feed in feeds {
-            let bag = feed.bag();
+        for &source in sources {
+            let bag = source.bag();
             let positions = meet(&part, before, bag.rows.len());
             before += bag.rows.len();
             let (mine, rest) = to.split_at_mut(positions.len() * dim);
             to = rest;
             if !positions.is_empty() {
                 let sample = sample_of(bag, positions.start);
-                isa.run(WriteRows { to: mine, dim, sample, positions, feed });
+                isa.run(WriteRows { to: mine, dim, sample, positions, source });
             }
         }
     });
@@ -273,7 +273,7 @@ struct WriteRows<'a> {
     /// The sample of the first look-up.
     sample: usize,
     positions: Range<usize>,
-    feed: GradientSource<'a>,
+    source: GradientSource<'a>,
 }
 
 impl Kernel for WriteRows<'_> {
@@ -281,13 +281,13 @@ impl Kernel for WriteRows<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        let Self { to, dim, mut sample, positions, feed } = self;
-        let offsets = feed.bag().offsets;
+        let Self { to, dim, mut sample, positions, source } = self;
+        let offsets = source.bag().offsets;
         for (position, to) in positions.zip(to.chunks_exact_mut(dim)) {
             while offsets[sample + 1] as usize <= position {
                 sample += 1;
             }
-            let (from, factor) = feed.at(sample, position);
+            let (from, factor) = source.at(sample, position);
             columns(simd, dim, &mut Scale { from, factor, to });
         }
     }

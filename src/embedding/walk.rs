@@ -11,7 +11,7 @@ use crate::sync::Band;
 /// What is done to the rows of one table that are walked in their order.
 pub(super) trait EachRow {
     /// Some look-ups of a row, of whose look-ups they are the `first`, the `last`, or both.
-    fn take<S: Simd>(&mut self, simd: S, row: &mut [u32], records: &[u64], feeds: GradientSources<'_>, ends: Ends);
+    fn take<S: Simd>(&mut self, simd: S, row: &mut [u32], records: &[u64], sources: GradientSources<'_>, ends: Ends);
 
     /// Asks for what it keeps of a row beside it.
     #[inline(always)]
@@ -34,9 +34,9 @@ pub(super) struct MoveEach<F> {
 
 impl<F: Form> EachRow for MoveEach<F> {
     #[inline(always)]
-    fn take<S: Simd>(&mut self, simd: S, row: &mut [u32], records: &[u64], feeds: GradientSources<'_>, _: Ends) {
+    fn take<S: Simd>(&mut self, simd: S, row: &mut [u32], records: &[u64], sources: GradientSources<'_>, _: Ends) {
         let Self { form, dim, rate } = *self;
-        columns(simd, dim, &mut MoveAll { form, row, dim, records, feeds, rate });
+        columns(simd, dim, &mut MoveAll { form, row, dim, records, sources, rate });
     }
 }
 
@@ -50,12 +50,12 @@ pub(super) struct SumEach<'a, F, R> {
 
 impl<F: Form, R: RowRule> EachRow for SumEach<'_, F, R> {
     #[inline(always)]
-    fn take<S: Simd>(&mut self, simd: S, row: &mut [u32], records: &[u64], feeds: GradientSources<'_>, ends: Ends) {
+    fn take<S: Simd>(&mut self, simd: S, row: &mut [u32], records: &[u64], sources: GradientSources<'_>, ends: Ends) {
         let Self { form, ref mut sum, ref mut weights, rule } = *self;
         if ends.first {
             sum.fill(0.0);
         }
-        add_all(simd, sum, records, feeds);
+        add_all(simd, sum, records, sources);
         if ends.last {
             if let Some(weights) = weights {
                 weigh(simd, (form, row), rule, weights.row(row_of(records[0])), sum);
@@ -85,12 +85,12 @@ pub(super) struct SumRowwise<'a, F> {
 
 impl<F: Form> EachRow for SumRowwise<'_, F> {
     #[inline(always)]
-    fn take<S: Simd>(&mut self, simd: S, row: &mut [u32], records: &[u64], feeds: GradientSources<'_>, ends: Ends) {
+    fn take<S: Simd>(&mut self, simd: S, row: &mut [u32], records: &[u64], sources: GradientSources<'_>, ends: Ends) {
         let Self { form, ref mut sum, ref mut kept, ref mut weights, rate, eps } = *self;
         if ends.first {
             sum.fill(0.0);
         }
-        add_all(simd, sum, records, feeds);
+        add_all(simd, sum, records, sources);
         if ends.last {
             if let Some(weights) = weights {
                 weigh_rowwise(simd, (form, row), [rate, eps], weights.row(row_of(records[0])), sum);
@@ -119,7 +119,7 @@ const fn row_of(record: u64) -> usize {
 pub(super) struct WalkRows<'a, E> {
     pub band: Band<'a, u32>,
     pub records: &'a [u64],
-    pub feeds: GradientSources<'a>,
+    pub sources: GradientSources<'a>,
     pub each: E,
 }
 
@@ -128,14 +128,14 @@ impl<E: EachRow> Kernel for WalkRows<'_, E> {
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        let Self { mut band, records, feeds, mut each } = self;
+        let Self { mut band, records, sources, mut each } = self;
         let Some(&record) = records.first() else { return };
-        let bytes = size_of_val(band.row(row_of(record))) + size_of_val(feeds.of(record as u32).0);
+        let bytes = size_of_val(band.row(row_of(record))) + size_of_val(sources.of(record as u32).0);
         let distance = rows_ahead(bytes);
         for &ahead in records.iter().take(distance) {
             prefetch(simd, band.row(row_of(ahead)));
             each.prefetch(simd, row_of(ahead));
-            prefetch(simd, feeds.of(ahead as u32).0);
+            prefetch(simd, sources.of(ahead as u32).0);
         }
         let (mut at, mut first) = (0, true);
         while at < records.len() {
@@ -150,10 +150,10 @@ impl<E: EachRow> Kernel for WalkRows<'_, E> {
             for &ahead in &records[horizon.min(at + distance)..horizon] {
                 prefetch(simd, band.row(row_of(ahead)));
                 each.prefetch(simd, row_of(ahead));
-                prefetch(simd, feeds.of(ahead as u32).0);
+                prefetch(simd, sources.of(ahead as u32).0);
             }
             let last = records.get(end).is_none_or(|next| row_of(*next) != row);
-            each.take(simd, band.row(row), &records[at..end], feeds, Ends { first, last });
+            each.take(simd, band.row(row), &records[at..end], sources, Ends { first, last });
             (at, first) = (end, last);
         }
     }

@@ -7,22 +7,25 @@
 //! to all ranks, as look-ups read it. A row that `n` of `r` ranks met so costs `n` gradients and `r - 1` rows, however
 //! often it was looked up.
 
-use super::RankContext;
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+
 use super::layout::Layout;
-use super::row_gradients::{Parts, RowListPart};
+use super::row_gradients::{RowListPart, RowListParts};
 use super::words::Words;
+use super::{RankContext, Route};
 use crate::base::{RankId, Result, TableId};
 use crate::collective::Carrier;
 use crate::embedding::Source;
 use crate::exchange::Group;
 use crate::machine::team::Team;
+use crate::shard::scheme::Shard;
 use crate::simd::Isa;
 use crate::sync::{AtomicU32, atomic_words_32};
 
 /// Both exchanges, with their memory.
 #[derive(Debug)]
 pub struct HotRows {
-    rank: RankId,
     sums: Words,
     rows: Words,
     /// Sums for all owners.
@@ -35,11 +38,72 @@ pub struct HotRows {
     /// By sender.
     into: Vec<Vec<u32>>,
     /// By sender: a part of its list for each of this rank's shards.
-    parts: Vec<Parts>,
+    parts: Vec<RowListParts>,
     /// This rank's hot rows that moved.
     own: Vec<u32>,
-    /// By owner.
+    /// Its part of each of this rank's shards.
+    own_parts: Vec<MovedPart>,
+    /// By owner; nothing of this rank's own.
     lists: Vec<Vec<u32>>,
+}
+
+/// Where a shard's part of a list of moved rows lies: how many they are, their slots, and then so many words of each as
+/// look-ups read ([`Layout::hot_words`]).
+#[derive(Debug, Clone, Copy)]
+struct MovedPart {
+    start: usize,
+    rows: usize,
+    words: usize,
+}
+
+impl MovedPart {
+    const fn slots(self) -> Range<usize> {
+        self.start + 1..self.start + 1 + self.rows
+    }
+
+    const fn seen(self) -> Range<usize> {
+        self.slots().end..self.start + row_words(self.rows, self.words)
+    }
+}
+
+/// This rank's list of hot rows that moved, with room for each, to be written by a team.
+#[derive(Debug, Clone, Copy)]
+pub struct MovedList<'a> {
+    words: &'a [AtomicU32],
+    parts: &'a [MovedPart],
+}
+
+impl MovedList<'_> {
+    /// How many words it has.
+    #[must_use]
+    pub const fn words(self) -> usize {
+        self.words.len()
+    }
+
+    /// Writes one of a shard's rows, which nobody else writes: its slot, and what look-ups read of it.
+    ///
+    /// # Panics
+    /// When the list has no room for it.
+    #[inline(always)]
+    pub fn put(self, shard: usize, index: usize, slot: u32, seen: impl Iterator<Item = u32>) {
+        // Relaxed: every word has one writer, and the region's end hands them over.
+        let put = |to: &AtomicU32, word: u32| to.store(word, Ordering::Relaxed);
+        let part = self.parts[shard];
+        put(&self.words[part.slots()][index], slot);
+        let row = &self.words[part.seen()][index * part.words..][..part.words];
+        row.iter().zip(seen).for_each(|(to, word)| put(to, word));
+    }
+}
+
+/// Hot rows of a shard that its owner has moved.
+#[derive(Debug, Clone, Copy)]
+pub struct MovedRows<'a> {
+    /// The shard.
+    pub shard: &'a Shard,
+    /// The slots of the rows, rising.
+    pub slots: &'a [u32],
+    /// What look-ups read of each ([`Layout::hot_words`]).
+    pub seen: &'a [u32],
 }
 
 impl HotRows {
@@ -57,15 +121,15 @@ impl HotRows {
         let sums = |from, to| if ordered { 0 } else { words(from, to, 2) };
         let into = |from| Vec::with_capacity(if from == rank { 0 } else { sums(from, rank) });
         Some(Self {
-            rank,
             sums: Words::new(rank, ranks, isa, "exchange of hot rows' gradients"),
             rows: Words::new(rank, ranks, isa, "exchange of hot rows"),
             out: Vec::with_capacity(peers().map(|to| sums(rank, to)).sum()),
             starts: vec![0; ranks + 1],
             last: 0,
             into: peers().map(into).collect(),
-            parts: vec![Parts::default(); ranks],
+            parts: vec![RowListParts::default(); ranks],
             own: Vec::with_capacity(all(rank)),
+            own_parts: Vec::with_capacity(layout.of(rank).shards.len()),
             lists: peers().map(|owner| Vec::with_capacity(if owner == rank { 0 } else { all(owner) })).collect(),
         })
     }
@@ -112,19 +176,15 @@ impl HotRows {
     /// # Panics
     /// When a list has not what it says.
     pub fn exchange_sums(&mut self, context: &RankContext, carrier: &mut dyn Carrier) -> Result<()> {
-        let (out, starts, layout) = (&self.out, &self.starts, &context.layout);
+        let (out, starts, layout, owner) = (&self.out, &self.starts, &context.layout, context.rank);
         self.sums.all_to_all_v(&context.team, carrier, |peer| &out[starts[peer]..starts[peer + 1]], &mut self.into)?;
-        let held = layout.of(self.rank);
         let mut all = std::mem::take(&mut self.parts);
-        for (from, parts) in (0..).map(RankId).zip(&mut all) {
-            let list = self.sums_from(from);
+        for (asking, parts) in (0..).map(RankId).zip(&mut all) {
+            let route = Route { owner, asking };
+            let list = self.sums_on(route);
             parts.clear();
             let mut end = 0;
-            for group in &held.groups {
-                // Of its own samples, a rank sums gradients of divided rows alone.
-                if from == self.rank && !group.partial {
-                    break;
-                }
+            for group in layout.groups(route) {
                 for _ in group.shards.clone() {
                     end = parts.find(list, end, group.width, false);
                 }
@@ -135,25 +195,42 @@ impl HotRows {
         Ok(())
     }
 
-    /// The list from a rank.
-    fn sums_from(&self, from: RankId) -> &[u32] {
-        let own = || &self.out[self.starts[from.index()]..self.starts[from.index() + 1]];
-        if from == self.rank { own() } else { &self.into[from.index()] }
+    /// The list that has come on a route to this rank.
+    fn sums_on(&self, Route { owner, asking }: Route) -> &[u32] {
+        let own = || &self.out[self.starts[owner.index()]..self.starts[owner.index() + 1]];
+        if asking == owner { own() } else { &self.into[asking.index()] }
     }
 
-    /// What a rank has summed for the shards of one of this rank's groups; nothing for its own whole tables.
+    /// What the asking rank has summed for the shards of one of the groups of the owner, this rank; nothing for its own
+    /// whole tables.
     ///
     /// # Panics
     /// When there is no such rank.
     #[must_use]
-    pub fn sums<'a>(&'a self, from: RankId, group: &Group) -> Option<Source<'a>> {
-        self.parts[from.index()].source(self.sums_from(from), group.shards.clone(), group.width)
+    pub fn sums<'a>(&'a self, route: Route, group: &Group) -> Option<Source<'a>> {
+        self.parts[route.asking.index()].source(self.sums_on(route), group.shards.clone(), group.width)
     }
 
-    /// This rank's list of hot rows that moved: for each shard how many they are, then their slots, then what look-ups
-    /// read of each ([`Layout::hot_words`]).
-    pub const fn own_mut(&mut self) -> &mut Vec<u32> {
-        &mut self.own
+    /// Makes room in this rank's list for its hot rows that moved, so many of each of its shards.
+    ///
+    /// # Panics
+    /// When there is not one number a shard, or 2^32 rows or more moved.
+    pub fn room_for_rows(&mut self, context: &RankContext, rows: &[usize]) -> MovedList<'_> {
+        let (layout, mut end) = (&*context.layout, 0);
+        let shards = &layout.of(context.rank).shards;
+        assert_eq!(shards.len(), rows.len(), "a number of rows a shard");
+        self.own_parts.clear();
+        self.own_parts.extend(shards.iter().zip(rows).map(|(shard, &rows)| {
+            let part = MovedPart { start: end, rows, words: layout.hot_words(shard) };
+            end = part.seen().end;
+            part
+        }));
+        // Only what is longer than the list before is written twice.
+        self.own.resize(end, 0);
+        for part in &self.own_parts {
+            self.own[part.start] = u32::try_from(part.rows).expect("fewer than 2^32 rows move");
+        }
+        MovedList { words: atomic_words_32(&mut self.own), parts: &self.own_parts }
     }
 
     /// Sends this rank's list to all ranks, and takes in theirs.
@@ -165,13 +242,23 @@ impl HotRows {
         self.rows.all_to_all_v(team, carrier, |_| own, &mut self.lists)
     }
 
-    /// The list of an owner.
+    /// The hot rows that an owner has moved, of each of its shards in their order.
     ///
     /// # Panics
-    /// When there is no such rank.
-    #[must_use]
-    pub fn list(&self, owner: RankId) -> &[u32] {
-        if owner == self.rank { &self.own } else { &self.lists[owner.index()] }
+    /// When there is no such rank, or its list has not what it says.
+    pub fn rows<'a>(&'a self, context: &'a RankContext, owner: RankId) -> impl Iterator<Item = MovedRows<'a>> {
+        let (layout, own) = (&*context.layout, owner == context.rank);
+        let mut left: &[u32] = if own { &self.own } else { &self.lists[owner.index()] };
+        let mut shards = layout.of(owner).shards.iter();
+        std::iter::from_fn(move || {
+            let Some(shard) = shards.next() else {
+                assert!(left.is_empty(), "as many words as the shards' rows take");
+                return None;
+            };
+            let mut next = |words: usize| left.split_off(..words).expect("as many words as the shards' rows take");
+            let rows = next(1)[0] as usize;
+            Some(MovedRows { shard, slots: next(rows), seen: next(rows * layout.hot_words(shard)) })
+        })
     }
 }
 

@@ -29,8 +29,8 @@ use super::words::Words;
 use super::{Minibatch, Pass, RankContext, Route};
 use crate::base::{Error, RankId, Result, TableId};
 use crate::collective::Carrier;
-use crate::data::BagView;
 use crate::data::hot::Inputs;
+use crate::data::{BagView, Batch};
 use crate::embedding::{Lookups, PackedBag};
 use crate::memory::{Buffer, Supply};
 use crate::sync::Line;
@@ -40,7 +40,6 @@ use crate::sync::Line;
 #[derive(Debug)]
 pub struct Ids {
     rank: RankId,
-    form: MessageForm,
     words: Words,
     division: Division,
     /// All messages of this rank, by receiver, and what the division has behind them.
@@ -85,7 +84,6 @@ impl Ids {
         let vectors = |route: Route| [(); 2].map(|()| Vectors::new(form, layout.row_of(route)));
         Ok(Self {
             rank,
-            form,
             words: Words::new(rank, ranks, context.team.isa(), "exchange of ids"),
             division: Division::new(context, samples),
             out: supply.buffer(
@@ -161,7 +159,7 @@ impl Ids {
     /// # Panics
     /// When they are not what fills it.
     fn find(&mut self, layout: &Layout, from: RankId, samples: usize) {
-        let (form, at, route) = (self.form, from.index(), Route { owner: self.rank, asking: from });
+        let (form, at, route) = (layout.form(), from.index(), Route { owner: self.rank, asking: from });
         let mut bags = std::mem::take(&mut self.bags[at]);
         let message = self.message(from);
         let mut end = 0;
@@ -187,19 +185,24 @@ impl Ids {
     }
 
     /// What `from` looks up in the shards of one of this rank's groups, as rows are moved by it: a bag a sample of that
-    /// rank, or where there are copies of hot rows those bags that are there.
+    /// rank, or where there are copies of hot rows those bags that are there. Its own look-ups in whole tables did not
+    /// travel: they are those of `batch`, this rank's slice.
     ///
     /// # Panics
-    /// When there is no such rank, or it is this rank and the group has whole tables.
+    /// When there is no such rank.
     #[must_use]
-    pub fn lookups<'a>(&'a self, from: RankId, group: &'a Group) -> Lookups<'a> {
+    pub fn lookups<'a>(&'a self, from: RankId, group: &'a Group, batch: &'a Batch) -> Lookups<'a> {
+        if !group.travels(Route { owner: self.rank, asking: from }) {
+            return Lookups::of(batch).in_tables(&group.tables);
+        }
         Lookups::packed(self.message(from), &self.bags[from.index()]).in_tables(&group.streams)
     }
 
-    /// The same, of what this rank pools for `from`: no bags that it pools from copies of hot rows.
+    /// What this rank pools for `from` in the shards of one of its groups: no bags that `from` pools from copies of hot
+    /// rows.
     ///
     /// # Panics
-    /// As [`Ids::lookups`].
+    /// When there is no such rank, or it is this rank and the group has whole tables.
     #[must_use]
     pub fn pooled<'a>(&'a self, from: RankId, group: &'a Group) -> Lookups<'a> {
         self.asked(from).in_tables(&group.streams)

@@ -42,8 +42,18 @@ pub struct Layout {
     starts: Vec<usize>,
     grains: Option<Grains>,
     wire: Wire,
-    /// Rows that ranks have copies of, and what look-ups read them in.
-    hot: Option<(Arc<HotSlots>, (Precision, usize))>,
+    hot: Option<HotCopies>,
+}
+
+/// Which rows all ranks have copies of that do not hold their table alone, and what a copy has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HotCopies {
+    /// The rows.
+    pub slots: Arc<HotSlots>,
+    /// What look-ups read of them.
+    pub precision: Precision,
+    /// Rows of so many tables, the first ones, have a learned weight each.
+    pub weighing: usize,
 }
 
 /// What a division's messages follow from beside the division.
@@ -110,23 +120,25 @@ impl Layout {
         self.lookups[table.index()].max(self.positions(table))
     }
 
-    /// With copies of these rows, of which look-ups read this, and of so many tables, the first ones, a learned weight
-    /// of each row, on all ranks that do not hold their table alone; a rank that is alone needs none.
+    /// With copies of hot rows; a rank that is alone needs none.
     ///
     /// # Panics
     /// When the rows are of other tables.
     #[must_use]
-    pub fn with_hot(self, hot: Option<Arc<HotSlots>>, seen: (Precision, usize)) -> Self {
-        assert!(hot.iter().all(|hot| hot.tables() == self.sharding.tables()), "hot rows of each table");
+    pub fn with_hot(self, hot: Option<HotCopies>) -> Self {
+        assert!(hot.iter().all(|hot| hot.slots.tables() == self.sharding.tables()), "hot rows of each table");
         let ranks = self.ranks();
-        Self { hot: hot.filter(|_| ranks > 1).map(|hot| (hot, seen)), ..self }
+        Self { hot: hot.filter(|_| ranks > 1), ..self }
     }
 
-    /// The same with copies of these rows in place of others; as [`Layout::with_hot`].
+    /// The same with copies of these rows in place of others.
+    ///
+    /// # Panics
+    /// As [`Layout::with_hot`], and when there are no others.
     #[must_use]
-    pub fn with_hot_revised(&self, hot: Arc<HotSlots>) -> Self {
-        let (_, seen) = self.hot.as_ref().expect("copies of hot rows");
-        self.clone().with_hot(Some(hot), *seen)
+    pub fn with_hot_revised(&self, slots: Arc<HotSlots>) -> Self {
+        let before = self.hot.clone().expect("copies of hot rows");
+        self.clone().with_hot(Some(HotCopies { slots, ..before }))
     }
 
     /// Whether every rank has a copy of a table.
@@ -143,7 +155,7 @@ impl Layout {
     /// The rows that ranks have copies of.
     #[must_use]
     pub fn hot(&self) -> Option<&HotSlots> {
-        self.hot.as_ref().map(|(hot, _)| &**hot)
+        self.hot.as_ref().map(|hot| &*hot.slots)
     }
 
     /// What messages of ids, pooled rows and gradients have.
@@ -162,10 +174,14 @@ impl Layout {
     }
 
     /// Whose vectors go on a route: those of the same shards.
-    pub(super) fn groups(&self, Route { owner, asking }: Route) -> &[Group] {
-        let groups = &self.of(owner).groups;
-        let partial = groups.iter().take_while(|group| group.partial).count();
-        &groups[..if owner == asking { partial } else { groups.len() }]
+    ///
+    /// # Panics
+    /// When there is no such owner.
+    #[must_use]
+    pub fn groups(&self, route: Route) -> &[Group] {
+        let groups = &self.of(route.owner).groups;
+        // Those of divided rows come first.
+        &groups[..groups.iter().take_while(|group| group.travels(route)).count()]
     }
 
     /// Elements of a row of theirs, where messages have rows.
@@ -198,14 +214,14 @@ impl Layout {
     /// one.
     #[must_use]
     pub fn hot_words(&self, shard: &Shard) -> usize {
-        let words = |(_, (precision, _)): &(_, (Precision, _))| seen_words(*precision, shard.columns.len());
+        let words = |hot: &HotCopies| seen_words(hot.precision, shard.columns.len());
         self.hot.as_ref().map_or(0, words) + usize::from(self.copies_weights(shard.table))
     }
 
     /// Whether copies of a table's rows have learned weights.
     #[must_use]
     pub fn copies_weights(&self, table: TableId) -> bool {
-        self.hot.as_ref().is_some_and(|(_, (_, weighing))| table.index() < *weighing)
+        self.hot.as_ref().is_some_and(|hot| table.index() < hot.weighing)
     }
 
     /// Whether the look-ups of a table have weights.

@@ -21,7 +21,6 @@ pub struct RowMessages {
     pass: Pass,
     /// Samples of the minibatch whose messages are planned.
     planned: usize,
-    wire: Wire,
     /// Where rows are rounded on the way: one message, before it is.
     out: Buffer<Line>,
     /// And all that come, widened.
@@ -56,7 +55,6 @@ impl RowMessages {
             messages: OneSided::new(rank, layout.ranks(), stage),
             pass,
             planned: 0,
-            wire,
             starts: vec![0; layout.ranks() + 1],
             out: lines("rows before they are rounded", out)?,
             into: lines("rows that came rounded", into)?,
@@ -71,7 +69,7 @@ impl RowMessages {
         if self.planned == whole && layout.form() == MessageForm::RowPerSample {
             return;
         }
-        let (own, bytes) = (carrier.rank(), self.wire.bytes());
+        let (own, bytes) = (carrier.rank(), layout.wire().bytes());
         let floats = |from, to| message_floats(layout, ids, whole, pass, Route::of(pass, from, to));
         self.messages.plan(carrier, |from, to| floats(from, to) / size_of::<f32>() * bytes);
         for from in (0..carrier.ranks() as u32).map(RankId) {
@@ -96,8 +94,8 @@ impl RowMessages {
     ) -> Result<()> {
         self.plan(context, carrier, minibatch, ids);
         self.widened = false;
-        let Self { messages, wire, out, .. } = self;
-        if *wire == Wire::F32 {
+        let Self { messages, out, .. } = self;
+        if context.layout.wire() == Wire::F32 {
             return messages.begin(carrier, fill);
         }
         let team = &context.team;
@@ -123,12 +121,12 @@ impl RowMessages {
         carrier: &'a mut dyn Carrier,
         is_last: bool,
     ) -> Result<Arrived<'a>> {
-        let Self { messages, wire, into, starts, widened, .. } = self;
+        let Self { messages, into, starts, widened, .. } = self;
         if *widened {
             return Ok(Arrived::Widened { into, starts });
         }
         let mut incoming = messages.finish(carrier)?;
-        if *wire == Wire::F32 {
+        if context.layout.wire() == Wire::F32 {
             if !is_last {
                 incoming.keep();
             }

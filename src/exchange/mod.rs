@@ -32,9 +32,9 @@ mod words;
 
 pub use context::{Minibatch, RankContext};
 pub use gradients::Gradients;
-pub use hot::HotRows;
+pub use hot::{HotRows, MovedList, MovedRows};
 pub use ids::{Ids, Split};
-pub use layout::{Group, Layout, LayoutSpec, RankShards, Stream};
+pub use layout::{Group, HotCopies, Layout, LayoutSpec, RankShards, Stream};
 pub use ordered::{Nodes, Unpooled};
 pub use pieces::{Pieces, PiecesMemory};
 pub use pooled::Pooled;

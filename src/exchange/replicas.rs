@@ -7,7 +7,7 @@
 
 use super::in_groups;
 use super::layout::Layout;
-use super::row_gradients::{Parts, RowListPart};
+use super::row_gradients::{RowListPart, RowListParts};
 use super::words::Words;
 use crate::base::{RankId, Result, TableId};
 use crate::collective::Carrier;
@@ -26,7 +26,7 @@ pub struct Replicas {
     lists: Vec<Vec<u32>>,
     end: usize,
     /// By rank and group: a part of its list for each table.
-    parts: Vec<Vec<Parts>>,
+    parts: Vec<Vec<RowListParts>>,
 }
 
 /// A replicated table.
@@ -63,7 +63,7 @@ impl Replicas {
         Self {
             rank,
             words: Words::new(rank, ranks, isa, "exchange of replicated tables' gradients"),
-            parts: vec![vec![Parts::default(); groups.len()]; ranks],
+            parts: vec![vec![RowListParts::default(); groups.len()]; ranks],
             lists: vec![Vec::new(); ranks],
             end: 0,
             tables,
@@ -129,7 +129,7 @@ impl Replicas {
     /// Finds the parts of all lists, which have them in the order of tables, in whatever groups these are.
     fn find(&mut self) {
         for (list, parts) in self.lists.iter().zip(&mut self.parts) {
-            parts.iter_mut().for_each(Parts::clear);
+            parts.iter_mut().for_each(RowListParts::clear);
             let find = |end, table: &ReplicatedTable| parts[table.group].find(list, end, table.dim, table.weighted);
             let end = self.tables.iter().fold(0, find);
             assert_eq!(end, list.len(), "as many words as the tables' parts take");

@@ -63,13 +63,13 @@ pub(super) const fn words(vectors: usize, width: usize, look_ups: usize, each: u
 
 /// Where the parts of a list are.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Parts {
+pub(super) struct RowListParts {
     /// Where the vectors of each begin.
     gradients: Vec<usize>,
     bags: Vec<PackedBag>,
 }
 
-impl Parts {
+impl RowListParts {
     /// Forgets those of the list before.
     pub(super) fn clear(&mut self) {
         self.gradients.clear();
@@ -114,7 +114,7 @@ mod tests {
             for index in (0..vectors).rev() {
                 part.put(shared, index, 7 * index as u32, (0..width).map(|at| (index * width + at) as u32));
             }
-            let mut parts = Parts::default();
+            let mut parts = RowListParts::default();
             let list = &list[..part.end()];
             let end = parts.find(list, 0, 7, false);
             assert_eq!((end, parts.find(list, end, width, false)), (first.end(), list.len()));

@@ -18,11 +18,8 @@ pub trait Stretch: Send {
 /// the stretches before; of the first one's, which begin at 0, how many there are in all, until the caller has taken
 /// that.
 pub(super) fn line_up<U: Stretch>(team: &Team, units: &mut [U], stretches: usize) {
-    if !team.is_much(units.len(), FEW) || team.threads() == 1 {
-        return units.chunks_mut(stretches).for_each(line_up_table);
-    }
-    let tables = units.len() / stretches;
-    team.share(Rows::new(units, stretches, tables, 1), |band| line_up_table(band.data));
+    let (much, tables) = (team.is_much(units.len(), FEW), units.len() / stretches);
+    team.share_if(much, Rows::new(units, stretches, tables.max(1), 1), |band| line_up_table(band.data));
 }
 
 /// The same with one table's, which may be of any lengths.

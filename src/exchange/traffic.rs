@@ -84,7 +84,7 @@ impl Traffic {
     /// beside.
     #[must_use]
     pub fn of_step(layout: &Layout, (batch, inputs): (&Batch, Inputs), dense: &Links) -> Self {
-        let (of, none) = (Minibatch { layout, batch, inputs }, || Links::uniform(layout.ranks(), 0));
+        let (of, none) = (CountedMinibatch { layout, batch, inputs }, || Links::uniform(layout.ranks(), 0));
         let (dense_gradients, ordered) = match layout.grains() {
             None => (dense.clone().plus(&of.replicas()), none()),
             Some(_) => (none(), of.ordered().plus(dense).plus(&of.replicas())),
@@ -102,13 +102,13 @@ const fn list(words: usize) -> usize {
 }
 
 /// A minibatch of such inputs, whose messages are counted.
-struct Minibatch<'a> {
+struct CountedMinibatch<'a> {
     layout: &'a Layout,
     batch: &'a Batch,
     inputs: Inputs,
 }
 
-impl<'a> Minibatch<'a> {
+impl<'a> CountedMinibatch<'a> {
     /// The bags of a table that belong to a rank's samples.
     fn bags_of(&self, rank: RankId, table: usize) -> impl Iterator<Item = &'a [u32]> + use<'a> {
         let Self { layout, batch, .. } = *self;

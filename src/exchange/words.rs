@@ -10,16 +10,13 @@ use crate::machine::team::Team;
 use crate::simd::Isa;
 use crate::sync::{Line, Rows, Stores, write_lines};
 
-/// Words of a piece from which on the team copies it: those of fewer a core has copied by the time that many threads
-/// have begun and ended together, some microseconds.
-const TOGETHER: usize = (64 << 10) / size_of::<u32>();
-
-/// Words for each of these threads, at least: the more they are, the longer that time is.
+/// Words of a piece that a team copies for each of its threads, at least: the more they are, the longer it takes them
+/// to begin and to end together.
 const EACH: usize = (2 << 10) / size_of::<u32>();
 
 /// Words of a piece that so many threads copy, at least.
 const fn least_of(threads: usize) -> usize {
-    if threads * EACH > TOGETHER { threads * EACH } else { TOGETHER }
+    if threads * EACH > Team::WORDS_ALONE { threads * EACH } else { Team::WORDS_ALONE }
 }
 
 /// Words of a line.
@@ -236,14 +233,16 @@ mod tests {
     use crate::memory::Supply;
     use crate::sync::{Job, Patience};
 
+    const ALONE: usize = Team::WORDS_ALONE;
+
     #[test]
     fn teams_copy_what_is_long_for_each_thread_unless_they_sleep() {
-        assert_eq!([2, 32, 64].map(least_of), [TOGETHER, TOGETHER, 2 * TOGETHER]);
+        assert_eq!([2, 32, 64].map(least_of), [ALONE, ALONE, 2 * ALONE]);
         let cores = std::thread::available_parallelism().unwrap().get();
         for (threads, copies) in [(2, cores > 1), (cores + 1, false)] {
             let team = Team::new(threads).unwrap();
             let by = By { isa: team.isa(), team: Some(&team) };
-            let copied = [TOGETHER - 1, TOGETHER, 1 << 30].map(|words| by.team_for(words).is_some());
+            let copied = [ALONE - 1, ALONE, 1 << 30].map(|words| by.team_for(words).is_some());
             assert_eq!(copied, [false, copies, copies], "{threads} threads on {cores} cores");
         }
     }
@@ -251,8 +250,8 @@ mod tests {
     /// Lists of every length around what one thread copies and around a piece, there and back in other lengths.
     #[test]
     fn lists_arrive_whoever_copies_them() {
-        let room = 2 * TOGETHER + 3 * LINE;
-        let around = [0, 1, LINE, TOGETHER, room, 2 * room].map(|words| [words.saturating_sub(1), words, words + 5]);
+        let room = 2 * ALONE + 3 * LINE;
+        let around = [0, 1, LINE, ALONE, room, 2 * room].map(|words| [words.saturating_sub(1), words, words + 5]);
         let sizes = around.concat();
         let steps = sizes.len();
         let list = move |from: usize, to: usize, step: usize| -> Vec<u32> {

@@ -45,7 +45,7 @@ pub struct Linear {
 }
 
 /// What an update works on.
-pub(super) struct Parts<'a> {
+pub(super) struct UpdateOperands<'a> {
     pub weight: &'a mut Weight,
     pub bias: &'a mut [f32],
     pub gradient: &'a mut Tensors,
@@ -274,10 +274,10 @@ impl Linear {
     }
 
     /// Weights, biases, the gradients of both, the optimizer and its moments.
-    pub(super) fn parts(&mut self) -> Parts<'_> {
+    pub(super) fn update_operands(&mut self) -> UpdateOperands<'_> {
         let Self { weight, bias, gradient, optimizer, moments, squares, .. } = self;
         let squares = squares.each_mut().map(|squares| &mut squares[..]);
-        Parts { weight, bias, gradient, optimizer: *optimizer, moments, squares }
+        UpdateOperands { weight, bias, gradient, optimizer: *optimizer, moments, squares }
     }
 
     /// The lengths of each of [`Linear::sums_mut`], which are known before there is memory.

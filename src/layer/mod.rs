@@ -33,5 +33,5 @@ pub use loss::LossLayer;
 pub use mlp::{InputGradient, Mlp};
 pub use pieces::{Piece, TensorSquares};
 pub use steps::Steps;
-pub use vectors::Vectors;
+pub use vectors::FeatureVectors;
 pub use wide::Wide;

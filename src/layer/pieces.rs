@@ -8,7 +8,7 @@
 use std::ops::Range;
 
 use super::Linear;
-use super::linear::Parts;
+use super::linear::UpdateOperands;
 use super::weight::{Halves, Weight};
 use crate::math::brgemm::{Row, WIDTH};
 use crate::optim::{
@@ -89,8 +89,8 @@ fn take<'a, T>(rest: &mut &'a mut [T], count: usize) -> &'a mut [T] {
 impl Linear {
     /// The layer in `count` nearly equal pieces: each some of the weights and some of the biases.
     pub fn pieces(&mut self, count: usize) -> impl Iterator<Item = [Piece<'_>; 2]> {
-        let Parts { weight, mut bias, gradient, optimizer, moments, squares: [squares, mut bias_squares] } =
-            self.parts();
+        let UpdateOperands { weight, mut bias, gradient, optimizer, moments, squares: [squares, mut bias_squares] } =
+            self.update_operands();
         let (biases, mut bias_gradient, mut bias_moments) = (bias.len(), &mut gradient.bias[..], Moments::default());
         let mut left = Moments::default();
         for ((tensors, bias), left) in moments.iter_mut().zip(&mut bias_moments).zip(&mut left) {

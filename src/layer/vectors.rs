@@ -21,7 +21,7 @@ use crate::sync::Rows;
 /// The vectors of the current part of a minibatch, which their gradient replaces on the way back, with the matrices of
 /// those that have one.
 #[derive(Debug)]
-pub struct Vectors {
+pub struct FeatureVectors {
     columns: Vec<Column>,
     layers: Vec<Linear>,
     /// Of each layer its input, its output or the gradient of that, and the gradient of its input.
@@ -54,7 +54,7 @@ enum Made {
     Composed(Composition, usize),
 }
 
-impl Vectors {
+impl FeatureVectors {
     /// Of tables of so many columns; a sample's features have `row` elements, those of other tables last. All weights
     /// 0, with room for parts of `samples`. Nothing where rows are the vectors.
     ///
@@ -124,7 +124,7 @@ impl Vectors {
         &self.layers
     }
 
-    /// As [`Vectors::layers`], to be changed.
+    /// As [`FeatureVectors::layers`], to be changed.
     pub fn layers_mut(&mut self) -> &mut [Linear] {
         &mut self.layers
     }

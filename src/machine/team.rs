@@ -176,6 +176,10 @@ impl Team {
         work >= if self.spins() { few } else { 4 * few }
     }
 
+    /// Words of 32 bits that a thread copies alone: a core has copied so many, 64 KiB, by the time that threads which
+    /// spin have begun and ended together, some microseconds.
+    pub const WORDS_ALONE: usize = (64 << 10) / size_of::<u32>();
+
     /// As [`Team::share`] where there is much to do ([`Team::is_much`]); else on the calling thread alone, in the order
     /// of pieces: it has done little by the time that many threads have begun and ended together, some microseconds.
     ///

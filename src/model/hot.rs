@@ -6,22 +6,21 @@
 
 use std::iter::{Repeat, Zip, repeat};
 use std::ops::Range;
-use std::sync::atomic::Ordering;
 
-use super::sparse::{FEW_WORDS, LookupChunk, RowSet, RowUnit, SparseGradients, SumsOf};
+use super::sparse::{LookupChunk, RowSet, RowUnit, SparseGradients, SumsOf};
 use super::table_group::{GroupSpec, ReplicatedGroup, TableGroup};
 use crate::base::config::{ModelConfig, Pooling};
 use crate::base::{RankId, Result, TableId};
 use crate::data::hot::HotSlots;
 use crate::data::{Batch, Schema};
-use crate::embedding::{Copier, Lookups, Moved, Table};
-use crate::exchange::{HotRows, Ids, Layout, RankContext, Split, in_groups};
+use crate::embedding::{Copier, Moved, Table};
+use crate::exchange::{HotRows, Ids, Layout, MovedRows, RankContext, Route, Split, in_groups};
 use crate::machine::team::Team;
 use crate::memory::{Supply, recycled};
 use crate::model::TrainSpec;
 use crate::optim::{Optimizer, ParamGroup, ParamState};
 use crate::shard::scheme::Shard;
-use crate::sync::{AtomicU32, Each, Rows, atomic_words_32};
+use crate::sync::{Each, Rows};
 
 /// The copies, and which of its own hot rows a step meets.
 #[derive(Debug)]
@@ -40,8 +39,8 @@ pub struct Copies {
     met: Vec<RowSet>,
     /// All rows of these sets.
     units: Vec<RowUnit>,
-    /// Of each of those shards, where its part of a list of moved rows begins, and how many these are.
-    parts: Vec<[usize; 2]>,
+    /// Of each of those shards, how many rows of a list are its own.
+    listed: Vec<usize>,
     /// Takes in the lists of all owners.
     copier: Copier,
     /// Elements of a sample's features.
@@ -137,7 +136,7 @@ impl Copies {
         let copies = copies.map(|table| (rows(*table), layout.copies_weights(*table))).collect();
         Ok(Some(Self {
             met: sizes.clone().map(RowSet::new).collect(),
-            parts: vec![[0; 2]; sizes.len()],
+            listed: vec![0; sizes.len()],
             units: RowUnit::all(sizes.map(|rows| [rows, 1]), team.threads()),
             copier: Copier::new(spec.precision, copies, team.threads()),
             row: layout.feature_row(),
@@ -226,15 +225,14 @@ impl Copies {
     /// Marks the hot rows of this rank's shards that a step's look-ups met, which have moved; `sums` has those in bags
     /// that did not come, unless all did.
     pub(super) fn mark(&mut self, context: &RankContext, (ids, batch): (&Ids, &Batch), sums: Option<&HotRows>) {
-        let (rank, team, layout) = (context.rank, &context.team, &*context.layout);
+        let (team, layout) = (&context.team, &*context.layout);
         let Some(hot) = layout.hot() else { return };
-        let (held, mut chunks) = (layout.of(rank), recycled(std::mem::take(&mut self.chunks)));
+        let (held, mut chunks) = (layout.of(context.rank), recycled(std::mem::take(&mut self.chunks)));
         for group in &held.groups {
             for from in (0..layout.ranks() as u32).map(RankId) {
-                let whole_here = from == rank && !group.partial;
-                let lookups =
-                    if whole_here { Lookups::of(batch).in_tables(&group.tables) } else { ids.lookups(from, group) };
-                let sums = sums.and_then(|sums| sums.sums(from, group)).map(|source| source.lookups);
+                let lookups = ids.lookups(from, group, batch);
+                let route = Route { owner: context.rank, asking: from };
+                let sums = sums.and_then(|sums| sums.sums(route, group)).map(|source| source.lookups);
                 for lookups in std::iter::once(lookups).chain(sums) {
                     let bags = group.shards.clone().zip(lookups.bags());
                     bags.for_each(|(shard, bag)| LookupChunk::push(&mut chunks, shard, bag.rows));
@@ -250,37 +248,23 @@ impl Copies {
     }
 
     /// Lists what is marked, with the rows of this rank's shards, which are in `groups`, and forgets the marks.
-    pub(super) fn list(&mut self, context: &RankContext, groups: &[TableGroup], to: &mut Vec<u32>) {
+    pub(super) fn list(&mut self, context: &RankContext, groups: &[TableGroup], to: &mut HotRows) {
         let (team, layout) = (&context.team, &*context.layout);
         let Some(hot) = layout.hot() else { return };
-        let Self { met, units, parts, homes, .. } = self;
+        let Self { met, units, listed, homes, .. } = self;
         let (met, held) = (&met[..], layout.of(context.rank));
-        parts.fill([0; 2]);
-        RowUnit::count_marked(team, units, met, |shard, _, rows| parts[shard][1] = rows);
-        let mut end = 0;
-        for ([start, rows], shard) in parts.iter_mut().zip(&held.shards) {
-            *start = end;
-            end += 1 + *rows * (1 + layout.hot_words(shard));
-        }
-        // Only what is longer than the list before is written twice.
-        to.resize(end, 0);
-        parts.iter().for_each(|[start, rows]| to[*start] = *rows as u32);
-        let (words, parts) = (atomic_words_32(to), &parts[..]);
-        // Relaxed: every word has one writer, and the region's end hands them over.
-        let put = |to: &AtomicU32, word: u32| to.store(word, Ordering::Relaxed);
-        let much = team.is_much(RowUnit::words(units) + end, FEW_WORDS);
+        listed.fill(0);
+        RowUnit::count_marked(team, units, met, |shard, _, rows| listed[shard] = rows);
+        let list = to.room_for_rows(context, listed);
+        let much = team.is_much(RowUnit::words(units) + list.words(), Team::WORDS_ALONE);
         team.share_if(much, Each::new(units), |unit| {
-            let (shard, [start, rows], [group, at]) = (&held.shards[unit.set], parts[unit.set], homes[unit.set]);
-            let table = &groups[group].tables[at];
-            let (slots, width) = (hot.table(shard.table.index()).rows(), layout.hot_words(shard));
-            let (listed, seen) = words[start + 1..][..rows * (1 + width)].split_at(rows);
+            let (shard, [group, at]) = (&held.shards[unit.set], homes[unit.set]);
+            let (table, slots) = (&groups[group].tables[at], hot.table(shard.table.index()).rows());
             for slot in unit.rows(met) {
-                let next = unit.next[0] as usize;
                 let row = shard.rows.local(u64::from(slots[slot as usize])).expect("one of the shard's rows was met");
-                let (row, seen) = (row as usize, &seen[next * width..][..width]);
-                put(&listed[next], slot);
-                let moved = table.seen(row).iter().copied().chain(table.row_weight(row).map(f32::to_bits));
-                seen.iter().zip(moved).for_each(|(to, word)| put(to, word));
+                let row = row as usize;
+                let seen = table.seen(row).iter().copied().chain(table.row_weight(row).map(f32::to_bits));
+                list.put(unit.set, unit.next[0] as usize, slot, seen);
                 unit.next[0] += 1;
             }
             unit.clear(met);
@@ -293,16 +277,11 @@ impl Copies {
         let Self { groups, places, copier, .. } = self;
         let mut moved: Vec<Moved<'_>> = recycled(std::mem::take(&mut self.moved));
         for owner in (0..layout.ranks() as u32).map(RankId) {
-            let mut left = from.list(owner);
-            let mut next = |words: usize| left.split_off(..words).expect("as many words as the shards' rows take");
-            for shard in &layout.of(owner).shards {
-                let count = next(1)[0] as usize;
-                let (slots, seen) = (next(count), next(count * layout.hot_words(shard)));
+            for MovedRows { shard, slots, seen } in from.rows(context, owner) {
                 // Of a table that it holds alone a rank has no copies.
                 let Some(CopiesPlace { copy, .. }) = places[shard.table.index()] else { continue };
                 moved.push(Moved { table: copy, columns: shard.columns.clone(), slots, seen });
             }
-            assert!(left.is_empty(), "as many words as the shards' rows take");
         }
         let copies = groups.iter_mut().flat_map(|group| &mut group.group.tables);
         copier.run(team, copies, &mut moved);
@@ -353,10 +332,9 @@ fn chunks(layout: &Layout, rank: RankId, batch: usize) -> usize {
 fn told(layout: &Layout, rank: RankId) -> Vec<Told> {
     let (mut told, mut receivers) = (Vec::new(), vec![0; layout.sharding().tables()]);
     for owner in (0..layout.ranks() as u32).map(RankId) {
-        let held = layout.of(owner);
-        let groups = held.groups.iter().take_while(|group| owner != rank || group.partial);
-        for shard in groups.flat_map(|group| group.shards.clone()) {
-            let table = held.shards[shard].table;
+        let groups = layout.groups(Route { owner, asking: rank });
+        for shard in groups.iter().flat_map(|group| group.shards.clone()) {
+            let table = layout.of(owner).shards[shard].table;
             told.push(Told { owner, shard, table, receiver: receivers[table.index()] });
             receivers[table.index()] += 1;
         }

@@ -19,9 +19,6 @@ use crate::sync::{AtomicU32, AtomicU64, Each};
 /// threads sleep).
 const FEW: usize = 2048;
 
-/// The same of words that are written to lists.
-pub(super) const FEW_WORDS: usize = (64 << 10) / size_of::<u32>();
-
 /// Look-ups of a piece of those that a team marks: so few that the fewest that it marks are pieces for several threads.
 const PIECE: usize = FEW / 4;
 
@@ -289,7 +286,7 @@ impl SparseGradients {
         let mut shared: Vec<&[AtomicU32]> = recycled(std::mem::take(&mut self.shared));
         shared.extend(sums.iter_mut().map(Table::shared_words));
         let written: usize = receivers.iter().flatten().map(|receiver| receiver.rows * receiver.columns.len()).sum();
-        let (much, dim) = (team.is_much(RowUnit::words(units) + written, FEW_WORDS), *dim);
+        let (much, dim) = (team.is_much(RowUnit::words(units) + written, Team::WORDS_ALONE), *dim);
         team.share_if(much, Each::new(units), |unit| {
             let (sums, receivers) = (shared[unit.set], &receivers[unit.set]);
             for row in unit.rows(met) {
@@ -381,7 +378,8 @@ mod tests {
             let (team, mut list, starts) = (Team::new(threads).unwrap(), Vec::new(), [0, DIM, 2 * DIM]);
             assert!(sums.chunks.capacity() >= LookupChunk::most(ROWS.len(), 100), "as many as are planned for");
             // Around what one thread marks, goes through and writes alone, be its team awake or asleep.
-            let around = [FEW - 150, FEW - 1, FEW + 1, 4 * FEW - 1, 4 * FEW + PIECE + 1, FEW_WORDS, 4 * FEW_WORDS];
+            let (alone, woken) = (Team::WORDS_ALONE, 4 * Team::WORDS_ALONE);
+            let around = [FEW - 150, FEW - 1, FEW + 1, 4 * FEW - 1, 4 * FEW + PIECE + 1, alone, woken];
             for (step, look_ups) in [0, 1, 2, 40_000].into_iter().chain(around).enumerate() {
                 let (bags, gradient) = (bags(look_ups, step), [1.0, -2.0, 3.0, 4.0, 5.0].repeat(3));
                 let (lookups, slots) = (Lookups::plain(&bags), Slots::new(3 * DIM, &starts));

@@ -229,9 +229,8 @@ impl Tables {
         for (group, place) in self.groups.iter_mut().zip(&held.groups) {
             let mut sources: Vec<Source<'_>> = recycled(std::mem::take(&mut self.sources));
             for from in (0..layout.ranks() as u32).map(RankId) {
-                let whole_here = from == self.rank && !place.partial;
                 let route = Route { owner: self.rank, asking: from };
-                let (gradient, slots) = match messages(from).filter(|_| !whole_here) {
+                let (gradient, slots) = match messages(from).filter(|_| place.travels(route)) {
                     Some(message) => (message, ids.vectors(route, Pass::Backward).slots(place)),
                     None => {
                         let slots = Slots::new(self.row, &place.in_features);
@@ -241,11 +240,9 @@ impl Tables {
                 if gradient.is_empty() {
                     continue;
                 }
-                let lookups =
-                    if whole_here { Lookups::of(batch).in_tables(&place.tables) } else { ids.lookups(from, place) };
-                sources.push(Source { lookups, gradient, slots });
+                sources.push(Source { lookups: ids.lookups(from, place, batch), gradient, slots });
             }
-            let sums = |from| hot.and_then(|hot| hot.sums(RankId(from), place));
+            let sums = |asking| hot.and_then(|hot| hot.sums(Route { owner: self.rank, asking: RankId(asking) }, place));
             sources.extend((0..layout.ranks() as u32).filter_map(sums));
             group.update(team, &sources, step_sizes);
             self.sources = recycled(sources);
@@ -270,8 +267,7 @@ impl Tables {
 
     /// Lists this rank's hot rows that were marked since the last list.
     pub fn list_hot(&mut self, context: &RankContext, to: &mut HotRows) {
-        let Some(copies) = &mut self.copies else { return };
-        copies.list(context, &self.groups, to.own_mut());
+        self.copies.iter_mut().for_each(|copies| copies.list(context, &self.groups, to));
     }
 
     /// Takes the hot rows that all owners have moved into this rank's copies.

@@ -28,7 +28,7 @@ use crate::model::{Project, TrainSpec, check_columns, check_tables, table_param_
 use crate::optim::ParamGroup;
 use crate::shard::scheme::{Scheme, Sharding};
 use crate::simd::Isa;
-use crate::sync::{Job, Patience, barriers};
+use crate::sync::{Barrier, Job, Patience, barriers};
 
 /// How often it is looked whether the job is in trouble.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
@@ -170,6 +170,43 @@ fn serve(
     }
 }
 
+impl Others {
+    /// Starts a thread for each of this machine's ranks but the first one, whose barriers these are.
+    ///
+    /// # Errors
+    /// When the system refuses a thread, which ends the job.
+    fn start(
+        setup: &Arc<Setup>,
+        common: &Arc<Common>,
+        job: &Job,
+        outcomes: &Arc<[Mutex<Outcome>]>,
+        barriers: impl Iterator<Item = Barrier>,
+    ) -> Result<Self> {
+        let (sender, done) = bounded(outcomes.len());
+        let mut others = Self { tasks: Vec::new(), done, threads: Vec::new(), error: Arc::new(Mutex::new(None)) };
+        for (index, barrier) in (1..).zip(barriers) {
+            let (task_sender, tasks) = bounded::<Task>(1);
+            let (setup, common, own) = (setup.clone(), common.clone(), outcomes.clone());
+            let (done, error) = (sender.clone(), others.error.clone());
+            let rank = barrier.rank();
+            let member = Member { rank, job: job.clone(), barrier };
+            let serve = move || serve(&setup, &common, member, &tasks, &done, &own[index], &error);
+            match std::thread::Builder::new().name(format!("octorec-{rank}")).spawn(serve) {
+                Ok(thread) => {
+                    others.threads.push(thread);
+                    others.tasks.push(task_sender);
+                }
+                Err(source) => {
+                    let error = Error::Threads { wanted: outcomes.len(), source };
+                    job.poison(Trouble::Failed { place: Place::start(rank), message: error.to_string() });
+                    return Err(error);
+                }
+            }
+        }
+        Ok(others)
+    }
+}
+
 impl Ranks {
     /// Starts the ranks of a setup, all weights 0. The current thread becomes rank 0 until they are dropped.
     ///
@@ -207,29 +244,8 @@ impl Ranks {
         let outcomes: Arc<[Mutex<Outcome>]> = local.clone().map(|rank| outcome(rank as u32)).collect();
         let mut barriers = barriers(&job, local.clone()).into_iter();
         let barrier = barriers.next().expect("a job has ranks");
-        let (sender, done) = bounded(local.len());
-        let error = Arc::new(Mutex::new(None));
-        let mut others = Others { tasks: Vec::new(), done, threads: Vec::new(), error };
         let setup = Arc::new(setup);
-        for (index, barrier) in (1..).zip(barriers) {
-            let (task_sender, tasks) = bounded::<Task>(1);
-            let (setup, common, own) = (setup.clone(), common.clone(), outcomes.clone());
-            let (done, error) = (sender.clone(), others.error.clone());
-            let rank = barrier.rank();
-            let member = Member { rank, job: job.clone(), barrier };
-            let serve = move || serve(&setup, &common, member, &tasks, &done, &own[index], &error);
-            match std::thread::Builder::new().name(format!("octorec-{rank}")).spawn(serve) {
-                Ok(thread) => {
-                    others.threads.push(thread);
-                    others.tasks.push(task_sender);
-                }
-                Err(source) => {
-                    let error = Error::Threads { wanted: outcomes.len(), source };
-                    job.poison(Trouble::Failed { place: Place::start(rank), message: error.to_string() });
-                    return Err(error);
-                }
-            }
-        }
+        let others = Others::start(&setup, &common, &job, &outcomes, barriers)?;
         let rank = barrier.rank();
         let member = Member { rank, job: job.clone(), barrier };
         let first = job.guard(rank, || Rank::build(&setup, &common, member));

@@ -10,7 +10,7 @@ use crate::collective::plan::{Reduction, Ring, two_ring};
 use crate::collective::{Fabric, GRAIN, LaneSpec, Links, Payload, Slices, World};
 use crate::data::Schema;
 use crate::data::hot::HotSlots;
-use crate::exchange::{Layout, LayoutSpec, piece_of_pairs};
+use crate::exchange::{HotCopies, Layout, LayoutSpec, piece_of_pairs};
 use crate::machine::placement::{Placement, RankPlace};
 use crate::math::Grains;
 use crate::memory::check_host;
@@ -128,7 +128,9 @@ impl Setup {
             grains: self.grains,
             wire: self.wire,
         };
-        Layout::new(self.sharding.clone(), &spec).with_hot(self.hot.clone(), (self.spec.precision, weighing))
+        let precision = self.spec.precision;
+        let hot = self.hot.clone().map(|slots| HotCopies { slots, precision, weighing });
+        Layout::new(self.sharding.clone(), &spec).with_hot(hot)
     }
 
     /// Checks that the host can hold what ranks take beside their arenas, which grows with the pairs of them, before

@@ -199,14 +199,6 @@ impl Ranks {
     pub fn import(&self, parameter: &Parameter, values: &[f32]) -> Result<()> {
         self.import_rows(parameter, 0..parameter.rows(), values)
     }
-
-    /// A whole table, row-major, stitched from its shards.
-    ///
-    /// # Errors
-    /// As [`Ranks::all`].
-    pub fn export_table(&self, table: TableId) -> Result<Vec<f32>> {
-        self.export(&self.parameters()?[table.index()])
-    }
 }
 
 /// One list of several: each number is in one of them, and 0 in the others.

@@ -12,7 +12,7 @@ use std::time::Duration;
 use octorec::base::config::{
     Config, DataConfig, Interaction, ModelConfig, Pooling, Precision, SourceKind, Update, WeightedPooling, Wire,
 };
-use octorec::base::{Error, RankId, TableId};
+use octorec::base::{Error, RankId};
 use octorec::collective::World;
 use octorec::collective::plan::{Reduction, Topology, hierarchical, reductions};
 use octorec::data::{self, Batch, LoaderMode, Opening, Reader, Schema, Source, Split};
@@ -100,8 +100,9 @@ impl Case {
     fn finish(&self, ranks: &Ranks) -> (Vec<f64>, Vec<Vec<f32>>) {
         ranks.initialise(7).unwrap();
         let losses = self.batches.iter().map(|batch| ranks.step(batch, RATE).unwrap()).collect();
-        let tables = (0..ROWS.len() as u32).map(|table| ranks.export_table(TableId(table)).unwrap());
-        let moments = ranks.moments(&ranks.parameters().unwrap());
+        let parameters = ranks.parameters().unwrap();
+        let tables = parameters[..ROWS.len()].iter().map(|table| ranks.export(table).unwrap());
+        let moments = ranks.moments(&parameters);
         let moments = moments.iter().map(|moment| ranks.export(moment).unwrap());
         (losses, tables.chain(moments).collect())
     }

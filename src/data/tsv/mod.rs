@@ -77,6 +77,7 @@ pub struct Tsv {
 }
 
 /// The samples of one split: some good rows of a file.
+#[derive(Clone)]
 struct Part {
     path: PathBuf,
     /// The file that the pass went through.
@@ -85,6 +86,20 @@ struct Part {
     /// Good rows of the file before the first sample.
     first: u64,
     samples: u64,
+}
+
+impl Part {
+    /// All good rows of a file.
+    const fn whole(path: PathBuf, found: Found, scan: Scan) -> Self {
+        Self { path, found, first: 0, samples: scan.rows, scan }
+    }
+
+    /// The first samples of all, and the last ones, which are about such a part of them.
+    fn split(self, last: f64) -> (Self, Self) {
+        let samples = first_part(self.samples, last);
+        let test = Self { first: samples, samples: self.samples - samples, ..self.clone() };
+        (Self { samples, ..self }, test)
+    }
 }
 
 impl Tsv {
@@ -165,20 +180,10 @@ impl Tsv {
         };
 
         let skipped = first.skipped + second.as_ref().map_or(0, |second| second.skipped);
-        let whole = first.rows;
+        let whole = Part::whole(path, found, first);
         let (train, test) = match (test_path.zip(found_test), second) {
-            (Some((test_path, found_test)), Some(second)) => {
-                let samples = second.rows;
-                let test = Part { path: test_path, found: found_test, scan: second, first: 0, samples };
-                (Part { path, found, scan: first, first: 0, samples: whole }, test)
-            }
-            _ => {
-                let samples = first_part(whole, config.test_fraction);
-                let (scan, found_test) = (first.clone(), found.clone());
-                let test =
-                    Part { path: path.clone(), found: found_test, scan, first: samples, samples: whole - samples };
-                (Part { path, found, scan: first, first: 0, samples }, test)
-            }
+            (Some((path, found)), Some(scan)) => (whole, Part::whole(path, found, scan)),
+            _ => whole.split(config.test_fraction),
         };
         let schema = Schema::criteo(layout.dense, &encoding.rows());
         Ok(Self {

@@ -14,7 +14,7 @@ pub(in crate::embedding) struct Short;
 
 /// Two parts of the same columns.
 #[derive(Debug)]
-pub(in crate::embedding) struct Parts<'a, L> {
+pub(in crate::embedding) struct SplitColumns<'a, L> {
     high: &'a mut [u16],
     low: &'a mut [L],
 }
@@ -41,7 +41,14 @@ fn raised(from: &[u8]) -> [u16; 16] {
     low
 }
 
-impl Seen for Split {
+/// A form whose rows begin with the upper halves: a look-up reads these alone, however much is kept of the lower ones.
+trait UpperFirst: Copy + Send + Sync {}
+
+impl UpperFirst for Split {}
+
+impl UpperFirst for Short {}
+
+impl<F: UpperFirst> Seen for F {
     type Columns<'a> = &'a [u16];
 
     #[inline(always)]
@@ -66,7 +73,7 @@ impl Seen for Split {
 }
 
 impl Form for Split {
-    type All<'a> = Parts<'a, u16>;
+    type All<'a> = SplitColumns<'a, u16>;
 
     #[inline(always)]
     fn words(dim: usize) -> usize {
@@ -74,18 +81,18 @@ impl Form for Split {
     }
 
     #[inline(always)]
-    fn all(self, row: &mut [u32], dim: usize, first: usize, count: usize) -> Parts<'_, u16> {
+    fn all(self, row: &mut [u32], dim: usize, first: usize, count: usize) -> SplitColumns<'_, u16> {
         let (high, low) = bytemuck::cast_slice_mut(row).split_at_mut(dim);
-        Parts { high: &mut high[first..][..count], low: &mut low[first..][..count] }
+        SplitColumns { high: &mut high[first..][..count], low: &mut low[first..][..count] }
     }
 
     #[inline(always)]
-    fn load<S: Simd>(simd: S, from: &Parts<'_, u16>, at: usize) -> S::V {
+    fn load<S: Simd>(simd: S, from: &SplitColumns<'_, u16>, at: usize) -> S::V {
         simd.join(&from.high[at..], &from.low[at..])
     }
 
     #[inline(always)]
-    fn load_partial<S: Simd>(simd: S, from: &Parts<'_, u16>) -> S::V {
+    fn load_partial<S: Simd>(simd: S, from: &SplitColumns<'_, u16>) -> S::V {
         simd.join(&padded(from.high), &padded(from.low))
     }
 
@@ -95,12 +102,12 @@ impl Form for Split {
     }
 
     #[inline(always)]
-    fn store<S: Simd>(simd: S, v: S::V, to: &mut Parts<'_, u16>, at: usize) {
+    fn store<S: Simd>(simd: S, v: S::V, to: &mut SplitColumns<'_, u16>, at: usize) {
         simd.split(v, &mut to.high[at..], &mut to.low[at..]);
     }
 
     #[inline(always)]
-    fn store_partial<S: Simd>(simd: S, v: S::V, to: &mut Parts<'_, u16>) {
+    fn store_partial<S: Simd>(simd: S, v: S::V, to: &mut SplitColumns<'_, u16>) {
         let (mut high, mut low) = ([0; 16], [0; 16]);
         simd.split(v, &mut high, &mut low);
         let count = to.high.len();
@@ -119,32 +126,8 @@ impl Form for Split {
     }
 }
 
-impl Seen for Short {
-    type Columns<'a> = &'a [u16];
-
-    #[inline(always)]
-    fn seen_words(dim: usize) -> usize {
-        dim.div_ceil(2)
-    }
-
-    #[inline(always)]
-    fn seen(self, row: &[u32], _dim: usize, first: usize, count: usize) -> &[u16] {
-        high(row, first, count)
-    }
-
-    #[inline(always)]
-    fn see<S: Simd>(simd: S, from: &[u16], at: usize) -> S::V {
-        simd.widen(&from[at..])
-    }
-
-    #[inline(always)]
-    fn see_partial<S: Simd>(simd: S, from: &[u16]) -> S::V {
-        simd.widen(&padded(from))
-    }
-}
-
 impl Form for Short {
-    type All<'a> = Parts<'a, u8>;
+    type All<'a> = SplitColumns<'a, u8>;
 
     #[inline(always)]
     fn words(dim: usize) -> usize {
@@ -152,19 +135,19 @@ impl Form for Short {
     }
 
     #[inline(always)]
-    fn all(self, row: &mut [u32], dim: usize, first: usize, count: usize) -> Parts<'_, u8> {
+    fn all(self, row: &mut [u32], dim: usize, first: usize, count: usize) -> SplitColumns<'_, u8> {
         let (high, low) = bytemuck::cast_slice_mut(row).split_at_mut(dim);
         let low: &mut [u8] = bytemuck::cast_slice_mut::<u16, u8>(low);
-        Parts { high: &mut high[first..][..count], low: &mut low[first..][..count] }
+        SplitColumns { high: &mut high[first..][..count], low: &mut low[first..][..count] }
     }
 
     #[inline(always)]
-    fn load<S: Simd>(simd: S, from: &Parts<'_, u8>, at: usize) -> S::V {
+    fn load<S: Simd>(simd: S, from: &SplitColumns<'_, u8>, at: usize) -> S::V {
         simd.join(&from.high[at..], &raised(&from.low[at..][..S::LANES]))
     }
 
     #[inline(always)]
-    fn load_partial<S: Simd>(simd: S, from: &Parts<'_, u8>) -> S::V {
+    fn load_partial<S: Simd>(simd: S, from: &SplitColumns<'_, u8>) -> S::V {
         simd.join(&padded(from.high), &raised(from.low))
     }
 
@@ -174,14 +157,14 @@ impl Form for Short {
     }
 
     #[inline(always)]
-    fn store<S: Simd>(simd: S, v: S::V, to: &mut Parts<'_, u8>, at: usize) {
+    fn store<S: Simd>(simd: S, v: S::V, to: &mut SplitColumns<'_, u8>, at: usize) {
         let mut low = [0; 16];
         simd.split(v, &mut to.high[at..], &mut low);
         to.low[at..][..S::LANES].iter_mut().zip(low).for_each(|(to, low)| *to = (low >> 8) as u8);
     }
 
     #[inline(always)]
-    fn store_partial<S: Simd>(simd: S, v: S::V, to: &mut Parts<'_, u8>) {
+    fn store_partial<S: Simd>(simd: S, v: S::V, to: &mut SplitColumns<'_, u8>) {
         let (mut high, mut low) = ([0; 16], [0; 16]);
         simd.split(v, &mut high, &mut low);
         to.high.copy_from_slice(&high[..to.high.len()]);

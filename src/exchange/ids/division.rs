@@ -20,7 +20,6 @@ use crate::sync::{Each, atomic_words_32};
 /// The division, with its memory.
 #[derive(Debug)]
 pub(super) struct Division {
-    form: MessageForm,
     units: Vec<BagUnit>,
     /// By table.
     owners: Vec<Owners>,
@@ -46,7 +45,6 @@ impl Division {
         let units = divided.flat_map(|of| (0..stretches).map(move |stretch| unit(of, stretch))).collect();
         let served: Vec<usize> = layout.served(rank).map(|table| table.index()).collect();
         Self {
-            form,
             units,
             owners,
             streams: Streams::new(layout, rank),
@@ -70,8 +68,8 @@ impl Division {
     /// Writes all messages, and what lies behind them. Of cold inputs all bags go.
     pub(super) fn write(&mut self, context: &RankContext, minibatch: &Minibatch, out: &mut Buffer<u32>) {
         let (team, layout, batch) = (&context.team, &*context.layout, &*minibatch.slice);
-        let Self { form, units, owners, streams, served, hot } = self;
-        let (form, served) = (*form, &served[..]);
+        let Self { units, owners, streams, served, hot } = self;
+        let (form, served) = (layout.form(), &served[..]);
         let number_of = |table: usize| served.binary_search(&table).ok();
         let hot_rows = layout.hot().filter(|_| minibatch.inputs != Inputs::Cold);
         let given = |table: usize| Given {

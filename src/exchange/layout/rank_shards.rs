@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::ops::Range;
 
-use super::Layout;
+use super::{Layout, Route};
 use crate::base::TableId;
 use crate::shard::scheme::{Rows, Shard};
 use crate::sync::Line;
@@ -34,6 +34,14 @@ pub struct Group {
     pub in_message: Vec<usize>,
     /// Where they begin in a sample's features.
     pub in_features: Vec<usize>,
+}
+
+impl Group {
+    /// Whether ids and vectors of its shards go on a route: from a rank to itself, those of divided rows alone.
+    #[must_use]
+    pub fn travels(&self, Route { owner, asking }: Route) -> bool {
+        self.partial || owner != asking
+    }
 }
 
 /// What ids are sent for.

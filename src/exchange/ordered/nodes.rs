@@ -124,7 +124,7 @@ impl Nodes {
         });
         let nodes = self.share.sum.left.len();
         let received = &mut self.received[..];
-        scatter.run(carrier, &mut Parts { parts, nodes, slices: &self.slices, received })?;
+        scatter.run(carrier, &mut NodeMemory { parts, nodes, slices: &self.slices, received })?;
         let (isa, sum, received) = (team.isa(), &self.sum, &self.received[..]);
         if !self.total.is_empty() {
             let stride = self.total.len();
@@ -139,7 +139,7 @@ impl Nodes {
 }
 
 /// This rank's nodes as what is sent, by receiver and then by node; and what it receives, by node.
-struct Parts<'a, 'b> {
+struct NodeMemory<'a, 'b> {
     parts: &'a mut [Pieces<'b>],
     nodes: usize,
     slices: &'a Slices,
@@ -163,7 +163,7 @@ fn runs(slices: &Slices, nodes: usize, mut range: Range<usize>, mut with: impl F
     debug_assert!(range.is_empty(), "what is sent lies in the nodes");
 }
 
-impl Memory for Parts<'_, '_> {
+impl Memory for NodeMemory<'_, '_> {
     fn payload(&self) -> Payload {
         Payload::F32
     }

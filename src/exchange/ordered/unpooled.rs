@@ -19,7 +19,7 @@ use crate::simd::{Simd, combine};
 
 /// Where the row of a look-up is to be found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Source {
+struct RowSource {
     /// The part of the table.
     part: u32,
     /// Which of that part's rows that were sent themselves, or of its pooled sums.
@@ -54,7 +54,7 @@ pub struct Unpooled {
     out: Vec<Vec<u32>>,
     into: Vec<Vec<u32>>,
     /// For each divided table its look-ups, in their order.
-    sources: Vec<(TableId, Vec<Source>)>,
+    sources: Vec<(TableId, Vec<RowSource>)>,
     /// Those tables' parts.
     parts: Vec<Vec<PartialSum>>,
     /// The look-ups that are sent themselves, a bag each.
@@ -138,7 +138,7 @@ impl Unpooled {
             for sample in 0..bag.samples() {
                 // What is pooled from copies needs no source.
                 if is_served(hot, sample) {
-                    sources.extend(bag.of(sample).iter().map(|_| Source { part: 0, row: 0, pooled: true }));
+                    sources.extend(bag.of(sample).iter().map(|_| RowSource { part: 0, row: 0, pooled: true }));
                     continue;
                 }
                 parts.iter_mut().for_each(|part| part.in_bag = 0);
@@ -147,7 +147,7 @@ impl Unpooled {
                     let (shard, _) = sharding.owners(*table, u64::from(row)).next().expect("every row has an owner");
                     let part = &mut parts[shard.part];
                     part.in_bag += 1;
-                    sources.push(Source { part: shard.part as u32, row: part.bags, pooled: true });
+                    sources.push(RowSource { part: shard.part as u32, row: part.bags, pooled: true });
                 }
                 for source in &mut sources[first..] {
                     let part = &mut parts[source.part as usize];

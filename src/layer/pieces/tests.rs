@@ -13,7 +13,7 @@ fn layer(inputs: usize, outputs: usize, kept: ParamState) -> Linear {
     let mut layer = Linear::new(inputs, outputs, kept, &mut Supply::System).unwrap();
     layer.import(LayerTensor::Weight, 0..outputs, &random(inputs * outputs, 1));
     layer.bias_mut().copy_from_slice(&random(outputs, 2));
-    let gradient = layer.parts().gradient;
+    let gradient = layer.update_operands().gradient;
     gradient.weight.import(0..inputs, &random(inputs * outputs, 3), outputs);
     gradient.bias.copy_from_slice(&random(outputs, 4));
     layer
@@ -24,7 +24,7 @@ fn bits(layer: &Linear) -> Vec<u32> {
 }
 
 fn moments(layer: &mut Linear) -> Vec<Vec<f32>> {
-    let count = layer.parts().optimizer.moments().len();
+    let count = layer.update_operands().optimizer.moments().len();
     let of = |moment| [LayerTensor::WeightMoment(moment), LayerTensor::BiasMoment(moment)];
     (0..count).flat_map(of).map(|tensor| layer.export(tensor, 0..layer.outputs())).collect()
 }
@@ -138,7 +138,7 @@ fn lamb_moves_a_layer_by_the_norms_of_all_of_it_on_any_number_of_threads() {
             lamb(&mut weights, &mut kept[0], &transposed, step_size);
             lamb(&mut biases, &mut kept[1], &random(outputs, 40), step_size);
             for (layer, team) in &mut layers {
-                let gradient = layer.parts().gradient;
+                let gradient = layer.update_operands().gradient;
                 gradient.weight.import(0..inputs, &given, outputs);
                 gradient.bias.copy_from_slice(&random(outputs, 40));
                 layer.update(team, step_size);

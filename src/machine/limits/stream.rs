@@ -13,8 +13,6 @@ pub const COPY_FORMULA: &str =
     "2 x bytes copied / s (read once, written once; lines fetched to be written not counted)";
 /// Which bytes [`Field::stream_copy`] counts.
 pub const STREAM_COPY_FORMULA: &str = "2 x bytes copied / s (read once, written past the caches)";
-/// Which bytes [`Field::write`] counts.
-pub const WRITE_FORMULA: &str = "bytes written past the caches / s (from a source that stays in them)";
 
 /// Cells of the source of [`Field::write`]: 16 KiB, half of a first-level cache.
 pub(super) const SOURCE: usize = 4 << 10;
@@ -123,7 +121,7 @@ impl Field {
     }
 
     /// Writes all cells once a pass with non-temporal stores, each thread its own share, out of its cache: what a team
-    /// on one node can give to the memory of another. [`WRITE_FORMULA`].
+    /// on one node can give to the memory of another. Counts the bytes that are written, not those of the source.
     ///
     /// # Panics
     /// When a cell did not arrive.

@@ -163,20 +163,7 @@ pub fn place(machine: &Machine, wishes: &Wishes) -> Result<Placement> {
     reasons.push(count_reason(count, units.len(), wishes));
     let mut wishes = wishes.clone();
     if let Some(quota) = &machine.cpu_quota {
-        units.truncate(count);
-        let mut fewer = units.clone();
-        let warning = within(quota, &mut fewer, wishes.smt);
-        // Who names numbers of threads or of communication cores gets them: what is beyond the quota takes turns below.
-        let comm = if let CommCores::Count(comm) = wishes.comm_cores { comm } else { 0 };
-        let named = (wishes.threads.unwrap_or(1) + comm) * count.div_ceil(units.len());
-        let some = wishes.threads.is_some() || comm > 0;
-        if !some || fewer.iter().all(|unit| unit.cores.len() >= named) {
-            units = fewer;
-            // Who asked for no more threads than that has nothing to hear.
-            warnings.extend(warning.filter(|_| wishes.threads.is_none_or(|threads| threads * count > most)));
-        } else if wishes.comm_cores == CommCores::Auto {
-            wishes.comm_cores = CommCores::Count(0);
-        }
+        warnings.extend(fit(quota, &mut units, &mut wishes, count));
     }
 
     let wishes = &wishes;
@@ -256,6 +243,27 @@ fn set_aside(ranks: &mut [RankPlace], unit_of: &[usize], units: &[Share]) {
             units[unit].cores.concat()
         };
     }
+}
+
+/// Leaves as many cores in the units of `count` ranks as a quota has time for, unless numbers that are wished for need
+/// more of them: then no core is set aside to communicate that was not asked for. Returns what the user should know.
+fn fit(quota: &CpuQuota, units: &mut Vec<Share>, wishes: &mut Wishes, count: usize) -> Option<String> {
+    units.truncate(count);
+    let mut fewer = units.clone();
+    let warning = within(quota, &mut fewer, wishes.smt);
+    // Who names numbers of threads or of communication cores gets them: what is beyond the quota takes turns.
+    let comm = if let CommCores::Count(comm) = wishes.comm_cores { comm } else { 0 };
+    let named = (wishes.threads.unwrap_or(1) + comm) * count.div_ceil(units.len());
+    let some = wishes.threads.is_some() || comm > 0;
+    if !some || fewer.iter().all(|unit| unit.cores.len() >= named) {
+        *units = fewer;
+        // Who asked for no more threads than that has nothing to hear.
+        return warning.filter(|_| wishes.threads.is_none_or(|threads| threads * count > quota.whole()));
+    }
+    if wishes.comm_cores == CommCores::Auto {
+        wishes.comm_cores = CommCores::Count(0);
+    }
+    None
 }
 
 /// Leaves so many cores in these units that their threads fit a quota, if they can; a warning where there were more.

@@ -3,7 +3,7 @@
 //! DCNv2 as MLPerf does since v3.0, Wide & Deep (Cheng et al. 2016), TBSM (Ishkhanov et al., arXiv:2008.11922), and
 //! whatever else is composed.
 //!
-//! Pooled rows become the vectors of a sample as they are, by [`Vectors`], or at each step of a time series
+//! Pooled rows become the vectors of a sample as they are, by [`FeatureVectors`], or at each step of a time series
 //! ([`Steps`]); blocks ([`plan()`]) run from there and from the dense features to the logit, to which a wide part adds
 //! its own sum.
 
@@ -24,7 +24,7 @@ use super::shape::Shape;
 use super::stage::{Stage, Work};
 use crate::base::Result;
 use crate::data::Batch;
-use crate::layer::{Linear, LossLayer, Reading, Steps, Vectors, Wide, sum_readings};
+use crate::layer::{FeatureVectors, Linear, LossLayer, Reading, Steps, Wide, sum_readings};
 use crate::machine::team::Team;
 use crate::math::brgemm::{export_rows, import_rows};
 use crate::math::{Part, Share, StridedRows, StridedRowsMut};
@@ -58,7 +58,7 @@ enum Base {
     /// Its pooled rows.
     Features,
     /// Made of them.
-    Made(Vectors),
+    Made(FeatureVectors),
     /// Those of each step.
     Steps(Steps),
 }
@@ -78,7 +78,8 @@ impl Graph {
         let (whole, deep) = (spec.feature_row(), spec.deep());
         let shape = Shape::of(config, positions, dims);
         let vectors = match config.ts_length {
-            0 => Vectors::new(config, (&dims[..deep], whole), part, kept, supply)?.map_or(Base::Features, Base::Made),
+            0 => FeatureVectors::new(config, (&dims[..deep], whole), part, kept, supply)?
+                .map_or(Base::Features, Base::Made),
             _ => Base::Steps(Steps::new((dims, positions, config.steps()), part, supply)?),
         };
         let inner = Inner { samples: part, steps: config.steps(), threads, kept };

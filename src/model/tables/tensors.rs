@@ -3,21 +3,17 @@
 use std::ops::Range;
 
 use super::Tables;
-use crate::base::{RankId, TableId};
+use crate::base::TableId;
 use crate::embedding::{Table, TableTensor};
 use crate::exchange::Layout;
 
 impl Tables {
-    /// This rank's part of rows `rows` of one of a table's tensors, exactly, one shard behind the other. All ranks have
-    /// the same copy of a replicated table; the first one gives it.
+    /// This rank's part of rows `rows` of one of a table's tensors, exactly: of those shards that it gives of a table
+    /// ([`Layout::exported`]), one behind the other.
     #[must_use]
     pub fn export(&self, layout: &Layout, table: TableId, tensor: TableTensor, rows: &Range<usize>) -> Vec<f32> {
-        let tables = self.groups.iter().flat_map(|group| &group.tables);
-        let shards = layout.of(self.rank).shards.iter().zip(tables).filter(|(shard, _)| shard.table == table);
-        let own = self.replicas.iter().filter(|_| self.rank == RankId(0)).filter_map(|replicas| replicas.table(table));
-        let own = own.map(|copy| (&layout.sharding().of_table(table)[self.rank.index()], copy));
         let mut values = Vec::new();
-        for (shard, part) in shards.chain(own) {
+        for (shard, part) in layout.exported(table, self.rank).zip(self.parts_of(layout, table)) {
             values.extend_from_slice(&part.export(tensor, shard.rows.within(rows)));
         }
         values
@@ -26,10 +22,15 @@ impl Tables {
     /// Whether all that this rank has of a table is where a checkpoint has it.
     #[must_use]
     pub fn is_stored(&self, layout: &Layout, table: TableId) -> bool {
+        self.parts_of(layout, table).all(Table::is_stored)
+    }
+
+    /// All that this rank has of a table: its shards in the layout's order, or its copy.
+    fn parts_of(&self, layout: &Layout, table: TableId) -> impl Iterator<Item = &Table> {
         let tables = self.groups.iter().flat_map(|group| &group.tables);
-        let mut own = layout.of(self.rank).shards.iter().zip(tables).filter(|(shard, _)| shard.table == table);
-        let mut copies = self.replicas.iter().filter_map(|replicas| replicas.table(table));
-        own.all(|(_, part)| part.is_stored()) && copies.all(Table::is_stored)
+        let shards = layout.of(self.rank).shards.iter().zip(tables).filter(move |(shard, _)| shard.table == table);
+        let copies = self.replicas.iter().filter_map(move |replicas| replicas.table(table));
+        shards.map(|(_, part)| part).chain(copies)
     }
 
     /// Overwrites this rank's part of rows `rows` of one of a table's tensors, given row-major, as

@@ -40,19 +40,18 @@ impl Tables {
     /// `batch`. Every different row is read from memory at least once, however often it is looked up.
     #[must_use]
     pub fn work(&self, layout: &Layout, ids: &Ids, batch: &Batch) -> [Work; 2] {
-        let (own, mut all) = (Lookups::of(batch), Met::default());
+        let mut all = Met::default();
         if let Some(copies) = &self.copies {
             all.add(copies.work(ids), self.kept[ParamGroup::Sparse]);
         }
         for replicas in &self.replicas {
-            all.add(replicas.work(own), self.kept[replicas.group.param_group]);
+            all.add(replicas.work(Lookups::of(batch)), self.kept[replicas.group.param_group]);
         }
         for (group, place) in self.groups.iter().zip(&layout.of(self.rank).groups) {
             let mut rows = vec![HashSet::<u32>::new(); place.shards.len()];
             let (mut looked_up, mut bags) = (0, 0);
             for from in (0..layout.ranks() as u32).map(RankId) {
-                let whole_here = from == self.rank && !place.partial;
-                let lookups = if whole_here { own.in_tables(&place.tables) } else { ids.lookups(from, place) };
+                let lookups = ids.lookups(from, place, batch);
                 looked_up += lookups.total();
                 bags += lookups.bags().map(|bag| bag.samples()).sum::<usize>();
                 rows.iter_mut().zip(lookups.bags()).for_each(|(rows, bag)| rows.extend(bag.rows));

@@ -29,7 +29,7 @@ use alone::Alone;
 use blocking::Blocking;
 use clip::Clip;
 use grains::ByGrains;
-use overlapped::{Overlapped, Place};
+use overlapped::{CommPlace, Overlapped};
 use sliced::Sliced;
 
 use super::clock::Span;
@@ -145,6 +145,6 @@ pub(super) fn build(
     if place.comm.is_empty() {
         return Ok(Box::new(Blocking::new(sliced, replicas)));
     }
-    let place = Place { rank, pus: place.comm.clone(), spin: setup.spin, isa: setup.isa };
+    let place = CommPlace { rank, pus: place.comm.clone(), spin: setup.spin, isa: setup.isa };
     Ok(Box::new(Overlapped::start(place, job, sliced, replicas, setup.overlap)?))
 }

@@ -12,7 +12,7 @@ use crossbeam::channel::{Receiver, Sender, TryRecvError, bounded};
 
 use super::sliced::{LayerBlock, Spans, clear_foreign_moments};
 use super::{DenseReduction, Sent, Sliced, UpdateContext};
-use crate::base::{Error, PuId, RankId, Result};
+use crate::base::{Error, Place, PuId, RankId, Result};
 use crate::collective::Links;
 use crate::data::Batch;
 use crate::exchange::Replicas;
@@ -42,7 +42,7 @@ struct Completion {
 
 /// Where a rank's communication threads run.
 #[derive(Debug, Clone)]
-pub(in crate::train) struct Place {
+pub(in crate::train) struct CommPlace {
     pub rank: RankId,
     pub pus: Vec<PuId>,
     pub spin: bool,
@@ -79,7 +79,7 @@ impl Overlapped {
     /// # Errors
     /// When the system refuses a thread.
     pub(in crate::train) fn start(
-        place: Place,
+        place: CommPlace,
         job: &Job,
         mut sliced: Sliced,
         replicas: Replicas,
@@ -167,8 +167,7 @@ impl Overlapped {
                     return Ok(());
                 }
                 Err(TryRecvError::Empty | TryRecvError::Disconnected) => {
-                    let place =
-                        crate::base::Place { rank: self.rank, stage: "wait for communication threads", sequence: 0 };
+                    let place = Place { rank: self.rank, stage: "wait for communication threads", sequence: 0 };
                     waiting.turn(&self.job, place, self.rank).map_err(Error::Rank)?;
                 }
             }

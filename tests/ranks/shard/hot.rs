@@ -7,7 +7,7 @@ use octorec::base::config::Precision;
 use octorec::collective::Links;
 use octorec::data::hot::{HotSet, HotSlots, Inputs};
 use octorec::data::{Batch, Schema};
-use octorec::exchange::{Layout, LayoutSpec, Traffic};
+use octorec::exchange::{HotCopies, Layout, LayoutSpec, Traffic};
 use octorec::shard::{HotPrice, HotPrices, Model, Part, RankLoad, Scheme, Sharding};
 
 use super::{shipped, workload};
@@ -76,6 +76,11 @@ fn schemes(ranks: usize) -> Vec<Scheme> {
     ]
 }
 
+/// Copies of these rows on all ranks.
+fn copies_of(set: &HotSet) -> HotCopies {
+    HotCopies { slots: Arc::new(HotSlots::new(set)), precision: Precision::F32, weighing: 0 }
+}
+
 #[test]
 fn bytes_of_every_kind_are_near_those_of_minibatches_and_enough_is_the_least_that_saves_most() {
     let batch = minibatch(BATCH);
@@ -94,9 +99,9 @@ fn bytes_of_every_kind_are_near_those_of_minibatches_and_enough_is_the_least_tha
             assert!(price.bytes <= price.budget && hot[4] == 0, "{price:?}: of replicated tables nothing");
             let mut set = HotSet::new();
             ROWS.iter().zip(&hot).for_each(|(rows, hot)| set.push_some(*rows, 0..*hot as u32));
-            let slots = Some(Arc::new(HotSlots::new(&set)));
+            let slots = Some(copies_of(&set));
             let sent = |hot| {
-                let layout = Layout::new(sharding.clone(), &LayoutSpec::default()).with_hot(hot, (Precision::F32, 0));
+                let layout = Layout::new(sharding.clone(), &LayoutSpec::default()).with_hot(hot);
                 Traffic::of_step(&layout, (&batch, Inputs::Mixed), &Links::uniform(ranks, 0))
             };
             let bags = |sent: &Traffic| [&sent.ids, &sent.pooled_rows, &sent.pooled_gradients].map(Links::total);
@@ -123,8 +128,8 @@ fn bytes_of_every_kind_are_near_those_of_minibatches_and_enough_is_the_least_tha
             if let Some(hot_batch) = hot_batch {
                 let mut set = HotSet::new();
                 ROWS.iter().zip(&hot).for_each(|(rows, hot)| set.push_some(*rows, 0..*hot as u32));
-                let layout = Layout::new(sharding.clone(), &LayoutSpec::default())
-                    .with_hot(Some(Arc::new(HotSlots::new(&set))), (Precision::F32, 0));
+                let hot = Some(copies_of(&set));
+                let layout = Layout::new(sharding.clone(), &LayoutSpec::default()).with_hot(hot);
                 let sent = Traffic::of_step(&layout, (&hot_batch, Inputs::Hot), &Links::uniform(ranks, 0));
                 assert_eq!(bags(&sent), [0; 3]);
                 near("a step of hot inputs", fae.hot, sent.hot_gradients.total() + sent.hot_rows.total(), 0.1);

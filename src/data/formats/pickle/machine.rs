@@ -131,12 +131,7 @@ impl<R: Read> Unpickler<R> {
             Opcode::Bool(value) => self.push(Entry::new(Value::Bool(value), 0))?,
             Opcode::Int(value) => self.push(Entry::new(Value::Int(value), 0))?,
             Opcode::Float(value) => self.push(Entry::new(Value::Float(value), 0))?,
-            Opcode::Text(length) => {
-                self.hold(length)?;
-                let text = String::from_utf8(self.opcodes.payload(length, ROOM)?);
-                let text = text.map_err(|_| self.opcodes.fail(format!("a text that is no UTF-8: {AGAIN}")))?;
-                self.push(Entry::new(Value::Text(text.into()), length))?;
-            }
+            Opcode::Text(length) => self.text(length)?,
             Opcode::Bytes(length) => {
                 self.hold(length)?;
                 let bytes = self.opcodes.payload(length, ROOM)?;
@@ -189,25 +184,9 @@ impl<R: Read> Unpickler<R> {
                 };
                 self.global(&module, &name)?;
             }
-            Opcode::Reduce => {
-                let (values, global) = (self.pop()?, self.pop()?.value);
-                let (Value::Global(global), Value::Tuple(items)) = (&global, &values.value) else {
-                    let reason = format!("a call of {} with {}: {AGAIN}", global.kind(), values.value.kind());
-                    return Err(self.opcodes.fail(reason));
-                };
-                let value = numpy::call(*global, items).map_err(|reason| self.opcodes.fail(reason))?;
-                // What is made may be as large as what it is made of.
-                self.hold(values.bytes)?;
-                self.push(Entry::new(value, values.bytes))?;
-            }
+            Opcode::Reduce => self.call()?,
             Opcode::Build => self.build()?,
-            Opcode::Get(number) => {
-                let found = self.kept.get(&number).cloned();
-                let entry = found.ok_or_else(|| {
-                    self.opcodes.fail(format!("value {number} is looked up before there is one: {AGAIN}"))
-                })?;
-                self.push(entry)?;
-            }
+            Opcode::Get(number) => self.get(number)?,
             Opcode::Put(number) => self.keep(number)?,
             Opcode::Memoize => self.keep(self.numbered)?,
         }
@@ -277,6 +256,13 @@ impl<R: Read> Unpickler<R> {
         Ok(())
     }
 
+    fn text(&mut self, length: u64) -> Result<()> {
+        self.hold(length)?;
+        let text = String::from_utf8(self.opcodes.payload(length, ROOM)?);
+        let text = text.map_err(|_| self.opcodes.fail(format!("a text that is no UTF-8: {AGAIN}")))?;
+        self.push(Entry::new(Value::Text(text.into()), length))
+    }
+
     fn tuple(&mut self, items: Vec<Entry>) -> Result<()> {
         let empty = Entry::of(Value::None, &items);
         self.push(Entry { value: Value::Tuple(items.into_iter().map(|entry| entry.value).collect()), ..empty })
@@ -333,6 +319,19 @@ impl<R: Read> Unpickler<R> {
         self.push(Entry::new(Value::Global(global), 0))
     }
 
+    /// Makes what a call of something named makes of a tuple.
+    fn call(&mut self) -> Result<()> {
+        let (values, global) = (self.pop()?, self.pop()?.value);
+        let (Value::Global(global), Value::Tuple(items)) = (&global, &values.value) else {
+            let reason = format!("a call of {} with {}: {AGAIN}", global.kind(), values.value.kind());
+            return Err(self.opcodes.fail(reason));
+        };
+        let value = numpy::call(*global, items).map_err(|reason| self.opcodes.fail(reason))?;
+        // What is made may be as large as what it is made of.
+        self.hold(values.bytes)?;
+        self.push(Entry::new(value, values.bytes))
+    }
+
     /// Fills what a call has made.
     fn build(&mut self) -> Result<()> {
         let (state, unbuilt) = (self.pop()?, self.pop()?);
@@ -370,6 +369,14 @@ impl<R: Read> Unpickler<R> {
         self.kept.insert(number, entry.clone());
         self.put(entry);
         Ok(())
+    }
+
+    /// Looks up the value of a number.
+    fn get(&mut self, number: u32) -> Result<()> {
+        let found = self.kept.get(&number).cloned();
+        let entry = found
+            .ok_or_else(|| self.opcodes.fail(format!("value {number} is looked up before there is one: {AGAIN}")))?;
+        self.push(entry)
     }
 
     /// Counts the bytes of a value that is looked up again.
