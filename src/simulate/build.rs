@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 
 use super::outcome::{Kind, Label, Outcome, Wait};
 use super::rates::Rates;
+use super::reduction::Part;
 use crate::base::RankId;
 use crate::collective::plan::Reduction;
 use crate::collective::{Copier, Payload};
@@ -32,6 +33,8 @@ pub struct Scene<'a> {
     pub shape: &'a Shape,
     /// What is kept of its weights.
     pub kept: ParamState,
+    /// Whether the gradients of all layers are clipped together.
+    pub clips: bool,
     /// The tables on the machine.
     pub model: &'a Model<'a>,
     /// What each rank does with their rows.
@@ -84,8 +87,8 @@ pub(super) struct Builder<'a> {
     /// By step, the last activity of each rank.
     ends: Vec<Vec<usize>>,
     pub(super) step: usize,
-    /// By the number of parameters.
-    pub(super) reductions: BTreeMap<usize, Activity>,
+    /// By the number of parameters, and what is done of it.
+    pub(super) reductions: BTreeMap<(usize, Part), Activity>,
     /// Where each rank ends its list for replicated tables, until it is sent.
     pub(super) listed: Vec<usize>,
 }

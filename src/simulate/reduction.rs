@@ -1,13 +1,29 @@
-//! What reductions send: gradients of layers, one after another, and among them the lists for replicated tables.
+//! What reductions send: gradients of layers, one after another, and among them the lists for replicated tables and
+//! what norms are made of.
 
 use std::collections::BTreeMap;
 
 use super::build::{Builder, Extra};
 use super::outcome::{Kind, Label};
 use crate::base::RankId;
-use crate::collective::{Copier, Payload, Slices, Works, flow};
+use crate::collective::{Copier, Payload, Schedule, Slices, Works, flow};
 use crate::machine::fluid::{Activity, After, Fluid};
 use crate::model::{LayerShape, Stage};
+
+/// What is done of a layer's reduction at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Part {
+    /// Its gradients are summed.
+    sums: bool,
+    /// The norm of all layers' gradients is made.
+    clips: bool,
+    /// Its weights are moved and gathered.
+    moves: bool,
+}
+
+impl Part {
+    const WHOLE: Self = Self { sums: true, clips: false, moves: true };
+}
 
 impl Builder<'_> {
     /// Layers that are reduced together: how many parameters, the last layer's number, and what completes its gradient.
@@ -44,19 +60,30 @@ impl Builder<'_> {
         let last: Vec<usize> = self.walkers.iter().map(|walker| walker.last.expect("a rank has walked")).collect();
         let behind = by_cores && self.scene.overlap;
         let mut layers_done = None;
-        for (parameters, layer, completes) in self.buckets(complete) {
+        let buckets = self.buckets(complete);
+        // Where gradients are clipped, all of them are summed before the first weight moves.
+        let parts: Vec<(usize, Part)> = match self.scene.clips {
+            false => (0..buckets.len()).map(|at| (at, Part::WHOLE)).collect(),
+            true => {
+                let sums = (0..buckets.len()).map(|at| (at, Part { moves: false, ..Part::WHOLE }));
+                let moves = (0..buckets.len()).map(|at| (at, Part { sums: false, clips: at == 0, moves: true }));
+                sums.chain(moves).collect()
+            }
+        };
+        for (at, part) in parts {
+            let (parameters, layer, completes) = &buckets[at];
             // What gradients of the bottom MLP come after has been listed before.
             if behind && self.listed.first().is_some_and(|listed| completes[0] > *listed) {
                 self.send_lists(&copiers, None);
             }
-            let own = if behind { completes } else { last.clone() };
-            let after: Vec<After> = self.reduced.into_iter().chain(own).map(After::Gone).collect();
+            let own = if behind { completes } else { &last };
+            let after: Vec<After> = self.reduced.iter().chain(own).map(|end| After::Gone(*end)).collect();
             let began = self.fluid.add(Activity::MOMENT, after);
-            let reduction = self.reduction(parameters, &copiers);
+            let reduction = self.reduction(*parameters, part, &copiers);
             let done = self.fluid.add(reduction, [After::Gone(began)]);
             (self.reduced, layers_done) = (Some(done), Some(done));
             for rank in 0..ranks {
-                let label = Label::Layer { rank, step: self.step, layer, began };
+                let label = Label::Layer { rank, step: self.step, layer: *layer, began };
                 self.add(Activity::MOMENT, [After::Gone(done)], label);
             }
         }
@@ -72,30 +99,42 @@ impl Builder<'_> {
         }
     }
 
-    /// The reduction of so many parameters, their update and the way back, as one activity of all ranks: it takes as
-    /// long as by itself, or longer where others take of the same links and memories.
-    fn reduction(&mut self, parameters: usize, copiers: &[Copier]) -> Activity {
-        if let Some(known) = self.reductions.get(&parameters) {
+    /// The reduction of so many parameters, their update and the way back, or a part of that, as one activity of all
+    /// ranks: it takes as long as by itself, or longer where others take of the same links and memories. Norms cost
+    /// ranks an exchange of a cache line each.
+    fn reduction(&mut self, parameters: usize, part: Part, copiers: &[Copier]) -> Activity {
+        if let Some(known) = self.reductions.get(&(parameters, part)) {
             return known.clone();
         }
         let (ranks, scene) = (self.ranks(), self.scene);
         let slices = Slices::even(parameters, ranks);
         let reduction = scene.reduction.expect("several ranks have one");
-        let scatter = reduction.plan(&slices, scene.payload);
-        let gather = reduction.plan(&slices, Payload::F32).all_gather();
         let mut alone = Fluid::new(self.fluid.rates().to_vec());
-        let (works, start) = (Works::LinksAndMemories, vec![None; ranks]);
-        let summed = flow(&scatter, self.site, works, Some(copiers), &mut alone, start);
-        // The sum is at hand: weights, and what is kept beside them, are read and written.
-        let bytes = parameters as f64 / ranks as f64 * (2 * scene.kept.bytes()) as f64;
-        let moved = summed.into_iter().enumerate().map(|(rank, summed)| {
-            let takes = vec![(copiers[rank].resource, copiers[rank].takes), (self.pool(rank), 1.0)];
-            Some(alone.add(Activity { amount: bytes, takes, latency_s: 0.0 }, summed.map(After::Gone)))
-        });
-        let moved = moved.collect();
-        let ends = flow(&gather, self.site, works, Some(copiers), &mut alone, moved);
+        let send = |schedule: &Schedule, alone: &mut Fluid, ready| {
+            flow(schedule, self.site, Works::LinksAndMemories, Some(copiers), alone, ready)
+        };
+        let mut ready = vec![None; ranks];
+        if part.sums {
+            ready = send(&reduction.plan(&slices, scene.payload), &mut alone, ready);
+        }
+        if part.clips {
+            ready = send(&reduction.gather_lines(), &mut alone, ready);
+        }
+        if part.moves {
+            // The sum is at hand: weights, and what is kept beside them, are read and written.
+            let bytes = parameters as f64 / ranks as f64 * (2 * scene.kept.bytes()) as f64;
+            let moved = ready.into_iter().enumerate().map(|(rank, ready)| {
+                let takes = vec![(copiers[rank].resource, copiers[rank].takes), (self.pool(rank), 1.0)];
+                Some(alone.add(Activity { amount: bytes, takes, latency_s: 0.0 }, ready.map(After::Gone)))
+            });
+            ready = moved.collect();
+            if scene.kept.optimizer.needs_norms() {
+                ready = send(&reduction.gather_lines(), &mut alone, ready);
+            }
+            ready = send(&reduction.plan(&slices, Payload::F32).all_gather(), &mut alone, ready);
+        }
         let flowed = alone.run();
-        let seconds = ends.into_iter().flatten().map(|end| flowed[end].gone_s).fold(0.0, f64::max);
+        let seconds = ready.into_iter().flatten().map(|end| flowed[end].gone_s).fold(0.0, f64::max);
         // Its unit is a byte of the gradients, so that it shares memory and links as messages do; the copiers are all
         // its own.
         let amount = (parameters * size_of::<f32>()) as f64;
@@ -105,7 +144,7 @@ impl Builder<'_> {
         takes.retain(|(resource, _)| !copier(*resource));
         takes.extend(copiers.iter().map(|copier| (copier.resource, seconds / amount)));
         let activity = Activity { amount, takes, latency_s: 0.0 };
-        self.reductions.insert(parameters, activity.clone());
+        self.reductions.insert((parameters, part), activity.clone());
         activity
     }
 

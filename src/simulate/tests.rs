@@ -1,14 +1,14 @@
 //! Steps whose time follows from a few divisions.
 
 use super::{Kind, Outcome, Rates, Scene, simulate};
-use crate::base::config::{Interaction, ModelConfig};
+use crate::base::config::{Interaction, ModelConfig, OptimizerName, TrainConfig};
 use crate::collective::Payload;
 use crate::collective::plan::direct;
 use crate::machine::placement::{CommCores, Wishes};
 use crate::machine::site::Known;
 use crate::machine::{Machine, Site, place};
 use crate::model::{Limits, Shape, Stage};
-use crate::optim::ParamState;
+use crate::optim::{Optimizer, ParamState};
 use crate::shard::{Kind as Division, Model, Options, RankLoad, Reserve, TableLoad, Workload, plan};
 
 /// Two nodes of four cores: 100 GB/s and 1000 GFLOP/s each, 10 GB/s between them.
@@ -98,6 +98,19 @@ fn divided(
     shape: &Shape,
     rates: &Rates,
 ) -> Outcome {
+    trained(machine, scheme, (ranks, comm_cores, overlap), batch, shape, rates, &TrainConfig::default())
+}
+
+/// The same with the layers' optimizer and clipping of this configuration.
+fn trained(
+    machine: &str,
+    scheme: Division,
+    (ranks, comm_cores, overlap): (usize, usize, bool),
+    batch: usize,
+    shape: &Shape,
+    rates: &Rates,
+    train: &TrainConfig,
+) -> Outcome {
     let machine = Machine::parse(machine, "here").unwrap();
     let wishes = Wishes { ranks: Some(ranks), comm_cores: CommCores::Count(comm_cores), ..Wishes::default() };
     let placement = place(&machine, &wishes).unwrap();
@@ -109,7 +122,8 @@ fn divided(
     let reduction = (ranks > 1).then(|| direct(ranks));
     simulate(&Scene {
         shape,
-        kept: ParamState::default(),
+        kept: ParamState { optimizer: Optimizer::dense(train), ..ParamState::default() },
+        clips: train.clip_norm > 0.0,
         model: &model,
         rows: &RankLoad::without_copies(&model, &plan.sharding),
         placement: &placement,
@@ -273,6 +287,26 @@ fn gradients_of_replicated_tables_are_sent_and_waited_for_before_copies_move() {
     // The bottom MLP runs back beside it.
     assert!(behind.exposed_s[replicas] < 0.98 * wire_s, "{:?}", behind.exposed_s);
     assert!(behind.step_s < after.step_s, "{behind:?} {after:?}");
+}
+
+#[test]
+fn norms_cost_an_exchange_of_each_layer_and_of_all_gradients() {
+    // Three layers; whatever is sent arrives a tenth of a millisecond later.
+    let late = MACHINE.replace("latency_ns = 1", "latency_ns = 1e5");
+    let (shape, rates) = (shape(&[64, 32], None), Rates::at_the_limits());
+    for (comm_cores, overlap) in [(0, false), (1, false), (1, true)] {
+        let step_s = |optimizer, clip_norm| {
+            let train = TrainConfig { optimizer, clip_norm, ..TrainConfig::default() };
+            let ways = (2, comm_cores, overlap);
+            trained(&late, Division::Table, ways, 64, &shape, &rates, &train).step_s
+        };
+        let [sgd, lamb] = [OptimizerName::Sgd, OptimizerName::Lamb].map(|optimizer| step_s(optimizer, 0.0));
+        assert!(lamb > sgd + 3e-4, "{lamb} {sgd}");
+        // Adam keeps as much as LAMB.
+        near(lamb - step_s(OptimizerName::Adam, 0.0), 3e-4, 1e-2);
+        near(step_s(OptimizerName::Sgd, 1.0) - sgd, 1e-4, 1e-2);
+        near(step_s(OptimizerName::Lamb, 1.0) - lamb, 1e-4, 1e-2);
+    }
 }
 
 #[test]

@@ -145,6 +145,14 @@ fn steps_are_predicted_for_any_number_of_ranks() {
     let ring =
         json("simulate --topology ring-4 --preset small --rows-cap 1000 --collective ring --comm-cores 2 --json");
     assert_eq!((&ring["points"][0]["collective"], &ring["points"][0]["comm_cores"]), (&"ring".into(), &2.into()));
+    // Norms of layers, and the one that gradients are clipped by, cost ranks an exchange.
+    let step_ms = |keys: &str| {
+        let found =
+            json(&format!("simulate --topology ring-4 --preset small --rows-cap 1000 --comm-cores 0 {keys} --json"));
+        found["points"][0]["step_ms"].as_f64().unwrap()
+    };
+    assert!(step_ms("--set train.optimizer=lamb") > step_ms("--set train.optimizer=adam"));
+    assert!(step_ms("--set train.clip_norm=1") > step_ms(""));
     let table = succeed("simulate --topology ring-4 --preset small --rows-cap 1000 --ranks 1,4 --overlap off").stdout;
     let table = String::from_utf8_lossy(&table);
     assert!(

@@ -277,7 +277,7 @@ pub const KEYS: &[Key] = &[
     key("train.beta2", STEPS, Other(ADAM, averages)),
     key("train.bias_correction", STEPS, Other(ADAM, averages)),
     key("train.weight_decay", STEPS, Always),
-    key("train.clip_norm", STEPS, Always),
+    key("train.clip_norm", &[Simulate, Step, Overlap], Always),
     key("train.ftrl_beta", STEPS, FTRL),
     key("train.l1", STEPS, FTRL),
     key("train.l2", STEPS, FTRL),

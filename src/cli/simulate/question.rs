@@ -129,6 +129,7 @@ impl Question<'_> {
             simulate(&Scene {
                 shape: &shape,
                 kept,
+                clips: self.config.train.clip_norm > 0.0,
                 model: &model,
                 rows,
                 placement: &placement,

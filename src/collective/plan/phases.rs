@@ -5,6 +5,12 @@
 //! one. Of the divisions that are equally short, one with few detours and with messages of even sizes is taken:
 //! messages that share a resource get even parts of it, so that an uneven phase ends with resources that nobody fills.
 //!
+//! Or two phases are alike: half of what goes from one place to another goes in each, as far as relays allow that. Their
+//! program has one phase, in which relays send on what they get, and is solved much sooner. Whoever shares a resource in
+//! one phase then shares it in the other as well, and places have in both the same part of what they have to do, so that
+//! few wait at the end of the first for the second. Where more is relayed between two places than goes directly, phases
+//! differ there, and take longer than the program says.
+//!
 //! Source: the concurrent flow of Basu et al., Efficient all-to-all collective communication schedules for
 //! direct-connect topologies, arXiv 2309.13541, for machines whose routes are fixed, so that only relays can leave
 //! them.
@@ -47,7 +53,7 @@ pub(super) type Division = Vec<(Way, f64)>;
 /// What decides among divisions that are equally short.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Taste {
-    /// How many phases there are.
+    /// How many phases there are; 1: two that are alike.
     pub(super) phases: usize,
     /// The cost of each wire of a leg beyond its first: a message over one link keeps it full until its end.
     pub(super) wire: f64,
@@ -55,6 +61,13 @@ pub(super) struct Taste {
     pub(super) relay: f64,
     /// The cost of the longest message of each phase; 0: messages may have any sizes, which is solved much sooner.
     pub(super) longest: f64,
+}
+
+impl Taste {
+    /// Rounds of what is divided so.
+    pub(super) const fn rounds(self) -> usize {
+        if self.phases == 1 { 2 } else { self.phases }
+    }
 }
 
 /// The division of each demand, and the time of all phases; nothing when the solver finds none. `rates`: how much of
@@ -71,6 +84,7 @@ pub(super) fn divide(demands: &[Demand], rates: &[f64], wires: usize, taste: Tas
     let mut loads = vec![vec![LinearExpr::empty(); rates.len()]; taste.phases];
     let mut messages: BTreeMap<(usize, usize, usize), LinearExpr> = BTreeMap::new();
     let mut parts: Vec<Vec<(Way, Variable)>> = Vec::with_capacity(demands.len());
+    let later = usize::from(taste.phases > 1);
     for demand in demands {
         // A variable for each way: its legs with their phase, ends and resources.
         let mut part = |way: Way, legs: &[(usize, usize, usize, &Takes)]| {
@@ -78,14 +92,16 @@ pub(super) fn divide(demands: &[Demand], rates: &[f64], wires: usize, taste: Tas
             let more = legs.iter().map(|(.., takes)| crosses(takes).saturating_sub(1)).sum::<usize>();
             let cost = taste.wire * more as f64 + taste.relay * (legs.len() - 1) as f64;
             let variable = problem.add_var(cost, any);
+            let mut all: BTreeMap<(usize, usize), f64> = BTreeMap::new();
             for &(phase, from, to, takes) in legs {
-                for (resource, share) in takes {
-                    loads[phase][*resource].add(variable, share * unit / rates[*resource]);
-                }
+                takes.iter().for_each(|(resource, share)| *all.entry((phase, *resource)).or_default() += share);
                 // What stays with its place makes nobody else wait.
                 if from != to {
                     messages.entry((phase, from, to)).or_insert_with(LinearExpr::empty).add(variable, 1.0);
                 }
+            }
+            for ((phase, resource), share) in all {
+                loads[phase][resource].add(variable, share * unit / rates[resource]);
             }
             (way, variable)
         };
@@ -94,7 +110,8 @@ pub(super) fn divide(demands: &[Demand], rates: &[f64], wires: usize, taste: Tas
         let mut ways: Vec<_> =
             phases.clone().map(|phase| part(Way::Direct(phase), &[(phase, *from, *to, direct)])).collect();
         for (relay, [first, second]) in relays {
-            for (there, on) in phases.clone().flat_map(|there| (there + 1..taste.phases).map(move |on| (there, on))) {
+            for (there, on) in phases.clone().flat_map(|there| (there + later..taste.phases).map(move |on| (there, on)))
+            {
                 let legs = [(there, *from, *relay, first), (on, *relay, *to, second)];
                 ways.push(part(Way::By(*relay, [there, on]), &legs));
             }
@@ -124,7 +141,39 @@ pub(super) fn divide(demands: &[Demand], rates: &[f64], wires: usize, taste: Tas
         let shares = ways.iter().map(|(way, part)| (*way, solution[*part].max(0.0) / all));
         shares.filter(|(_, share)| *share > LEAST_SHARE).collect()
     };
-    Some((parts.iter().map(division).collect(), time))
+    let divisions: Vec<Division> = parts.iter().map(division).collect();
+    Some((if taste.phases == 1 { in_two(demands, divisions) } else { divisions }, time))
+}
+
+/// Divisions of one phase in two: half of what goes from one place to another in each, of which what gets to relays is
+/// in the first and what they send on in the second.
+fn in_two(demands: &[Demand], divisions: Vec<Division>) -> Vec<Division> {
+    // Of each pair of places what is relayed in the first phase and in the second, and what is not.
+    let mut between: BTreeMap<(usize, usize), [f64; 3]> = BTreeMap::new();
+    let mut add = |from, to, part: usize, amount| between.entry((from, to)).or_default()[part] += amount;
+    for (Demand { from, to, amount, .. }, division) in demands.iter().zip(&divisions) {
+        for (way, share) in division {
+            match *way {
+                Way::Direct(_) => add(*from, *to, 2, share * amount),
+                Way::By(relay, _) => {
+                    add(*from, relay, 0, share * amount);
+                    add(relay, *to, 1, share * amount);
+                }
+            }
+        }
+    }
+    let divide = |(Demand { from, to, .. }, division): (&Demand, Division)| {
+        let parts = division.into_iter().flat_map(|(way, share)| match way {
+            Way::Direct(_) => {
+                let [first, second, direct] = between[&(*from, *to)];
+                let early = (0.5 + (second - first) / (2.0 * direct)).clamp(0.0, 1.0);
+                [(Way::Direct(0), share * early), (Way::Direct(1), share * (1.0 - early))]
+            }
+            Way::By(relay, _) => [(Way::By(relay, [0, 1]), share), (Way::By(relay, [0, 1]), 0.0)],
+        });
+        parts.filter(|(_, share)| *share > LEAST_SHARE).collect()
+    };
+    demands.iter().zip(divisions).map(divide).collect()
 }
 
 #[cfg(test)]
@@ -151,6 +200,27 @@ mod tests {
         let (divisions, time) = divide(&[demand], &[1.0; 3], 3, EVEN).expect("solved");
         assert!((time - 20.0 / 3.0).abs() < 1e-6, "{time}");
         assert!((amount(&divisions[0], |way| matches!(way, Way::By(2, [0, 1]))) - 1.0 / 3.0).abs() < 1e-6);
+    }
+
+    #[test]
+    fn phases_are_alike_where_that_is_wanted() {
+        // The relay has parcels of its own, on wires that are twice as wide: 6 of 10 go directly, 4 by way of it.
+        let leg = |wire: usize| vec![(wire, 1.0)];
+        let demand = |from, to, amount, direct, relays| Demand { from, to, amount, direct, relays };
+        let demands = [
+            demand(0, 1, 10.0, leg(0), vec![(2, [leg(1), leg(2)])]),
+            demand(0, 2, 8.0, leg(1), Vec::new()),
+            demand(2, 1, 8.0, leg(2), Vec::new()),
+        ];
+        let (divisions, time) = divide(&demands, &[1.0, 2.0, 2.0], 3, Taste { phases: 1, ..EVEN }).expect("solved");
+        assert!((time - 6.0).abs() < 1e-6, "{time}");
+        // On each wire half of its load in each phase.
+        let early = [(0, 0.3), (1, 0.25), (2, 0.75)];
+        for (at, share) in early {
+            let found = amount(&divisions[at], |way| *way == Way::Direct(0));
+            assert!((found - share).abs() < 1e-6, "{divisions:?}");
+        }
+        assert!((amount(&divisions[0], |way| *way == Way::By(2, [0, 1])) - 0.4).abs() < 1e-6, "{divisions:?}");
     }
 
     /// Two demands on one wire, each with a relay of its own: all shares on a grid are tried.

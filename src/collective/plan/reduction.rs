@@ -10,6 +10,7 @@ use std::ops::Range;
 
 use super::{Fold, Goal, Hop, Payload, Schedule, Slices};
 use crate::base::RankId;
+use crate::sync::Line;
 
 /// What goes from one rank to another in a round.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -73,6 +74,15 @@ impl Reduction {
         let parts = Slices::of(lengths);
         let slices = Slices::of(&lengths.chunks(self.ways).map(|ways| ways.iter().sum()).collect::<Vec<_>>());
         self.lay(slices, |owner, way| parts.slice(owner * self.ways + way), payload)
+    }
+
+    /// The all-gather of a cache line of each rank: of few numbers of each that all ranks need.
+    #[must_use]
+    pub fn gather_lines(&self) -> Schedule {
+        let first = |part: usize| part % self.ways == 0;
+        let lengths: Vec<usize> =
+            (0..self.ranks * self.ways).map(|part| if first(part) { Line::FLOATS } else { 0 }).collect();
+        self.plan_cut(&lengths, Payload::F32).all_gather()
     }
 
     /// The flows as hops of elements: `part` says where a way of an owner's slice lies.

@@ -23,7 +23,8 @@ const NAME: &str = "relayed";
 const LINE: usize = 64;
 
 /// What is tried where there are few nodes with ranks, until one is near what its linear program promises.
-const TASTES: [Taste; 3] = [
+const TASTES: [Taste; 4] = [
+    Taste { phases: 1, wire: 1e-3, relay: 1e-2, longest: 1e-3 },
     Taste { phases: 2, wire: 0.0, relay: 1e-2, longest: 1e-3 },
     Taste { phases: 2, wire: 1e-4, relay: 0.0, longest: 1e-3 },
     Taste { phases: 3, wire: 1e-4, relay: 0.0, longest: 1e-3 },
@@ -197,7 +198,7 @@ impl Flow {
         let (divisions, seconds) = divide(&demands, &self.rates, self.wires, taste)?;
         let divisions: BTreeMap<Pair, Division> = self.demands.keys().copied().zip(divisions).collect();
         let (ranks, members) = (parcels.ranks(), &self.seats.members);
-        let mut cutter = Cutter::new(parcels, payload, taste.phases);
+        let mut cutter = Cutter::new(parcels, payload, taste.rounds());
         // Rank r serves r + 1 first, so that at no time all send to one.
         for (from, to) in (1..=ranks).flat_map(|step| (0..ranks).map(move |from| (from, (from + step) % ranks))) {
             if let Some(division) = divisions.get(&self.seats.pair(from, to)) {

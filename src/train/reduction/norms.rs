@@ -5,7 +5,7 @@
 
 use crate::base::Result;
 use crate::collective::plan::Reduction;
-use crate::collective::{Carrier, Executor, Links, Payload};
+use crate::collective::{Carrier, Executor, Links};
 use crate::exchange::{Pieces, PiecesMemory};
 use crate::layer::TensorSquares;
 use crate::simd::Isa;
@@ -26,10 +26,7 @@ impl SquaresExchange {
     /// Along the ways of this reduction.
     #[must_use]
     pub fn new(carrier: &dyn Carrier, reduction: &Reduction) -> Self {
-        let lengths: Vec<usize> = (0..carrier.ranks() * reduction.ways)
-            .map(|part| if part % reduction.ways == 0 { Line::FLOATS } else { 0 })
-            .collect();
-        let gather = reduction.plan_cut(&lengths, Payload::F32).all_gather();
+        let gather = reduction.gather_lines();
         Self {
             traffic: gather.traffic(),
             gather: Executor::new(&gather, carrier, "all-gather of the squares of a layer's norms"),
