@@ -5,8 +5,8 @@
 //!
 //! # The walk of one minibatch
 //! `train/step.rs` is the corridor; each of 1 to n ranks ([`exchange::RankContext`]) walks it with its own slice of the
-//! minibatch ([`exchange::Minibatch`]), and calls every stage once, in this order (what time is booked on is a
-//! [`model::Stage`]; those of hot rows are in `train/hot_step.rs`):
+//! minibatch ([`exchange::Minibatch`]), in this order (what time is booked on is a [`model::Stage`]; those of hot rows
+//! are in `train/hot_step.rs`):
 //!
 //! | stage                                        | floor         |
 //! |----------------------------------------------|---------------|
@@ -21,8 +21,8 @@
 //! | backward and update of rows; sums of hot rows' gradients before, hot rows that moved to all copies after | [`embedding`], [`exchange`] |
 //! | update of dense weights, where they were reduced | [`optim`] |
 //!
-//! What a rank looks up for its own samples, from there to the loss and back is done part by part ([`math::Parts`]), so
-//! that features and activations stay in the caches. A rank
+//! The network takes a slice part by part ([`math::Parts`]), each from its own look-ups to the loss and back, so that
+//! activations stay in the caches; ids, rows for other ranks and all gradients go for the whole slice at once. A rank
 //! that is alone has no peers: it exchanges nothing, copies nothing and waits for nobody. Which inputs come next, where
 //! hot and cold ones take turns, is `train/order.rs`'s. How dense gradients are reduced (alone, by the compute threads,
 //! by communication threads behind the backward pass, or in an order that does not depend on ranks) is one of the

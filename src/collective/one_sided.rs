@@ -182,6 +182,34 @@ impl OneSided {
         }
     }
 
+    /// Sends and takes in what it can of the run that was begun last: whom it waits for then, and whether anything has
+    /// moved.
+    fn progress(&mut self, carrier: &mut dyn Carrier) -> Result<(Option<RankId>, bool)> {
+        let (mut progress, mut waits_for) = (false, None);
+        for message in self.sends.iter_mut().filter(|message| !message.is_done()) {
+            progress |= message.push(carrier);
+            waits_for = if message.is_done() { waits_for } else { Some(message.peer) };
+        }
+        self.hand_over(carrier);
+        for message in self.receives.iter_mut().filter(|message| !message.is_done()) {
+            progress |= message.pull(carrier, self.place)?;
+            waits_for = if message.is_done() { waits_for } else { Some(message.peer) };
+        }
+        Ok((waits_for, progress))
+    }
+
+    /// Whether [`OneSided::finish`] would not wait; whoever asks has something else to do.
+    ///
+    /// # Errors
+    /// [`Error::Rank`] when the job is in trouble.
+    pub fn has_come(&mut self, carrier: &mut dyn Carrier) -> Result<bool> {
+        let (waits_for, progress) = self.progress(carrier)?;
+        if progress {
+            carrier.moved();
+        }
+        Ok(waits_for.is_none())
+    }
+
     /// Waits for all messages of the run that was begun last, and lends them: once, or several times as long as they
     /// are kept.
     ///
@@ -189,17 +217,7 @@ impl OneSided {
     /// [`Error::Rank`] when the job is in trouble.
     pub fn finish<'a>(&'a mut self, carrier: &'a mut dyn Carrier) -> Result<Incoming<'a>> {
         loop {
-            let (mut progress, mut waits_for) = (false, None);
-            for message in self.sends.iter_mut().filter(|message| !message.is_done()) {
-                progress |= message.push(carrier);
-                waits_for = if message.is_done() { waits_for } else { Some(message.peer) };
-            }
-            self.hand_over(carrier);
-            for message in self.receives.iter_mut().filter(|message| !message.is_done()) {
-                progress |= message.pull(carrier, self.place)?;
-                waits_for = if message.is_done() { waits_for } else { Some(message.peer) };
-            }
-            match (waits_for, progress) {
+            match self.progress(carrier)? {
                 (None, _) => break,
                 (_, true) => carrier.moved(),
                 (Some(peer), false) => carrier.pause(self.place, peer).map_err(Error::Rank)?,

@@ -1,6 +1,6 @@
 //! The fabric of shared memory: lanes of windows, and the rendezvous at which ranks hand each other their ends.
 //!
-//! Every rank plans the memory of its own receive windows, in its own arena, cuts it into windows, keeps the reading
+//! Every rank has the memory of its own receive windows in its own arena, cuts it into windows, keeps the reading
 //! ends and leaves the writing ends for those who will write. After that no lock is touched again. There is a window
 //! only between ranks that were planned to talk.
 

@@ -101,7 +101,8 @@ impl Bag {
     }
 }
 
-/// A [`Bag`] in memory of any kind: in a minibatch, or in a message of another rank.
+/// A [`Bag`] in memory of any kind, in a minibatch or in a message of another rank, or some samples of one: their
+/// offsets lead into the rows of all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BagView<'a> {
     /// As [`Bag::offsets`].

@@ -50,6 +50,7 @@ impl<'a> GradientSource<'a> {
             (None, Pooling::Sum) => Kind::Samples,
             (None, Pooling::Mean) => Kind::Means,
         };
+        assert_eq!(bag.look_ups(), bag.rows.len(), "the bags of all samples");
         let before = u32::try_from(before).expect("a minibatch has fewer than 2^32 look-ups");
         let Slots { row, starts, positions, step } = slots;
         Self { data, row, first: starts[table], positions, step, dim, bag, weights, kind, before }

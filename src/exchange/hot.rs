@@ -26,6 +26,7 @@ use crate::sync::{AtomicU32, atomic_words_32};
 /// Both exchanges, with their memory.
 #[derive(Debug)]
 pub struct HotRows {
+    rank: RankId,
     sums: Words,
     rows: Words,
     /// Sums for all owners.
@@ -121,6 +122,7 @@ impl HotRows {
         let sums = |from, to| if ordered { 0 } else { words(from, to, 2) };
         let into = |from| Vec::with_capacity(if from == rank { 0 } else { sums(from, rank) });
         Some(Self {
+            rank,
             sums: Words::new(rank, ranks, isa, "exchange of hot rows' gradients"),
             rows: Words::new(rank, ranks, isa, "exchange of hot rows"),
             out: Vec::with_capacity(peers().map(|to| sums(rank, to)).sum()),
@@ -176,15 +178,14 @@ impl HotRows {
     /// # Panics
     /// When a list has not what it says.
     pub fn exchange_sums(&mut self, context: &RankContext, carrier: &mut dyn Carrier) -> Result<()> {
-        let (out, starts, layout, owner) = (&self.out, &self.starts, &context.layout, context.rank);
+        let (out, starts, layout, owner) = (&self.out, &self.starts, &context.layout, self.rank);
         self.sums.all_to_all_v(&context.team, carrier, |peer| &out[starts[peer]..starts[peer + 1]], &mut self.into)?;
         let mut all = std::mem::take(&mut self.parts);
         for (asking, parts) in (0..).map(RankId).zip(&mut all) {
-            let route = Route { owner, asking };
-            let list = self.sums_on(route);
+            let list = self.sums_of(asking);
             parts.clear();
             let mut end = 0;
-            for group in layout.groups(route) {
+            for group in layout.groups(Route { owner, asking }) {
                 for _ in group.shards.clone() {
                     end = parts.find(list, end, group.width, false);
                 }
@@ -195,20 +196,19 @@ impl HotRows {
         Ok(())
     }
 
-    /// The list that has come on a route to this rank.
-    fn sums_on(&self, Route { owner, asking }: Route) -> &[u32] {
-        let own = || &self.out[self.starts[owner.index()]..self.starts[owner.index() + 1]];
-        if asking == owner { own() } else { &self.into[asking.index()] }
+    /// The list that has come from a rank.
+    fn sums_of(&self, from: RankId) -> &[u32] {
+        let own = || &self.out[self.starts[from.index()]..self.starts[from.index() + 1]];
+        if from == self.rank { own() } else { &self.into[from.index()] }
     }
 
-    /// What the asking rank has summed for the shards of one of the groups of the owner, this rank; nothing for its own
-    /// whole tables.
+    /// What a rank has summed for the shards of one of this rank's groups; nothing for its own whole tables.
     ///
     /// # Panics
     /// When there is no such rank.
     #[must_use]
-    pub fn sums<'a>(&'a self, route: Route, group: &Group) -> Option<Source<'a>> {
-        self.parts[route.asking.index()].source(self.sums_on(route), group.shards.clone(), group.width)
+    pub fn sums<'a>(&'a self, from: RankId, group: &Group) -> Option<Source<'a>> {
+        self.parts[from.index()].source(self.sums_of(from), group.shards.clone(), group.width)
     }
 
     /// Makes room in this rank's list for its hot rows that moved, so many of each of its shards.

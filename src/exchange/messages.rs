@@ -111,6 +111,14 @@ impl RowMessages {
         })
     }
 
+    /// Whether [`RowMessages::finish`] would not wait.
+    ///
+    /// # Errors
+    /// [`crate::base::Error::Rank`] when the job is in trouble.
+    pub(super) fn has_come(&mut self, carrier: &mut dyn Carrier) -> Result<bool> {
+        Ok(self.widened || self.messages.has_come(carrier)?)
+    }
+
     /// Waits for the others' messages, and lends them, for the last time or not.
     ///
     /// # Errors

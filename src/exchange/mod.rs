@@ -218,16 +218,26 @@ pub fn in_groups<T>(all: impl Iterator<Item = T>, alike: impl Fn(&T, &T) -> bool
     groups
 }
 
-/// Divides some columns of each sample's features by the length of the sample's bag, as a product with its reciprocal:
-/// sums of rows become means, and gradients of means those of sums. Columns of empty bags stay.
-pub fn divide_by_bag_lengths(team: &Team, features: &mut [f32], row: usize, columns: &Range<usize>, bag: BagView<'_>) {
+/// Divides some tables' columns of each sample's features, of `row` elements, by the length of the sample's bag, as a
+/// product with its reciprocal: sums of rows become means, and gradients of means those of sums. Columns of empty bags
+/// stay.
+pub fn divide_by_bag_lengths<'a>(
+    team: &Team,
+    tables: impl Iterator<Item = (Range<usize>, BagView<'a>)> + Clone + Sync,
+    (features, row): (&mut [f32], usize),
+) {
+    if tables.clone().next().is_none() {
+        return;
+    }
     team.each(Rows::new(features, row, team.threads(), 1), |band| {
-        for (sample, row) in (band.first..).zip(band.data.chunks_exact_mut(row)) {
-            let count = bag.of(sample).len();
-            // The part that the embedding floor computes too; by 1 nothing changes.
-            let part = 1.0 / count as f32;
-            if count > 1 {
-                row[columns.clone()].iter_mut().for_each(|x| *x *= part);
+        for (columns, bag) in tables.clone() {
+            for (sample, row) in (band.first..).zip(band.data.chunks_exact_mut(row)) {
+                let count = bag.of(sample).len();
+                // The part that the embedding floor computes too; by 1 nothing changes.
+                let part = 1.0 / count as f32;
+                if count > 1 {
+                    row[columns.clone()].iter_mut().for_each(|x| *x *= part);
+                }
             }
         }
     });

@@ -5,8 +5,6 @@
 //! of divided rows are added in the order of the table's parts, whoever was first; or row by row, where the number of
 //! ranks shall change no bit ([`super::Unpooled`]).
 
-use std::ops::Range;
-
 use super::ids::is_served;
 use super::layout::{Group, Layout};
 use super::messages::{Arrived, RowMessages};
@@ -16,6 +14,7 @@ use super::{Ids, Minibatch, Pass, RankContext, Route, Vectors};
 use crate::base::{RankId, Result, TableId};
 use crate::collective::Carrier;
 use crate::data::Batch;
+use crate::math::Part;
 use crate::memory::{Buffer, Supply};
 use crate::simd::{Kernel, Simd, combine};
 use crate::sync::{Line, Rows, Stores};
@@ -77,9 +76,23 @@ impl Pooled {
         &mut self.own[..vectors.elements(context.samples(minibatch.whole))]
     }
 
+    /// Whether [`Pooled::finish`] would not wait for any owner.
+    ///
+    /// # Errors
+    /// [`crate::base::Error::Rank`] when the job is in trouble.
+    pub fn has_come(
+        &mut self,
+        context: &RankContext,
+        carrier: &mut dyn Carrier,
+        minibatch: &Minibatch,
+    ) -> Result<bool> {
+        Ok(!context.layout.owners_pool(minibatch.inputs) || self.messages.has_come(carrier)?)
+    }
+
     /// Waits for all owners and writes the pooled rows of every divided table that this rank does not hold whole to
-    /// the features of some samples, a row each: those of the slice that `samples` says, and whether they are the last.
-    /// With `unpooled`, exchanged before, bags of divided rows are summed in their own order.
+    /// `features`, those of a part of its slice, a row a sample; called for one part after the other, since the windows
+    /// are given back with the last. With `unpooled`, exchanged before, bags of divided rows are summed in their own
+    /// order.
     ///
     /// # Errors
     /// [`crate::base::Error::Rank`] when the job is in trouble.
@@ -88,14 +101,14 @@ impl Pooled {
         context: &RankContext,
         carrier: &mut dyn Carrier,
         (minibatch, ids): (&Minibatch, &Ids),
-        ((samples, is_last), features): ((Range<usize>, bool), &mut [f32]),
+        (part, features): (&Part<'_>, &mut [f32]),
         unpooled: Option<&Unpooled>,
     ) -> Result<()> {
         let (team, layout) = (&context.team, &*context.layout);
         if !layout.owners_pool(minibatch.inputs) {
             return Ok(());
         }
-        let incoming = self.messages.finish(context, carrier, is_last)?;
+        let incoming = self.messages.finish(context, carrier, part.is_last)?;
         let (isa, incoming, own) = (team.isa(), &incoming, &self.own[..]);
         let unpooled = unpooled.map(|unpooled| (unpooled, &*minibatch.slice));
         let row = layout.feature_row();
@@ -103,7 +116,7 @@ impl Pooled {
             return Ok(());
         }
         team.each(Rows::new(features, row, team.threads(), 1), |band| {
-            let first = samples.start + band.first;
+            let first = part.samples.start + band.first;
             isa.run(Join { layout, ids, incoming, own, unpooled, first, features: band.data });
         });
         Ok(())

@@ -109,8 +109,8 @@ impl Cross {
     ///
     /// # Errors
     /// When the supply is exhausted.
-    pub fn plan_sums(&mut self, share: &Share, supply: &mut Supply<'_>) -> Result<()> {
-        self.layers.iter_mut().try_for_each(|layer| layer.plan_sums(share.sum.depth, supply))
+    pub fn supply_sums(&mut self, share: &Share, supply: &mut Supply<'_>) -> Result<()> {
+        self.layers.iter_mut().try_for_each(|layer| layer.supply_sums(share.sum.depth, supply))
     }
 
     /// V and W of each layer in turn, first to last.

@@ -170,7 +170,7 @@ impl Linear {
             pieces: Vec::new(),
         };
         if kept.optimizer.needs_norms() {
-            layer.supply_squares(supply)?;
+            layer.room_for_squares(supply)?;
         }
         Ok(layer)
     }
@@ -179,11 +179,11 @@ impl Linear {
     ///
     /// # Errors
     /// When the supply is exhausted.
-    pub fn plan_squares(&mut self, supply: &mut Supply<'_>) -> Result<()> {
-        if self.optimizer.needs_norms() { Ok(()) } else { self.supply_squares(supply) }
+    pub fn supply_squares(&mut self, supply: &mut Supply<'_>) -> Result<()> {
+        if self.optimizer.needs_norms() { Ok(()) } else { self.room_for_squares(supply) }
     }
 
-    fn supply_squares(&mut self, supply: &mut Supply<'_>) -> Result<()> {
+    fn room_for_squares(&mut self, supply: &mut Supply<'_>) -> Result<()> {
         let [weights, biases] = self.gradient_sizes();
         self.squares = [
             supply.buffer("squares of weights", weights.div_ceil(WIDTH))?,
@@ -196,7 +196,7 @@ impl Linear {
     ///
     /// # Errors
     /// When the supply is exhausted.
-    pub fn plan_sums(&mut self, count: usize, supply: &mut Supply<'_>) -> Result<()> {
+    pub fn supply_sums(&mut self, count: usize, supply: &mut Supply<'_>) -> Result<()> {
         let sizes = [self.inputs(), self.outputs(), self.biases()];
         let more = (1..count).map(|_| Tensors::new("gradient", sizes, supply));
         self.partial = more.collect::<Result<_>>()?;
@@ -400,7 +400,7 @@ impl Linear {
     /// The squares of its gradients.
     ///
     /// # Panics
-    /// Without [`Linear::plan_squares`].
+    /// Without [`Linear::supply_squares`].
     pub fn gradient_squares(&mut self, team: &Team) -> TensorSquares {
         let (count, isa) = (self.shares(team), team.isa());
         self.share(team, count, |pieces| pieces.iter_mut().for_each(|piece| piece.square(isa)));

@@ -88,8 +88,8 @@ impl Mlp {
     ///
     /// # Errors
     /// When the supply is exhausted.
-    pub fn plan_sums(&mut self, share: &Share, supply: &mut Supply<'_>) -> Result<()> {
-        self.layers.iter_mut().try_for_each(|layer| layer.plan_sums(share.sum.depth, supply))
+    pub fn supply_sums(&mut self, share: &Share, supply: &mut Supply<'_>) -> Result<()> {
+        self.layers.iter_mut().try_for_each(|layer| layer.supply_sums(share.sum.depth, supply))
     }
 
     /// The layers, first to last.

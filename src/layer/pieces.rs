@@ -276,7 +276,7 @@ impl<'a> Piece<'a> {
         }
     }
 
-    /// Notes the squares of the gradients, of which the norm of all layers is made ([`Linear::plan_squares`]).
+    /// Notes the squares of the gradients, of which the norm of all layers is made ([`Linear::supply_squares`]).
     pub fn square(&mut self, isa: Isa) {
         let Self { gradient, row, squares, .. } = self;
         isa.run(SquareRows { gradient, row: *row, squares });

@@ -110,12 +110,12 @@ impl FeatureVectors {
         }))
     }
 
-    /// As [`super::Mlp::plan_sums`].
+    /// As [`super::Mlp::supply_sums`].
     ///
     /// # Errors
     /// When the supply is exhausted.
-    pub fn plan_sums(&mut self, share: &Share, supply: &mut Supply<'_>) -> Result<()> {
-        self.layers.iter_mut().try_for_each(|layer| layer.plan_sums(share.sum.depth, supply))
+    pub fn supply_sums(&mut self, share: &Share, supply: &mut Supply<'_>) -> Result<()> {
+        self.layers.iter_mut().try_for_each(|layer| layer.supply_sums(share.sum.depth, supply))
     }
 
     /// The matrices, in the order of their tables.

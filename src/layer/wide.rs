@@ -57,12 +57,12 @@ impl Wide {
         self.linear.layers_mut()
     }
 
-    /// As [`Mlp::plan_sums`].
+    /// As [`Mlp::supply_sums`].
     ///
     /// # Errors
     /// When the supply is exhausted.
-    pub fn plan_sums(&mut self, share: &Share, supply: &mut Supply<'_>) -> Result<()> {
-        self.linear.plan_sums(share, supply)
+    pub fn supply_sums(&mut self, share: &Share, supply: &mut Supply<'_>) -> Result<()> {
+        self.linear.supply_sums(share, supply)
     }
 
     /// Adds the wide part to the logits of so many samples, whose `features` these are; `dense` are their dense

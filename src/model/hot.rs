@@ -231,8 +231,7 @@ impl Copies {
         for group in &held.groups {
             for from in (0..layout.ranks() as u32).map(RankId) {
                 let lookups = ids.lookups(from, group, batch);
-                let route = Route { owner: context.rank, asking: from };
-                let sums = sums.and_then(|sums| sums.sums(route, group)).map(|source| source.lookups);
+                let sums = sums.and_then(|sums| sums.sums(from, group)).map(|source| source.lookups);
                 for lookups in std::iter::once(lookups).chain(sums) {
                     let bags = group.shards.clone().zip(lookups.bags());
                     bags.for_each(|(shard, bag)| LookupChunk::push(&mut chunks, shard, bag.rows));

@@ -96,7 +96,7 @@ pub trait Network: Debug + Send {
     ///
     /// # Errors
     /// When the supply is exhausted.
-    fn plan_sums(&mut self, share: &Share, supply: &mut Supply<'_>) -> Result<()>;
+    fn supply_sums(&mut self, share: &Share, supply: &mut Supply<'_>) -> Result<()>;
 
     /// The pooled rows of a slice of `samples` samples; of each part, once [`Network::back_interact`] has run, their
     /// gradient.

@@ -149,9 +149,9 @@ impl Tables {
     /// Forward: pools what this rank holds of divided rows for its own samples, into rows of the layout's partial
     /// stride or the vectors that `ids` tell of.
     pub fn look_up_divided(&mut self, context: &RankContext, ids: &Ids, partial: &mut [f32]) {
-        let (by, own) = ((&context.team, Stores::Plain), (ids, Route::own(self.rank)));
-        let held = self.groups.iter_mut().zip(&context.layout.of(self.rank).groups);
-        held.filter(|(_, place)| place.partial).for_each(|(group, place)| pool(group, by, own, place, partial));
+        let (by, route) = ((&context.team, Stores::Plain), Route::own(self.rank));
+        let divided = self.groups.iter_mut().zip(context.layout.groups(route));
+        divided.for_each(|(group, place)| pool(group, by, (ids, route), place, partial));
     }
 
     /// Forward: pools what this rank holds whole for some of its own samples, into these samples' features.
@@ -169,9 +169,9 @@ impl Tables {
         // What this rank holds itself follows: some columns of a table may be its own.
         self.copies.iter_mut().for_each(|copies| copies.look_up(team, (ids, samples), features));
         let held = self.groups.iter_mut().zip(&layout.of(self.rank).groups);
-        for (group, place) in held.filter(|(_, place)| !place.partial) {
+        for (group, place) in held.filter(|(_, place)| !place.travels(Route::own(self.rank))) {
             let slots = Slots::new(self.row, &place.in_features).sequences(place.positions, place.step);
-            let lookups = Lookups::of(batch).in_tables(&place.tables).in_bags(&slots.bags(samples));
+            let lookups = ids.lookups(self.rank, place, batch).in_bags(&slots.bags(samples));
             group.look_up.run(team, &group.tables, lookups, features, slots);
         }
         for replicas in &mut self.replicas {
@@ -201,14 +201,11 @@ impl Tables {
         (batch, samples): (&Batch, &Range<usize>),
         features: &mut [f32],
     ) {
-        let (team, layout) = (&context.team, &context.layout);
+        let (team, layout) = (&context.team, &*context.layout);
         if self.pooling == Pooling::Mean && !features.is_empty() {
-            for (table, bag) in
-                (0..).map(TableId).zip(&batch.bags).filter(|(table, _)| layout.averages_at_sample(*table))
-            {
-                let bag = bag.view().of_samples(samples);
-                divide_by_bag_lengths(team, features, self.row, &layout.columns(table), bag);
-            }
+            let tables = (0..).map(TableId).zip(&batch.bags).filter(|(table, _)| layout.averages_at_sample(*table));
+            let of_samples = tables.map(|(table, bag)| (layout.columns(table), bag.view().of_samples(samples)));
+            divide_by_bag_lengths(team, of_samples, (features, self.row));
         }
     }
 
@@ -242,7 +239,7 @@ impl Tables {
                 }
                 sources.push(Source { lookups: ids.lookups(from, place, batch), gradient, slots });
             }
-            let sums = |asking| hot.and_then(|hot| hot.sums(Route { owner: self.rank, asking: RankId(asking) }, place));
+            let sums = |from| hot.and_then(|hot| hot.sums(RankId(from), place));
             sources.extend((0..layout.ranks() as u32).filter_map(sums));
             group.update(team, &sources, step_sizes);
             self.sources = recycled(sources);

@@ -251,24 +251,19 @@ impl<'a> Builder<'a> {
         });
         for rank in 0..ranks {
             let Walker { samples, last_part, .. } = self.walkers[rank];
-            let rest = samples - last_part;
-            let part_of = |bytes: f64, part: usize| bytes * part as f64 / samples.max(1) as f64;
-            let own = |part: usize| of[rank].for_own.map(|bytes| part_of(bytes, part));
-            // While pooled rows travel, only the first part has something to do.
-            self.rows(rank, Stage::LookUp, own(last_part), None);
+            // While pooled rows travel, own ones of all parts are pooled, and the first part has something to do.
+            self.rows(rank, Stage::LookUp, of[rank].for_own, None);
             self.work(rank, Stage::Bottom, last_part, Some(Kind::DenseGradients));
             let all = of.iter().map(|of| of.columns).sum::<f64>();
             let others = (all - of[rank].columns) * samples as f64 * element;
-            let [joined_s, rest_s] = [last_part, rest].map(|part| 2.0 * part_of(others, part) / self.copied(rank));
+            let joined_s = 2.0 * others / self.copied(rank);
             self.walk(rank, Stage::JoinRows, joined_s, joined_s, Extra::default(), Some(Kind::PooledRows));
             let (forward, back) = (
                 [Stage::Bottom, Stage::Interact, Stage::Top, Stage::Loss],
                 [Stage::BackTop, Stage::BackInteract, Stage::BackBottom],
             );
-            if rest > 0 {
-                self.rows(rank, Stage::LookUp, own(rest), None);
-                self.walk(rank, Stage::JoinRows, rest_s, rest_s, Extra::default(), None);
-                forward.into_iter().chain(back).for_each(|stage| _ = self.work(rank, stage, rest, None));
+            if samples > last_part {
+                forward.into_iter().chain(back).for_each(|stage| _ = self.work(rank, stage, samples - last_part, None));
             }
             forward[1..].iter().for_each(|stage| _ = self.work(rank, *stage, last_part, None));
         }

@@ -35,14 +35,11 @@ pub(super) struct PlannedCopies<'a> {
 impl<'a> PlannedCopies<'a> {
     /// Those of a rank, if the layout has hot rows.
     pub fn new(setup: &'a Setup, layout: &'a Layout, rank: RankId, team: &'a Team) -> Result<Option<Self>> {
-        let mut planned = Self { setup, layout, rank, team, plan: Plan::new() };
-        planned.plan = Plan::of(|supply| planned.copies(supply))?;
-        Ok(layout.hot().map(|_| planned))
-    }
-
-    fn copies(&self, supply: &mut Supply<'_>) -> Result<Option<Copies>> {
-        let Self { setup, layout, rank, team, .. } = *self;
-        Copies::new((&setup.config, &setup.schema), layout, rank, team, setup.spec, supply)
+        if layout.hot().is_none() {
+            return Ok(None);
+        }
+        let plan = Plan::of(|supply| build(setup, layout, rank, team, supply))?;
+        Ok(Some(Self { setup, layout, rank, team, plan }))
     }
 
     /// Bytes of their memory.
@@ -52,11 +49,16 @@ impl<'a> PlannedCopies<'a> {
 
     /// Builds them on the rank's nodes.
     pub fn build(self) -> Result<(Copies, CopyMemory)> {
-        let home = &self.setup.places[self.rank.index()].memory_nodes;
-        let mut arena = Arena::build(&self.plan, home, Pages::Transparent, |memory| self.team.touch(memory))?;
-        let copies = arena.fill(|supply| self.copies(supply))?.expect("a layout with hot rows");
-        Ok((copies, CopyMemory { arena, plan: self.plan }))
+        let Self { setup, layout, rank, team, plan } = self;
+        let home = &setup.places[rank.index()].memory_nodes;
+        let mut arena = Arena::build(&plan, home, Pages::Transparent, |memory| team.touch(memory))?;
+        let copies = arena.fill(|supply| build(setup, layout, rank, team, supply))?;
+        Ok((copies.expect("a layout with hot rows"), CopyMemory { arena, plan }))
     }
+}
+
+fn build(setup: &Setup, layout: &Layout, rank: RankId, team: &Team, supply: &mut Supply<'_>) -> Result<Option<Copies>> {
+    Copies::new((&setup.config, &setup.schema), layout, rank, team, setup.spec, supply)
 }
 
 impl Rank {

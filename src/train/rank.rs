@@ -49,6 +49,8 @@ pub struct Rank {
     pub(super) clock: Clock,
     /// How its slice of a minibatch is parted.
     pub(super) parts: Parts,
+    /// Of how many of them own rows are pooled.
+    pub(super) looked_up: usize,
     /// The minibatch of the last step, whose memory the next one takes.
     last: Minibatch,
     pub(super) steps: u64,
@@ -160,11 +162,11 @@ impl InArena {
         };
         let mut network = (setup.network)(&of_network, supply)?;
         if spec.clip_norm.is_some() {
-            (0..network.layers()).try_for_each(|index| network.layer_mut(index).plan_squares(supply))?;
+            (0..network.layers()).try_for_each(|index| network.layer_mut(index).supply_squares(supply))?;
         }
         if share.is_none() && samples > CHAIN && spec.learns() {
             // What is summed in several chains needs room for the sum of one beside that of those before.
-            (0..network.layers()).try_for_each(|index| network.layer_mut(index).plan_sums(2, supply))?;
+            (0..network.layers()).try_for_each(|index| network.layer_mut(index).supply_sums(2, supply))?;
         }
         let tables = Tables::new(config, schema, layout, *rank, team, (*spec, setup.stored.as_ref()), supply)?;
         let ids = Ids::new(context, most, supply)?;
@@ -172,7 +174,7 @@ impl InArena {
         let gradients = Gradients::new(context, most, supply)?;
         let mut nodes = None;
         if let (Some(grains), Some(share)) = (layout.grains(), share) {
-            network.plan_sums(share, supply)?;
+            network.supply_sums(share, supply)?;
             let len = Pieces::len_of(network.gradient_sizes());
             nodes = Some(Nodes::new(grains, layout.ranks(), *rank, len, supply)?);
         }
@@ -229,6 +231,7 @@ impl Rank {
             copy_memory,
             filled: vec![0; layout.ranks()],
             parts,
+            looked_up: 0,
             last: Minibatch { slice: Arc::new(Batch::new(&setup.schema)), whole: 0, inputs: Inputs::Mixed },
             steps: 0,
             updates: Updates::default(),

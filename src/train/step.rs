@@ -1,9 +1,9 @@
-//! The corridor: one minibatch from its samples to moved weights, on each of 1 to n ranks, every stage called once.
+//! The corridor: one minibatch from its samples to moved weights, on each of 1 to n ranks.
 //!
 //! Each rank walks its own slice. A rank that is alone has no peers to exchange with: its rows are pooled straight into
 //! the features, nothing is copied, and nothing waits. Rows are exchanged and moved for the whole slice; the network
-//! takes it in parts, each forward and back before the next, and what it reads of a part's pooled rows is brought
-//! together just before, so that it is still in the caches. Where a minibatch is of hot inputs alone ([`Inputs`]), no
+//! takes it in parts, each forward and back before the next, and a part's pooled rows are brought together just before,
+//! unless the rank has nothing better to do earlier. Where a minibatch is of hot inputs alone ([`Inputs`]), no
 //! rank asks another for rows.
 
 use super::hot_step;
@@ -13,7 +13,6 @@ use crate::base::Result;
 use crate::data::hot::Inputs;
 use crate::exchange::Minibatch;
 use crate::layer::Linear;
-use crate::math::Part;
 use crate::model::Stage;
 use crate::optim::StepSizes;
 
@@ -39,7 +38,7 @@ pub(super) fn evaluate(rank: &mut Rank, minibatch: &Minibatch) -> Result<()> {
     (0..rank.parts.count()).try_for_each(|part| forward(rank, minibatch, part))
 }
 
-/// Rows of the whole slice: sent for, and pooled for others.
+/// Rows of the whole slice: sent for, pooled for others, and this rank's own terms of divided rows.
 fn begin_rows(rank: &mut Rank, minibatch: &Minibatch) -> Result<()> {
     rank.steps += 1;
     rank.enter("forward");
@@ -47,6 +46,7 @@ fn begin_rows(rank: &mut Rank, minibatch: &Minibatch) -> Result<()> {
         hot_step::refresh_copies(rank)?;
     }
     rank.parts.cut(minibatch.slice.samples(), minibatch.whole);
+    rank.looked_up = 0;
 
     exchange_ids(rank, minibatch)?;
     look_up_for_others(rank, minibatch)?;
@@ -59,7 +59,9 @@ fn begin_rows(rank: &mut Rank, minibatch: &Minibatch) -> Result<()> {
 /// its own and the bottom MLP runs, and for the layers that the step before has moved.
 fn forward(rank: &mut Rank, minibatch: &Minibatch, part: usize) -> Result<()> {
     rank.enter("forward");
-    look_up_own(rank, minibatch, part);
+    if rank.looked_up == part {
+        look_up_own(rank, minibatch);
+    }
     let batch = &*minibatch.slice;
     let Rank { context, network, reduction, parts, clock, .. } = rank;
     reduction.complete(&mut **network, clock)?;
@@ -129,10 +131,11 @@ fn look_up_divided(rank: &mut Rank, minibatch: &Minibatch) {
     clock.time(Stage::LookUp, || tables.look_up_divided(context, ids, pooled.own_mut(context, minibatch, ids)));
 }
 
-/// Rows that this rank holds whole, pooled into the features of a part.
-fn look_up_own(rank: &mut Rank, minibatch: &Minibatch, part: usize) {
-    let Rank { context, network, tables, ids, parts, clock, .. } = rank;
-    let samples = &parts.part(part).samples;
+/// Rows that this rank holds whole, pooled into the features of the next part.
+fn look_up_own(rank: &mut Rank, minibatch: &Minibatch) {
+    let Rank { context, network, tables, ids, parts, looked_up, clock, .. } = rank;
+    let samples = &parts.part(*looked_up).samples;
+    *looked_up += 1;
     clock.time(Stage::LookUp, || {
         tables.look_up_own(context, (ids, &minibatch.slice), samples, network.features_mut(samples));
     });
@@ -140,15 +143,20 @@ fn look_up_own(rank: &mut Rank, minibatch: &Minibatch, part: usize) {
 
 /// Pooled rows of other ranks, to their places among the features of a part.
 fn join_rows(rank: &mut Rank, minibatch: &Minibatch, part: usize) -> Result<()> {
+    // As long as they travel, there may be own rows of later parts to pool.
+    while rank.looked_up < rank.parts.count()
+        && !rank.pooled.has_come(&rank.context, &mut *rank.lanes.pooled, minibatch)?
+    {
+        look_up_own(rank, minibatch);
+    }
     let Rank { context, network, tables, ids, pooled, unpooled, lanes, parts, clock, .. } = rank;
-    let Part { samples, is_last, .. } = parts.part(part);
-    let features = network.features_mut(&samples);
+    let part = &parts.part(part);
+    let features = network.features_mut(&part.samples);
     clock.exchange([Stage::JoinRows, Stage::WaitRows], &mut *lanes.pooled, |lane| {
-        let to = ((samples.clone(), is_last), &mut *features);
-        pooled.finish(context, lane, (minibatch, ids), to, unpooled.as_ref())
+        pooled.finish(context, lane, (minibatch, ids), (part, &mut *features), unpooled.as_ref())
     })?;
     clock.time(Stage::JoinRows, || {
-        tables.divide_by_bag_lengths(context, (&minibatch.slice, &samples), features);
+        tables.divide_by_bag_lengths(context, (&minibatch.slice, &part.samples), features);
     });
     Ok(())
 }

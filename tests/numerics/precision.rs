@@ -156,7 +156,7 @@ fn gradients_of_long_slices_keep_all_terms_however_they_are_parted() {
         let found = [64, 65 * 64, 1 << 16].map(|most| {
             let supply = &mut Supply::System;
             let mut mlp = Mlp::new(&[2, 1], most, InputGradient::Unneeded, precision, supply).unwrap();
-            mlp.layers_mut()[0].plan_sums(2, supply).unwrap();
+            mlp.layers_mut()[0].supply_sums(2, supply).unwrap();
             let mut parts = Parts::new(most, None);
             parts.cut(LONG, LONG);
             for part in (0..parts.count()).map(|index| parts.part(index)) {

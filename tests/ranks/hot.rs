@@ -296,17 +296,16 @@ fn no_bit_depends_on_how_many_threads_mark_list_and_take_rows() {
         let case = if columns { case.in_turns(&rows) } else { case };
         let schemes = || if columns { schemes_of(WIDE, 1, 2) } else { of_rows() };
         for grains in [None, case.grains] {
-            let run = |threads| {
-                // Slices in several parts, where there are several threads.
-                let spec = TrainSpec { part: 3000 / threads, ..case.spec };
+            let run = |threads, part| {
+                let spec = TrainSpec { part, ..case.spec };
                 let case = Case { grains, threads, spec, ..case.clone() };
                 case.train(&case.ranks(2, schemes(), Some(rows.clone()), World::fabric))
             };
-            let first = run(1);
+            let first = run(1, 3000);
             let what = format!("{precision:?}, columns {columns}");
             assert!(grains.is_none() || first == case.alone(), "{what}: one thread of two ranks");
-            for threads in [2, 3] {
-                assert!(run(threads) == first, "{what}, {threads} threads, {grains:?}");
+            for (threads, part) in [(2, 3000), (2, 320), (3, 320)] {
+                assert!(run(threads, part) == first, "{what}, {threads} threads, parts of {part}, {grains:?}");
             }
         }
     }

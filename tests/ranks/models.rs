@@ -25,6 +25,7 @@ const RATES: Rates = Rates { layers: 0.05, rows: 0.04, wide: 0.1 };
 /// More would part an odd pair of samples differently.
 const BATCH: usize = 50;
 
+#[derive(Clone)]
 struct Case {
     model: ModelConfig,
     schema: Schema,
@@ -187,6 +188,17 @@ impl Case {
         let placement = place(&Machine::load("host").unwrap(), &wishes).unwrap();
         let setup = Setup::new(&self.model, &self.schema, sharding, self.spec, &placement);
         Setup { grains: grains.then(|| Grains::of(BATCH)), ..setup }
+    }
+
+    /// The same with minibatches that are several times as large.
+    fn times(mut self, count: usize) -> Self {
+        for batch in &mut self.batches {
+            let one = batch.clone();
+            (1..count).for_each(|_| Arc::make_mut(batch).append_range(&one, 0..one.samples()));
+        }
+        let samples = count * BATCH;
+        self.spec = TrainSpec { samples, part: samples, ..self.spec };
+        self
     }
 
     fn run(&self, setup: Setup) -> Outcome {
@@ -410,6 +422,22 @@ fn the_bits_of_a_wide_part_do_not_depend_on_ranks_where_that_is_asked_for() {
     ] {
         let case = Case::wide(interaction, pooling, precision, wide);
         is_the_same_as_alone(&case, &format!("{interaction:?}, {pooling:?}, {precision:?}"));
+    }
+}
+
+/// Each part has steps of its own, whoever has looked up their rows.
+#[test]
+fn parts_of_a_time_series_learn_as_the_whole_does() {
+    for pooling in [Pooling::Sum, Pooling::Mean] {
+        let case = Case::series(Interaction::Dot, pooling, Precision::F32, Optimizer::Sgd).times(6);
+        let in_parts = Case { spec: TrainSpec { part: 64, ..case.spec }, ..case.clone() };
+        for (ranks, grains) in [(1, false), (2, false), (2, true)] {
+            for kind in 0..6 {
+                let kind_of = |table| if kind == 5 { table } else { kind };
+                let [whole, parts] = [&case, &in_parts].map(|case| case.run(case.setup(kind_of, ranks, grains)));
+                assert!(whole == parts, "{ranks} ranks, scheme {kind}, {pooling:?}, by grains {grains}");
+            }
+        }
     }
 }
 

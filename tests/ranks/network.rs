@@ -68,8 +68,8 @@ impl Network for LinearModel {
         ["linear.weight", "linear.bias"].map(str::to_owned)
     }
 
-    fn plan_sums(&mut self, share: &Share, supply: &mut Supply<'_>) -> Result<()> {
-        self.layer.plan_sums(share, supply)
+    fn supply_sums(&mut self, share: &Share, supply: &mut Supply<'_>) -> Result<()> {
+        self.layer.supply_sums(share, supply)
     }
 
     fn features_mut(&mut self, samples: &Range<usize>) -> &mut [f32] {

@@ -79,7 +79,7 @@ impl Reduction {
     /// The all-gather of a cache line of each rank: of few numbers of each that all ranks need.
     #[must_use]
     pub fn gather_lines(&self) -> Schedule {
-        let first = |part: usize| part % self.ways == 0;
+        let first = |part: usize| part.is_multiple_of(self.ways);
         let lengths: Vec<usize> =
             (0..self.ranks * self.ways).map(|part| if first(part) { Line::FLOATS } else { 0 }).collect();
         self.plan_cut(&lengths, Payload::F32).all_gather()

@@ -104,10 +104,10 @@ impl Unpooled {
         if self.sources.is_empty() || !layout.owners_pool(minibatch.inputs) {
             return Ok(());
         }
-        let held = layout.of(self.rank);
+        let divided = layout.groups(Route::own(self.rank));
         for (to, out) in (0..).map(RankId).zip(&mut self.out) {
             out.clear();
-            for group in held.groups.iter().take_while(|group| group.partial).filter(|group| group.positions == 1) {
+            for group in divided.iter().filter(|group| group.positions == 1) {
                 for (shard, stream) in group.shards.clone().zip(&group.streams) {
                     several(ids.bag(to, *stream), &mut self.bag);
                     let start = out.len();

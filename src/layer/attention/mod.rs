@@ -125,13 +125,13 @@ impl Attention {
         })
     }
 
-    /// As [`Mlp::plan_sums`].
+    /// As [`Mlp::supply_sums`].
     ///
     /// # Errors
     /// When the supply is exhausted.
-    pub fn plan_sums(&mut self, share: &Share, supply: &mut Supply<'_>) -> Result<()> {
-        self.matrix[0].plan_sums(share.sum.depth, supply)?;
-        self.mlp.plan_sums(share, supply)
+    pub fn supply_sums(&mut self, share: &Share, supply: &mut Supply<'_>) -> Result<()> {
+        self.matrix[0].supply_sums(share.sum.depth, supply)?;
+        self.mlp.supply_sums(share, supply)
     }
 
     /// A, and the layers over the steps.

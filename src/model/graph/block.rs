@@ -123,13 +123,13 @@ impl Runner {
         })
     }
 
-    pub(super) fn plan_sums(&mut self, share: &Share, supply: &mut Supply<'_>) -> Result<()> {
+    pub(super) fn supply_sums(&mut self, share: &Share, supply: &mut Supply<'_>) -> Result<()> {
         match &mut self.op {
-            Running::Cross(cross) => cross.plan_sums(share, supply)?,
-            Running::Attention(attention) => attention.plan_sums(share, supply)?,
+            Running::Cross(cross) => cross.supply_sums(share, supply)?,
+            Running::Attention(attention) => attention.supply_sums(share, supply)?,
             _ => {}
         }
-        self.chain.plan_sums(share, supply)
+        self.chain.supply_sums(share, supply)
     }
 
     /// Draws its weights; `crosses` counts cross networks.

@@ -199,12 +199,12 @@ impl Network for Graph {
         self.named_inputs.iter().find(|(layer, _)| *layer == index).map(|(_, inputs)| &inputs[..])
     }
 
-    fn plan_sums(&mut self, share: &Share, supply: &mut Supply<'_>) -> Result<()> {
-        self.blocks.iter_mut().try_for_each(|block| block.plan_sums(share, supply))?;
+    fn supply_sums(&mut self, share: &Share, supply: &mut Supply<'_>) -> Result<()> {
+        self.blocks.iter_mut().try_for_each(|block| block.supply_sums(share, supply))?;
         if let Base::Made(made) = &mut self.vectors {
-            made.plan_sums(share, supply)?;
+            made.supply_sums(share, supply)?;
         }
-        self.wide.iter_mut().try_for_each(|wide| wide.plan_sums(share, supply))
+        self.wide.iter_mut().try_for_each(|wide| wide.supply_sums(share, supply))
     }
 
     fn features_mut(&mut self, samples: &Range<usize>) -> &mut [f32] {
