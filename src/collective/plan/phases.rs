@@ -5,11 +5,11 @@
 //! one. Of the divisions that are equally short, one with few detours and with messages of even sizes is taken:
 //! messages that share a resource get even parts of it, so that an uneven phase ends with resources that nobody fills.
 //!
-//! Or two phases are alike: half of what goes from one place to another goes in each, as far as relays allow that. Their
-//! program has one phase, in which relays send on what they get, and is solved much sooner. Whoever shares a resource in
-//! one phase then shares it in the other as well, and places have in both the same part of what they have to do, so that
-//! few wait at the end of the first for the second. Where more is relayed between two places than goes directly, phases
-//! differ there, and take longer than the program says.
+//! Or two phases are alike: half of what goes from one place to another goes in each, as far as relays allow that.
+//! Their program has one phase, in which relays send on what they get, and is solved much sooner. Whoever shares a
+//! resource in one phase then shares it in the other as well, and places have in both the same part of what they have
+//! to do, so that few wait at the end of the first for the second. Where more is relayed between two places than goes
+//! directly, phases differ there, and take longer than the program says.
 //!
 //! Source: the concurrent flow of Basu et al., Efficient all-to-all collective communication schedules for
 //! direct-connect topologies, arXiv 2309.13541, for machines whose routes are fixed, so that only relays can leave
