@@ -72,8 +72,8 @@ pub struct PreprocessArgs {
     memory: u64,
 
     /// Threads; 0: one for each core
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    threads: usize,
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=1024))]
+    threads: u32,
 
     /// Values seen less often share a column's last row, as values that are met later do; 0: every value has its own
     /// row, as in the reference
@@ -189,7 +189,7 @@ impl PreprocessArgs {
         }
         Ok(Options {
             memory: self.memory,
-            threads: self.threads,
+            threads: self.threads as usize,
             min_count: self.min_count,
             days: self.days,
             split,
