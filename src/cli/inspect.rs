@@ -133,6 +133,14 @@ impl InspectArgs {
             (seen, proposed)
         };
         if let Some(path) = &self.write_schema {
+            // It is made to be edited.
+            if std::fs::read(path).is_ok_and(|there| there != proposed.as_bytes()) {
+                let reason = format!(
+                    "{} is there, with other text, which would be lost: name another file, or remove that one",
+                    path.display()
+                );
+                return Err(Error::config("--write-schema", reason));
+            }
             write_file(path, proposed.as_bytes())?;
         }
         if self.json {

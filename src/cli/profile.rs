@@ -158,8 +158,9 @@ impl Profiled {
         if self.stages.iter().any(|stage| stage.ratio > 1.0) {
             writeln!(
                 f,
-                "  more than 100 % of a limit: limits of memory are measured outside the caches, in which this stage found \
-                 part of its data; and a machine that is shared is not equally fast all the time"
+                "  more than 100 % of a limit: of memory, because limits are measured outside the caches, in which this \
+                 stage found part of its data; of arithmetic, because a machine that is shared was slower when the \
+                 limit was measured: run it again"
             )?;
         }
         self.remarks.iter().try_for_each(|remark| writeln!(f, "  {remark}"))

@@ -28,7 +28,7 @@ use crate::memory::same_file;
 use crate::model::{Parameter, Shape, TrainSpec};
 use crate::optim::ByGroup;
 use crate::simd::Isa;
-use crate::train::{Checkpoint, Progress, Ranks, checkpoint_in, load_vocabulary, vocabulary_in};
+use crate::train::{Checkpoint, Progress, Ranks, checkpoint_in, has_begun, load_vocabulary, vocabulary_in};
 
 /// What a trained model knows of its data.
 #[derive(Debug, Default)]
@@ -317,7 +317,13 @@ impl Trained {
     pub fn find(path: &Path, verify: VerifyArgs) -> Result<Self> {
         let file = checkpoint_in(path);
         if !file.exists() {
-            let reason = "there is no checkpoint: has this run saved one (train with --out DIR)?".to_owned();
+            let reason = if has_begun(path) {
+                "there is no checkpoint: this run ended before it saved one; start it again with the same --out, and have \
+                 it save on the way with --checkpoint-every N"
+            } else {
+                "there is no checkpoint: has this run saved one (train with --out DIR)?"
+            };
+            let reason = reason.to_owned();
             return Err(Error::Checkpoint { path: file, reason });
         }
         let checkpoint = verify.open(&file)?;

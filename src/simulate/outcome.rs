@@ -49,7 +49,7 @@ impl Kind {
         match self {
             Self::Ids => "ids",
             Self::PooledRows => "pooled rows",
-            Self::Gradients => "their gradients",
+            Self::Gradients => "gradients of pooled rows",
             Self::HotGradients => "hot rows' gradients",
             Self::HotRows => "hot rows",
             Self::ReplicaGradients => "replicated tables' gradients",

@@ -270,6 +270,12 @@ pub fn checkpoint_in(path: &Path) -> PathBuf {
     if path.is_dir() { held_in(path).join(CHECKPOINT) } else { path.to_owned() }
 }
 
+/// Whether a run has begun in a directory, saved or not.
+#[must_use]
+pub fn has_begun(run: &Path) -> bool {
+    run.join(METRICS).exists()
+}
+
 /// Where the plan of the run in a directory is, if it has had several ranks.
 #[must_use]
 pub fn plan_in(path: &Path) -> PathBuf {

@@ -79,6 +79,34 @@ fn a_forced_run_that_is_killed_leaves_the_one_before() {
     assert!(!out.join(".previous").exists() && checkpoint(&out) != before);
 }
 
+/// What is proposed is made to be edited: what was edited is not overwritten, and what was not may be written again.
+#[test]
+fn a_schema_that_was_edited_stays() {
+    let folder = tempfile::tempdir().unwrap();
+    let [data, schema] = ["clicks.csv", "clicks.toml"].map(|name| folder.path().join(name));
+    fs::write(&data, "label,user,price\n1,a,0.5\n0,b,1.5\n1,a,2.5\n").unwrap();
+    let line = format!("inspect {} --write-schema {}", data.display(), schema.display());
+    succeed(&line);
+    succeed(&line);
+    let edited = format!("{}# mine\n", fs::read_to_string(&schema).unwrap());
+    fs::write(&schema, &edited).unwrap();
+    let message = fail(&line);
+    assert!(message.contains("--write-schema: ") && message.contains("name another file"), "{message}");
+    assert_eq!(fs::read_to_string(&schema).unwrap(), edited);
+}
+
+#[test]
+fn a_run_that_is_killed_before_it_saved_says_so_and_starts_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("run");
+    let mut child = endless(&out);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let message = fail(&format!("train --resume {}", out.display()));
+    assert!(message.contains("ended before it saved one") && message.contains("--checkpoint-every N"), "{message}");
+    succeed(&format!("{} --out {}", tiny_training(), out.display()));
+}
+
 #[test]
 fn a_failed_start_takes_no_directory() {
     let folder = tempfile::tempdir().unwrap();

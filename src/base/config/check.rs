@@ -219,8 +219,8 @@ impl Config {
             return fail(
                 &["train.optimizer_rows"],
                 "train.optimizer_rows = \"lamb\" needs the norm of a whole tensor, and a step meets some rows: use \
-                 train.optimizer = \"lamb\" (--optimizer) for the layers, and for rows sgd, momentum, adagrad, rowwise-adagrad \
-                 or adam",
+                 train.optimizer = \"lamb\" (--optimizer) for the layers, and for rows sgd, momentum, adagrad, \
+                 rowwise-adagrad, adam or ftrl",
             );
         }
         within!("train.momentum", train.momentum, (0.0..1.0), "[0, 1)");

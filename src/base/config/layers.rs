@@ -21,6 +21,8 @@ pub struct Layers {
     /// Where each value comes from; a key that is not here has its default.
     origins: BTreeMap<String, Origin>,
     layers: usize,
+    /// The layer of a preset that names the data that it is for.
+    preset_with_data: Option<usize>,
 }
 
 /// Bytes of an assignment that errors show, at least.
@@ -52,7 +54,7 @@ enum Kind {
 impl Default for Layers {
     fn default() -> Self {
         let merged = Table::try_from(Config::default()).expect("every field of Config is representable in TOML");
-        Self { merged, origins: BTreeMap::new(), layers: 0 }
+        Self { merged, origins: BTreeMap::new(), layers: 0, preset_with_data: None }
     }
 }
 
@@ -63,7 +65,7 @@ impl Layers {
         let merged = Table::try_from(config).expect("every field of Config is representable in TOML");
         let stored = Origin { place: origin.to_owned(), kind: Kind::Stored, layer: 0 };
         let origins = leaves(&merged).into_iter().map(|(key, _)| (key, stored.clone())).collect();
-        Self { merged, origins, layers: 0 }
+        Self { merged, origins, layers: 0, preset_with_data: None }
     }
 
     /// Puts on a built-in preset.
@@ -72,7 +74,10 @@ impl Layers {
     /// When no preset has that name.
     pub fn preset(&mut self, name: &str) -> Result<()> {
         let origin = format!("preset {name}");
-        self.text(preset(name)?, Kind::BuiltIn, |_| origin.clone())
+        self.text(preset(name)?, Kind::BuiltIn, |_| origin.clone())?;
+        let of_data = self.origins.get("data.source");
+        self.preset_with_data = of_data.filter(|origin| origin.layer == self.layers).map(|origin| origin.layer);
+        Ok(())
     }
 
     /// Puts on a TOML file.
@@ -193,6 +198,11 @@ impl Layers {
             {
                 return Err(Error::config(place.clone(), reason));
             }
+        }
+        let of_preset = |key: &str| self.origins.get(key).is_some_and(|own| Some(own.layer) == self.preset_with_data);
+        if !of_preset("data.source") && of_preset("train.decay_steps") {
+            // It is counted in steps over the preset's own data: others may still learn long after its end.
+            config.train.decay_steps = 0;
         }
         if config.data.is_stored() && command != Command::Config {
             let given = |key: &str| self.origins.get(key).filter(|origin| origin.kind != Kind::BuiltIn);
@@ -354,6 +364,19 @@ mod tests {
         assert!(message(layers.preset("kagle")).contains("did you mean `kaggle`"));
         assert!(message(layers.assignment("train.batch=many")).contains("--set train.batch=many"));
         assert!(message(layers.assignment("train.batch")).contains("key=value"));
+    }
+
+    #[test]
+    fn a_decay_that_fits_generated_data_is_not_that_of_others() {
+        let decays = |more: &[&str]| {
+            let mut layers = Layers::default();
+            layers.preset("demo").unwrap();
+            more.iter().for_each(|assignment| layers.assignment(assignment).unwrap());
+            layers.finish(Command::Config).unwrap().train.decay_steps
+        };
+        let own = ["data.source=files", "data.path=mine"];
+        assert_eq!((decays(&[]), decays(&["data.train_samples=900"]), decays(&own)), (4251, 4251, 0));
+        assert_eq!(decays(&[&own[..], &["train.decay_steps=70"]].concat()), 70, "the user's own stays");
     }
 
     #[test]

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::pieces::Input;
 use super::split::SplitBy;
@@ -111,7 +112,7 @@ impl Journal {
     fn difference(&self, earlier: &Self) -> Option<String> {
         let paths = |journal: &Self| journal.inputs.iter().map(|stamp| stamp.path.clone()).collect::<Vec<_>>();
         let json = |journal: &Self| match serde_json::to_value(journal).expect("plain data is JSON") {
-            serde_json::Value::Object(fields) => fields,
+            Value::Object(fields) => fields,
             _ => unreachable!("a structure is an object"),
         };
         let (mine, theirs) = (json(self), json(earlier));
@@ -120,7 +121,7 @@ impl Journal {
         match other {
             Some((name, value)) => {
                 let theirs = theirs.get(name).cloned().unwrap_or_default();
-                Some(format!("{name} = {theirs} instead of {value}"))
+                Some(first_difference(name.clone(), &theirs, value))
             }
             None if paths(self) != paths(earlier) => Some("other input files".to_owned()),
             None => None,
@@ -130,5 +131,41 @@ impl Journal {
     pub(super) fn write(&self, work: &Path) -> Result<()> {
         let text = serde_json::to_string_pretty(self).expect("plain data is JSON");
         write_file(&Self::path(work), text.as_bytes())
+    }
+}
+
+/// Where two values of a key differ first, and how.
+fn first_difference(key: String, theirs: &Value, mine: &Value) -> String {
+    let inner = match (theirs, mine) {
+        (Value::Object(theirs), Value::Object(mine)) if theirs.len() == mine.len() => {
+            let mut pairs =
+                mine.iter().filter_map(|(name, mine)| Some((format!("{key}.{name}"), theirs.get(name)?, mine)));
+            pairs.find(|(_, theirs, mine)| theirs != mine)
+        }
+        (Value::Array(theirs), Value::Array(mine)) if theirs.len() == mine.len() => {
+            let mut pairs = (0..).zip(theirs.iter().zip(mine)).map(|(at, (a, b))| (format!("{key}[{at}]"), a, b));
+            pairs.find(|(_, theirs, mine)| theirs != mine)
+        }
+        _ => None,
+    };
+    match inner {
+        Some((key, theirs, mine)) => first_difference(key, theirs, mine),
+        None => format!("{key} = {theirs} instead of {mine}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_differs_is_named_by_its_key_alone() {
+        let recipe =
+            |float: bool| json!({"table": {"dense": [{"column": "age"}, {"column": "price", "float": float}]}});
+        let told = first_difference("recipe".to_owned(), &recipe(false), &recipe(true));
+        assert_eq!(told, "recipe.table.dense[1].float = false instead of true");
+        assert_eq!(first_difference("rows".to_owned(), &json!([1]), &json!([1, 2])), "rows = [1] instead of [1,2]");
     }
 }
