@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use super::TrainArgs;
 use super::resolve::{Resolved, Resumed};
-use crate::base::config::Config;
+use crate::base::config::{Config, TrainConfig};
 use crate::base::console::note;
+use crate::base::units::{Count, Many};
 use crate::base::{Error, Result};
 use crate::cli::collective::Choice;
 use crate::cli::copies::{hot_inputs, revisions, slots};
@@ -20,7 +21,9 @@ use crate::machine::limits::Processor;
 use crate::machine::placement::Placement;
 use crate::memory::forget_cached;
 use crate::simd::Isa;
-use crate::train::{Benchmark, LossTrace, MlLog, OutputDir, Run, RunState, Submission, hot_in, plan_in, vocabulary_in};
+use crate::train::{
+    Benchmark, LossTrace, MlLog, OutputDir, Rates, Run, RunState, Submission, hot_in, plan_in, vocabulary_in,
+};
 
 /// A run that can begin.
 pub(super) struct Prepared {
@@ -60,6 +63,7 @@ impl TrainArgs {
         }
         let loss_trace = self.trace_loss.as_deref().filter(|_| world.is_first()).map(LossTrace::create).transpose()?;
         describe(&config, &*source, &started)?;
+        note!("{}", recipe(&config.train));
         if self.exchange.loader.is_some() && started.ranks.layout().ranks() == 1 {
             note!("one rank reads everything itself: --loader changes nothing");
         }
@@ -218,4 +222,25 @@ impl TrainArgs {
         log.describe(config, &submission, [samples(Split::Train), samples(Split::Test)])?;
         log.initialised(&config.model.network())
     }
+}
+
+/// One line on how weights move.
+fn recipe(train: &TrainConfig) -> String {
+    let rates = Rates::base(train);
+    let decay = match train.decay_steps {
+        0 => String::new(),
+        steps => {
+            let (first, end) = (train.decay_start, train.decay_start + steps);
+            format!("; decaying in steps {} to {}", Count(first), Count(end))
+        }
+    };
+    format!(
+        "training: minibatches of {}, {}; layers by {} at rate {}, rows by {} at {}{decay}",
+        Count(train.batch as u64),
+        if train.steps > 0 { Many(train.steps, "step").to_string() } else { Many(train.epochs, "epoch").to_string() },
+        train.optimizer.name(),
+        rates.layers,
+        train.optimizer_rows.name(),
+        rates.rows,
+    )
 }
