@@ -1,6 +1,6 @@
 //! `octorec export`: a trained model as other programs take it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 
@@ -10,7 +10,7 @@ use crate::base::console::note;
 use crate::base::units::{Bytes, Count, parse_bytes};
 use crate::base::{Error, Result};
 use crate::train::export::{Exported, onnx, torch};
-use crate::train::{checkpoint_in, vocabulary_in};
+use crate::train::{checkpoint_in, run_files};
 
 /// Arguments of `octorec export`.
 #[derive(Debug, Args)]
@@ -67,8 +67,9 @@ impl ExportArgs {
         heed_signals()?;
         let file = checkpoint_in(&self.checkpoint);
         let refuse = |origin: &str, reason: String| Err(Error::config(origin, reason));
-        let vocabulary = vocabulary_in(&self.checkpoint);
-        refuse_overwriting("--out", Some(&self.out), &[&file, &vocabulary])?;
+        let files = run_files(&self.checkpoint);
+        let inputs: Vec<&Path> = files.iter().chain([&file]).map(PathBuf::as_path).collect();
+        refuse_overwriting("--out", Some(&self.out), &inputs)?;
         for (flag, given) in [("--bags", self.bags.is_some()), ("--external-above", self.external_above.is_some())] {
             if given && self.format != Format::Onnx {
                 return refuse(flag, "has no effect on --format torch: leave it away".to_owned());

@@ -20,7 +20,7 @@ use crate::collective::World;
 use crate::data::Split;
 use crate::data::incoming::Writing;
 use crate::memory::WholeFile;
-use crate::train::{Checkpoint, Taker, predict, vocabulary_in};
+use crate::train::{Checkpoint, Taker, predict, run_files};
 
 /// Arguments of `octorec predict`.
 #[derive(Debug, Args)]
@@ -87,8 +87,9 @@ impl PredictArgs {
         }
         let trained = Trained::find(&self.checkpoint, self.verify)?;
         let mut config = trained.config()?;
-        let vocabulary = vocabulary_in(&self.checkpoint);
-        refuse_overwriting("--out", self.out.as_deref(), &[&self.data, &trained.path, &vocabulary])?;
+        let files = run_files(&self.checkpoint);
+        let inputs: Vec<&Path> = files.iter().chain([&self.data, &trained.path]).map(PathBuf::as_path).collect();
+        refuse_overwriting("--out", self.out.as_deref(), &inputs)?;
         // A row that is left out would shift all lines behind it.
         config.data.on_bad_row = OnBadRow::Fail;
         let is_json = self.format == Some(Format::Json);

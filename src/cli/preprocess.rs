@@ -97,7 +97,7 @@ pub struct PreprocessArgs {
     test_fraction: Option<f64>,
 
     /// Equal days that all rows are cut into; 0: 7 for criteo-kaggle, otherwise a day each file
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=10_000))]
     days: u64,
 
     /// Which rows are brought into random order

@@ -41,7 +41,7 @@ pub struct TrainArgs {
     out: Option<PathBuf>,
 
     /// Replace the run that --out holds.
-    #[arg(long, requires = "out", help_heading = OUTPUT)]
+    #[arg(long, requires = "out", conflicts_with = "resume", help_heading = OUTPUT)]
     force: bool,
 
     /// Continue the run in this directory, bit for bit as if it had never stopped.

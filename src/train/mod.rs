@@ -45,7 +45,7 @@ pub use loss_trace::LossTrace;
 pub use metrics::{Bucket, Evaluation, Grouped, Scores, auc};
 pub use mllog::{Benchmark, MlLog, Submission};
 pub use order::{Judged, Shuffled};
-pub use output::{OutputDir, checkpoint_in, has_begun, hot_in, plan_in, vocabulary_in};
+pub use output::{OutputDir, checkpoint_in, has_begun, hot_in, plan_in, run_files, vocabulary_in};
 pub use profile::{Profile, StageTime, StepWork};
 pub use rank::Rank;
 pub use ranks::{Ranks, Step};

@@ -270,6 +270,13 @@ pub fn checkpoint_in(path: &Path) -> PathBuf {
     if path.is_dir() { held_in(path).join(CHECKPOINT) } else { path.to_owned() }
 }
 
+/// The files of the run in a directory, or of that whose checkpoint this is, there or not.
+#[must_use]
+pub fn run_files(path: &Path) -> Vec<PathBuf> {
+    let held = if path.is_dir() { held_in(path) } else { path.parent().unwrap_or(path).to_owned() };
+    FILES.iter().map(|name| held.join(name)).collect()
+}
+
 /// Whether a run has begun in a directory, saved or not.
 #[must_use]
 pub fn has_begun(run: &Path) -> bool {

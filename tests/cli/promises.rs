@@ -95,6 +95,25 @@ fn a_schema_that_was_edited_stays() {
     assert_eq!(fs::read_to_string(&schema).unwrap(), edited);
 }
 
+/// Nor is any file of the run that is read, and two outputs are two files.
+#[test]
+fn no_output_is_a_file_of_a_run_or_another_output() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    succeed(&format!("{} --out {}", tiny_training(), at("run")));
+    let metrics = fs::read(at("run/metrics.jsonl")).unwrap();
+    for line in [
+        "export --format torch --checkpoint {run} --out {run}/metrics.jsonl",
+        "export --format torch --checkpoint {run} --out {run}/config.toml",
+    ] {
+        let message = fail(&line.replace("{run}", &at("run")));
+        assert!(message.contains("--out: ") && message.contains("would be lost"), "{message}");
+    }
+    assert!(fs::read(at("run/metrics.jsonl")).unwrap() == metrics);
+    let message = fail(&format!("{} --trace-loss {} --mllog {}", tiny_training(), at("x"), at("x")));
+    assert!(message.contains("--mllog: ") && message.contains("--trace-loss writes"), "{message}");
+}
+
 #[test]
 fn a_run_that_is_killed_before_it_saved_says_so_and_starts_again() {
     let folder = tempfile::tempdir().unwrap();

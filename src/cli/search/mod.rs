@@ -177,6 +177,10 @@ impl SearchArgs {
         self.check(&base)?;
         let space = Space::read(&self.space)?;
         space.check(&base)?;
+        if let Some((flag, key)) = space.parameters.iter().find_map(|of| Some((self.keys.origin(&of.key)?, &of.key))) {
+            let reason = format!("{key} is searched over, as {} says: leave it away", self.space.display());
+            return Err(Error::config(flag, reason));
+        }
         fs::create_dir_all(&self.out).map_err(Error::io(&self.out, "create"))?;
         let _lock = FolderLock::take(&self.out)?;
         let subject = Subject {
@@ -222,6 +226,9 @@ impl SearchArgs {
     fn check(&self, base: &Config) -> Result<()> {
         let train = &base.train;
         let fail = |origin: &str, reason: &str| Err(Error::config(origin, reason));
+        if !base.data.is_stored() && base.data.test_samples == 0 {
+            return fail("data.test_samples = 0", "trials are compared by test samples: generate some");
+        }
         if self.target == Target::TimeToAuc && train.target_auc == 0.0 {
             return fail("--target time-to-auc", "says nothing of how good: use --target-auc AUC, too");
         }

@@ -115,9 +115,15 @@ impl TrainArgs {
         }
         let own: Vec<PathBuf> = output.map_or_else(Vec::new, |output| output.files().into());
         let inputs: Vec<&Path> = inputs.into_iter().chain(mine()).chain(own.iter().map(PathBuf::as_path)).collect();
-        refuse_overwriting("--trace-loss", self.trace_loss.as_deref(), &inputs)?;
-        refuse_overwriting("--trace", self.trace.as_deref(), &inputs)?;
-        refuse_overwriting("--mllog", self.mllog.as_deref(), &inputs)
+        let outputs = [("--trace-loss", &self.trace_loss), ("--trace", &self.trace), ("--mllog", &self.mllog)];
+        for (at, (flag, path)) in outputs.iter().enumerate() {
+            refuse_overwriting(flag, path.as_deref(), &inputs)?;
+            if let Some((other, path)) = outputs[..at].iter().find(|(_, other)| path.is_some() && *other == *path) {
+                let path = path.as_deref().unwrap_or(Path::new("")).display();
+                return Err(Error::config(*flag, format!("{path} is also what {other} writes: name another file")));
+            }
+        }
+        Ok(())
     }
 
     /// Opens the data, which all machines do at the same time.

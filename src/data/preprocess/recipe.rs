@@ -264,8 +264,8 @@ impl Table {
                 () if !splitter.split(content, &mut record) => Err(UNCLOSED.to_owned()),
                 () => match header.take() {
                     Some(header) if record.iter().eq(header.iter().map(|name| &name[..])) => continue,
-                    Some(_) => {
-                        let reason = "the header differs from that of the first file".to_owned();
+                    Some(header) => {
+                        let reason = header_differs(&record, header);
                         return Err(BadLine { line, reason });
                     }
                     None => row.read(&record, &self.columns, key_of).and_then(|()| take(&row)),
@@ -292,4 +292,18 @@ pub(super) fn description(table: Option<&TextSchema>) -> Description {
         description.label.name.clone_from(&table.label);
     }
     description
+}
+
+/// How a file's first line is another one than that of the first file.
+fn header_differs(record: &Record, expected: &[Vec<u8>]) -> String {
+    let mut both = record.iter().zip(expected).zip(1..);
+    let differs = both.find(|((found, expected), _)| *found != &expected[..]);
+    let how = differs.map_or_else(
+        || "has more columns, or fewer".to_owned(),
+        |((found, expected), at)| {
+            let [found, expected] = [found, expected].map(String::from_utf8_lossy);
+            format!("calls column {at} {found}, not {expected}")
+        },
+    );
+    format!("the header differs from that of the first file: it {how}")
 }
