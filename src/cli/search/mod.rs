@@ -177,9 +177,8 @@ impl SearchArgs {
         self.check(&base)?;
         let space = Space::read(&self.space)?;
         space.check(&base)?;
-        if let Some((flag, key)) = space.parameters.iter().find_map(|of| Some((self.keys.origin(&of.key)?, &of.key))) {
-            let reason = format!("{key} is searched over, as {} says: leave it away", self.space.display());
-            return Err(Error::config(flag, reason));
+        for (given, key) in space.parameters.iter().filter_map(|of| Some((self.keys.origin(&of.key)?, &of.key))) {
+            note!("note: {key} is searched over, as {} says: {given} changes nothing", self.space.display());
         }
         fs::create_dir_all(&self.out).map_err(Error::io(&self.out, "create"))?;
         let _lock = FolderLock::take(&self.out)?;
