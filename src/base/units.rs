@@ -72,6 +72,8 @@ impl fmt::Display for Many<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ending = match self.0 {
             1 => "",
+            // Spoken with a k.
+            _ if self.1.ends_with("epoch") => "s",
             _ if ["ch", "ss"].iter().any(|end| self.1.ends_with(end)) => "es",
             _ => "s",
         };
@@ -107,6 +109,7 @@ mod tests {
         assert_eq!(Count(33_762_577).to_string(), "33,762,577");
         assert_eq!(Count(7).to_string(), "7");
         assert_eq!((Many(1, "row").to_string(), Many(2_000, "row").to_string()), ("1 row".into(), "2,000 rows".into()));
+        assert_eq!([Many(2, "epoch"), Many(2, "batch")].map(|many| many.to_string()), ["2 epochs", "2 batches"]);
         assert_eq!(Seconds(0.843).to_string(), "0.84 s");
         assert_eq!(Seconds(200.4).to_string(), "3 min 20 s");
     }
