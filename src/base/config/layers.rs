@@ -192,17 +192,17 @@ impl Layers {
         if !config.model.layers.is_empty() {
             config.model.follow_layers();
         }
+        let decays = self.origins.get("train.decay_steps");
+        if config.data.is_stored() && decays.is_some_and(|own| Some(own.layer) == self.preset_with_data) {
+            // It is counted in steps over the preset's own data: others may still learn long after its end.
+            config.train.decay_steps = 0;
+        }
         for (key, Origin { place, kind, .. }) in &self.origins {
             if *kind == Kind::Flag
                 && let Some(reason) = Key::named(key).and_then(|key| key.idle(command, &config))
             {
                 return Err(Error::config(place.clone(), reason));
             }
-        }
-        let of_preset = |key: &str| self.origins.get(key).is_some_and(|own| Some(own.layer) == self.preset_with_data);
-        if !of_preset("data.source") && of_preset("train.decay_steps") {
-            // It is counted in steps over the preset's own data: others may still learn long after its end.
-            config.train.decay_steps = 0;
         }
         if config.data.is_stored() && command != Command::Config {
             let given = |key: &str| self.origins.get(key).filter(|origin| origin.kind != Kind::BuiltIn);
@@ -375,7 +375,8 @@ mod tests {
             layers.finish(Command::Config).unwrap().train.decay_steps
         };
         let own = ["data.source=files", "data.path=mine"];
-        assert_eq!((decays(&[]), decays(&["data.train_samples=900"]), decays(&own)), (4251, 4251, 0));
+        let generated = ["data.source=criteo", "data.train_samples=900"];
+        assert_eq!((decays(&[]), decays(&generated), decays(&own)), (4251, 4251, 0));
         assert_eq!(decays(&[&own[..], &["train.decay_steps=70"]].concat()), 70, "the user's own stays");
     }
 

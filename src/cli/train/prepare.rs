@@ -117,10 +117,11 @@ impl TrainArgs {
         let inputs: Vec<&Path> = inputs.into_iter().chain(mine()).chain(own.iter().map(PathBuf::as_path)).collect();
         let outputs = [("--trace-loss", &self.trace_loss), ("--trace", &self.trace), ("--mllog", &self.mllog)];
         for (at, (flag, path)) in outputs.iter().enumerate() {
-            refuse_overwriting(flag, path.as_deref(), &inputs)?;
-            if let Some((other, path)) = outputs[..at].iter().find(|(_, other)| path.is_some() && *other == *path) {
-                let path = path.as_deref().unwrap_or(Path::new("")).display();
-                return Err(Error::config(*flag, format!("{path} is also what {other} writes: name another file")));
+            let Some(path) = path else { continue };
+            refuse_overwriting(flag, Some(path), &inputs)?;
+            if let Some((other, _)) = outputs[..at].iter().find(|(_, other)| other.as_ref() == Some(path)) {
+                let reason = format!("{} is also what {other} writes: name another file", path.display());
+                return Err(Error::config(*flag, reason));
             }
         }
         Ok(())
