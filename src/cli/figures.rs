@@ -13,13 +13,15 @@ use super::topo::TopoArgs;
 use crate::base::config::cache_dir;
 use crate::base::console::{note, pretty};
 use crate::base::units::Bytes;
-use crate::base::{Error, NodeId, Result};
+use crate::base::{Error, NodeId, PuId, Result};
 use crate::collective::World;
 use crate::machine::cluster::{UNMEASURED, cluster};
-use crate::machine::figures::{self, Figures, Network, Store};
-use crate::machine::limits::Processor;
+use crate::machine::figures::{self, Figures, Network, Store, Together};
+use crate::machine::limits::{Processor, cores_taken};
 use crate::machine::placement::Wishes;
+use crate::machine::team::Team;
 use crate::machine::{Machine, place};
+use crate::simd::Isa;
 use crate::train::DEADLINE;
 
 /// The user's cache, where there is one.
@@ -99,7 +101,7 @@ pub fn measure(args: &TopoArgs, world: &World) -> Result<String> {
     let keep = || store.as_ref().map_or(Ok(None), |store| or_warned(store.keep(&figures)));
     let kept = in_turn(world, keep)?.map(|path| path.display().to_string());
     figures.complete(&mut machine, kept.as_deref().unwrap_or("not kept"));
-    let network = measure_network(world)?;
+    let network = measure_network(world, &machine)?;
     let network_kept = match (&network, store) {
         (Some(network), Some(store)) if world.is_first() => {
             or_warned(store.keep_network(network))?.map(|path| path.display().to_string())
@@ -143,7 +145,7 @@ fn in_turn<T>(world: &World, act: impl FnOnce() -> Result<T>) -> Result<T> {
 }
 
 /// Times the network between all machines; nothing for one.
-fn measure_network(world: &World) -> Result<Option<Network>> {
+fn measure_network(world: &World, machine: &Machine) -> Result<Option<Network>> {
     /// Long enough for the bandwidth, short enough for seconds on a slow network.
     const BYTES: usize = 4 << 20;
     const RUNS: usize = 9;
@@ -152,6 +154,8 @@ fn measure_network(world: &World) -> Result<Option<Network>> {
     const PART_BYTES: usize = 1 << 20;
     /// Of the shortest messages, since one is quickly done.
     const SHORT_RUNS: usize = 200;
+    /// For so many seconds they are sent while cores compute, which are disturbed in turns of milliseconds; at least.
+    const BUSY_S: f64 = 0.5;
     if world.machines() == 1 {
         return Ok(None);
     }
@@ -162,8 +166,17 @@ fn measure_network(world: &World) -> Result<Option<Network>> {
     let pairs: Vec<[f64; 2]> = whole.into_iter().zip(short).map(|(whole, short)| [whole, short]).collect();
     let others = world.machines() - 1;
     let at_once = AT_ONCE.div_ceil(others);
-    let together_s = world.time_together(PART_BYTES, at_once, RUNS)?.unwrap_or_default();
-    Ok(Some(Network::of(hosts, BYTES, &pairs, [(PART_BYTES * at_once * others) as f64, together_s])))
+    let together = |runs: usize| Ok(world.time_together(PART_BYTES, at_once, runs)?.unwrap_or_default());
+    let idle_s = together(RUNS)?;
+    // As many runs on all machines.
+    let all_s = world.all_gather("time all machines at once", idle_s.to_ne_bytes().to_vec(), DEADLINE)?;
+    let slowest_s = all_s.into_iter().filter_map(|bytes| Some(f64::from_ne_bytes(bytes.try_into().ok()?)));
+    let runs = RUNS.max((BUSY_S / slowest_s.fold(idle_s, f64::max)).ceil() as usize);
+    let placement = place(machine, &Wishes::default())?;
+    let pus: Vec<PuId> = placement.ranks.iter().flat_map(|place| place.compute.iter().copied()).collect();
+    let (busy_s, cores) = cores_taken(&Team::pinned(&pus, placement.spin, Isa::best())?, || together(runs));
+    let together = Together { bytes: PART_BYTES * at_once * others, idle_s, busy_s: busy_s?, cores };
+    Ok(Some(Network::of(hosts, BYTES, &pairs, together)))
 }
 
 /// All machines as one, which a description may keep.
@@ -192,7 +205,12 @@ pub fn network(hosts: &[String]) -> Option<Network> {
 fn write_network(network: &Network, out: &mut String) -> std::fmt::Result {
     let all = network.hosts.len();
     let bytes = Bytes(network.message_bytes as u64);
-    writeln!(out, "network of {all} machines: {:.2} GB/s leave each when all send to all\n", network.together_gb_s)?;
+    writeln!(
+        out,
+        "network of {all} machines: {:.2} GB/s leave each when all send to all; a GB that leaves or comes takes {:.2} s of a \
+         core\n",
+        network.together_gb_s, network.core_s_per_gb
+    )?;
     let mut table = Table::new([&format!("machine 0 and, {bytes}"), "GB/s each way", "us of the shortest"]);
     let figures = network.pairs_gb_s.iter().zip(&network.pairs_ns);
     for ((host, machine), (gb_s, ns)) in network.hosts.iter().zip(0..).skip(1).zip(figures) {

@@ -26,6 +26,7 @@ pub fn cluster(parts: &[(Machine, Placement)], network: Option<&Network>) -> (Ma
         return (machine.clone(), placement.clone());
     }
     let (gb_s, latency_ns) = network.map_or((NETWORK_GB_S, NETWORK_NS), Network::adapter);
+    let core_s_per_gb = network.map(|network| network.core_s_per_gb).filter(|seconds| *seconds > 0.0);
     let measured = |network: &Network| format!("network between machines: measured {}", network.age());
     let mut whole = Machine {
         name: format!("{} machines like {}", parts.len(), parts[0].0.name),
@@ -76,6 +77,7 @@ pub fn cluster(parts: &[(Machine, Placement)], network: Option<&Network>) -> (Ma
             ends: [End::Node(adapter), End::Switch(0)],
             gb_s: Some(gb_s),
             latency_ns: Some(latency_ns),
+            core_s_per_gb,
         });
         whole.assumptions.extend(machine.assumptions.iter().map(|assumption| format!("machine {host}: {assumption}")));
         ranks.spin &= placement.spin;
@@ -102,6 +104,7 @@ pub fn cluster(parts: &[(Machine, Placement)], network: Option<&Network>) -> (Ma
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::machine::figures::Together;
     use crate::machine::placement::{Wishes, place};
     use crate::machine::routes::Routes;
 
@@ -110,10 +113,11 @@ mod tests {
         let machine = Machine::load("twisted-hypercube-8").unwrap();
         let placement = place(&machine, &Wishes { ranks: Some(8), threads: Some(1), ..Wishes::default() }).unwrap();
         let parts = [(machine.clone(), placement.clone()), (machine, placement)];
-        let network = Network::of(vec!["a".to_owned(), "b".to_owned()], 1_000_000, &[[1e-3, 4e-6]], [1e6, 2e-3]);
+        let together = Together { bytes: 1_000_000, idle_s: 2e-3, busy_s: 4e-3, cores: 0.5 };
+        let network = Network::of(vec!["a".to_owned(), "b".to_owned()], 1_000_000, &[[1e-3, 4e-6]], together);
         let (measured, _) = cluster(&parts, Some(&network));
         let link = measured.links.iter().find(|link| link.ends[1] == End::Switch(0)).unwrap();
-        assert_eq!((link.gb_s, link.latency_ns), (Some(0.5), Some(2000.0)));
+        assert_eq!((link.gb_s, link.latency_ns, link.core_s_per_gb), (Some(0.5), Some(2000.0), Some(1.0)));
         assert!(!measured.assumptions.iter().any(|line| line.contains("network")));
         let (whole, ranks) = cluster(&parts, None);
         assert!(whole.assumptions.iter().any(|line| line.contains("network")));

@@ -111,6 +111,9 @@ pub struct Wire {
     pub gb_s: f64,
     /// Latency in nanoseconds.
     pub latency_ns: f64,
+    /// Seconds that a core of the machine at either end works for 10^9 bytes which cross it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub core_s_per_gb: Option<f64>,
 }
 
 /// Where one rank stands.
@@ -172,6 +175,9 @@ pub struct Site {
     /// The wires from each rank's node to each other's.
     #[serde(skip)]
     paths: Vec<Vec<Vec<usize>>>,
+    /// The same way's seconds of a core a byte, of the sender's machine and of the receiver's.
+    #[serde(skip)]
+    core_s: Vec<Vec<[f64; 2]>>,
 }
 
 /// Figures that the user knows better than the machine's description or measurement.
@@ -217,7 +223,22 @@ impl Site {
         let path = |from: NodeId, to: NodeId| {
             routes.path(from, to).iter().map(|hop| hop.link * 2 + usize::from(!hop.forward)).collect()
         };
-        let paths = nodes.iter().map(|from| nodes.iter().map(|to| path(*from, *to)).collect()).collect();
+        let paths: Vec<Vec<Vec<usize>>> =
+            nodes.iter().map(|from| nodes.iter().map(|to| path(*from, *to)).collect()).collect();
+        // Whose node a wire leaves or enters, works for what crosses it.
+        let core_s = |path: &Vec<usize>| {
+            path.iter().fold([0.0; 2], |[leaves, enters], wire| {
+                let Wire { ends, core_s_per_gb, .. } = &wires[*wire];
+                let a_byte = core_s_per_gb.unwrap_or(0.0) / 1e9;
+                match ends {
+                    [End::Node(_), End::Node(_)] => [leaves + a_byte, enters + a_byte],
+                    [End::Node(_), End::Switch(_)] => [leaves + a_byte, enters],
+                    [End::Switch(_), End::Node(_)] => [leaves, enters + a_byte],
+                    [End::Switch(_), End::Switch(_)] => [leaves, enters],
+                }
+            })
+        };
+        let core_s = paths.iter().map(|from| from.iter().map(core_s).collect()).collect();
         let home = |node: NodeId| nodes.binary_search(&node).expect("every rank's node is in the list");
         let hosts: Vec<&[RankPlace]> = placement.ranks.chunk_by(|a, b| a.host == b.host).collect();
         let local = hosts.first().map_or(0, |host| host.len());
@@ -231,6 +252,7 @@ impl Site {
             assumptions,
             local: alike.then_some(local),
             paths,
+            core_s,
             nodes,
         }
     }
@@ -247,6 +269,13 @@ impl Site {
     #[must_use]
     pub fn path(&self, from: RankId, to: RankId) -> &[usize] {
         &self.paths[self.homes[from.index()]][self.homes[to.index()]]
+    }
+
+    /// Seconds of a core that a byte from one rank to another takes for the network: of the sender's machine, and of the
+    /// receiver's.
+    #[must_use]
+    pub fn core_s(&self, from: RankId, to: RankId) -> [f64; 2] {
+        self.core_s[self.homes[from.index()]][self.homes[to.index()]]
     }
 
     /// The nodes that have ranks, ascending.
@@ -364,7 +393,7 @@ fn wires(machine: &Machine, known: Option<f64>, assumptions: &mut Vec<String>) -
         let latency_ns = link.latency_ns.unwrap_or(late);
         [(a, b), (b, a)].map(|(from, to)| {
             let name = format!("{} to {}", machine.end_name(from), machine.end_name(to));
-            Wire { name, ends: [from, to], gb_s, latency_ns }
+            Wire { name, ends: [from, to], gb_s, latency_ns, core_s_per_gb: link.core_s_per_gb }
         })
     });
     both.collect()

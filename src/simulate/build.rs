@@ -356,7 +356,9 @@ impl<'a> Builder<'a> {
             true => (self.comm(rank), own.min(self.copied(rank))),
             false => (self.cores(rank), self.copied(rank)),
         };
-        Copier { resource, takes: 1.0 / bytes_s, host: place.host, network: rates.network_copies }
+        let cores = if resource == self.cores(rank) { place.compute.len() } else { place.comm.len() };
+        let (takes, cores) = (1.0 / bytes_s, cores as f64);
+        Copier { resource, takes, host: place.host, network: rates.network_copies, cores }
     }
 
     /// Backward and update of the rows.

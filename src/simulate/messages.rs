@@ -75,12 +75,13 @@ impl Builder<'_> {
             self.wires([*from, *to]).iter().for_each(|wire| take(*wire, 1.0));
             take(self.pool(*from), 1.0);
             take(self.pool(*to), 1.0);
-            if self.by_cores() {
-                // Read from where it is staged and written to the network; read there and written to its place.
-                for rank in [*from, *to] {
-                    let copier = self.copier(rank);
-                    take(copier.resource, copier.takes * (2.0 + copier.network));
-                }
+            let core_s = self.site.core_s(RankId(*from as u32), RankId(*to as u32));
+            for (rank, core_s) in [*from, *to].into_iter().zip(core_s) {
+                let copier = self.copier(rank);
+                // Communication cores read it from where it is staged and write it to the network, read it there and write
+                // it to its place.
+                let copied = if self.by_cores() { 2.0 * copier.takes } else { 0.0 };
+                take(copier.resource, copied + copier.sends(core_s));
             }
             latency_s = f64::max(latency_s, self.site.latency_s(RankId(*from as u32), RankId(*to as u32)));
         }

@@ -210,21 +210,40 @@ fn what_a_sample_takes_besides_is_told_of_all_cores_and_done_by_those_that_compu
 }
 
 #[test]
-fn between_hosts_communication_cores_read_and_write_what_goes_and_what_comes() {
+fn between_hosts_cores_copy_what_goes_and_what_comes_and_work_for_the_network() {
     // A core moves 1 GB/s, and the last byte comes a millisecond late.
     let hosts = MACHINE.replace("cores = 4", "cores = 4\n    nodes_per_host = 1");
     let hosts = hosts.replace("latency_ns = 1", "latency_ns = 1e6");
     let (shape, rows) = (shape(&[64], None), f64::from(1 << 20) * (1.0 - (-2048.0 / f64::from(1 << 20)).exp()));
     let pooled = (Division::Table, Kind::PooledRows, 2048.0 * 64.0 * 4.0);
     let lists = (Division::Replicated, Kind::ReplicaGradients, 2.0 * rows * 66.0 * 4.0);
-    for network_copies in [0.0, 2.0] {
+    // What is told of the implementation, in copies, and of the link, in seconds of a core, adds up.
+    for (network_copies, core_s_per_gb) in [(0.0, 0.0), (2.0, 0.0), (0.0, 2.0), (2.0, 2.0)] {
         let rates = Rates { core_gb_s: 1.0, network_copies, ..Rates::at_the_limits() };
+        let worked = format!("latency_ns = 1e6\n    core_s_per_gb = {core_s_per_gb}");
+        let hosts = if core_s_per_gb > 0.0 { hosts.replace("latency_ns = 1e6", &worked) } else { hosts.clone() };
         for (scheme, kind, bytes) in [pooled, lists] {
             let outcome = divided(&hosts, scheme, (2, 1, false), 4096, &shape, &rates);
             let took_s = outcome.exposed_s[kind as usize] + outcome.hidden_s[kind as usize];
-            near(took_s, 2.0 * (2.0 + network_copies) * bytes / 1e9 + 1e-3, 1e-3);
+            near(took_s, 2.0 * (2.0 + network_copies + core_s_per_gb) * bytes / 1e9 + 1e-3, 1e-3);
         }
     }
+}
+
+#[test]
+fn what_the_network_takes_of_compute_cores_they_lack_while_messages_travel() {
+    let hosts = MACHINE.replace("cores = 4", "cores = 4\n    nodes_per_host = 1");
+    // All four cores of each rank are kept busy by 1 GB/s that leaves and 1 GB/s that comes: a tenth of the link.
+    let worked = hosts.replace("latency_ns = 1", "latency_ns = 1\n    core_s_per_gb = 2");
+    let (shape, rates) = (shape(&[64], None), Rates::at_the_limits());
+    let [free, taken] =
+        [&hosts, &worked].map(|hosts| divided(hosts, Division::Table, (2, 0, false), 4096, &shape, &rates));
+    // Pooled rows and their gradients, each way.
+    let bytes = 2.0 * 2048.0 * 64.0 * 4.0;
+    let most = 2.0 * bytes * 2.0 / 4.0 / 1e9;
+    let more = taken.step_s - free.step_s;
+    assert!(more > 0.3 * most && more < 2.0 * most, "{more:e} s longer, the work of {most:e} s; {taken:?}");
+}
 }
 
 #[test]

@@ -457,6 +457,8 @@ fn the_network_is_measured_once_and_plans_are_priced_with_it() {
     assert_eq!(found["network"]["hosts"].as_array().unwrap().len(), 2, "{found}");
     let gb_s = found["network"]["together_gb_s"].as_f64().unwrap();
     assert!(gb_s > 0.0);
+    let core_s = found["network"]["core_s_per_gb"].as_f64().unwrap();
+    assert!((0.0..100.0).contains(&core_s), "{core_s} s of a core for a GB");
 
     let words = format!("{} --steps 2 --ranks 1 --threads 1", tiny_training());
     let known = "network between machines: measured just now";

@@ -193,6 +193,9 @@ fn contradictions_between_parts_are_named_too() {
     fails(&format!("{CHAIN}[[route]]\npath = [0, 1, 0]\n"), 17, "passes nothing twice");
     fails(&format!("{CHAIN}[[route]]\npath = [0, 1, 2]\n[[route]]\npath = [2, 1, 0]\n"), 19, "a second route");
     fails(&format!("{CHAIN}[[switch]]\nname = \"s\"\n"), 16, "node 0 cannot reach s");
+    let switches = "[[switch]]\nname = \"a\"\n[[switch]]\nname = \"b\"\n";
+    let worked = format!("{CHAIN}{switches}[[link]]\npairs = [[\"a\", \"b\"]]\ncore_s_per_gb = 1\n");
+    fails(&worked, 21, "between two switches there is no machine");
     fails(&format!("{CHAIN}[[switch]]\nname = \"9\"\n"), 16, "must start with a letter");
     let switch =
         format!("{CHAIN}[[switch]]\nname = \"s\"\noversubscription = 2\n[[link]]\npairs = [[0, \"s\"]]\ngb_s = 1\n");

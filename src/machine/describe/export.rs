@@ -55,7 +55,7 @@ fn write(machine: &Machine, out: &mut String) -> std::fmt::Result {
     };
     let alike = |a: usize, b: usize| {
         let (a, b) = (&machine.links[a], &machine.links[b]);
-        (a.gb_s, a.latency_ns) == (b.gb_s, b.latency_ns)
+        (a.gb_s, a.latency_ns, a.core_s_per_gb) == (b.gb_s, b.latency_ns, b.core_s_per_gb)
     };
     for (position, link) in machine.links.iter().enumerate() {
         let pair = format!("[{}, {}]", end(link.ends[0]), end(link.ends[1]));
@@ -68,6 +68,7 @@ fn write(machine: &Machine, out: &mut String) -> std::fmt::Result {
             writeln!(out, "]")?;
             number(out, "gb_s", link.gb_s)?;
             number(out, "latency_ns", link.latency_ns)?;
+            number(out, "core_s_per_gb", link.core_s_per_gb)?;
         }
     }
     for route in &machine.routes {

@@ -88,6 +88,7 @@ pub struct LinkGroup {
     pub pairs: Vec<Spanned<[Ends; 2]>>,
     pub gb_s: Option<Spanned<f64>>,
     pub latency_ns: Option<Spanned<f64>>,
+    pub core_s_per_gb: Option<Spanned<f64>>,
 }
 
 /// An explicit path.

@@ -329,13 +329,18 @@ fn switches(source: &Source<'_>, file: &File, places: &mut Places) -> Result<Vec
 fn links(source: &Source<'_>, group: &Spanned<LinkGroup>, machine: &mut Machine, places: &mut Places) -> Result<()> {
     let gb_s = source.positive_if_given(group.get_ref().gb_s.as_ref(), "gb_s")?;
     let latency_ns = source.positive_if_given(group.get_ref().latency_ns.as_ref(), "latency_ns")?;
+    let core_s_per_gb = source.positive_if_given(group.get_ref().core_s_per_gb.as_ref(), "core_s_per_gb")?;
     for pair in &group.get_ref().pairs {
         let [left, right] = pair.get_ref();
         let left = ends(source, left, &pair.span(), machine)?;
         let right = ends(source, right, &pair.span(), machine)?;
+        if core_s_per_gb.is_some() && matches!((left[0], right[0]), (End::Switch(_), End::Switch(_))) {
+            let reason = "core_s_per_gb is the work of a machine's cores, and between two switches there is no machine";
+            return Err(source.at(&pair.span(), reason.to_owned()));
+        }
         for from in &left {
             for to in &right {
-                machine.links.push(Link { ends: [*from, *to], gb_s, latency_ns });
+                machine.links.push(Link { ends: [*from, *to], gb_s, latency_ns, core_s_per_gb });
                 places.links.push(pair.span());
             }
         }

@@ -270,7 +270,12 @@ fn infer_links(machine: &mut Machine) {
     let distance = |from: &NodeId, to: &NodeId| machine.distances.between(*from, *to).unwrap_or(u32::MAX);
     let distances: Vec<Vec<u32>> = ids.iter().map(|from| ids.iter().map(|to| distance(from, to)).collect()).collect();
     let Some((limit, links)) = by_distance(&distances).into_iter().next() else { return };
-    let link = |pair: [usize; 2]| Link { ends: pair.map(|at| End::Node(ids[at])), gb_s: None, latency_ns: None };
+    let link = |pair: [usize; 2]| Link {
+        ends: pair.map(|at| End::Node(ids[at])),
+        gb_s: None,
+        latency_ns: None,
+        core_s_per_gb: None,
+    };
     machine.links = links.into_iter().map(link).collect();
     machine.assumptions.push(format!("{LINKS}, one between any two nodes at distance {limit} or less"));
 }

@@ -18,7 +18,7 @@ use super::ranges::ranges;
 use crate::base::{NodeId, Result};
 pub use fingerprint::Fingerprint;
 pub use measure::{LEAST_SECONDS, measure};
-pub use network::Network;
+pub use network::{Network, Together};
 pub use store::{Kept, Store};
 
 /// Bytes of the random rows that are measured.
@@ -205,6 +205,7 @@ impl Figures {
                 ends: [a, b].map(|node| End::Node(NodeId(*node))),
                 gb_s: None,
                 latency_ns: None,
+                core_s_per_gb: None,
             };
             machine.links = self.links.iter().map(link).collect();
             machine.routes = self.routes.iter().map(|route| Route { path: ends(route) }).collect();

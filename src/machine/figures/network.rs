@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::store::{age, now_s};
 
 /// The layout of the file that keeps it.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// A network, by what MPI's own calls take on it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -26,13 +26,29 @@ pub struct Network {
     pub pairs_ns: Vec<f64>,
     /// What leaves each machine when all send to all, several messages at once, in GB/s.
     pub together_gb_s: f64,
+    /// Seconds of a machine's cores, in which they do not compute, for 10^9 bytes that leave it or come; 0 where
+    /// messages disturb no core.
+    pub core_s_per_gb: f64,
+}
+
+/// What was found when all machines sent to all.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Together {
+    /// Bytes that left each machine; as many came.
+    pub bytes: usize,
+    /// How long it took while cores had nothing else to do, in seconds.
+    pub idle_s: f64,
+    /// The same while they computed.
+    pub busy_s: f64,
+    /// How many cores of a machine it took from what they computed.
+    pub cores: f64,
 }
 
 impl Network {
     /// Measured just now: seconds of both directions of a message of so many bytes and of the shortest, between the
-    /// first machine and each other; bytes that left each machine when all sent to all, and in how many seconds.
+    /// first machine and each other; and what was found when all sent to all.
     #[must_use]
-    pub fn of(hosts: Vec<String>, message_bytes: usize, pairs_s: &[[f64; 2]], [bytes, together_s]: [f64; 2]) -> Self {
+    pub fn of(hosts: Vec<String>, message_bytes: usize, pairs_s: &[[f64; 2]], together: Together) -> Self {
         let gb_s = |bytes: usize, seconds: f64| bytes as f64 / seconds / 1e9;
         Self {
             version: VERSION,
@@ -40,7 +56,8 @@ impl Network {
             message_bytes,
             pairs_gb_s: pairs_s.iter().map(|[whole, _]| gb_s(message_bytes, *whole)).collect(),
             pairs_ns: pairs_s.iter().map(|[_, least]| least * 1e9).collect(),
-            together_gb_s: bytes / together_s / 1e9,
+            together_gb_s: gb_s(together.bytes, together.idle_s),
+            core_s_per_gb: together.cores / gb_s(2 * together.bytes, together.busy_s),
             hosts,
         }
     }
@@ -75,6 +92,9 @@ impl Network {
         if others == 0 || self.pairs_gb_s.len() != others || self.pairs_ns.len() != others {
             return Err(format!("{} machines have not as many pairs", self.hosts.len()));
         }
+        if !(self.core_s_per_gb.is_finite() && self.core_s_per_gb >= 0.0) {
+            return Err(format!("{} core seconds for 10^9 bytes must not be less than 0", self.core_s_per_gb));
+        }
         match figures.into_iter().find(|figure| !(figure.is_finite() && *figure > 0.0)) {
             Some(figure) => Err(format!("a figure of {figure} must be more than 0")),
             None => Ok(()),
@@ -89,7 +109,8 @@ mod tests {
     fn network(hosts: &[&str]) -> Network {
         let hosts: Vec<String> = hosts.iter().map(|host| (*host).to_owned()).collect();
         let pairs = vec![[1e-3, 2e-6]; hosts.len() - 1];
-        Network::of(hosts, 1_000_000, &pairs, [2e6, 2e-3])
+        let together = Together { bytes: 2_000_000, idle_s: 2e-3, busy_s: 4e-3, cores: 0.5 };
+        Network::of(hosts, 1_000_000, &pairs, together)
     }
 
     #[test]

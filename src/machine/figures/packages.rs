@@ -69,6 +69,7 @@ impl Figures {
                 ends: [End::Node(node.id), switch(node.package)],
                 gb_s: [most(&out), most(&back)].into_iter().flatten().min_by(f64::total_cmp),
                 latency_ns: Some(WITHIN_NS),
+                core_s_per_gb: None,
             });
         }
         for ([a, b], pairs) in &between {
@@ -83,6 +84,7 @@ impl Figures {
                 ends: [switch(*a), switch(*b)],
                 gb_s: [together(&out), together(&back)].into_iter().flatten().min_by(f64::total_cmp),
                 latency_ns: latency.map(|latency| (latency - 2.0 * WITHIN_NS).max(WITHIN_NS)),
+                core_s_per_gb: None,
             });
         }
         let why = "nodes of a package share its link to another one, as they write less while all do";

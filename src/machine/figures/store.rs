@@ -155,6 +155,7 @@ pub(super) fn age(then_s: u64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Together;
     use super::*;
 
     #[test]
@@ -165,7 +166,8 @@ mod tests {
         for times in [[1, 2], [2, 1]] {
             for (names, measured_s) in [&["a", "b"][..], &["a", "b", "c"]].into_iter().zip(times) {
                 let pairs = vec![[1e-3, 2e-6]; names.len() - 1];
-                let mut network = Network::of(hosts(names), 1_000_000, &pairs, [2e6, 2e-3]);
+                let together = Together { bytes: 2_000_000, idle_s: 2e-3, busy_s: 2e-3, cores: 0.0 };
+                let mut network = Network::of(hosts(names), 1_000_000, &pairs, together);
                 network.measured_s = measured_s;
                 store.keep_network(&network).unwrap();
             }

@@ -15,6 +15,7 @@ mod peak;
 mod processor;
 mod rows;
 mod stream;
+mod taken;
 mod together;
 
 use std::time::{Duration, Instant};
@@ -31,6 +32,7 @@ pub use peak::{
 pub use processor::Processor;
 pub use rows::{AHEAD, GATHER_FORMULA, Gathered, UPDATE_FORMULA};
 pub use stream::{COPY_FORMULA, READ_FORMULA, STREAM_COPY_FORMULA};
+pub use taken::cores_taken;
 pub use together::write_together;
 
 /// How fast something went, over several passes, in 10^9 units (bytes or floating-point operations) a second.

@@ -159,6 +159,26 @@ const fn tile_operations(steps: usize, threads: usize) -> usize {
     8 * 2 * 2 * TILE * TILE * TILE * steps * threads
 }
 
+/// How often a second all threads together carry a set of chains up and down, as long as `goes_on` says so, which each
+/// thread asks every few microseconds.
+///
+/// # Panics
+/// When a chain ends elsewhere than it must.
+pub(super) fn chains_a_second(team: &Team, goes_on: impl Fn() -> bool + Sync) -> f64 {
+    const SWINGS: usize = 1 << 8;
+    let (isa, (start, factors)) = (team.isa(), black_box(f32_swing()));
+    shares(team, |_| {
+        let (began, mut passes) = (Instant::now(), 0);
+        while goes_on() {
+            let mut state = start;
+            isa.run(Chains { state: &mut state, factors: &factors, swings: SWINGS });
+            assert_eq!(state, start, "as far up as down");
+            passes += 1;
+        }
+        f64::from(passes) / began.elapsed().as_secs_f64()
+    })
+}
+
 /// The most f32 operations that the team can do, in GFLOP/s: [`F32_PEAK_FORMULA`]. Portable code is measured too, and
 /// is slow where the compiler may not assume a fused multiply-add.
 ///
