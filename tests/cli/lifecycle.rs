@@ -88,7 +88,7 @@ fn a_run_that_is_killed_goes_on_from_what_it_saved_by_time() {
         let folder = tempfile::tempdir().unwrap();
         let [whole, killed] = ["whole", "killed"].map(|name| folder.path().join(name));
         let file = |run: &Path| fs::read(run.join("checkpoint.safetensors")).unwrap_or_default();
-        let line = format!("{} {ranks} {words}", tiny_training());
+        let line = format!("{} --rows-cap 100 {ranks} {words}", tiny_training());
         let saving =
             format!("{line} --steps 100000000 --set train.checkpoint_minutes=0.001 --out {}", killed.display());
         let mut child = octorec().args(saving.split_whitespace()).stderr(Stdio::null()).spawn().unwrap();
