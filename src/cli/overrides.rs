@@ -183,7 +183,8 @@ pub struct KeyArgs {
     #[arg(long, value_name = "AUC", help_heading = TRAINING)]
     target_auc: Option<f64>,
 
-    /// Steps between checkpoints; 0: at the end and when interrupted.
+    /// Steps between checkpoints; 0: every train.checkpoint_minutes (30). One is also written at the end and when
+    /// interrupted.
     #[arg(long, value_name = "N", help_heading = TRAINING)]
     checkpoint_every: Option<u64>,
 }

@@ -318,8 +318,9 @@ impl Trained {
         let file = checkpoint_in(path);
         if !file.exists() {
             let reason = if has_begun(path) {
-                "there is no checkpoint: this run ended before it saved one; start it again with the same --out, and have \
-                 it save on the way with --checkpoint-every N"
+                "there is no checkpoint: this run ended before it saved one; start it again with the same --out; \
+                 --set train.checkpoint_minutes=M has it save every M minutes (default: 30), --checkpoint-every N every N \
+                 steps"
             } else {
                 "there is no checkpoint: has this run saved one (train with --out DIR)?"
             };

@@ -1,12 +1,18 @@
 //! What the ranks of several machines have to tell each other outside of a step.
 
 use std::ops::Range;
+use std::time::Instant;
 
 use bytemuck::Pod;
 
 use super::Ranks;
 use crate::base::{Result, interrupt};
 use crate::collective::World;
+
+/// What a machine asks of all in the byte behind what it gathers: to stop.
+const STOP: u8 = 1;
+/// To save.
+const SAVE: u8 = 2;
 
 impl Ranks {
     /// What all machines have, by machine.
@@ -18,21 +24,45 @@ impl Ranks {
             return Ok(vec![own]);
         }
         let mut bytes = bytemuck::cast_slice(&own).to_vec();
-        bytes.push(u8::from(interrupt::requested()));
+        bytes.push(self.asks());
         let all = self.world.all_gather(stage, bytes, self.job.deadline())?;
         let parts = all.iter().filter_map(|bytes| bytes.split_last());
         Ok(parts
             .map(|(asked, values)| {
-                self.interrupted.set(self.interrupted.get() || *asked == 1);
+                self.asked.set(self.asked.get() | asked);
                 bytemuck::pod_collect_to_vec(values)
             })
             .collect())
     }
 
+    /// What this machine asks of all.
+    fn asks(&self) -> u8 {
+        let save = self.save_at.get().is_some_and(|moment| Instant::now() >= moment);
+        (u8::from(interrupt::requested()) * STOP) | (u8::from(save) * SAVE)
+    }
+
+    /// Whether any machine asks this of all: the same on all, as of what they last gathered.
+    fn is_asked(&self, what: u8) -> bool {
+        let asked = if self.world.machines() == 1 { self.asks() } else { self.asked.get() };
+        asked & what != 0
+    }
+
     /// Whether the user has asked any machine to stop: the same on all, as of what they last gathered.
     #[must_use]
     pub fn interrupted(&self) -> bool {
-        if self.world.machines() == 1 { interrupt::requested() } else { self.interrupted.get() }
+        self.is_asked(STOP)
+    }
+
+    /// Whether a checkpoint is due by the first machine's clock: the same on all, as of what they last gathered.
+    pub(super) fn save_due(&self) -> bool {
+        self.is_asked(SAVE)
+    }
+
+    /// Has a checkpoint due from this moment on, or none by time. All machines call it after the same step, and the
+    /// moment is the first one's.
+    pub(super) fn set_save_at(&self, moment: Option<Instant>) {
+        self.asked.set(self.asked.get() & !SAVE);
+        self.save_at.set(moment.filter(|_| self.world.is_first()));
     }
 
     /// As [`Ranks::everywhere`], for the first machine: the others get nothing of each other.

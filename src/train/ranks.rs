@@ -76,8 +76,10 @@ pub struct Ranks {
     pub(super) layout: Arc<Layout>,
     pub(super) setup: Arc<Setup>,
     pub(super) world: World,
-    /// Whether any machine was asked to stop.
-    pub(super) interrupted: Cell<bool>,
+    /// What any machine has asked of all, as of what they last gathered.
+    pub(super) asked: Cell<u8>,
+    /// From when on a checkpoint is due by time, on the first machine.
+    pub(super) save_at: Cell<Option<Instant>>,
     /// How many ranks are on each machine.
     pub(super) machines: Vec<usize>,
     /// The ranks of this machine.
@@ -257,7 +259,8 @@ impl Ranks {
             layout,
             setup: setup.clone(),
             world: setup.world.clone(),
-            interrupted: Cell::new(false),
+            asked: Cell::new(0),
+            save_at: Cell::new(None),
             machines: setup.machines.clone(),
             local,
             homes,

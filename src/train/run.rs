@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use super::checkpoint::{self, Checkpoint, Origin, Progress, TrainedOn, Writers};
 use super::hot_file::save_hot;
@@ -15,11 +16,15 @@ use super::summary::Summary;
 use super::training_loop::TrainingLoop;
 use super::vocabulary::save_vocabulary;
 use super::{Profile, Ranks};
-use crate::base::config::Config;
+use crate::base::config::{Config, TrainConfig};
 use crate::base::console::note;
 use crate::base::{Error, Result};
 use crate::data::hot::HotInputs;
 use crate::data::{Loader, LoaderMode, Plan, Position, Shuffle, Source, Split};
+
+/// Training goes on for so many times as long as the last checkpoint took, at least, until one is due by time: saving
+/// takes less than 5 % of a run.
+const REST: u32 = 20;
 
 /// Everything that a training run needs.
 pub struct Run {
@@ -149,6 +154,12 @@ impl Run {
         self.source.vocabulary().map_or(Ok(()), |vocabulary| save_vocabulary(&output.vocabulary(), vocabulary))
     }
 
+    /// Has the next checkpoint due by time, after one that took so long, if any is.
+    pub(super) fn time_next_save(&self, took: Duration) {
+        let wait = until_next_save(&self.config.train, took).filter(|_| self.saves);
+        self.ranks.set_save_at(wait.map(|wait| Instant::now() + wait));
+    }
+
     /// Saves the weights, and what describes the run where that is gone.
     pub(super) fn save(&mut self) -> Result<()> {
         self.describe_anew()?;
@@ -219,5 +230,28 @@ impl Run {
         let plan = Plan { depth: 1, ..self.plan() };
         let (batch, _) = Loader::start(Arc::clone(&self.source), plan).ok()?.next_batch().ok()??;
         unscaled(&batch)
+    }
+}
+
+/// How long training goes on until a checkpoint is due by time, after one that took so long; nothing: none is.
+fn until_next_save(train: &TrainConfig, took: Duration) -> Option<Duration> {
+    let by_time = train.checkpoint_every == 0 && train.checkpoint_minutes > 0.0;
+    by_time.then(|| Duration::from_secs_f64(60.0 * train.checkpoint_minutes).max(REST * took))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn checkpoints_are_due_by_time_and_take_a_small_part_of_it() {
+        let wait = |checkpoint_every: u64, checkpoint_minutes: f64, took: f64| {
+            let train = TrainConfig { checkpoint_every, checkpoint_minutes, ..TrainConfig::default() };
+            until_next_save(&train, Duration::from_secs_f64(took)).map(|wait| wait.as_secs_f64())
+        };
+        assert_eq!(until_next_save(&TrainConfig::default(), Duration::ZERO), Some(Duration::from_secs(1800)));
+        assert_eq!([wait(0, 0.5, 0.0), wait(0, 0.5, 1.5)], [Some(30.0); 2]);
+        assert_eq!(wait(0, 0.5, 10.0), Some(200.0), "10 of 210 seconds");
+        assert_eq!([wait(0, 0.0, 10.0), wait(100, 0.5, 10.0)], [None; 2]);
     }
 }

@@ -137,6 +137,7 @@ impl<'a> TrainingLoop<'a> {
         let began = Instant::now();
         let upcoming = Upcoming::of(&run.ranks, &order.streams(&run.source, run.plan()), run.loader)?;
         tally.training += began.elapsed();
+        run.time_next_save(Duration::ZERO);
         Ok(Self { run, order, total, epoch_steps, schedules, upcoming, reporter, tally })
     }
 
@@ -165,8 +166,10 @@ impl<'a> TrainingLoop<'a> {
                 return Ok(Outcome::TargetReached);
             }
             let every = self.run.config.train.checkpoint_every;
-            if every > 0 && made.number.is_multiple_of(every) {
+            if every > 0 && made.number.is_multiple_of(every) || self.run.ranks.save_due() {
+                let began = Instant::now();
                 self.run.save()?;
+                self.run.time_next_save(began.elapsed());
             }
         }
         Ok(Outcome::Finished)

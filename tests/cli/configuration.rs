@@ -180,8 +180,14 @@ const CASES: &[Case] = &[
 ];
 
 /// Keys that by their meaning change the speed, the memory or the moment of something, and no result.
-const UNSEEN: [&str; 5] =
-    ["data.prefetch", "train.part", "train.eval_batch", "train.update_fused", "train.checkpoint_every"];
+const UNSEEN: [&str; 6] = [
+    "data.prefetch",
+    "train.part",
+    "train.eval_batch",
+    "train.update_fused",
+    "train.checkpoint_every",
+    "train.checkpoint_minutes",
+];
 
 fn folder() -> tempfile::TempDir {
     use std::fmt::Write;

@@ -20,6 +20,13 @@ fn flags_without_effect_are_refused() {
     let train = format!("train --data {data} --batch 64 --steps 2 --threads 1");
     refused(&format!("{train} --checkpoint-every 1"), &["--checkpoint-every", "--out DIR"]);
     refused(&format!("{train} --set train.checkpoint_every=1"), &["--set train.checkpoint_every=1", "--out DIR"]);
+    refused(&format!("{train} --set train.checkpoint_minutes=5"), &["--set train.checkpoint_minutes=5", "--out DIR"]);
+    let saving = format!("{train} --out {} --set train.checkpoint_minutes", to("run"));
+    refused(
+        &format!("{saving}=5 --checkpoint-every 9"),
+        &["--set", "has an effect only with train.checkpoint_every = 0"],
+    );
+    refused(&format!("{saving}=-1"), &["train.checkpoint_minutes = -1 must lie in [0, 10^6]"]);
     let both = format!("{train} --test-data {data} --test-fraction 0.4");
     refused(&both, &["--test-fraction", "--test-data are for tests"]);
     let day = "--split last-day-dlrm --threads 1";

@@ -78,6 +78,43 @@ fn stopping_and_resuming_changes_no_bit() {
 }
 
 #[test]
+fn a_run_that_is_killed_goes_on_from_what_it_saved_by_time() {
+    let moments = "--optimizer adam --optimizer-rows momentum";
+    for (ranks, words) in [
+        ("--ranks 1", String::new()),
+        ("--ranks 2 --threads 1", format!("{moments} --precision bf16")),
+        ("--ranks 2 --threads 1", format!("{moments} --lr 0.01 --hot exact --hot-budget 64KiB")),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let [whole, killed] = ["whole", "killed"].map(|name| folder.path().join(name));
+        let file = |run: &Path| fs::read(run.join("checkpoint.safetensors")).unwrap_or_default();
+        let line = format!("{} --rows-cap 100 {ranks} {words}", tiny_training());
+        let saving =
+            format!("{line} --steps 100000000 --set train.checkpoint_minutes=0.001 --out {}", killed.display());
+        let mut child = octorec().args(saving.split_whitespace()).stderr(Stdio::null()).spawn().unwrap();
+        // The second one is of steps behind a save.
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let mut saved = Vec::new();
+        for _ in 0..2 {
+            while file(&killed) == saved {
+                assert!(Instant::now() < deadline, "{ranks} {words}: nothing is saved by time");
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            saved = file(&killed);
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let resume = format!("train --resume {} {ranks} --set train.checkpoint_minutes=0", killed.display());
+        let steps = json(&format!("{resume} --steps 1 --json"))["step"].as_u64().unwrap() + 20;
+        succeed(&format!("{resume} --steps {steps}"));
+        succeed(&format!("{line} --steps {steps} --set train.checkpoint_minutes=0 --out {}", whole.display()));
+        assert!(file(&whole) == file(&killed), "{ranks} {words}: checkpoints");
+        let [whole, killed] = [whole, killed].map(|run| learned(&run.join("metrics.jsonl")));
+        assert_eq!(whole, killed, "{ranks} {words}: losses");
+    }
+}
+
+#[test]
 fn resuming_a_finished_run_does_nothing_and_keeps_it() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("run");
@@ -239,18 +276,27 @@ fn a_full_disk_leaves_the_old_checkpoint() {
     succeed(&format!("{} --steps 5 --out {}", tiny_training(), out.display()));
     let checkpoint = out.join("checkpoint.safetensors");
     let before = fs::read(&checkpoint).unwrap();
-    let limited = format!(
-        "trap '' XFSZ; ulimit -f 64; exec {} train --resume {} --steps 9",
-        env!("CARGO_BIN_EXE_octorec"),
-        out.display()
-    );
-    let output = std::process::Command::new("bash").args(["-c", &limited]).output().unwrap();
-    let message = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(1), "{message}");
-    assert!(message.contains("checkpoint.safetensors: cannot write"), "{message}");
-    assert!(message.contains("checkpoint.safetensors is still that of an earlier step, whole and safe"), "{message}");
-    assert!(fs::read(&checkpoint).unwrap() == before, "the old checkpoint stays, whole");
-    assert!(!out.join("checkpoint.partial").exists(), "nothing half-written stays behind");
+    // At the end, every so many steps, and by time.
+    let endless = "--steps 100000000";
+    for words in [
+        "--steps 9",
+        &format!("{endless} --checkpoint-every 9"),
+        &format!("{endless} --set train.checkpoint_minutes=0.0001"),
+    ] {
+        let limited = format!(
+            "trap '' XFSZ; ulimit -f 64; exec {} train --resume {} {words}",
+            env!("CARGO_BIN_EXE_octorec"),
+            out.display()
+        );
+        let output = std::process::Command::new("bash").args(["-c", &limited]).output().unwrap();
+        let message = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{words}: {message}");
+        assert!(message.contains("checkpoint.safetensors: cannot write"), "{words}: {message}");
+        let kept = "checkpoint.safetensors is still that of an earlier step, whole and safe";
+        assert!(message.contains(kept), "{words}: {message}");
+        assert!(fs::read(&checkpoint).unwrap() == before, "{words}: the old checkpoint stays, whole");
+        assert!(!out.join("checkpoint.partial").exists(), "{words}: nothing half-written stays behind");
+    }
     succeed(&format!("train --resume {} --steps 9", out.display()));
 }
 

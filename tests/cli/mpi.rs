@@ -278,6 +278,34 @@ fn what_machines_have_trained_goes_on_on_any_number_of_them_and_is_scored_by_all
 }
 
 #[test]
+fn machines_save_by_the_clock_of_the_first_one() {
+    let (folder, program) = (tempdir().unwrap(), env!("CARGO_BIN_EXE_octorec"));
+    let run = folder.path().join("run");
+    let checkpoint = run.join("checkpoint.safetensors");
+    let (words, run) = ("--determinism ranks --ranks 1 --threads 1", run.display());
+    // The second machine is killed as soon as there is a checkpoint.
+    let kill = format!("[ -e {} ] && kill -KILL $$ && break", checkpoint.display());
+    let second = format!("(for _ in $(seq 600); do {kill}; sleep 0.1; done) &\nexec {program} \"$@\"");
+    let Some(mut command) = two(folder.path(), [&format!("exec {program} \"$@\""), &second]) else { return };
+    let line =
+        format!("{} {words} --steps 100000000 --set train.checkpoint_minutes=0.001 --out {run}", tiny_training());
+    let job = command.args(line.split_whitespace()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let output = output_of(job);
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && checkpoint.exists(), "{message}");
+    let resume = |steps: u64| {
+        let line = format!("train --resume {run} --ranks 1 --threads 1 --steps {steps} --json");
+        let output = mpirun(2, Wire::SharedMemory, &line).unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice::<serde_json::Value>(&output.stdout).unwrap()["step"].as_u64().unwrap()
+    };
+    let steps = resume(1) + 20;
+    resume(steps);
+    let whole = alone(folder.path(), &format!("{words} --steps {steps}"));
+    assert!(weights(&fs::read(checkpoint).unwrap()) == weights(&whole.1), "other weights");
+}
+
+#[test]
 fn values_that_the_model_does_not_know_are_those_of_all_machines() {
     let folder = tempdir().unwrap();
     let data = crate::tsv(&folder.path().join("clicks.tsv"), 300);

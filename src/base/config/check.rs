@@ -122,6 +122,7 @@ impl Config {
         }
         within!("train.evals_per_epoch", train.evals_per_epoch, (0..=1 << 20), "[0, 2^20]");
         within!("train.target_auc", train.target_auc, (0.0..=1.0), "[0, 1]");
+        within!("train.checkpoint_minutes", train.checkpoint_minutes, (0.0..=1e6), "[0, 10^6]");
         Ok(())
     }
 }

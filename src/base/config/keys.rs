@@ -312,6 +312,11 @@ pub const KEYS: &[Key] = &[
     key("train.eval_batch", &[Plan], Always),
     key("train.target_auc", &[], Always),
     key("train.checkpoint_every", &[], Always),
+    key(
+        "train.checkpoint_minutes",
+        &[],
+        Other("train.checkpoint_every = 0", |config| config.train.checkpoint_every == 0),
+    ),
 ];
 
 impl Key {

@@ -124,8 +124,12 @@ pub struct TrainConfig {
     pub eval_batch: usize,
     /// Training stops once an evaluation reaches this AUC; 0: never.
     pub target_auc: f64,
-    /// Steps between checkpoints; 0: at the end and when interrupted.
+    /// Steps between checkpoints, beside those at the end and when interrupted; 0: by time, see `checkpoint_minutes`.
     pub checkpoint_every: u64,
+    /// Minutes from one checkpoint to the next, fractions too, where `checkpoint_every` is 0; 20 times as long as the
+    /// last one took to write if that is longer, so that saving takes less than 5 % of the time. 0: at the end and when
+    /// interrupted.
+    pub checkpoint_minutes: f64,
 }
 
 impl TrainConfig {
@@ -194,6 +198,7 @@ impl Default for TrainConfig {
             eval_batch: 4096,
             target_auc: 0.0,
             checkpoint_every: 0,
+            checkpoint_minutes: 30.0,
         }
     }
 }

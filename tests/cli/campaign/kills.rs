@@ -100,7 +100,11 @@ pub fn train(case: &mut Case<'_>) {
     let any_ranks = case.chance.once_in(4);
     let determinism = if any_ranks { "--determinism ranks" } else { "" };
     let (steps, every) = (case.chance.between(20, 120), case.chance.between(1, 30));
-    let words = format!("{} {determinism} --steps {steps} --checkpoint-every {every}", training(case));
+    let saves = match case.chance.once_in(3) {
+        true => "--set train.checkpoint_minutes=0.0005".to_owned(),
+        false => format!("--checkpoint-every {every}"),
+    };
+    let words = format!("{} {determinism} --steps {steps} {saves}", training(case));
     let [whole, run] = ["whole", "run"].map(|name| case.path(name));
     let first = |out: &Path| Line::new(format!("train {words} --ranks {ranks} --out {}", out.display()));
     let Some(reference) = case.succeeds(&first(&whole), "an undisturbed training") else { return };
