@@ -244,7 +244,6 @@ fn what_the_network_takes_of_compute_cores_they_lack_while_messages_travel() {
     let more = taken.step_s - free.step_s;
     assert!(more > 0.3 * most && more < 2.0 * most, "{more:e} s longer, the work of {most:e} s; {taken:?}");
 }
-}
 
 #[test]
 fn two_ranks_halve_what_they_compute_and_wait_for_a_slow_link() {
