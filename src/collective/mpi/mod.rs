@@ -277,8 +277,8 @@ impl Processes {
         })
     }
 
-    /// Seconds in which each process sends each other so many messages, all of them under way at once and asked for
-    /// again and again, as lanes do it: the median of so many runs. All processes call it at the same time.
+    /// Seconds in which each process sends each other so many messages, all of them under way at once, and asks for them
+    /// again and again in turns with naps, as it does in training: the median of so many runs. All processes call it at the same time.
     ///
     /// # Errors
     /// What MPI says.
@@ -298,10 +298,15 @@ impl Processes {
                     coming.push(world.receive(to, peer, 0)?);
                     going.push(world.send(vec![Part { memory: from, used: bytes }], peer, 0)?);
                 }
-                let (mut left, mut come) = (Vec::new(), Vec::new());
+                let (mut left, mut come, mut idle) = (Vec::new(), Vec::new(), Yielding::default());
                 while !(going.is_empty() && coming.is_empty()) {
+                    let open = going.len() + coming.len();
                     drain(&mut going, |message| Ok(message.test()?.map(|mut parts| left.extend(parts.pop()))))?;
                     drain(&mut coming, |message| Ok(message.test()?.map(|(memory, _)| come.push(memory))))?;
+                    if going.len() + coming.len() < open {
+                        idle = Yielding::default();
+                    }
+                    idle.turn();
                 }
                 seconds.extend((run > 0).then(|| began.elapsed().as_secs_f64()));
                 memory.extend(left.into_iter().zip(come).map(|(part, to)| [part.memory, to]));
