@@ -17,8 +17,8 @@ use crate::base::{Error, NodeId, PuId, Result};
 use crate::collective::World;
 use crate::machine::cluster::{UNMEASURED, cluster};
 use crate::machine::figures::{self, Figures, Network, Store, Together};
-use crate::machine::limits::{Processor, cores_taken};
-use crate::machine::placement::Wishes;
+use crate::machine::limits::{Processor, core_seconds_taken};
+use crate::machine::placement::{CommCores, Wishes};
 use crate::machine::team::Team;
 use crate::machine::{Machine, place};
 use crate::simd::Isa;
@@ -154,7 +154,7 @@ fn measure_network(world: &World, machine: &Machine) -> Result<Option<Network>> 
     const PART_BYTES: usize = 1 << 20;
     /// Of the shortest messages, since one is quickly done.
     const SHORT_RUNS: usize = 200;
-    /// For so many seconds they are sent while cores compute, which are disturbed in turns of milliseconds; at least.
+    /// At least so many seconds while cores compute, since they are disturbed for milliseconds at a time.
     const BUSY_S: f64 = 0.5;
     if world.machines() == 1 {
         return Ok(None);
@@ -168,14 +168,20 @@ fn measure_network(world: &World, machine: &Machine) -> Result<Option<Network>> 
     let at_once = AT_ONCE.div_ceil(others);
     let together = |runs: usize| Ok(world.time_together(PART_BYTES, at_once, runs)?.unwrap_or_default());
     let idle_s = together(RUNS)?;
-    // As many runs on all machines.
+    // All cores compute, since MPI's thread would run on one that does not.
+    let wishes = Wishes { comm_cores: CommCores::Count(0), ..Wishes::default() };
+    let placement = place(machine, &wishes)?;
+    let pus: Vec<PuId> = placement.ranks.iter().flat_map(|place| place.compute.iter().copied()).collect();
+    let team = Team::pinned(&pus, placement.spin, Isa::best())?;
+    // All machines begin now, and send as often.
     let all_s = world.all_gather("time all machines at once", idle_s.to_ne_bytes().to_vec(), DEADLINE)?;
     let slowest_s = all_s.into_iter().filter_map(|bytes| Some(f64::from_ne_bytes(bytes.try_into().ok()?)));
     let runs = RUNS.max((BUSY_S / slowest_s.fold(idle_s, f64::max)).ceil() as usize);
-    let placement = place(machine, &Wishes::default())?;
-    let pus: Vec<PuId> = placement.ranks.iter().flat_map(|place| place.compute.iter().copied()).collect();
-    let (busy_s, cores) = cores_taken(&Team::pinned(&pus, placement.spin, Isa::best())?, || together(runs));
-    let together = Together { bytes: PART_BYTES * at_once * others, idle_s, busy_s: busy_s?, cores };
+    let (sent, core_s) = core_seconds_taken(&team, || together(runs));
+    sent?;
+    // The first run warms up.
+    let (bytes, travelled) = (PART_BYTES * at_once * others, 2 * PART_BYTES * at_once * others * (runs + 1));
+    let together = Together { gb_s: bytes as f64 / idle_s / 1e9, core_s_per_gb: core_s / travelled as f64 * 1e9 };
     Ok(Some(Network::of(hosts, BYTES, &pairs, together)))
 }
 
@@ -207,8 +213,8 @@ fn write_network(network: &Network, out: &mut String) -> std::fmt::Result {
     let bytes = Bytes(network.message_bytes as u64);
     writeln!(
         out,
-        "network of {all} machines: {:.2} GB/s leave each when all send to all; a GB that leaves or comes takes {:.2} s of a \
-         core\n",
+        "network of {all} machines: {:.2} GB/s leave each when all send to all; 1 GB that leaves or comes takes {:.2} core \
+         seconds\n",
         network.together_gb_s, network.core_s_per_gb
     )?;
     let mut table = Table::new([&format!("machine 0 and, {bytes}"), "GB/s each way", "us of the shortest"]);

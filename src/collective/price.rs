@@ -105,17 +105,8 @@ pub struct Copier {
     pub host: u32,
     /// How often a byte that leaves the host, or comes from another, is read or written besides.
     pub network: f64,
-    /// The cores that the resource is: each gives it a second a second.
+    /// How many cores the resource is.
     pub cores: f64,
-}
-
-impl Copier {
-    /// How much of the resource a byte takes that leaves the host or comes from another, for which the network keeps a
-    /// core busy for `core_s` seconds.
-    #[must_use]
-    pub fn sends(&self, core_s: f64) -> f64 {
-        self.takes * self.network + core_s / self.cores
-    }
 }
 
 /// Adds a schedule to what shares the resources of a site, and of the ranks' copiers, if those count: a rank begins
@@ -169,10 +160,11 @@ fn messages(schedule: &Schedule, hops: &[Hop], site: &Site, works: Works, copier
             if let Some(copiers) = copiers {
                 // The sender reads and writes into the window, the receiver does the rest.
                 let [own, theirs] = [from, to].map(|rank| copiers[rank.index()]);
+                let besides = if own.host == theirs.host { [0.0; 2] } else { [own.network, theirs.network] };
                 let [leaves, comes] = site.core_s(from, to);
-                let besides = if own.host == theirs.host { [0.0; 2] } else { [own.sends(leaves), theirs.sends(comes)] };
-                takes.push((own.resource, own.takes * (read + 1.0) + besides[0]));
-                takes.push((theirs.resource, theirs.takes * (written - 1.0).max(0.0) + besides[1]));
+                takes.push((own.resource, own.takes * (read + 1.0 + besides[0]) + leaves / own.cores));
+                let received = theirs.takes * ((written - 1.0).max(0.0) + besides[1]);
+                takes.push((theirs.resource, received + comes / theirs.cores));
             }
             match pool(from) == pool(to) {
                 true => takes.push((pool(from), read + written)),

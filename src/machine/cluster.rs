@@ -113,12 +113,14 @@ mod tests {
         let machine = Machine::load("twisted-hypercube-8").unwrap();
         let placement = place(&machine, &Wishes { ranks: Some(8), threads: Some(1), ..Wishes::default() }).unwrap();
         let parts = [(machine.clone(), placement.clone()), (machine, placement)];
-        let together = Together { bytes: 1_000_000, idle_s: 2e-3, busy_s: 4e-3, cores: 0.5 };
+        let together = Together { gb_s: 0.5, core_s_per_gb: 1.0 };
         let network = Network::of(vec!["a".to_owned(), "b".to_owned()], 1_000_000, &[[1e-3, 4e-6]], together);
         let (measured, _) = cluster(&parts, Some(&network));
         let link = measured.links.iter().find(|link| link.ends[1] == End::Switch(0)).unwrap();
         assert_eq!((link.gb_s, link.latency_ns, link.core_s_per_gb), (Some(0.5), Some(2000.0), Some(1.0)));
         assert!(!measured.assumptions.iter().any(|line| line.contains("network")));
+        let again = Machine::parse(&measured.to_toml(), "exported").unwrap();
+        assert_eq!(again.links, measured.links);
         let (whole, ranks) = cluster(&parts, None);
         assert!(whole.assumptions.iter().any(|line| line.contains("network")));
         assert_eq!((whole.nodes.len(), ranks.ranks.len()), (16, 16));

@@ -3,6 +3,8 @@
 //! Everything that the cost model needs of [`Machine`] and [`Placement`], with each unknown figure replaced by a stated
 //! assumption, so that pricing never meets a `None`.
 
+mod wire;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Add;
 
@@ -14,6 +16,8 @@ use super::ranges::ranges;
 use super::{Machine, Placement, Routes};
 use crate::base::{NodeId, RankId};
 use crate::memory::NodeMemory;
+pub use wire::Wire;
+use wire::{core_seconds, wires};
 
 /// Streaming bandwidth of a node where no node's is known: a socket of SC20's eight-socket machine, in GB/s.
 pub const MEMORY_GB_S: f64 = 100.0;
@@ -99,23 +103,6 @@ impl Pool {
     }
 }
 
-/// One direction of a link.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Wire {
-    /// "node 0 to node 1".
-    pub name: String,
-    /// From where to where.
-    #[serde(skip)]
-    pub ends: [End; 2],
-    /// Bandwidth in GB/s.
-    pub gb_s: f64,
-    /// Latency in nanoseconds.
-    pub latency_ns: f64,
-    /// Seconds that a core of the machine at either end works for 10^9 bytes which cross it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub core_s_per_gb: Option<f64>,
-}
-
 /// Where one rank stands.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct RankSite {
@@ -175,7 +162,7 @@ pub struct Site {
     /// The wires from each rank's node to each other's.
     #[serde(skip)]
     paths: Vec<Vec<Vec<usize>>>,
-    /// The same way's seconds of a core a byte, of the sender's machine and of the receiver's.
+    /// On the same ways, core seconds a byte of the sender's machine and of the receiver's.
     #[serde(skip)]
     core_s: Vec<Vec<[f64; 2]>>,
 }
@@ -225,19 +212,7 @@ impl Site {
         };
         let paths: Vec<Vec<Vec<usize>>> =
             nodes.iter().map(|from| nodes.iter().map(|to| path(*from, *to)).collect()).collect();
-        // Whose node a wire leaves or enters, works for what crosses it.
-        let core_s = |path: &Vec<usize>| {
-            path.iter().fold([0.0; 2], |[leaves, enters], wire| {
-                let Wire { ends, core_s_per_gb, .. } = &wires[*wire];
-                let a_byte = core_s_per_gb.unwrap_or(0.0) / 1e9;
-                match ends {
-                    [End::Node(_), End::Node(_)] => [leaves + a_byte, enters + a_byte],
-                    [End::Node(_), End::Switch(_)] => [leaves + a_byte, enters],
-                    [End::Switch(_), End::Node(_)] => [leaves, enters + a_byte],
-                    [End::Switch(_), End::Switch(_)] => [leaves, enters],
-                }
-            })
-        };
+        let core_s = |path: &Vec<usize>| core_seconds(path.iter().map(|wire| &wires[*wire]));
         let core_s = paths.iter().map(|from| from.iter().map(core_s).collect()).collect();
         let home = |node: NodeId| nodes.binary_search(&node).expect("every rank's node is in the list");
         let hosts: Vec<&[RankPlace]> = placement.ranks.chunk_by(|a, b| a.host == b.host).collect();
@@ -271,8 +246,7 @@ impl Site {
         &self.paths[self.homes[from.index()]][self.homes[to.index()]]
     }
 
-    /// Seconds of a core that a byte from one rank to another takes for the network: of the sender's machine, and of the
-    /// receiver's.
+    /// Core seconds that a byte from one rank to another takes: of the sender's machine, and of the receiver's.
     #[must_use]
     pub fn core_s(&self, from: RankId, to: RankId) -> [f64; 2] {
         self.core_s[self.homes[from.index()]][self.homes[to.index()]]
@@ -362,41 +336,6 @@ fn memories(machine: &Machine, known: Option<f64>, assumptions: &mut Vec<String>
     let tiers = machine.tiers.iter();
     all.extend(tiers.map(|tier| (tier.id, (tier.memory_bytes, Rates::flat(tier.memory_gb_s.unwrap_or(filler))))));
     all
-}
-
-fn wires(machine: &Machine, known: Option<f64>, assumptions: &mut Vec<String>) -> Vec<Wire> {
-    let least = machine.links.iter().filter_map(|link| link.gb_s).min_by(f64::total_cmp);
-    let (usual, why) = filler(least, LINK_GB_S, "link", "a UPI link of SC20's machine");
-    let longest = machine.links.iter().filter_map(|link| link.latency_ns).max_by(f64::total_cmp);
-    let (late, late_why) = match longest {
-        Some(longest) => (longest, "the longest of any link here"),
-        None => (LATENCY_NS, "a UPI link of SC20's machine"),
-    };
-    let (of, links) = (machine.links.len(), &machine.links);
-    let unknown = links.iter().filter(|link| link.gb_s.is_none()).count();
-    match known {
-        Some(gb_s) if of > 0 => {
-            assumptions.push(format!("every link: {gb_s} GB/s each way, as given with --link-gb-s"));
-        }
-        None if unknown > 0 => {
-            assumptions.push(format!("{unknown} of {of} links: {usual} GB/s each way ({why})"));
-        }
-        _ => (),
-    }
-    let unknown = links.iter().filter(|link| link.latency_ns.is_none()).count();
-    if unknown > 0 {
-        assumptions.push(format!("{unknown} of {of} links: latency {late} ns ({late_why})"));
-    }
-    let both = links.iter().flat_map(|link| {
-        let [a, b] = link.ends;
-        let gb_s = known.or(link.gb_s).unwrap_or(usual);
-        let latency_ns = link.latency_ns.unwrap_or(late);
-        [(a, b), (b, a)].map(|(from, to)| {
-            let name = format!("{} to {}", machine.end_name(from), machine.end_name(to));
-            Wire { name, ends: [from, to], gb_s, latency_ns, core_s_per_gb: link.core_s_per_gb }
-        })
-    });
-    both.collect()
 }
 
 /// What stands for an unknown bandwidth, and why.

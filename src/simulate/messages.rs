@@ -78,10 +78,10 @@ impl Builder<'_> {
             let core_s = self.site.core_s(RankId(*from as u32), RankId(*to as u32));
             for (rank, core_s) in [*from, *to].into_iter().zip(core_s) {
                 let copier = self.copier(rank);
-                // Communication cores read it from where it is staged and write it to the network, read it there and write
-                // it to its place.
-                let copied = if self.by_cores() { 2.0 * copier.takes } else { 0.0 };
-                take(copier.resource, copied + copier.sends(core_s));
+                // Communication cores read it from where it is staged and write it to the network; read it there and
+                // write it to its place.
+                let copied = if self.by_cores() { copier.takes * (2.0 + copier.network) } else { 0.0 };
+                take(copier.resource, copied + core_s / copier.cores);
             }
             latency_s = f64::max(latency_s, self.site.latency_s(RankId(*from as u32), RankId(*to as u32)));
         }

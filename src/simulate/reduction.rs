@@ -160,14 +160,14 @@ impl Builder<'_> {
             let to = (from + 1) % ranks;
             let mut take = |resource: usize, times: f64| *takes.entry(resource).or_default() += times;
             self.wires([from, to]).iter().for_each(|wire| take(*wire, 1.0));
-            let leaves = self.place(from).host != self.place(to).host;
+            let network =
+                if self.place(from).host == self.place(to).host { 0.0 } else { self.scene.rates.network_copies };
             let core_s = self.site.core_s(RankId(from as u32), RankId(to as u32));
             for (rank, core_s) in [from, to].into_iter().zip(core_s) {
                 take(self.pool(rank), 1.0);
                 // One core reads and writes it.
                 let core = (self.scene.rates.core_gb_s * 1e9).min(self.copied(rank));
-                let besides = if leaves { copiers[rank].sends(core_s) } else { 0.0 };
-                take(copiers[rank].resource, 2.0 / core + besides);
+                take(copiers[rank].resource, (2.0 + network) / core + core_s / copiers[rank].cores);
             }
             hops_s.push(self.site.latency_s(RankId(from as u32), RankId(to as u32)));
         }

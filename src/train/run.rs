@@ -22,8 +22,8 @@ use crate::base::{Error, Result};
 use crate::data::hot::HotInputs;
 use crate::data::{Loader, LoaderMode, Plan, Position, Shuffle, Source, Split};
 
-/// Training goes on for so many times as long as the last checkpoint took, at least, until one is due by time: saving
-/// takes less than 5 % of a run.
+/// Training goes on for so many times as long as the last checkpoint took, at least, until one is due by time: all but
+/// the first take less than 5 % of a run.
 const REST: u32 = 20;
 
 /// Everything that a training run needs.

@@ -165,14 +165,20 @@ impl<'a> TrainingLoop<'a> {
             if self.or_kept(after)? {
                 return Ok(Outcome::TargetReached);
             }
-            let every = self.run.config.train.checkpoint_every;
-            if every > 0 && made.number.is_multiple_of(every) || self.run.ranks.save_due() {
+            if self.is_to_be_saved(made.number) {
                 let began = Instant::now();
                 self.run.save()?;
                 self.run.time_next_save(began.elapsed());
             }
         }
         Ok(Outcome::Finished)
+    }
+
+    /// Whether a checkpoint is due after this step, behind which training goes on: at the end all is saved anyway.
+    fn is_to_be_saved(&self, step: u64) -> bool {
+        let every = self.run.config.train.checkpoint_every;
+        let is_due = every > 0 && step.is_multiple_of(every) || self.run.ranks.save_due();
+        is_due && self.total.is_none_or(|total| step < total) && !self.run.ranks.interrupted()
     }
 
     /// Makes the next step, after the test between turns if that is due.

@@ -283,9 +283,13 @@ fn machines_save_by_the_clock_of_the_first_one() {
     let run = folder.path().join("run");
     let checkpoint = run.join("checkpoint.safetensors");
     let (words, run) = ("--determinism ranks --ranks 1 --threads 1", run.display());
-    // The second machine is killed as soon as there is a checkpoint.
-    let kill = format!("[ -e {} ] && kill -KILL $$ && break", checkpoint.display());
-    let second = format!("(for _ in $(seq 600); do {kill}; sleep 0.1; done) &\nexec {program} \"$@\"");
+    // The second machine is killed as soon as there is a second checkpoint in the place of the first.
+    let file = checkpoint.display();
+    let kill = format!(
+        "now=$(stat -c %i {file} 2>/dev/null); [ -n \"$now\" -a -n \"$first\" -a \"$now\" != \"$first\" ] && kill -KILL $$ && \
+         break; first=${{first:-$now}}"
+    );
+    let second = format!("(for _ in $(seq 3000); do {kill}; sleep 0.1; done) &\nexec {program} \"$@\"");
     let Some(mut command) = two(folder.path(), [&format!("exec {program} \"$@\""), &second]) else { return };
     let line =
         format!("{} {words} --steps 100000000 --set train.checkpoint_minutes=0.001 --out {run}", tiny_training());
@@ -486,7 +490,7 @@ fn the_network_is_measured_once_and_plans_are_priced_with_it() {
     let gb_s = found["network"]["together_gb_s"].as_f64().unwrap();
     assert!(gb_s > 0.0);
     let core_s = found["network"]["core_s_per_gb"].as_f64().unwrap();
-    assert!((0.0..100.0).contains(&core_s), "{core_s} s of a core for a GB");
+    assert!(core_s.is_finite() && core_s >= 0.0, "{core_s} core seconds for a GB");
 
     let words = format!("{} --steps 2 --ranks 1 --threads 1", tiny_training());
     let known = "network between machines: measured just now";

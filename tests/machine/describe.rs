@@ -196,6 +196,8 @@ fn contradictions_between_parts_are_named_too() {
     let switches = "[[switch]]\nname = \"a\"\n[[switch]]\nname = \"b\"\n";
     let worked = format!("{CHAIN}{switches}[[link]]\npairs = [[\"a\", \"b\"]]\ncore_s_per_gb = 1\n");
     fails(&worked, 21, "between two switches there is no machine");
+    let worked = CHAIN.replace("gb_s = 5\n", "gb_s = 5\ncore_s_per_gb = 1\n");
+    fails(&worked, 13, "both ends are one machine's");
     fails(&format!("{CHAIN}[[switch]]\nname = \"9\"\n"), 16, "must start with a letter");
     let switch =
         format!("{CHAIN}[[switch]]\nname = \"s\"\noversubscription = 2\n[[link]]\npairs = [[0, \"s\"]]\ngb_s = 1\n");

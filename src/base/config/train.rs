@@ -127,8 +127,8 @@ pub struct TrainConfig {
     /// Steps between checkpoints, beside those at the end and when interrupted; 0: by time, see `checkpoint_minutes`.
     pub checkpoint_every: u64,
     /// Minutes from one checkpoint to the next, fractions too, where `checkpoint_every` is 0; 20 times as long as the
-    /// last one took to write if that is longer, so that saving takes less than 5 % of the time. 0: at the end and when
-    /// interrupted.
+    /// last one took to write if that is longer, so that later ones take less than 5 % of the time. 0: at the end and
+    /// when interrupted.
     pub checkpoint_minutes: f64,
 }
 

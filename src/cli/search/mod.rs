@@ -44,7 +44,7 @@ enum Target {
     Auc,
     /// Its lowest log loss
     Logloss,
-    /// The shortest time, evaluations included, to train.target_auc
+    /// The shortest time, evaluations and checkpoints included, to train.target_auc
     TimeToAuc,
 }
 

@@ -34,7 +34,9 @@ impl TrainArgs {
         }
         report_skipped(summary.skipped_rows);
         if summary.outcome == Outcome::TargetReached {
-            let whole = summary.target_seconds.map(|seconds| format!(" ({} with evaluations)", Seconds(seconds)));
+            let whole = summary
+                .target_seconds
+                .map(|seconds| format!(" ({} with evaluations and checkpoints)", Seconds(seconds)));
             let (target, took) = (run.config.train.target_auc, Seconds(summary.seconds));
             note!("reached AUC {target} after {took}{}", whole.unwrap_or_default());
         }

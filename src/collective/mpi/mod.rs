@@ -277,8 +277,9 @@ impl Processes {
         })
     }
 
-    /// Seconds in which each process sends each other so many messages, all of them under way at once, and asks for them
-    /// again and again in turns with naps, as it does in training: the median of so many runs. All processes call it at the same time.
+    /// Seconds in which each process sends each other so many messages, all of them under way at once, and asks for
+    /// them in turns with naps, as it does in training: the median of so many runs. All processes call it at the same
+    /// time.
     ///
     /// # Errors
     /// What MPI says.

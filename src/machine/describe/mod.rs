@@ -192,8 +192,8 @@ pub struct Link {
     pub gb_s: Option<f64>,
     /// Time of an empty message in nanoseconds.
     pub latency_ns: Option<f64>,
-    /// Seconds of a core of the machine at either end that 10^9 bytes take which cross it, in any direction: what the
-    /// network's software and drivers do there. None where only adapters work.
+    /// Core seconds, on the machine at either end, for 10^9 bytes that cross it between machines in either direction:
+    /// the work of the network's software. None where only adapters work.
     pub core_s_per_gb: Option<f64>,
 }
 

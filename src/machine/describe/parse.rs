@@ -326,6 +326,19 @@ fn switches(source: &Source<'_>, file: &File, places: &mut Places) -> Result<Vec
     Ok(switches)
 }
 
+/// Why a link cannot be one between a machine and others.
+fn within_machine(machine: &Machine, ends: [End; 2]) -> Option<&'static str> {
+    let host = |end: End| match end {
+        End::Node(id) => machine.nodes.iter().find(|node| node.id == id).map(|node| node.host),
+        End::Switch(_) => None,
+    };
+    match ends.map(host) {
+        [None, None] => Some("between two switches there is no machine"),
+        [a, b] if a == b => Some("both ends are one machine's"),
+        _ => None,
+    }
+}
+
 fn links(source: &Source<'_>, group: &Spanned<LinkGroup>, machine: &mut Machine, places: &mut Places) -> Result<()> {
     let gb_s = source.positive_if_given(group.get_ref().gb_s.as_ref(), "gb_s")?;
     let latency_ns = source.positive_if_given(group.get_ref().latency_ns.as_ref(), "latency_ns")?;
@@ -334,12 +347,13 @@ fn links(source: &Source<'_>, group: &Spanned<LinkGroup>, machine: &mut Machine,
         let [left, right] = pair.get_ref();
         let left = ends(source, left, &pair.span(), machine)?;
         let right = ends(source, right, &pair.span(), machine)?;
-        if core_s_per_gb.is_some() && matches!((left[0], right[0]), (End::Switch(_), End::Switch(_))) {
-            let reason = "core_s_per_gb is the work of a machine's cores, and between two switches there is no machine";
-            return Err(source.at(&pair.span(), reason.to_owned()));
-        }
         for from in &left {
             for to in &right {
+                let inside = core_s_per_gb.and_then(|_| within_machine(machine, [*from, *to]));
+                if let Some(reason) = inside {
+                    let reason = format!("core_s_per_gb is what the network takes of a machine's cores, and {reason}");
+                    return Err(source.at(&pair.span(), reason));
+                }
                 machine.links.push(Link { ends: [*from, *to], gb_s, latency_ns, core_s_per_gb });
                 places.links.push(pair.span());
             }

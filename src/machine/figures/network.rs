@@ -26,22 +26,19 @@ pub struct Network {
     pub pairs_ns: Vec<f64>,
     /// What leaves each machine when all send to all, several messages at once, in GB/s.
     pub together_gb_s: f64,
-    /// Seconds of a machine's cores, in which they do not compute, for 10^9 bytes that leave it or come; 0 where
-    /// messages disturb no core.
+    /// Core seconds taken from computing by 10^9 bytes that leave a machine or come to it; 0 where messages disturb no
+    /// core.
+    #[serde(default)]
     pub core_s_per_gb: f64,
 }
 
 /// What was found when all machines sent to all.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Together {
-    /// Bytes that left each machine; as many came.
-    pub bytes: usize,
-    /// How long it took while cores had nothing else to do, in seconds.
-    pub idle_s: f64,
-    /// The same while they computed.
-    pub busy_s: f64,
-    /// How many cores of a machine it took from what they computed.
-    pub cores: f64,
+    /// GB/s that left each machine, while its cores had nothing else to do.
+    pub gb_s: f64,
+    /// As [`Network::core_s_per_gb`].
+    pub core_s_per_gb: f64,
 }
 
 impl Network {
@@ -56,8 +53,8 @@ impl Network {
             message_bytes,
             pairs_gb_s: pairs_s.iter().map(|[whole, _]| gb_s(message_bytes, *whole)).collect(),
             pairs_ns: pairs_s.iter().map(|[_, least]| least * 1e9).collect(),
-            together_gb_s: gb_s(together.bytes, together.idle_s),
-            core_s_per_gb: together.cores / gb_s(2 * together.bytes, together.busy_s),
+            together_gb_s: together.gb_s,
+            core_s_per_gb: together.core_s_per_gb,
             hosts,
         }
     }
@@ -93,7 +90,7 @@ impl Network {
             return Err(format!("{} machines have not as many pairs", self.hosts.len()));
         }
         if !(self.core_s_per_gb.is_finite() && self.core_s_per_gb >= 0.0) {
-            return Err(format!("{} core seconds for 10^9 bytes must not be less than 0", self.core_s_per_gb));
+            return Err(format!("core_s_per_gb = {} must not be less than 0", self.core_s_per_gb));
         }
         match figures.into_iter().find(|figure| !(figure.is_finite() && *figure > 0.0)) {
             Some(figure) => Err(format!("a figure of {figure} must be more than 0")),
@@ -109,8 +106,7 @@ mod tests {
     fn network(hosts: &[&str]) -> Network {
         let hosts: Vec<String> = hosts.iter().map(|host| (*host).to_owned()).collect();
         let pairs = vec![[1e-3, 2e-6]; hosts.len() - 1];
-        let together = Together { bytes: 2_000_000, idle_s: 2e-3, busy_s: 4e-3, cores: 0.5 };
-        Network::of(hosts, 1_000_000, &pairs, together)
+        Network::of(hosts, 1_000_000, &pairs, Together { gb_s: 1.0, core_s_per_gb: 0.5 })
     }
 
     #[test]
@@ -120,6 +116,8 @@ mod tests {
         assert_eq!(found.adapter(), (1.0, 1000.0));
         found.check().unwrap();
         assert!(Network { together_gb_s: 0.0, ..found.clone() }.check().is_err());
+        assert!(Network { core_s_per_gb: 0.0, ..found.clone() }.check().is_ok());
+        assert!(Network { core_s_per_gb: -0.5, ..found.clone() }.check().is_err());
         assert!(Network { pairs_ns: Vec::new(), ..found }.check().is_err());
     }
 

@@ -166,7 +166,7 @@ mod tests {
         for times in [[1, 2], [2, 1]] {
             for (names, measured_s) in [&["a", "b"][..], &["a", "b", "c"]].into_iter().zip(times) {
                 let pairs = vec![[1e-3, 2e-6]; names.len() - 1];
-                let together = Together { bytes: 2_000_000, idle_s: 2e-3, busy_s: 2e-3, cores: 0.0 };
+                let together = Together { gb_s: 1.0, core_s_per_gb: 0.0 };
                 let mut network = Network::of(hosts(names), 1_000_000, &pairs, together);
                 network.measured_s = measured_s;
                 store.keep_network(&network).unwrap();

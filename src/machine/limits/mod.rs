@@ -32,7 +32,7 @@ pub use peak::{
 pub use processor::Processor;
 pub use rows::{AHEAD, GATHER_FORMULA, Gathered, UPDATE_FORMULA};
 pub use stream::{COPY_FORMULA, READ_FORMULA, STREAM_COPY_FORMULA};
-pub use taken::cores_taken;
+pub use taken::core_seconds_taken;
 pub use together::write_together;
 
 /// How fast something went, over several passes, in 10^9 units (bytes or floating-point operations) a second.

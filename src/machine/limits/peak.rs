@@ -168,14 +168,14 @@ pub(super) fn chains_a_second(team: &Team, goes_on: impl Fn() -> bool + Sync) ->
     const SWINGS: usize = 1 << 8;
     let (isa, (start, factors)) = (team.isa(), black_box(f32_swing()));
     shares(team, |_| {
-        let (began, mut passes) = (Instant::now(), 0);
+        let (began, mut passes) = (Instant::now(), 0u64);
         while goes_on() {
             let mut state = start;
             isa.run(Chains { state: &mut state, factors: &factors, swings: SWINGS });
             assert_eq!(state, start, "as far up as down");
             passes += 1;
         }
-        f64::from(passes) / began.elapsed().as_secs_f64()
+        passes as f64 / began.elapsed().as_secs_f64()
     })
 }
 
