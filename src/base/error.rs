@@ -292,8 +292,7 @@ impl Error {
     #[must_use]
     pub fn with_remedy(self, remedy: &str) -> Self {
         match self {
-            // The reason may know better.
-            Self::BadRow { path, line, reason } if !reason.contains("--on-bad-row") => {
+            Self::BadRow { path, line, reason } if !OWN_REMEDY.iter().any(|own| reason.contains(own)) => {
                 // Behind a question stands a sentence of its own.
                 let (first, rest) = remedy.split_at(1);
                 let reason = match reason.ends_with('?') {
@@ -323,6 +322,10 @@ impl Error {
         move |source| Self::Io { path, action, source }
     }
 }
+
+/// What reasons hold that know better than others what can be done about a malformed row: to leave a header out, a line
+/// of a file that is no text, or all lines of a file with another delimiter, would not help.
+const OWN_REMEDY: [&str; 4] = ["--on-bad-row", "--max-line", "its header", "delimiter ="];
 
 /// What can be done about a limit of the process.
 fn remedy(source: &io::Error) -> &'static str {

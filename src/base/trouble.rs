@@ -35,20 +35,24 @@ impl fmt::Display for Place {
 pub enum Trouble {
     /// Somebody waited in vain.
     #[error(
-        "{place}: waited {:.1} s for {peer}: whoever is behind is stuck or far too slow ({}): if it only has more to \
-         do, allow more with --timeout; the ranks stop together",
+        "{place}: waited {:.1} s for {peer}{}{}: whoever is behind is stuck or far too slow: if it only has more to do, \
+         allow more with --timeout; the ranks stop together",
         waited.as_secs_f64(),
-        list(places)
+        machine.as_ref().map_or_else(String::new, |machine| format!(" on {machine}")),
+        list(behind)
     )]
     Stalled {
         /// Who waited.
         place: Place,
         /// For whom.
         peer: RankId,
+        /// On which machine, if that is another one.
+        machine: Option<String>,
         /// For how long: the job's deadline.
         waited: Duration,
-        /// What each rank began last; the peer may itself wait for one that is further behind.
-        places: Vec<Place>,
+        /// What the peer began last or, if it waits there, too, what those began that have not come; nothing of ranks
+        /// of other machines, of which it is not known.
+        behind: Vec<Place>,
     },
 
     /// A thread of a rank panicked.
@@ -84,7 +88,10 @@ pub enum Trouble {
 }
 
 fn list(places: &[Place]) -> String {
-    places.iter().map(Place::to_string).collect::<Vec<_>>().join(", ")
+    match places {
+        [] => String::new(),
+        _ => format!(" (not there: {})", places.iter().map(Place::to_string).collect::<Vec<_>>().join(", ")),
+    }
 }
 
 #[cfg(test)]
@@ -96,9 +103,15 @@ mod tests {
         let place = Place { rank: RankId(2), stage: "all-gather", sequence: 17 };
         let behind = Place { rank: RankId(5), stage: "backward", sequence: 16 };
         let waited = Duration::from_millis(2500);
-        let text = Trouble::Stalled { place, peer: RankId(3), waited, places: vec![place, behind] }.to_string();
-        assert!(text.starts_with("rank 2 in all-gather #17: waited 2.5 s for rank 3: "), "{text}");
-        assert!(text.contains("(rank 2 in all-gather #17, rank 5 in backward #16)"), "{text}");
+        let stalled =
+            |machine, behind| Trouble::Stalled { place, peer: RankId(3), machine, waited, behind }.to_string();
+        let text = stalled(None, vec![behind]);
+        assert!(
+            text.starts_with("rank 2 in all-gather #17: waited 2.5 s for rank 3 (not there: rank 5 in backward #16): "),
+            "{text}"
+        );
+        let there = stalled(Some("machine 1 (node7)".to_owned()), Vec::new());
+        assert!(there.contains(" waited 2.5 s for rank 3 on machine 1 (node7): whoever"), "{there}");
         assert!(text.contains("allow more with --timeout"), "{text}");
     }
 }

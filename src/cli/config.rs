@@ -7,13 +7,14 @@ use clap::Args;
 use super::network;
 use super::overrides::{BaseArgs, KeyArgs};
 use super::session::refuse_overwriting;
+use super::table::Table;
+use super::terminal;
 use crate::base::config::{Command, DEFAULT_PRESET, PRESETS, preset};
 use crate::base::{Error, Result, console};
 use crate::memory::write_file;
 
 /// Arguments of `octorec config`.
 #[derive(Debug, Args)]
-#[command(args_override_self = true)]
 pub struct ConfigArgs {
     #[command(flatten)]
     base: BaseArgs,
@@ -30,18 +31,26 @@ pub struct ConfigArgs {
     svg: Option<PathBuf>,
 }
 
+/// The first sentence of a preset's remarks.
+fn sentence(preset: &str) -> String {
+    let remarks = preset.lines().map_while(|line| line.strip_prefix('#')).map(str::trim);
+    let remarks = remarks.collect::<Vec<_>>().join(" ");
+    let ends = |(at, _): &(usize, &str)| remarks[at + 2..].starts_with(char::is_uppercase);
+    let end = remarks.match_indices(". ").find(ends).map_or(remarks.len(), |(at, _)| at + 1);
+    remarks[..end].to_owned()
+}
+
 impl ConfigArgs {
     /// Prints the complete configuration that a run with these arguments would use.
     pub fn run(&self) -> Result<()> {
         if self.list {
-            let mut text = String::new();
-            let width = 2 + PRESETS.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+            let mut table = Table::new(["preset", "what it is"]).words(1);
             for (name, preset) in PRESETS {
-                let about = preset.lines().next().unwrap_or_default().trim_start_matches("# ");
                 let default = if name == DEFAULT_PRESET { " (default)" } else { "" };
-                text.push_str(&format!("{name:<width$}{about}{default}\n"));
+                table.row([name.to_owned(), sentence(preset) + default]);
             }
-            return console::result(format_args!("{text}")).map(|_| ());
+            let table = terminal::width().into_iter().fold(table, Table::within);
+            return console::result(format_args!("{table}")).map(|_| ());
         }
         let mut config = self.keys.finish(self.base.layers()?, Command::Config)?;
         refuse_overwriting(

@@ -18,7 +18,7 @@ use crate::data::blocks::Role;
 use crate::data::formats::{self, Format, Target};
 use crate::data::stack_distance::{StackCounter, StackProfile, StackTrace};
 use crate::data::{Criteo, Description, Samples, Source, Split, Taobao};
-use crate::memory::WholeFile;
+use crate::memory::{WholeFile, make_folder};
 
 /// Arguments of `octorec data`.
 #[derive(Debug, Args)]
@@ -197,7 +197,7 @@ impl GenerateArgs {
     }
 
     fn write_text(&self, log: &Criteo) -> Result<()> {
-        std::fs::create_dir_all(&self.to).map_err(Error::io(&self.to, "create"))?;
+        make_folder(&self.to)?;
         let days = [("day_0", Split::Train), ("day_1", Split::Test)].map(|(name, split)| (self.to.join(name), split));
         if let Some((path, _)) = days.iter().find(|(path, _)| path.exists()) {
             let reason = "is there already: choose another folder, or remove it".to_owned();

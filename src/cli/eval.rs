@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::Args;
 
 use super::heed_signals;
-use super::overrides::source_of;
+use super::overrides::{named, source_of};
 use super::ranks::{RankArgs, Started};
 use super::session::{
     Learned, Trained, VerifyArgs, beside_checks, open_data, open_trained, report_skipped, report_unseen,
@@ -28,7 +28,6 @@ const BUCKETS: u64 = 10;
 
 /// Arguments of `octorec eval`.
 #[derive(Debug, Args)]
-#[command(args_override_self = true)]
 pub struct EvalArgs {
     /// The run's directory, or its checkpoint file.
     #[arg(long, value_name = "DIR|FILE")]
@@ -232,7 +231,7 @@ pub(super) fn whole_file(config: &mut Config, known: &Learned, path: &Path) -> R
         );
         return Err(Error::config("--data", reason));
     }
-    config.data.path = path.display().to_string();
+    config.data.path = named(path, "--data")?;
     config.data.test_path.clear();
     config.data.test_fraction = 0.0;
     Ok(())

@@ -75,6 +75,10 @@ impl ExportArgs {
                 return refuse(flag, "has no effect on --format torch: leave it away".to_owned());
             }
         }
+        if self.format == Format::Torch && self.out.exists() && !self.out.is_file() {
+            let reason = format!("{} is no regular file: name one, beside which load.py goes", self.out.display());
+            return refuse("--out", reason);
+        }
         let external_above = self.external_above.unwrap_or(INLINE);
         onnx::check_limit(external_above, "--external-above")?;
         let checkpoint = self.verify.open(&file)?;

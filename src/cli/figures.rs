@@ -7,20 +7,22 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::machines::host;
+use super::session::refuse_edited;
 use super::table::Table;
-use super::topo::TopoArgs;
+use super::topo::{Export, TopoArgs};
 use crate::base::config::cache_dir;
 use crate::base::console::{note, pretty};
 use crate::base::units::Bytes;
 use crate::base::{Error, NodeId, PuId, Result};
 use crate::collective::World;
 use crate::machine::cluster::{UNMEASURED, cluster};
+use crate::machine::discover::host_name;
 use crate::machine::figures::{self, Figures, Network, Store, Together};
 use crate::machine::limits::{Processor, core_seconds_taken};
 use crate::machine::placement::{CommCores, Wishes};
 use crate::machine::team::Team;
 use crate::machine::{Machine, place};
+use crate::memory::WholeFile;
 use crate::simd::Isa;
 use crate::train::DEADLINE;
 
@@ -83,14 +85,25 @@ pub fn measure(args: &TopoArgs, world: &World) -> Result<String> {
             "there is no folder for a cache: set OCTOREC_CACHE or HOME, or write the figures with --export FILE";
         return Err(Error::config("--measure", reason));
     }
+    // What was found is written, if it is to be, whether or not it can be kept.
+    let written = args.export.is_some() || args.json;
+    if let Some(store) = store.as_ref().filter(|_| !written) {
+        store.try_out().map_err(|error| {
+            let remedy =
+                "have OCTOREC_CACHE name a folder that can be written, or write the figures with --export FILE";
+            Error::config("--measure", format!("the figures cannot be kept: {error}: {remedy}"))
+        })?;
+    }
+    if let (Some(Export::File(path)), true) = (&args.export, world.is_first()) {
+        refuse_edited("--export", path, None)?;
+        drop(WholeFile::create(path)?);
+    }
     let least = figures::LEAST_SECONDS * machine.nodes.len() as f64;
     if args.seconds < least {
         note!("note: {least} s are the least for this machine's nodes: it may take longer than {} s", args.seconds);
     }
     let told = &mut |what: &str| note!("measuring {what}");
     let figures = figures::measure(&machine, Duration::from_secs_f64(args.seconds), told)?;
-    // What was found is written, if it is to be, whether or not it can be kept.
-    let written = args.export.is_some() || args.json;
     let or_warned = |kept: Result<PathBuf>| match kept {
         Err(error) if written => {
             note!("warning: the figures are not kept: {error}");
@@ -160,7 +173,7 @@ fn measure_network(world: &World, machine: &Machine) -> Result<Option<Network>> 
         return Ok(None);
     }
     note!("measuring the network");
-    let hosts = world.all_gather("name machines", host().into_bytes(), DEADLINE)?;
+    let hosts = world.all_gather("name machines", host_name().into_bytes(), DEADLINE)?;
     let hosts = hosts.into_iter().map(|name| String::from_utf8_lossy(&name).into_owned()).collect();
     let (whole, short) = (world.time_pairs(BYTES, RUNS)?, world.time_pairs(1, SHORT_RUNS)?);
     let pairs: Vec<[f64; 2]> = whole.into_iter().zip(short).map(|(whole, short)| [whole, short]).collect();

@@ -2,6 +2,7 @@
 
 use clap::{Args, ValueEnum};
 
+use super::terminal;
 use crate::base::{Result, console};
 
 #[doc = include_str!("guide/data.md")]
@@ -94,6 +95,11 @@ impl GuideArgs {
                 .map(|(name, about)| format!("octorec guide {name:<11} {about}\n"));
             lines.collect::<String>()
         };
-        console::result(format_args!("{}", self.page.map_or_else(list, |page| page.text().to_owned()))).map(|_| ())
+        // What goes to a file or a pipe stays Markdown.
+        let shown = |page: Page| match terminal::width() {
+            Some(width) => terminal::page(page.text(), width),
+            None => page.text().to_owned(),
+        };
+        console::result(format_args!("{}", self.page.map_or_else(list, shown))).map(|_| ())
     }
 }

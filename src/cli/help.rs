@@ -1,6 +1,9 @@
 //! What `--help` shows: of each command the flags that it honours, the most used ones first, the others by group.
 
-use clap::{Command as Program, CommandFactory, FromArgMatches};
+use std::any::TypeId;
+use std::path::PathBuf;
+
+use clap::{ArgAction, Command as Program, CommandFactory, FromArgMatches};
 
 use super::Cli;
 use super::overrides::FLAGS;
@@ -29,11 +32,27 @@ impl Cli {
     /// The program with all of its commands, in each command's help the flags that it honours.
     #[must_use]
     pub fn program() -> Program {
-        Command::ALL.into_iter().fold(Self::command(), |program, command| {
+        Command::ALL.into_iter().fold(last_counts(Self::command()), |program, command| {
             let words: Vec<&str> = command.name().split(' ').collect();
             of_command(program, &words, command)
         })
     }
+}
+
+/// Flags of names that are given once, besides those of files and folders.
+const ONCE: [&str; 3] = ["preset", "topology", "export"];
+
+/// Of a flag that comes twice, the last counts, so that a shell's alias can be overridden: in all commands, and for all
+/// flags but those that name a file, a folder, a preset or a machine. Whoever gives two of these means both.
+fn last_counts(program: Program) -> Program {
+    let program = program.mut_args(|arg| {
+        let names = arg.get_value_parser().type_id() == TypeId::of::<PathBuf>();
+        let once = names || arg.get_long().is_some_and(|long| ONCE.contains(&long));
+        let one = matches!(arg.get_action(), ArgAction::Set | ArgAction::SetTrue) && !arg.is_positional();
+        let own = arg.get_id().clone();
+        if one && !once { arg.overrides_with(own) } else { arg }
+    });
+    program.mut_subcommands(last_counts)
 }
 
 /// Hides, in the subcommand of these words, what has no effect there. It is still parsed, so that the answer says which

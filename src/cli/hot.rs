@@ -10,7 +10,7 @@ use super::chart::{Line, Panel, thresholds};
 use super::copies::{follow, tagged};
 use super::data::bar;
 use super::deep::Deep;
-use super::overrides::{BaseArgs, KeyArgs, source_of};
+use super::overrides::{BaseArgs, KeyArgs, named, source_of};
 use super::preprocess::memory;
 use super::session::{Learned, open_data, refuse_overwriting, report_skipped};
 use super::table::Table;
@@ -140,7 +140,7 @@ fn configured(path: Option<&Path>, base: &BaseArgs, keys: &KeyArgs) -> Result<Co
     if let Some(path) = path {
         let described = keys.schema().is_some() || layers.has_text("data.schema");
         let kind = if described { SourceKind::Files } else { source_of(path) };
-        layers.fix("data.path", path.display().to_string(), "PATH")?;
+        layers.fix("data.path", named(path, "PATH")?, "PATH")?;
         layers.fix("data.source", kind.name(), "PATH")?;
     }
     let config = keys.finish(layers, Command::Inspect)?;
@@ -153,62 +153,68 @@ fn configured(path: Option<&Path>, base: &BaseArgs, keys: &KeyArgs) -> Result<Co
     Ok(config)
 }
 
-/// What people read.
+/// What people read: what was found, how it was looked for, each threshold, and the tables of which a part is hot.
 fn report(found: &Profile) -> String {
     let mut text = String::new();
     let percent = |share: f64| format!("{:.2} %", 100.0 * share);
     let bytes = |bytes: f64| Bytes(bytes.round() as u64).to_string();
+    let rows: u64 = found.tables.iter().map(|table| table.rows).sum();
+    let chosen = &found.tried[found.chosen];
     let _ = writeln!(
         text,
-        "{} training samples, {} of them counted ({}, in stretches of {}), {} judged by what was counted",
-        Count(found.inputs),
+        "{} of {} are hot, {} of the {} that they may take; {} of all look-ups are of them, and {} of all samples look up no \
+         other",
+        Count(chosen.counted_bytes / found.row_bytes),
+        Many(rows, "row"),
+        Bytes(chosen.counted_bytes),
+        Bytes(found.budget_bytes),
+        percent(chosen.hot_lookups),
+        percent(chosen.hot_inputs)
+    );
+    let _ = writeln!(
+        text,
+        "told from {} of {} training samples ({}, in stretches of {}), and judged by {} others",
         Count(found.sampled),
+        Count(found.inputs),
         percent(found.sampled as f64 / found.inputs as f64),
         Count(found.stretch),
         Count(found.judged)
     );
-    let rows: u64 = found.tables.iter().map(|table| table.rows).sum();
+    let small = if found.tables.iter().any(|table| table.small) {
+        format!("; tables of less than {} are hot as a whole", Bytes(WHOLE_BELOW))
+    } else {
+        String::new()
+    };
     let _ = writeln!(
         text,
-        "{} with {} of {}, {}; hot rows may take {}\n",
+        "{} with {} of {} take {}{small}",
         Many(found.tables.len() as u64, "table"),
         Many(rows, "row"),
         Bytes(found.row_bytes),
-        Bytes(rows * found.row_bytes),
-        Bytes(found.budget_bytes)
+        Bytes(rows * found.row_bytes)
+    );
+    let _ = writeln!(
+        text,
+        "\na row is hot that has at least this share of its table's look-ups; of the shares whose rows fit, the least is chosen\n"
     );
     let between = format!("{} % between", 100.0 * CONFIDENCE);
-    let heads = ["threshold", "hot rows", "size", &between, "", "counted", "by all", "hot samples", "hot look-ups", ""];
-    let mut table = Table::new(heads);
+    let heads = ["threshold", "", "hot rows", "size", &between, "counted", "by all", "hot samples", "hot look-ups"];
+    let mut table = Table::new(heads).words(1);
     for (at, tried) in found.tried.iter().enumerate() {
         table.row([
             shown(tried.threshold),
+            if at == found.chosen { "chosen" } else { "" }.to_owned(),
             Count((tried.bytes.value / found.row_bytes as f64).round() as u64).to_string(),
             bytes(tried.bytes.value),
-            bytes(tried.bytes.low),
-            bytes(tried.bytes.high),
+            format!("{} and {}", bytes(tried.bytes.low), bytes(tried.bytes.high)),
             bytes(tried.counted_bytes as f64),
             bytes(tried.inferred_bytes),
             percent(tried.hot_inputs),
             percent(tried.hot_lookups),
-            if at == found.chosen { "chosen" } else { "" }.to_owned(),
         ]);
     }
     let _ = writeln!(text, "{table}");
-    let chosen = &found.tried[found.chosen];
-    let _ = writeln!(text, "{}", tables(found, chosen));
-    let _ = writeln!(
-        text,
-        "hot: {} of {}, {}; {} of all look-ups are of them, and {} of all samples look up no other",
-        Many(chosen.counted_bytes / found.row_bytes, "row"),
-        Count(rows),
-        Bytes(chosen.counted_bytes),
-        percent(chosen.hot_lookups),
-        percent(chosen.hot_inputs)
-    );
-    if found.tables.iter().any(|table| table.small) {
-        let _ = writeln!(text, "tables of less than {} are hot as a whole", Bytes(WHOLE_BELOW));
-    }
+    text += &tables(found, chosen);
     text += &chance(found, chosen);
     let times = &found.seconds;
     let _ = writeln!(
@@ -243,33 +249,35 @@ fn chance(found: &Profile, chosen: &Tried) -> String {
     text
 }
 
+/// A threshold in percent, with three digits.
 fn shown(threshold: f64) -> String {
-    if threshold == 0.0 { "0".to_owned() } else { format!("{threshold:.2e}") }
+    let percent = 100.0 * threshold;
+    let digits = if percent > 0.0 { (2.0 - percent.log10().floor()).max(0.0) as usize } else { 0 };
+    format!("{percent:.digits$} %")
 }
 
-/// A line a table, at the threshold that is chosen.
-fn tables(found: &Profile, chosen: &Tried) -> Table {
-    let heads =
-        ["table", "rows", "accessed", "hot from", "estimated", "between", "", "hot rows", "by all", "hot look-ups"];
+/// At the threshold that is chosen, which tables are hot as a whole, and a line for each of the others.
+fn tables(found: &Profile, chosen: &Tried) -> String {
+    let heads = ["table", "rows", "accessed", "hot from", "estimated", "between", "hot rows", "by all", "hot look-ups"];
     let mut table = Table::new(heads);
-    for (size, column) in chosen.tables.iter().zip(&found.tables) {
+    let all = || chosen.tables.iter().zip(&found.tables);
+    for (size, column) in all().filter(|(size, _)| size.cutoff > 0) {
         let count = |value: f64| Count(value.round() as u64).to_string();
-        let whole = size.cutoff == 0;
-        let sampled = |text: String| if whole { String::new() } else { text };
         table.row([
             column.name.clone(),
             Count(column.rows).to_string(),
-            if column.small { String::new() } else { Count(column.accessed_rows).to_string() },
-            if whole { "whole".to_owned() } else { Many(u64::from(size.cutoff), "access").to_string() },
-            sampled(count(size.rows.value)),
-            sampled(count(size.rows.low)),
-            sampled(count(size.rows.high)),
+            Count(column.accessed_rows).to_string(),
+            Many(u64::from(size.cutoff), "access").to_string(),
+            count(size.rows.value),
+            format!("{} and {}", count(size.rows.low), count(size.rows.high)),
             Count(column.hot_rows).to_string(),
-            sampled(count(size.inferred)),
+            count(size.inferred),
             column.hot_lookups.map_or_else(|| "-".to_owned(), |share| format!("{:.2} %", 100.0 * share)),
         ]);
     }
-    table
+    let (whole, every) = (all().filter(|(size, _)| size.cutoff == 0).count(), found.tables.len());
+    let sum = format!("{whole} of {} are hot as a whole", Many(every as u64, "table"));
+    if whole == every { sum + "\n" } else { format!("{sum}, and of the others these rows:\n\n{table}\n") }
 }
 
 /// The curves of the paper's Figure 5: size and hot inputs over the threshold.

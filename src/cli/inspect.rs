@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::heed_signals;
 use super::hot::HotArgs;
 use super::overrides::{BaseArgs, KeyArgs};
-use super::session::refuse_overwriting;
+use super::session::{refuse_overwriting, write_editable};
 use super::table::Table;
 use crate::base::units::Count;
 use crate::base::{Error, Result, console, interrupt};
@@ -19,11 +19,9 @@ use crate::data::formats::{self, Dataset, Described, Format};
 use crate::data::samples::{MISSING, Samples, Values};
 use crate::data::survey::{CategoricalFindings, DenseFindings, Findings, Survey, sparkline};
 use crate::data::tsv::{Fault, Labels, Layout, Line, Lines, Row};
-use crate::memory::write_file;
 
 /// Arguments of `octorec inspect`.
 #[derive(Debug, Args)]
-#[command(args_override_self = true)]
 pub struct InspectArgs {
     /// A data set in any format, or text in Criteo's layout (plain or gzip). With --hot: without it, the built-in click
     /// log.
@@ -133,15 +131,7 @@ impl InspectArgs {
             (seen, proposed)
         };
         if let Some(path) = &self.write_schema {
-            // It is made to be edited.
-            if std::fs::read(path).is_ok_and(|there| there != proposed.as_bytes()) {
-                let reason = format!(
-                    "{} is there, with other text, which would be lost: name another file, or remove that one",
-                    path.display()
-                );
-                return Err(Error::config("--write-schema", reason));
-            }
-            write_file(path, proposed.as_bytes())?;
+            write_editable("--write-schema", path, &proposed)?;
         }
         if self.json {
             let Seen { format, rows_total, findings, schema, left_out } = &seen;

@@ -12,6 +12,7 @@ use crate::data::{Source, Split};
 use crate::ffi::linux::{affinity_of_group, current_affinity};
 use crate::machine::Machine;
 use crate::machine::cluster::cluster;
+use crate::machine::discover::host_name;
 use crate::machine::figures::Network;
 use crate::machine::placement::Placement;
 use crate::simd::Isa;
@@ -53,7 +54,7 @@ pub fn introduce(
         vec![(machine.clone(), placement.clone())]
     } else {
         let own = Introduction {
-            host: host(),
+            host: host_name(),
             same: same(config, source, placement, isa),
             machine: machine.clone(),
             placement: placement.clone(),
@@ -93,12 +94,6 @@ pub fn bound(world: &World) -> Option<String> {
              --bind-to none; srun --cpus-per-task={all}, or --cpu-bind=none)"
         )
     })
-}
-
-/// This machine's name.
-pub fn host() -> String {
-    std::fs::read_to_string("/proc/sys/kernel/hostname")
-        .map_or_else(|_| "unknown".to_owned(), |name| name.trim().to_owned())
 }
 
 /// What results depend on.

@@ -33,6 +33,7 @@ mod search;
 mod session;
 mod simulate;
 mod table;
+mod terminal;
 mod text;
 pub mod topo;
 mod train;
@@ -49,7 +50,13 @@ use crate::ffi::signals;
 
 /// Train deep recommenders (DLRM) on CPU servers.
 #[derive(Debug, Parser)]
-#[command(name = "octorec", version, propagate_version = true, max_term_width = 100)]
+#[command(
+    name = "octorec",
+    version,
+    propagate_version = true,
+    max_term_width = 100,
+    after_help = "Of a flag that comes twice the last counts; names of files, folders, presets and machines come once."
+)]
 pub struct Cli {
     #[command(subcommand)]
     command: Command,

@@ -277,7 +277,7 @@ impl KeyArgs {
 
     /// The value that each of [`FLAGS`] gives its key.
     fn values(&self) -> Result<[Option<toml::Value>; FLAGS.len()]> {
-        let path = |path: &Option<PathBuf>| path.as_ref().map(|path| path.display().to_string());
+        let path = |flag: &str, path: &Option<PathBuf>| path.as_deref().map(|path| named(path, flag)).transpose();
         // Checked below: none is larger than TOML's integers.
         let integer = |value: Option<u64>| value.map(|value| toml::Value::Integer(value.cast_signed()));
         let integers = [
@@ -307,10 +307,10 @@ impl KeyArgs {
             .or_else(|| self.data.as_ref().map(|path| if files(path) { "files" } else { "tsv" }.to_owned()));
         let shuffle = self.no_shuffle.then_some(toml::Value::Boolean(false));
         Ok([
-            text(path(&self.data)),
-            text(path(&self.schema)),
+            text(path("--data", &self.data)?),
+            text(path("--schema", &self.schema)?),
             text(source),
-            text(path(&self.test_data)),
+            text(path("--test-data", &self.test_data)?),
             float(self.test_fraction),
             text(self.vocab.clone()),
             integer(self.rows_cap),
@@ -332,13 +332,27 @@ impl KeyArgs {
             text(self.collective.clone()),
             integer(self.seed),
             integer(self.threads),
-            text(path(&self.tuned)),
+            text(path("--tuned", &self.tuned)?),
             text(self.isa.clone()),
             integer(self.eval_every),
             float(self.target_auc),
             integer(self.checkpoint_every),
         ])
     }
+}
+
+/// A path as a configuration has it.
+///
+/// # Errors
+/// When it is no UTF-8, as all text of a configuration is.
+pub(super) fn named(path: &Path, origin: &str) -> Result<String> {
+    path.to_str().map(str::to_owned).ok_or_else(|| {
+        let reason = format!(
+            "{}: this name is no UTF-8, which a configuration is written in: give the file another name, or name a link to it",
+            path.display()
+        );
+        Error::config(origin, reason)
+    })
 }
 
 /// The source that reads what lies at `path`: text in Criteo's layout, where nothing tells another format.

@@ -10,18 +10,18 @@ use super::division::{about, follow, planned, undivided};
 use super::figures;
 use super::overrides::{BaseArgs, KeyArgs};
 use super::place::PlaceArgs;
-use super::session::refuse_overwriting;
+use super::session::{refuse_overwriting, write_editable};
 use super::table::Table;
 use crate::base::config::{Command, Config};
 use crate::base::console::{note, pretty};
 use crate::base::error::nearest;
-use crate::base::units::{Bytes, Count, spelled};
+use crate::base::units::{Bytes, Count, Seconds, spelled};
 use crate::base::{Error, Result, TableId, console, input};
 use crate::collective::candidates;
 use crate::collective::plan::Reduction;
 use crate::machine::site::Known;
 use crate::machine::{Site, place};
-use crate::memory::{check_host, write_file};
+use crate::memory::check_host;
 use crate::model::check_columns;
 use crate::optim::Optimizer;
 use crate::shard::planner::{Alternative, alternatives, plan_by_free};
@@ -30,7 +30,6 @@ use crate::shard::{HotPrice, HotPrices, Model, Options, Plan, Workload, file, re
 
 /// Arguments of `octorec plan`.
 #[derive(Debug, Args)]
-#[command(args_override_self = true)]
 pub struct PlanArgs {
     #[command(flatten)]
     base: BaseArgs,
@@ -160,6 +159,7 @@ impl PlanArgs {
         let mut workload = self.workload(&mut config)?;
         let named = self.schedule(&mut workload, &site)?;
         undivided(&config.model).iter().for_each(|reason| note!("{reason}"));
+        patience(site.ranks.len() as u64).iter().for_each(|line| note!("{line}"));
         let model = Model::new(&workload, &site);
         let replicate_below = self.replicate_below.unwrap_or(REPLICATE_BELOW);
         let options = Options { replicate_below, scheme: self.scheme.kind() };
@@ -185,7 +185,7 @@ impl PlanArgs {
         if let Some(path) = &self.out {
             let text = file::to_toml(&plan.sharding, &workload, &about(&model, &plan));
             let text = named.iter().fold(text, |text, name| file::with_collective(&text, name));
-            write_file(path, text.as_bytes())?;
+            write_editable("--out", path, &text)?;
             note!("plan written to {}", path.display());
         }
         let room = model.room_for_copies(&plan.cost, self.hot_revise.is_some());
@@ -275,6 +275,21 @@ impl PlanArgs {
         }
         Ok(workload)
     }
+}
+
+/// What whoever plans for so many ranks should know: a plan for more than 1,024 takes more than some seconds.
+fn patience(ranks: u64) -> Option<String> {
+    /// Seconds and bytes for each pair of ranks, as measured on one core.
+    const A_PAIR: (f64, u64) = (4.2e-6, 480);
+    let pairs = ranks.pow(2);
+    (ranks > 1024).then(|| {
+        format!(
+            "{} ranks: what each sends each other is priced, which takes about {} and {} of memory",
+            Count(ranks),
+            Seconds(pairs as f64 * A_PAIR.0),
+            Bytes(pairs * A_PAIR.1)
+        )
+    })
 }
 
 /// What copies of hot rows may take on each rank.
@@ -367,4 +382,16 @@ fn find(workload: &Workload, wanted: &str) -> Result<TableId> {
         nearest: nearest(wanted, names()),
         known: format!("0 to {}, {}", workload.tables.len() - 1, names().collect::<Vec<_>>().join(", ")),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::patience;
+
+    #[test]
+    fn plans_for_many_ranks_say_what_they_take() {
+        assert_eq!(patience(1024), None);
+        let told = patience(4096).unwrap();
+        assert!(told.starts_with("4,096 ranks: ") && told.contains("70.5 s") && told.contains("7.5 GiB"), "{told}");
+    }
 }

@@ -24,7 +24,6 @@ use crate::train::{Checkpoint, Taker, predict, run_files};
 
 /// Arguments of `octorec predict`.
 #[derive(Debug, Args)]
-#[command(args_override_self = true)]
 pub struct PredictArgs {
     /// The run's directory, or its checkpoint file.
     #[arg(long, value_name = "DIR|FILE")]

@@ -24,7 +24,7 @@ use crate::machine::placement::{Placement, Wishes};
 use crate::machine::team::{Team, roam};
 use crate::machine::{Machine, place};
 use crate::math::part_for;
-use crate::memory::same_file;
+use crate::memory::{same_file, write_file};
 use crate::model::{Parameter, Shape, TrainSpec};
 use crate::optim::ByGroup;
 use crate::simd::Isa;
@@ -288,6 +288,30 @@ pub fn refuse_overwriting(flag: &str, out: Option<&Path>, inputs: &[&Path]) -> R
             Err(Error::config(flag, reason))
         }
     }
+}
+
+/// Writes a text that is made to be edited, unless a file with other text is there.
+///
+/// # Errors
+/// As [`refuse_edited`], and when the file cannot be written.
+pub fn write_editable(flag: &str, path: &Path, text: &str) -> Result<()> {
+    refuse_edited(flag, path, Some(text))?;
+    write_file(path, text.as_bytes())
+}
+
+/// Refuses to write `text`, or one that is not known yet, over a file with another one, which somebody may have edited.
+///
+/// # Errors
+/// [`Error::Config`] that names the flag.
+pub fn refuse_edited(flag: &str, path: &Path, text: Option<&str>) -> Result<()> {
+    let same = || std::fs::read(path).is_ok_and(|there| Some(&there[..]) == text.map(str::as_bytes));
+    if !path.is_file() || same() {
+        return Ok(());
+    }
+    let what = if text.is_some() { ", with other text" } else { " already" };
+    let reason =
+        format!("{} is there{what}, which would be lost: name another file, or remove that one", path.display());
+    Err(Error::config(flag, reason))
 }
 
 /// Where training begins; by default with the first sample.

@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::figures;
 use super::place::PlaceArgs;
 use super::schedule::{self, ScheduleArgs};
-use super::session::refuse_overwriting;
+use super::session::{refuse_overwriting, write_editable};
 use crate::base::{Error, Result, console};
 use crate::collective::World;
 use crate::machine::placement::{Placement, Wishes};
@@ -158,7 +158,7 @@ impl TopoArgs {
     /// Writes the description into the file that was named; the line that says so.
     pub(super) fn write(&self, export: Option<&Export>, machine: &Machine) -> Result<String> {
         let Some(Export::File(path)) = export else { return Ok(String::new()) };
-        write_file(path, machine.to_toml().as_bytes())?;
+        write_editable("--export", path, &machine.to_toml())?;
         Ok(format!("\nwritten    {}: --topology {} takes it\n", path.display(), path.display()))
     }
 }

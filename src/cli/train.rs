@@ -29,7 +29,6 @@ use crate::train::{Benchmark, Outcome, OutputDir, Run, Summary};
 
 /// Arguments of `octorec train`.
 #[derive(Debug, Args)]
-#[command(args_override_self = true)]
 pub struct TrainArgs {
     #[command(flatten)]
     keys: KeyArgs,

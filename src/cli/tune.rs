@@ -60,7 +60,6 @@ enum What {
 
 /// Flags of `octorec tune gemm`.
 #[derive(Debug, Clone, Args)]
-#[command(args_override_self = true)]
 pub struct GemmArgs {
     #[command(flatten)]
     base: BaseArgs,

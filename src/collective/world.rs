@@ -129,6 +129,12 @@ impl World {
         self.0.as_ref().map_or(0, |processes| processes.machine())
     }
 
+    /// A machine's number and, of several, the name of its host.
+    #[must_use]
+    pub fn name(&self, machine: usize) -> String {
+        self.0.as_ref().map_or_else(|| format!("machine {machine}"), |processes| processes.name(machine))
+    }
+
     /// How many machines there are.
     #[must_use]
     pub fn machines(&self) -> usize {
@@ -300,6 +306,10 @@ impl Processes {
     }
 
     const fn machines(&self) -> usize {
+        match *self {}
+    }
+
+    const fn name(&self, _: usize) -> String {
         match *self {}
     }
 

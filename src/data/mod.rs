@@ -58,6 +58,7 @@ pub use tsv::{Labels, Opening, Tsv, Unseen, Vocabulary};
 pub fn open(config: &Config, opening: Opening<'_>) -> Result<Arc<dyn Source>> {
     let (data, rows) = (&config.data, &config.model.rows[..]);
     let dense = config.model.dense();
+    formats::refuse_mixed(data)?;
     Ok(match data.source {
         SourceKind::Criteo => Arc::new(Criteo::new(data, rows, dense)?),
         SourceKind::Taobao => Arc::new(Taobao::new(data, rows, dense)?),

@@ -295,6 +295,17 @@ impl Write for WholeFile {
     }
 }
 
+/// Makes a folder, and those that it lies in, where they are not there.
+///
+/// # Errors
+/// When a file or a device has that name, and when the system refuses.
+pub fn make_folder(path: &Path) -> Result<()> {
+    if path.exists() && !path.is_dir() {
+        return Err(Error::bad_file(path, "is no folder, and several files are written into one: name a folder"));
+    }
+    fs::create_dir_all(path).map_err(Error::io(path, "create"))
+}
+
 /// Writes a small file as a whole.
 ///
 /// # Errors

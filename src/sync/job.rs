@@ -40,6 +40,8 @@ struct Shared {
     first: Mutex<Option<Trouble>>,
     /// Always the standard library's lock: it is in no protocol.
     places: Box<[CachePadded<std::sync::Mutex<Place>>]>,
+    /// Of each rank of another machine, that machine.
+    elsewhere: Box<[Option<String>]>,
 }
 
 impl Job {
@@ -49,6 +51,16 @@ impl Job {
     /// When `ranks` is 0.
     #[must_use]
     pub fn new(ranks: usize, patience: Patience, deadline: Duration) -> Self {
+        Self::on_machines(vec![None; ranks], patience, deadline)
+    }
+
+    /// The same, where some ranks are on other machines: of each rank the name of that machine, if it is another one.
+    ///
+    /// # Panics
+    /// When there is no rank.
+    #[must_use]
+    pub fn on_machines(elsewhere: Vec<Option<String>>, patience: Patience, deadline: Duration) -> Self {
+        let ranks = elsewhere.len();
         assert!(ranks > 0, "a job has ranks");
         let place = |rank| CachePadded::new(std::sync::Mutex::new(Place::start(RankId(rank as u32))));
         Self(Arc::new(Shared {
@@ -57,6 +69,7 @@ impl Job {
             poisoned: CachePadded::new(AtomicBool::new(false)),
             first: Mutex::new(None),
             places: (0..ranks).map(place).collect(),
+            elsewhere: elsewhere.into(),
         }))
     }
 
@@ -129,6 +142,20 @@ impl Job {
             }
             waiting.turn(self, place, peer)?;
         }
+    }
+
+    /// What is known where `place` has waited for `peer` until the deadline.
+    fn stalled(&self, place: Place, peer: RankId) -> Trouble {
+        let Shared { elsewhere, .. } = &*self.0;
+        let behind = |rank: RankId| {
+            let other = self.place(rank);
+            let there = (other.stage, other.sequence) == (place.stage, place.sequence);
+            (!there && rank != place.rank && elsewhere[rank.index()].is_none()).then_some(other)
+        };
+        let others = || (0..self.ranks() as u32).filter_map(|rank| behind(RankId(rank))).collect();
+        let machine = elsewhere[peer.index()].clone();
+        let behind = if machine.is_some() { Vec::new() } else { behind(peer).map_or_else(others, |place| vec![place]) };
+        Trouble::Stalled { place, peer, machine, waited: self.deadline(), behind }
     }
 
     /// Runs what a thread of `rank` does; its panic or error poisons the job.
@@ -209,8 +236,7 @@ impl Waiting {
         if !cfg!(loom) && (!spinning || self.looks.is_multiple_of(LOOKS_A_CLOCK)) {
             let since = *self.since.get_or_insert_with(Instant::now);
             if !self.endless && since.elapsed() >= job.deadline() {
-                let places = (0..job.ranks() as u32).map(|rank| job.place(RankId(rank))).collect();
-                return Err(job.poison(Trouble::Stalled { place, peer, waited: job.deadline(), places }));
+                return Err(job.poison(job.stalled(place, peer)));
             }
         }
         Ok(())
@@ -239,11 +265,19 @@ mod tests {
             let trouble = job.wait(place(0), RankId(1), || None::<()>).unwrap_err();
             let text = trouble.to_string();
             assert!(text.contains("rank 0 in test #3") && text.contains("for rank 1"), "{text}");
-            assert!(text.contains("rank 1 in dream #9"), "{text}");
+            assert!(text.contains("(not there: rank 1 in dream #9)"), "{text}");
             assert_eq!(job.check().unwrap_err(), trouble);
             // Whoever waits now learns of the first trouble at once.
             assert_eq!(job.wait(place(1), RankId(0), || None::<()>).unwrap_err(), trouble);
         }
+    }
+
+    #[test]
+    fn of_a_rank_of_another_machine_the_machine_is_named_and_no_stage() {
+        let elsewhere = vec![None, None, Some("machine 1 (node7)".to_owned())];
+        let job = Job::on_machines(elsewhere, Patience::SHARED_CORE, Duration::from_millis(20));
+        let text = job.wait(place(0), RankId(2), || None::<()>).unwrap_err().to_string();
+        assert!(text.contains("for rank 2 on machine 1 (node7): ") && !text.contains("start #0"), "{text}");
     }
 
     #[test]

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::base::config::Config;
 use crate::base::{Error, Result};
-use crate::memory::{FolderLock, same_file, write_file};
+use crate::memory::{FolderLock, make_folder, same_file, write_file};
 
 const CONFIG: &str = "config.toml";
 const METRICS: &str = "metrics.jsonl";
@@ -43,7 +43,7 @@ impl OutputDir {
     /// [`Error::OutputTaken`] when it holds a run, [`Error::OutputBusy`] when another process writes to it, or when the
     /// system refuses.
     pub fn create(path: &Path, force: bool) -> Result<Self> {
-        fs::create_dir_all(path).map_err(Error::io(path, "create"))?;
+        make_folder(path)?;
         let output = Self::take(path)?;
         if path.join(CHECKPOINT).exists() && !force {
             return Err(Error::OutputTaken { path: path.to_owned() });

@@ -172,3 +172,15 @@ fn embedding_bags_are_held_against_random_rows() {
         assert_eq!(run(&format!("bench embedding {bad}")).status.code(), Some(2), "{bad}");
     }
 }
+
+#[test]
+fn threads_that_would_take_turns_are_refused_with_the_number_of_processors() {
+    let processors = std::thread::available_parallelism().unwrap();
+    for bench in ["gemm --shape 8x8x8", "mlp", "peak", "memory"] {
+        let message = fail(&format!("bench {bench} --threads 99999"));
+        assert!(
+            message.contains(&format!("--threads: 99999 threads would take turns on the {processors} ")),
+            "{message}"
+        );
+    }
+}

@@ -193,3 +193,55 @@ fn other_programs_find_the_probabilities_of_predict() {
     assert!(output.status.success(), "{told}{trouble}");
     assert!(told.contains("all within their limits"), "{told}");
 }
+
+#[test]
+fn both_formats_name_the_columns_of_their_inputs() {
+    let folder = tempfile::tempdir().unwrap();
+    let to = |name: &str| folder.path().join(name).display().to_string();
+    let data = super::tsv(&folder.path().join("clicks.tsv"), 200);
+    let layers = "--set model.bottom=[13,8] --set model.top=[8,1] --set model.dim=8 --batch 50 --steps 2 --threads 1";
+    succeed(&format!(
+        "train --data {} {layers} --set model.wide=true --set model.wide_crosses=[[\"C3\",\"C1\"]] --out {}",
+        data.display(),
+        to("run")
+    ));
+    let names: Vec<String> = (1..=26).map(|n| format!("C{n}")).collect();
+    let dense: Vec<String> = (1..=13).map(|n| format!("I{n}")).collect();
+    let is_dense = |found: &serde_json::Value| {
+        let found = found.as_array().unwrap();
+        assert!(found.iter().zip(&dense).all(|(column, name)| column["name"] == **name && column["read"] == "by log"));
+        assert_eq!(found.len(), dense.len());
+    };
+    for bags in ["padded", "offsets"] {
+        let out = to(&format!("{bags}.onnx"));
+        succeed(&format!("export --checkpoint {} --format onnx --bags {bags} --out {out}", to("run")));
+        let model = proto::Model::decode(&*fs::read(&out).unwrap()).unwrap();
+        let told = |key: &str| -> serde_json::Value {
+            let entry = model.metadata_props.iter().find(|entry| entry.key.as_deref() == Some(key)).unwrap();
+            serde_json::from_str(entry.value.as_deref().unwrap()).unwrap()
+        };
+        let expected: Vec<String> = names.iter().cloned().chain(["C3 x C1".to_owned()]).collect();
+        assert_eq!(told("octorec.columns"), serde_json::json!(expected));
+        let graph = model.graph.unwrap();
+        let inputs: Vec<_> = graph.input.iter().map(|input| input.name.clone().unwrap()).collect();
+        assert_eq!(inputs.iter().filter(|name| name.starts_with("ids_")).count(), expected.len(), "{inputs:?}");
+        is_dense(
+            &model
+                .metadata_props
+                .iter()
+                .find_map(|entry| {
+                    let found = entry.key.as_deref() == Some("octorec.dense_columns");
+                    found.then(|| serde_json::from_str(entry.value.as_deref().unwrap()).unwrap())
+                })
+                .unwrap(),
+        );
+    }
+    let out = to("model.safetensors");
+    succeed(&format!("export --checkpoint {} --format torch --out {out}", to("run")));
+    let bytes = fs::read(&out).unwrap();
+    let (_, metadata) = SafeTensors::read_metadata(&bytes).unwrap();
+    let told: serde_json::Value =
+        serde_json::from_str(&metadata.metadata().as_ref().unwrap()["octorec.model"]).unwrap();
+    assert_eq!(told["columns"], serde_json::json!(names));
+    is_dense(&told["dense_columns"]);
+}

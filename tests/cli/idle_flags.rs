@@ -145,3 +145,39 @@ fn the_manual_is_at_hand() {
         }
     }
 }
+
+#[test]
+fn names_are_given_once_and_of_other_flags_the_last_counts() {
+    for line in [
+        "train --data a.tsv --data b.tsv",
+        "plan --config a.toml --config b.toml",
+        "train --out a --out b",
+        "train --resume a --resume b",
+        "train --init a --init b",
+        "config --preset demo --preset kaggle",
+        "topo --topology ring-4 --topology full-4",
+        "bench gemm --tuned a.toml --tuned b.toml",
+        "convert a.csv b --schema c.toml --schema d.toml",
+    ] {
+        let output = run(line);
+        let message = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{line}: {message}");
+        assert!(message.contains("cannot be used multiple times"), "{line}: {message}");
+    }
+    let config = |line: &str| String::from_utf8(succeed(line).stdout).unwrap();
+    let line = "config --batch 3 --set train.lr=0.5 --set data.seed=7 --batch 64 --no-shuffle --no-shuffle";
+    let found = config(line);
+    assert!(["batch = 64\n", "lr = 0.5\n", "seed = 7\n"].iter().all(|key| found.contains(key)), "{found}");
+    // So it is in every command.
+    succeed("bench team --threads 2 --regions 5 --threads 1 --json --json");
+}
+
+#[test]
+fn presets_are_listed_with_a_whole_sentence_each() {
+    let list = String::from_utf8(succeed("config --list").stdout).unwrap();
+    let of = |name: &str| list.lines().find(|line| line.trim_start().starts_with(&format!("{name} "))).unwrap();
+    assert!(of("demo").ends_with("in seconds on a laptop. (default)"), "{list}");
+    assert!(of("wide-deep").ends_with("FTRL with L1 for the wide part and Adagrad for the rest."), "{list}");
+    assert!(of("terabyte").ends_with("bench/dlrm_s_criteo_terabyte.sh."), "{list}");
+    assert!(list.lines().skip(1).all(|line| line.trim_end_matches(" (default)").ends_with('.')), "{list}");
+}

@@ -122,3 +122,27 @@ fn the_seed_orders_the_samples() {
     assert_eq!(losses("--seed 1 --no-shuffle"), losses("--seed 2 --no-shuffle"), "no order to draw");
     assert_ne!(losses("--seed 1"), losses("--seed 1 --no-shuffle"));
 }
+
+#[test]
+fn what_is_taken_of_other_weights_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = folder.path().join("first.safetensors");
+    fs::write(&first, begun(folder.path(), "--optimizer adam --optimizer-rows adagrad")).unwrap();
+    let told = |flags: &str| {
+        let output = succeed(&format!("{} --steps 1 --init {} {flags}", tiny_training(), first.display()));
+        let told = String::from_utf8(output.stderr).unwrap();
+        let begin = format!("--init {}: ", first.display());
+        told.lines().find_map(|line| line.strip_prefix(&begin)).unwrap_or_else(|| panic!("{told}")).to_owned()
+    };
+    // 26 tables; two layers of the bottom MLP and two of the top one, each with biases.
+    let weights = "34 tensors of weights";
+    let same = told("--optimizer adam --optimizer-rows adagrad");
+    assert!(same.starts_with(&format!("{weights}, ")) && same.contains(" of the optimizer of layers, "), "{same}");
+    assert!(same.contains(" of the optimizer of rows") && !same.contains("left aside"), "{same}");
+    let others = told("--optimizer sgd --optimizer-rows momentum");
+    assert!(
+        others.contains(&format!("{weights}, nothing of the optimizer of rows, which begins anew; left aside: ")),
+        "{others}"
+    );
+    assert!(others.contains("(state.") && others.ends_with(", ...)"), "{others}");
+}

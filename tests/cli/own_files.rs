@@ -378,3 +378,49 @@ fn weights_are_saved_where_what_is_written_about_them_has_no_room() {
     let found = json(&format!("train --resume {} --steps 40 --json", out.display()));
     assert_eq!((found["step"].as_u64(), found["steps"].as_u64()), (Some(40), Some(10)), "{found}");
 }
+
+#[test]
+fn what_people_edit_is_not_replaced() {
+    let folder = tempfile::tempdir().unwrap();
+    let to = |name: &str| folder.path().join(name).display().to_string();
+    let data = folder.path().join("log.csv");
+    fs::write(&data, "label,user\n1,a\n0,b\n").unwrap();
+    for (line, flag, file) in [
+        ("plan --topology two-socket --preset demo".to_owned(), "--out", to("plan.toml")),
+        ("topo --topology two-socket".to_owned(), "--export", to("machine.toml")),
+        (format!("inspect {}", data.display()), "--write-schema", to("schema.toml")),
+    ] {
+        let line = format!("{line} {flag} {file}");
+        succeed(&line);
+        // The same once more loses nothing.
+        succeed(&line);
+        let edited = fs::read_to_string(&file).unwrap() + "# edited\n";
+        fs::write(&file, &edited).unwrap();
+        let message = fail(&line);
+        assert!(message.contains(&format!("{flag}: {file} is there, with other text")), "{message}");
+        assert_eq!(fs::read_to_string(&file).unwrap(), edited);
+        fs::remove_file(&file).unwrap();
+        succeed(&line);
+    }
+}
+
+#[test]
+fn a_device_is_no_folder_and_has_no_place_for_a_second_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = folder.path().join("run").display().to_string();
+    let data = tsv(&folder.path().join("clicks.tsv"), 20);
+    succeed(&format!("{} --steps 2 --out {run}", tiny_training()));
+    for line in [
+        format!("{} --steps 2 --out /dev/null", tiny_training()),
+        format!("preprocess criteo-kaggle --in {} --out /dev/null", data.display()),
+        "data generate /dev/null --set data.train_samples=10".to_owned(),
+    ] {
+        let message = fail(&line);
+        assert!(message.contains("/dev/null: is no folder") && message.contains("name a folder"), "{line}: {message}");
+    }
+    let message = fail(&format!("export --checkpoint {run} --format torch --out /dev/null"));
+    assert!(message.contains("--out: /dev/null is no regular file"), "{message}");
+    // What is one file goes there.
+    succeed(&format!("export --checkpoint {run} --format onnx --out /dev/null"));
+    succeed("plan --topology two-socket --preset demo --out /dev/null");
+}

@@ -191,6 +191,31 @@ fn figures_of_another_machine_and_damaged_ones_are_left_alone() {
     assert!(nowhere.status.code() == Some(1) && told.contains("set OCTOREC_CACHE or HOME"), "{told}");
 }
 
+#[test]
+fn what_cannot_be_kept_is_told_before_anything_is_measured() {
+    let cache = Cache::new();
+    // A file is in the folder's place.
+    let taken = cache.0.path().join("octorec");
+    fs::write(&taken, "mine").unwrap();
+    let told = |line: &str| {
+        let output = cache.run(line);
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && !told.contains("measuring"), "{line}: {told}");
+        told
+    };
+    let message = told("topo --measure --seconds 0.5");
+    assert!(
+        message.contains("--measure: the figures cannot be kept") && message.contains("OCTOREC_CACHE"),
+        "{message}"
+    );
+    let export = cache.0.path().join("host.toml");
+    fs::write(&export, "# Mine.\n").unwrap();
+    let message = told(&format!("topo --measure --seconds 0.5 --export {}", export.display()));
+    assert!(message.contains("host.toml is there already, which would be lost"), "{message}");
+    assert_eq!(fs::read_to_string(&export).unwrap(), "# Mine.\n");
+    assert_eq!(fs::read(&taken).unwrap(), b"mine");
+}
+
 /// Two nodes that are joined, every figure described.
 const MACHINE: &str = "name = \"pair\"\n[[node]]\nids = \"0-1\"\ncores = 8\nmemory_gib = 64\nmemory_gb_s = 50\n\
                        copy_gb_s = 30\nstream_copy_gb_s = 40\nrow_gb_s = 20\nrow_update_gb_s = 10\n\

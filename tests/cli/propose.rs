@@ -399,6 +399,24 @@ fn a_label_that_cannot_be_told_is_named_by_a_person() {
     let found = proposed("log.csv", &fs::read_to_string(&path).unwrap(), "amount >= 100");
     assert_eq!(found.schema.label, "amount >= 100");
     assert!(found.dense("amount").is_none() && found.toml.contains("# as --label says"), "{}", found.toml);
+    let message = fail(&format!("{line} --label amount"));
+    let advice =
+        "--label: column amount holds numbers from 0.5 to 499.5, and a label is 0 or 1: say which rows are positive";
+    assert!(message.contains(advice) && message.contains("--label \"amount >= N\""), "{message}");
+    let message = fail(&format!("{line} --label item"));
+    assert!(
+        message.contains("column item holds 40 different values") && message.contains("\"item == i0\""),
+        "{message}"
+    );
+    write("item,rating,kind", &|n| format!("i{},{},{}", n % 40, n % 5 + 1, if n % 3 == 0 { "buy" } else { "see" }));
+    for (label, rule) in [("rating", "rating >= 4"), ("kind", "kind == buy")] {
+        let message = fail(&format!("{line} --label {label}"));
+        assert!(message.contains(&format!("such as --label \"{rule}\"")), "{message}");
+        // The remedy.
+        let output = octorec().args(line.split_whitespace()).args(["--label", rule]).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+    write("item,label,amount", &|n| format!("i{},1,{}.5", n % 40, n));
     let message = fail(&format!("{line} --label amonut"));
     assert!(message.contains("--label: there is no column amonut: the columns are item, label, amount"), "{message}");
     // Where nothing is proposed, the flag would have no effect.

@@ -404,12 +404,14 @@ fn the_command_tells_and_draws_what_it_tried() {
     let text = succeed(&format!("{line} --svg {}", svg.display()));
     let found = json(&line);
     for words in [
-        "built-in click log: 20,000 training samples, 2,000 of them counted (10.00 %, in stretches of 8)",
-        "26 tables with 200,024 rows of 64 B, 12.2 MiB; hot rows may take 4.0 MiB",
+        " of 200,024 rows are hot, ",
+        " of the 4.0 MiB that they may take; ",
+        "told from 2,000 of 20,000 training samples (10.00 %, in stretches of 8), and judged by ",
+        "26 tables with 200,024 rows of 64 B take 12.2 MiB; tables of less than 1.0 MiB are hot as a whole",
         "99.9 % between",
         "by all",
         "chosen",
-        "tables of less than 1.0 MiB are hot as a whole",
+        " of 26 tables are hot as a whole, and of the others these rows:",
         "fewer than 10 of the sample's accesses make a row hot",
         "counted in ",
     ] {
@@ -420,9 +422,10 @@ fn the_command_tells_and_draws_what_it_tried() {
     assert!(
         chosen["counted_bytes"].as_u64().unwrap() <= 4 << 20 && chosen["bytes"]["high"].as_f64().unwrap() <= 4194304.0
     );
-    let threshold = format!("{:.2e}", chosen["threshold"].as_f64().unwrap());
-    let row = text.lines().find(|line| line.trim_end().ends_with("chosen")).unwrap();
-    assert!(row.trim_start().starts_with(&threshold), "{row}");
+    assert!(text.starts_with("built-in click log: "), "what was found comes first: {text}");
+    let row = text.lines().find(|line| line.contains(" %   chosen ")).unwrap();
+    let threshold: f64 = row.split_whitespace().next().unwrap().parse().unwrap();
+    assert!((threshold / 100.0 / chosen["threshold"].as_f64().unwrap() - 1.0).abs() < 0.01, "{row}");
     assert!(row.contains(&format!("{:.2} %", 100.0 * chosen["hot_inputs"].as_f64().unwrap())), "{row}");
     assert!(
         text.contains(&format!(

@@ -502,7 +502,8 @@ fn tables_of_text_by_name() {
     assert_eq!(stored.dense, [Values::Integers(vec![5, MISSING]), Values::Floats(vec![1.0, 2.5])]);
     let inputs = [folder.file("a.csv", &text), folder.file("b.csv", text.replace("genre", "kind"))];
     let found = message(&folder.options(Recipe::Table(layout), &inputs, "header"));
-    assert!(found.contains("b.csv: line 1: the header differs from that of the first file"), "{found}");
+    assert!(found.contains("b.csv: line 1: its header differs from that of the first file"), "{found}");
+    assert!(found.contains("out of --in") && !found.contains("--on-bad-row"), "a header is no row: {found}");
 }
 
 #[test]

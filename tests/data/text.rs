@@ -641,3 +641,114 @@ fn d_messages_about_text_say_what_to_do() {
     let told = fail(&format!("preprocess criteo-kaggle --in {prose} --out {}", folder.at("p")));
     assert!(told.contains("is the file separated by tabs? Mend the line, or leave such rows out"), "{told}");
 }
+
+#[test]
+fn columns_of_one_name_are_refused_with_their_numbers() {
+    let folder = Folder::new();
+    let path = folder.file("a.csv", "label,user,age,user\n1,a,3,b\n");
+    let told = message(&config(&path, &folder.file("s.toml", USERS)));
+    assert_eq!(
+        told,
+        format!("{path}: its header has two columns user, numbers 2 and 4: give one of them another name")
+    );
+    let told = message(&config(&path, &folder.file("l.toml", USERS.replace("'label'", "'user'"))));
+    assert!(told.contains("two columns user, numbers 2 and 4"), "{told}");
+    let listed = format!("columns = ['user', 'user', 'label']\n{USERS}");
+    let told = message(&config(&path, &folder.file("c.toml", listed)));
+    assert!(told.contains("the schema lists two columns user, numbers 1 and 2"), "{told}");
+    // Those that nobody reads may be called as they like.
+    let path = folder.file("b.csv", "label,user,x,x\n1,a,3,b\n");
+    assert_eq!(open(&config(&path, &folder.at("s.toml"))).samples(Split::Train), Some(1));
+    let told = fail(&format!("inspect {path}"));
+    assert!(told.contains("two columns x, numbers 3 and 4"), "{told}");
+}
+
+#[test]
+fn another_delimiter_is_told_where_it_is_seen() {
+    let folder = Folder::new();
+    let schema = folder.file("s.toml", USERS);
+    for (delimiter, name, written) in [('\t', "tabs", "\"\\t\""), (';', "semicolons", "\";\""), ('|', "bars", "\"|\"")]
+    {
+        let rows = users(&["a", "b"]).replace(',', &delimiter.to_string());
+        let path = folder.file("a.csv", &rows);
+        let advice = format!("the line looks separated by {name}: say delimiter = {written} in the schema");
+        assert_eq!(message(&config(&path, &schema)), format!("{path}: has no column label: {advice}"));
+        // The remedy.
+        let right = folder.file("right.toml", format!("delimiter = {written}\n{USERS}"));
+        assert_eq!(open(&config(&path, &right)).schema().rows(), [2]);
+        // Without a header, and where a command would have another remedy.
+        let path = folder.file("a.txt", rows.split_once('\n').unwrap().1);
+        let listed = folder.file("listed.toml", format!("columns = ['label', 'user']\n{USERS}"));
+        let told = fail(&format!("train {MODEL} --data {path} --schema {listed}"));
+        assert!(
+            told.contains(&format!("line 1: expected 2 columns as the schema lists, found 1: {advice}\n")),
+            "{told}"
+        );
+    }
+}
+
+#[test]
+fn rows_are_left_out_and_no_headers() {
+    let folder = Folder::new();
+    let schema = folder.file("s.toml", USERS);
+    let open = folder.file("open.csv", "\"label,user\n1,a\n");
+    let train = |path: &str| fail(&format!("train {MODEL} --data {path} --schema {schema} --max-line 1KiB"));
+    let told = train(&open);
+    assert!(
+        told.contains("line 1: its header: a quotation mark opens a field that nothing closes: mend the line\n"),
+        "{told}"
+    );
+    let long = folder.file("long.csv", format!("label,user{}\n1,a\n", "r".repeat(2 << 10)));
+    let told = train(&long);
+    assert!(told.contains("its header: the line is longer than 1.0 KiB: allow longer lines with --max-line"), "{told}");
+    assert!(!told.contains("--on-bad-row"), "{told}");
+}
+
+#[test]
+fn test_samples_of_another_kind_have_a_remedy_that_is_one() {
+    let folder = Folder::new();
+    let schema = folder.file("s.toml", LOG_SCHEMA);
+    let csv = folder.file("log.csv", LOG_HEADER.to_owned() + &log(0..60));
+    let tsv = folder.file("log.tsv", format!("1\t{}{}\n", "3\t".repeat(13), vec!["a1"; 26].join("\t")).repeat(40));
+    let blocks = folder.at("blocks");
+    run(&format!("convert {csv} {blocks} --schema {schema}"));
+    for (data, test, flags) in [
+        (&blocks, &csv, String::new()),
+        (&blocks, &tsv, String::new()),
+        (&tsv, &blocks, String::new()),
+        (&tsv, &csv, String::new()),
+        (&csv, &blocks, format!("--schema {schema}")),
+    ] {
+        let told = fail(&format!("train {MODEL} --data {data} --test-data {test} {flags}"));
+        assert!(
+            told.contains("data.test_path (--test-data): ") && told.contains(test) && told.contains(data),
+            "{told}"
+        );
+        assert!(told.contains("octorec preprocess") && !told.contains("--schema"), "{told}");
+    }
+    run(&format!("train {MODEL} --data {csv} --test-data {csv} --schema {schema}"));
+}
+
+#[test]
+fn names_that_a_configuration_cannot_hold_are_told() {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+    let folder = Folder::new();
+    let schema = folder.file("s.toml", LOG_SCHEMA);
+    let path = folder.0.path().join(OsStr::from_bytes(b"log-\xff.csv"));
+    std::fs::write(&path, LOG_HEADER.to_owned() + &log(0..60)).unwrap();
+    let command = |words: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_octorec"));
+        command.args(words);
+        command
+    };
+    let output = command(&["train", "--schema", &schema, "--data"]).arg(&path).output().unwrap();
+    let told = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{told}");
+    assert!(told.contains("--data: ") && told.contains("this name is no UTF-8"), "{told}");
+    // Where no configuration names it, it is a name as any other; and a link is a remedy.
+    assert!(command(&["inspect"]).arg(&path).output().unwrap().status.success());
+    let link = folder.at("link.csv");
+    std::os::unix::fs::symlink(&path, &link).unwrap();
+    run(&format!("train {MODEL} --schema {schema} --data {link}"));
+}

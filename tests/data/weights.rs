@@ -154,7 +154,7 @@ fn ranks_follow_the_losses_of_one_whatever_the_plan_and_whoever_reads() {
                 assert_eq!(losses(home, &format!("{several} --determinism ranks")), ordered, "{several}");
             }
             for scheme in ["table", "column", "row", "replicated"] {
-                let plan = home.join("plan.toml");
+                let plan = home.join(format!("plan-{ranks}-{scheme}.toml"));
                 let (data, file) = (data.display(), plan.display());
                 run(&format!("plan {PLANNED} --data {data} --ranks {ranks} --scheme {scheme} --out {file}"));
                 let several = format!("{train} --ranks {ranks} --plan {}", plan.display());

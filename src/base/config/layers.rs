@@ -102,21 +102,9 @@ impl Layers {
     }
 
     fn text(&mut self, text: &str, kind: Kind, place: impl Fn(usize) -> String) -> Result<()> {
-        let document = DeTable::parse(text).map_err(|error| Error::config(String::new(), error.to_string()))?;
-        let line = |at: usize| text[..at].matches('\n').count() + 1;
-        let mut values = Vec::new();
-        for (section, value) in document.get_ref() {
-            match value.get_ref() {
-                DeValue::Table(inner) => values.extend(inner.iter().map(|(name, value)| {
-                    (format!("{}.{}", section.get_ref(), name.get_ref()), line(name.span().start), value)
-                })),
-                _ => values.push((section.get_ref().to_string(), line(section.span().start), value)),
-            }
-        }
-        values.sort_by_key(|(_, line, _)| *line);
+        let values = entries(text).map_err(|reason| Error::config(String::new(), reason))?;
         self.layers += 1;
         values.into_iter().try_for_each(|(key, line, value)| {
-            let value = owned(value.get_ref());
             self.put(&key, value, Origin { place: place(line), kind, layer: self.layers })
         })
     }
@@ -267,6 +255,27 @@ impl Layers {
         self.origins.insert(key.to_owned(), origin);
         Ok(())
     }
+}
+
+/// The dotted keys of a TOML document that has sections, each with its line and its value, in their order.
+///
+/// # Errors
+/// What is no TOML, as the parser shows it.
+pub fn entries(text: &str) -> std::result::Result<Vec<(String, usize, Value)>, String> {
+    let document = DeTable::parse(text).map_err(|error| error.to_string())?;
+    let line = |at: usize| text[..at].matches('\n').count() + 1;
+    let mut values = Vec::new();
+    for (section, value) in document.get_ref() {
+        match value.get_ref() {
+            DeValue::Table(inner) => values.extend(inner.iter().map(|(name, value)| {
+                let key = format!("{}.{}", section.get_ref(), name.get_ref());
+                (key, line(name.span().start), owned(value.get_ref()))
+            })),
+            value => values.push((section.get_ref().to_string(), line(section.span().start), owned(value))),
+        }
+    }
+    values.sort_by_key(|(_, line, _)| *line);
+    Ok(values)
 }
 
 /// What a key expects, told by a value that it may have.

@@ -24,7 +24,7 @@ pub use check::Contradiction;
 pub use choices::{Collective, Decay, Determinism, Hot, IsaChoice, LrScaling, OptimizerName, Precision, Update, Wire};
 pub use keys::{Command, KEYS, Key};
 pub use launcher::{alone_on_machine, bound_although_alone, launched, one_caller};
-pub use layers::Layers;
+pub use layers::{Layers, entries};
 pub use look_ups::LookUps;
 pub(crate) use network::names as layer_names;
 pub use network::{DENSE, EMBEDDINGS, LayerKind, NamedLayer, Width, Widths};

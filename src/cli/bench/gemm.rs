@@ -9,6 +9,7 @@ use clap::Args;
 use serde::Serialize;
 
 use super::chain::{Chain, Pass, Precision, peak, tiles_peak};
+use super::within_processors;
 use crate::base::{Error, Result};
 use crate::cli::table::Table;
 use crate::cli::tuned::install_plans;
@@ -197,7 +198,7 @@ struct Bench {
 
 impl PassArgs {
     fn bench(&self, layers: usize) -> Result<Bench> {
-        let team = Team::with_isa(self.threads, isa(self.isa.as_deref())?)?;
+        let team = Team::with_isa(within_processors(self.threads)?, isa(self.isa.as_deref())?)?;
         if let Some(path) = &self.tuned {
             install_plans(path, team.threads(), team.isa())?;
         }

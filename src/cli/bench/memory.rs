@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::{MemoryArgs, thread_counts};
+use super::{MemoryArgs, thread_counts, within_processors};
 use crate::base::Result;
 use crate::base::units::Bytes;
 use crate::cli::table::Table;
@@ -52,7 +52,7 @@ struct Row {
 pub fn measure(args: MemoryArgs) -> Result<Report> {
     let machine = Processor::of_this_machine()?;
     let wanted = args.mib.map_or_else(|| Field::sensible_bytes(machine.l3_bytes), |mib| (mib as usize) << 20);
-    let whole = Team::new(args.threads)?;
+    let whole = Team::new(within_processors(args.threads)?)?;
     let teams: Vec<Team> = thread_counts(whole.threads()).into_iter().map(Team::new).collect::<Result<_>>()?;
     let (mut rows, mut bytes) = (Vec::new(), wanted);
     for pages in Pages::ALL {

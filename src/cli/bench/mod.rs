@@ -14,10 +14,12 @@ mod ranks;
 pub(super) mod step;
 mod team;
 
+use std::num::NonZero;
+
 use clap::{Args, Subcommand};
 
 use crate::base::console::shown;
-use crate::base::{Result, console};
+use crate::base::{Error, Result, console};
 use crate::collective::World;
 
 /// Flags of `octorec bench`.
@@ -138,6 +140,20 @@ impl BenchArgs {
         };
         console::result(format_args!("{text}")).map(|_| ())
     }
+}
+
+/// A number of threads of which each has a processor to itself: what takes turns measures no limit.
+///
+/// # Errors
+/// [`Error::Config`] with the number of processors.
+fn within_processors(threads: usize) -> Result<usize> {
+    let most = std::thread::available_parallelism().map_or(1, NonZero::get);
+    if threads <= most {
+        return Ok(threads);
+    }
+    let reason =
+        format!("{threads} threads would take turns on the {most} processors that octorec may use: at most {most}");
+    Err(Error::config("--threads", reason))
 }
 
 /// 1, 2, 4 … and `most`.

@@ -32,7 +32,6 @@ const ROWS: i64 = 1000;
 
 /// Flags of `octorec bench overlap`.
 #[derive(Debug, Clone, Args)]
-#[command(args_override_self = true)]
 pub struct OverlapArgs {
     #[command(flatten)]
     base: BaseArgs,

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::{PeakArgs, thread_counts};
+use super::{PeakArgs, thread_counts, within_processors};
 use crate::base::Result;
 use crate::cli::table::Table;
 use crate::machine::limits::{
@@ -35,7 +35,7 @@ struct Row {
 /// When threads are refused or the hardware cannot be explored.
 pub fn measure(args: PeakArgs) -> Result<Report> {
     let machine = Processor::of_this_machine()?;
-    let most = Team::new(args.threads)?.threads();
+    let most = Team::new(within_processors(args.threads)?)?.threads();
     let mut rows = Vec::new();
     for isa in Isa::all() {
         for threads in thread_counts(most) {

@@ -33,7 +33,6 @@ const MOST_MINIBATCHES: usize = 1024;
 
 /// Flags of `octorec bench step`.
 #[derive(Debug, Clone, Args)]
-#[command(args_override_self = true)]
 pub struct StepArgs {
     #[command(flatten)]
     base: BaseArgs,

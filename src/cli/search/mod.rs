@@ -11,7 +11,6 @@ mod sampler;
 mod space;
 mod trial;
 
-use std::fs;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -28,7 +27,7 @@ use crate::cli::heed_signals;
 use crate::cli::table::Table;
 use crate::ffi::linux::pin_current_thread;
 use crate::machine::Machine;
-use crate::memory::{FolderLock, write_file};
+use crate::memory::{FolderLock, make_folder, write_file};
 use halving::Halving;
 use journal::{End, Found, Journal, Subject, Trial};
 use page::{Page, json_of, shown};
@@ -92,7 +91,6 @@ impl Target {
 
 /// Arguments of `octorec search`.
 #[derive(Debug, Args)]
-#[command(args_override_self = true)]
 pub struct SearchArgs {
     #[command(flatten)]
     keys: KeyArgs,
@@ -180,7 +178,7 @@ impl SearchArgs {
         for (given, key) in space.parameters.iter().filter_map(|of| Some((self.keys.origin(&of.key)?, &of.key))) {
             note!("note: {key} is searched over, as {} says: {given} changes nothing", self.space.display());
         }
-        fs::create_dir_all(&self.out).map_err(Error::io(&self.out, "create"))?;
+        make_folder(&self.out)?;
         let _lock = FolderLock::take(&self.out)?;
         let subject = Subject {
             space: input::read_text(&self.space)?,

@@ -7,15 +7,13 @@ use std::path::Path;
 use serde::Deserialize;
 use toml::Value;
 
-use crate::base::config::{Command, Config, Key, Layers};
+use crate::base::config::{Command, Config, Key, Layers, entries};
 use crate::base::{Error, Result, input};
 
 /// Keys with their domains, in alphabetical order.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Space {
     pub parameters: Vec<Parameter>,
-    /// The file, for messages.
-    origin: String,
 }
 
 /// One key.
@@ -24,6 +22,8 @@ pub struct Parameter {
     /// With its section.
     pub key: String,
     pub domain: Domain,
+    /// The file and the line, for messages.
+    place: String,
 }
 
 /// What a key may be.
@@ -51,7 +51,7 @@ impl Space {
     /// }`.
     ///
     /// # Errors
-    /// [`Error::Config`] that names the file and the key.
+    /// [`Error::Config`] that names the file, the line and the key.
     pub fn read(path: &Path) -> Result<Self> {
         Self::parse(&input::read_text(path)?, &path.display().to_string())
     }
@@ -61,27 +61,25 @@ impl Space {
     /// # Errors
     /// As there.
     pub fn parse(text: &str, origin: &str) -> Result<Self> {
-        let fail = |reason: String| Error::config(origin, reason);
-        let document: toml::Table = text.parse().map_err(|error: toml::de::Error| fail(error.to_string()))?;
         let mut parameters = Vec::new();
-        for (section, keys) in document {
-            let Value::Table(keys) = keys else {
-                return Err(fail(format!("{section}: keys stand in the sections of a configuration, such as [train]")));
-            };
-            for (name, entry) in keys {
-                let key = format!("{section}.{name}");
-                let entry: Entry = entry.try_into().map_err(|error: toml::de::Error| {
-                    let form = "{ from = 0.01, to = 10, log = true } or { choices = [..] } is expected";
-                    fail(format!("{key}: {}; {form}", error.message()))
-                })?;
-                let domain = entry.domain().map_err(|reason| fail(format!("{key}: {reason}")))?;
-                parameters.push(Parameter { key, domain });
+        for (key, line, value) in entries(text).map_err(|reason| Error::config(origin, reason))? {
+            let place = format!("{origin}:{line}");
+            let fail = |reason: &str| Error::config(&place, format!("{key}: {reason}"));
+            if !key.contains('.') {
+                return Err(fail("keys stand in the sections of a configuration, such as [train]"));
             }
+            let entry: Entry = value.try_into().map_err(|error: toml::de::Error| {
+                let form = "{ from = 0.01, to = 10, log = true } or { choices = [..] } is expected";
+                fail(&format!("{}; {form}", error.message()))
+            })?;
+            let domain = entry.domain().map_err(|reason| fail(&reason))?;
+            parameters.push(Parameter { key, domain, place });
         }
         if parameters.is_empty() {
-            return Err(fail("there is no key to search over".to_owned()));
+            return Err(Error::config(origin, "there is no key to search over"));
         }
-        Ok(Self { parameters, origin: origin.to_owned() })
+        parameters.sort_by(|a, b| a.key.cmp(&b.key));
+        Ok(Self { parameters })
     }
 
     /// The configuration of these places, on top of another. Keys that have no effect there are passed over.
@@ -91,7 +89,7 @@ impl Space {
     pub fn at(&self, base: &Config, places: &[f64]) -> Result<Config> {
         let mut layers = Layers::from_config(base, "the configuration that is searched from");
         for (parameter, place) in self.parameters.iter().zip(places) {
-            layers.set(&parameter.key, parameter.domain.at(*place), &self.origin)?;
+            layers.set(&parameter.key, parameter.domain.at(*place), &parameter.place)?;
         }
         layers.finish(Command::Config)
     }
@@ -106,15 +104,15 @@ impl Space {
         for parameter in &self.parameters {
             for place in parameter.domain.ends() {
                 let mut layers = Layers::from_config(base, "the configuration that is searched from");
-                layers.set(&parameter.key, parameter.domain.at(place), &self.origin)?;
+                layers.set(&parameter.key, parameter.domain.at(place), &parameter.place)?;
                 // Keys may go together only with others.
                 configs.extend(layers.finish(Command::Config));
             }
         }
-        for Parameter { key, .. } in &self.parameters {
+        for Parameter { key, place, .. } in &self.parameters {
             let why = |config| Key::named(key).and_then(|key| key.idle(Command::Train, config));
             if let (Some(reason), true) = (why(base), configs.iter().all(|config| why(config).is_some())) {
-                return Err(Error::config(format!("{}: {key}", self.origin), reason));
+                return Err(Error::config(format!("{place}: {key}"), reason));
             }
         }
         Ok(())
@@ -223,8 +221,10 @@ mod tests {
     #[test]
     fn what_is_no_space_is_told_with_its_key() {
         for (text, words) in [
-            ("[train]\nlr = 0.1", "train.lr: "),
-            ("[train]\nlr = { from = 1, to = 1 }", "train.lr: from = 1 must be below to = 1"),
+            ("[train]\nlr = 0.1", "space.toml:2: train.lr: "),
+            ("[train]\n\nlr = { from = 1, to = 1 }", "space.toml:3: train.lr: from = 1 must be below to = 1"),
+            ("[train.lr]\nfrom = 1\nto = 0", "space.toml:1: train.lr: from = 1"),
+            ("[train]\nlr = { from", "line 2"),
             ("[train]\nlr = { from = 0, to = 1, log = true }", "no logarithm"),
             ("[train]\nlr = { choices = [0.1] }", "at least two choices"),
             ("[train]\nlr = { from = \"a\", to = 1 }", "is no number"),
@@ -236,7 +236,7 @@ mod tests {
         }
         let unknown = Space::parse("[train]\nlrr = { from = 0.1, to = 1.0 }", "space.toml").unwrap();
         let message = unknown.check(&Config::default()).unwrap_err().to_string();
-        assert!(message.contains("train.lrr") && message.contains("space.toml"), "{message}");
+        assert!(message.contains("train.lrr") && message.contains("space.toml:2: "), "{message}");
         let worded = Space::parse("[train]\noptimizer = { choices = [\"sgd\", \"sdg\"] }", "space.toml").unwrap();
         assert!(worded.check(&Config::default()).unwrap_err().to_string().contains("sdg"));
     }

@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -20,7 +19,7 @@ use crate::collective::plan::Exchange;
 use crate::collective::{Parcels, Payload, Timing, Works};
 use crate::machine::Machine;
 use crate::machine::placement::{CommCores, RankPer};
-use crate::memory::write_file;
+use crate::memory::{make_folder, write_file};
 use crate::model::Shape;
 use crate::shard::{Kind as Division, Options, Workload};
 use crate::simulate::{Kind, Rates};
@@ -320,7 +319,7 @@ struct Figures<'a>(Option<&'a Path>);
 impl<'a> Figures<'a> {
     fn new(folder: Option<&'a Path>) -> Result<Self> {
         if let Some(folder) = folder {
-            fs::create_dir_all(folder).map_err(Error::io(folder, "create"))?;
+            make_folder(folder)?;
         }
         Ok(Self(folder))
     }

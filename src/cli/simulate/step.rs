@@ -36,7 +36,6 @@ const MOST_RANKS: usize = 64;
 
 /// Flags of `octorec simulate`.
 #[derive(Debug, Clone, Args)]
-#[command(args_override_self = true)]
 pub struct StepArgs {
     #[command(flatten)]
     base: BaseArgs,

@@ -149,7 +149,9 @@ impl TrainArgs {
                 let weights = self.verify.open(path)?;
                 weights.check_numbers(source.vocabulary(), &vocabulary_in(path))?;
                 weights.check_columns(source)?;
-                weights.load_into(&started.ranks)
+                weights.load_into(&started.ranks)?;
+                note!("--init {}: {}", path.display(), weights.told(&started.ranks)?);
+                Ok(())
             }
             None if self.resume.is_some() => Ok(()),
             None => started.ranks.initialise(config.train.seed),

@@ -22,6 +22,7 @@ use crate::base::config::one_caller;
 use crate::base::{Error, RankId, Result, interrupt};
 use crate::ffi::mpi::{Calls, Communicator, Failure, Part};
 use crate::ffi::signals::end_at_once;
+use crate::machine::discover::host_name;
 use crate::sync::{Job, Line, Yielding};
 
 /// The stage in which a machine tells why it ends.
@@ -56,6 +57,8 @@ pub struct Processes {
     incoming: Mutex<Vec<Incoming>>,
     /// The control's.
     communicator: Arc<Communicator>,
+    /// What each machine is called, for messages.
+    hosts: Vec<String>,
 }
 
 impl Processes {
@@ -76,7 +79,19 @@ impl Processes {
         let control = Arc::new(Endpoint::new(routes, own..own + 1, processes, driver.calls == Calls::Any));
         driver.take(std::slice::from_ref(&control));
         let incoming = Mutex::new((0..processes).map(|_| Incoming::default()).collect());
-        Ok(Self { driver, control, incoming, communicator })
+        let mut all = Self { driver, control, incoming, communicator, hosts: Vec::new() };
+        let names = all.gather("name machines", host_name().as_bytes(), Takers::All, (MEETING, false))?;
+        all.hosts = names.iter().map(|name| String::from_utf8_lossy(name).into_owned()).collect();
+        Ok(all)
+    }
+
+    /// A machine's number and, once they have met, the name of its host.
+    #[must_use]
+    pub fn name(&self, machine: usize) -> String {
+        match self.hosts.get(machine) {
+            Some(host) => format!("machine {machine} ({host})"),
+            None => format!("machine {machine}"),
+        }
     }
 
     /// This process's number.
@@ -159,9 +174,10 @@ impl Processes {
                 yielding = Yielding::default();
             } else if moved_at.elapsed() > deadline {
                 let reason = format!(
-                    "machine {other} did not answer within {0:.0} s: is it alive, and its network? If it only has more \
-                     to do, allow more with --timeout above {0:.0}",
-                    deadline.as_secs_f64()
+                    "{1} did not answer within {0:.0} s: is it alive, and its network? If it only has more to do, allow more \
+                     with --timeout above {0:.0}",
+                    deadline.as_secs_f64(),
+                    self.name(other)
                 );
                 return Err(Error::Mpi { action: stage.to_owned(), reason });
             } else {

@@ -214,6 +214,36 @@ fn refuse_described(path: &Path) -> Result<()> {
     }
 }
 
+/// Refuses test samples in files of another kind than the training samples, of which no flag would make one kind: text
+/// in Criteo's layout, text with named columns, and data sets that tell their columns.
+///
+/// # Errors
+/// [`Error::Config`] that names both.
+pub fn refuse_mixed(config: &DataConfig) -> Result<()> {
+    let described = !config.schema.is_empty();
+    let kind = |path: &str| match Format::detect(Path::new(path)) {
+        Some(Format::Csv) | None if described => Some("text"),
+        Some(Format::Csv) => Some("text with named columns"),
+        Some(_) => Some("a data set that tells its columns"),
+        None => Path::new(path).is_file().then_some("text without names of columns"),
+    };
+    if !config.is_stored() || config.test_path.is_empty() {
+        return Ok(());
+    }
+    match (kind(&config.path), kind(&config.test_path)) {
+        (Some(train), Some(test)) if train != test => {
+            let (path, other) = (&config.path, &config.test_path);
+            let reason = format!(
+                "{other} is {test}, and {path} is {train}, so that their values would get other rows: name files of one kind \
+                 for both; `octorec preprocess` makes a data set of text (of several files at once, or with --vocabulary by the \
+                 rows of another one)"
+            );
+            Err(Error::config("data.test_path (--test-data)", reason))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// The first `rows` rows, and the rest.
 fn cut(shares: &[Share], mut rows: u64) -> (Vec<Share>, Vec<Share>) {
     let (mut before, mut after) = (Vec::new(), Vec::new());

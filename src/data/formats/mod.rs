@@ -46,7 +46,7 @@ use crate::base::{Error, Result, input};
 use crate::memory::FileBytes;
 
 pub use dataset::{Dataset, Described, Member, open};
-pub use files::Files;
+pub use files::{Files, refuse_mixed};
 pub use transfer::{convert, scan, verify};
 pub use write::{Sink, Target};
 

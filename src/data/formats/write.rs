@@ -10,7 +10,7 @@ use super::{Format, bad, hugectr, mlperf, nvidia, torchrec};
 use crate::base::{Error, Result};
 use crate::data::blocks::{EXTENSION, Manifest, Options, Part, Role, Writer};
 use crate::data::{Description, Samples};
-use crate::memory::WholeFile;
+use crate::memory::{WholeFile, make_folder};
 
 /// Where rows go.
 pub trait Sink: Send {
@@ -68,7 +68,7 @@ impl Target {
                 format!("{} holds features, and the scale of column {} is not known", format.name(), column.name);
             return Err(bad(folder, reason));
         }
-        std::fs::create_dir_all(folder).map_err(Error::io(folder, "create"))?;
+        make_folder(folder)?;
         Ok(Self {
             unfinished: Unfinished::begin(folder, format)?,
             folder: folder.to_owned(),

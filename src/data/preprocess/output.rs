@@ -14,7 +14,7 @@ use super::journal::{Earlier, Journal};
 use super::{Options, SUMMARY};
 use crate::base::{Error, Result};
 use crate::data::blocks::{MANIFEST, Manifest};
-use crate::memory::{FolderLock, same_file, write_file};
+use crate::memory::{FolderLock, make_folder, same_file, write_file};
 
 const WORK: &str = "unfinished";
 /// The file that says that the data set in the working folder is whole and on its way out.
@@ -53,7 +53,7 @@ impl Output {
             let reason = format!("is an input that would be lost to --out {}: choose another --out", folder.display());
             return Err(Error::bad_file(path, reason));
         }
-        fs::create_dir_all(&folder).map_err(Error::io(&folder, "create"))?;
+        make_folder(&folder)?;
         let lock = FolderLock::take(&folder)?;
         Ok(Self { folder, work, _lock: lock })
     }

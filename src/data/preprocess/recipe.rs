@@ -178,11 +178,11 @@ fn header(delimiter: char, path: &Path, max_line: usize) -> Result<Vec<Vec<u8>>>
                 }
                 let mut record = Record::default();
                 if !Splitter::new(delimiter).split(line, &mut record) {
-                    return Err(bad(format!("its header: {UNCLOSED}")));
+                    return Err(bad(format!("its header: {UNCLOSED}: mend the line")));
                 }
                 return Ok(record.iter().map(<[u8]>::to_vec).collect());
             }
-            Some(Line::TooLong) => return Err(bad("its first line is too long for a header".to_owned())),
+            Some(Line::TooLong) => return Err(bad(format!("its header: {}", too_long(max_line)))),
             None => return Err(bad("the file is empty: a header is expected".to_owned())),
         }
     }
@@ -305,5 +305,8 @@ fn header_differs(record: &Record, expected: &[Vec<u8>]) -> String {
             format!("calls column {at} {found}, not {expected}")
         },
     );
-    format!("the header differs from that of the first file: it {how}")
+    format!(
+        "its header differs from that of the first file: it {how}: files of one data set begin with the same line, so mend \
+         it, or leave this file out of --in"
+    )
 }

@@ -49,6 +49,13 @@ pub fn host() -> Result<Machine> {
     Ok(machine)
 }
 
+/// The name of the machine that runs this process.
+#[must_use]
+pub fn host_name() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/hostname")
+        .map_or_else(|_| "unknown".to_owned(), |name| name.trim().to_owned())
+}
+
 /// A machine from hwloc's XML export (`lstopo machine.xml`).
 ///
 /// # Errors

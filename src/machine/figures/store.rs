@@ -12,7 +12,7 @@ use super::fingerprint::fnv1a;
 use super::{Figures, Fingerprint, Network};
 use crate::base::console::pretty;
 use crate::base::{Error, Result};
-use crate::memory::write_file;
+use crate::memory::{WholeFile, write_file};
 
 /// How files of figures begin and end, those of machines and those of networks.
 const PREFIX: &str = "figures-";
@@ -119,6 +119,15 @@ impl Store {
     pub fn keep_network(&self, network: &Network) -> Result<PathBuf> {
         let name = fnv1a(network.hosts.join(" ").as_bytes());
         self.write(self.folder.join(format!("{NETWORK}{name}{SUFFIX}")), network)
+    }
+
+    /// Finds out whether figures could be kept, before they are measured; nothing stays of it but the folder.
+    ///
+    /// # Errors
+    /// When the folder or a file in it cannot be written.
+    pub fn try_out(&self) -> Result<()> {
+        fs::create_dir_all(&self.folder).map_err(Error::io(&self.folder, "create"))?;
+        WholeFile::create(&self.folder.join(format!("{PREFIX}tried{SUFFIX}"))).map(drop)
     }
 
     fn write(&self, path: PathBuf, figures: &impl Serialize) -> Result<PathBuf> {

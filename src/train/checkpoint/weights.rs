@@ -10,6 +10,7 @@ use twox_hash::XxHash3_64;
 
 use super::{Checkpoint, PIECE};
 use crate::base::config::ModelConfig;
+use crate::base::units::Many;
 use crate::base::{Error, Result, interrupt};
 use crate::embedding::TableTensor;
 use crate::model::{Parameter, Project, ROOTS, StoredTables, TensorSlot};
@@ -90,6 +91,42 @@ impl Checkpoint<'_> {
         }
         // Machines read as quickly as their disks do.
         ranks.meet("load a checkpoint")
+    }
+
+    /// What [`Checkpoint::load_into`] takes of it and leaves, in one line.
+    ///
+    /// # Errors
+    /// When it is no whole file, or a rank has failed.
+    pub fn told(&self, ranks: &Ranks) -> Result<String> {
+        /// Tensors that are left which are named.
+        const NAMED: usize = 3;
+        let (tensors, parameters) = (self.tensors()?, ranks.parameters()?);
+        let [layers, rows] = self.moments(ranks, &parameters)?;
+        let kept = [("layers", layers), ("rows", rows)];
+        let state =
+            kept.iter().filter(|(_, (moments, _))| !moments.is_empty()).map(|(of, (moments, found))| match found {
+                true => format!("{} of the optimizer of {of}", Many(moments.len() as u64, "tensor")),
+                false => format!("nothing of the optimizer of {of}, which begins anew"),
+            });
+        let weights = Many(parameters.len() as u64, "tensor").to_string() + " of weights";
+        let taken: Vec<_> = std::iter::once(weights).chain(state).collect();
+        let of_model = parameters.iter().chain(kept.iter().flat_map(|(_, (moments, found))| {
+            // What the file has not is not left.
+            moments.iter().filter(|_| *found)
+        }));
+        let known: HashSet<&str> = of_model.map(|parameter| &*parameter.name).collect();
+        let mut left: Vec<_> = tensors.names().into_iter().filter(|name| !known.contains(name)).collect();
+        left.sort_unstable();
+        let more = if left.len() > NAMED { ", ..." } else { "" };
+        let left = match &left[..] {
+            [] => String::new(),
+            names => format!(
+                "; left aside: {} ({}{more})",
+                Many(names.len() as u64, "tensor"),
+                names[..names.len().min(NAMED)].join(", ")
+            ),
+        };
+        Ok(taken.join(", ") + &left)
     }
 
     /// Checks that all machines have this file: each may have one of its own by the same name.

@@ -11,7 +11,7 @@ pub mod torch;
 use serde::Serialize;
 
 use super::Checkpoint;
-use crate::base::config::{Config, DENSE, ModelConfig, NamedLayer, Precision, Triangle, Widths};
+use crate::base::config::{Config, DENSE, ModelConfig, NamedLayer, Precision, SourceKind, Triangle, Widths};
 use crate::base::{Error, Result};
 use crate::data::schema::Scale;
 use crate::embedding::TableTensor;
@@ -121,7 +121,12 @@ impl<'a> Exported<'a> {
         let composed = model.own_composed();
         let mut scales = checkpoint.scales()?.unwrap_or_default();
         let dense = checkpoint.dense_columns()?.into_iter();
-        let dense = dense.map(|(name, read)| DenseColumn { scale: scales.remove(&name), name, read }).collect();
+        let mut dense: Vec<_> =
+            dense.map(|(name, read)| DenseColumn { scale: scales.remove(&name), name, read }).collect();
+        if config.data.source == SourceKind::Tsv && dense.is_empty() {
+            let criteo = |n| DenseColumn { name: format!("I{n}"), read: "by log".to_owned(), scale: None };
+            dense = (1..=config.model.dense()).map(criteo).collect();
+        }
         Ok(Some(Self {
             checkpoint,
             config,
@@ -190,10 +195,14 @@ impl<'a> Exported<'a> {
         }
     }
 
+    /// The names of its columns, in the order in which their look-ups are given.
+    fn columns(&self) -> Vec<String> {
+        self.model().column_names(self.model().vectors(self.tables.len()))
+    }
+
     /// The number of the column of that name.
     fn column(&self, name: &str) -> Option<usize> {
-        let names = self.model().column_names(self.model().vectors(self.tables.len()));
-        names.iter().position(|column| column == name)
+        self.columns().iter().position(|column| column == name)
     }
 
     /// Those with such a role, in their order.

@@ -39,8 +39,8 @@ struct Description<'a> {
     network: Vec<Node<'a>>,
     /// Which of them is the logit.
     logit: &'a str,
-    /// Names of the columns.
-    columns: &'a [String],
+    /// Names of the columns, in the order of their bags.
+    columns: Vec<String>,
     /// Steps of a sample: 1 where it is no time series.
     steps: usize,
     /// The matrix that makes a table's vectors as wide as all, if it is narrower.
@@ -157,7 +157,7 @@ fn describe<'a>(model: &'a Exported<'_>) -> Description<'a> {
         weighted: &model.weighted,
         network: model.widths().order.iter().map(node).collect(),
         logit: &model.network()[model.widths().logit].name,
-        columns: &config.columns,
+        columns: model.columns(),
         steps: config.steps(),
         projections: (0..model.tables.len()).map(|at| Some(&*model.projection(at)?.weight.name)).collect(),
         composed: (!model.composed.is_empty()).then_some(Composed {

@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::case::Case;
 use super::process::{Ended, Line};
 use super::results::{Results, copy};
-use super::stock::{BUILT_IN, FORMATS, LAYERS, MODEL};
+use super::stock::{BUILT_IN, FORMATS, MODEL};
 
 /// Kills of one piece of work, at most; then it is left alone.
 const KILLS: usize = 6;
@@ -249,7 +249,7 @@ pub fn one_file(case: &mut Case<'_>) {
     let (kind, words) = match case.chance.below(3) {
         0 => ("predict --out", format!("predict --checkpoint {run} --data {day} --threads 1 --out")),
         1 => ("train --trace-loss", format!("train {MODEL} {BUILT_IN} --steps 50 --threads 1 --trace-loss")),
-        _ => ("plan --out", format!("plan {LAYERS} --ranks 2 --out")),
+        _ => ("topo --svg", "topo --topology twisted-hypercube-8 --svg".to_owned()),
     };
     // Losses are written as they come: what stands there is a beginning.
     let grows = kind == "train --trace-loss";

@@ -6,6 +6,7 @@ use super::label::{Rule, finite as number};
 use super::lookups::trimmed;
 use super::records::Record;
 use super::schema::{TextCategorical, TextSchema};
+use super::sniff::separated;
 use super::{bad, shown};
 use crate::base::Result;
 use crate::data::Labels;
@@ -51,19 +52,9 @@ impl Columns {
     /// Finds the columns in a file's header.
     pub(in crate::data) fn find(path: &Path, schema: &TextSchema, header: &[Vec<u8>], labels: Labels) -> Result<Self> {
         let (label_name, rule) = Rule::parse(&schema.label).map_err(|reason| bad(path, reason))?;
-        let place = |name: &str| {
-            header.iter().position(|field| field == name.as_bytes()).ok_or_else(|| {
-                let known: Vec<_> = header.iter().map(|name| String::from_utf8_lossy(name)).collect();
-                let nearest = crate::base::error::nearest(name, known.iter().map(|name| &**name));
-                let meant = nearest.map(|name| format!(" (did you mean {name}?)")).unwrap_or_default();
-                let whose = if schema.columns.is_empty() { "its header has" } else { "the schema lists" };
-                bad(path, format!("has no column {name}{meant}; {whose} {}", known.join(", ")))
-            })
-        };
-        let label = match place(&label_name) {
-            Err(_) if labels == Labels::Optional => None,
-            found => Some(found?),
-        };
+        let place = |name: &str| place(header, name, schema.columns.is_empty()).map_err(|reason| bad(path, reason));
+        let has_label = labels == Labels::Required || header.iter().any(|field| field == label_name.as_bytes());
+        let label = has_label.then(|| place(&label_name)).transpose()?;
         let categorical = &schema.categorical;
         Ok(Self {
             labels,
@@ -144,6 +135,33 @@ impl Columns {
     }
 }
 
+/// Where a column stands among those of a header or, without one, those that a schema lists.
+///
+/// # Errors
+/// That there is none, or another one of that name, and what to do.
+fn place(names: &[Vec<u8>], name: &str, are_header: bool) -> std::result::Result<usize, String> {
+    let mut found = (0..).zip(names).filter(|(_, field)| *field == name.as_bytes()).map(|(at, _)| at);
+    let (whose, lists) = if are_header { ("its header", "has") } else { ("the schema", "lists") };
+    match (found.next(), found.next()) {
+        (Some(at), None) => Ok(at),
+        (Some(first), Some(second)) => Err(format!(
+            "{whose} {lists} two columns {name}, numbers {} and {}: give one of them another name",
+            first + 1,
+            second + 1
+        )),
+        (None, _) => {
+            let has_name = |parts: &[&[u8]]| parts.contains(&name.as_bytes());
+            if let Some(advice) = names.iter().find_map(|field| separated(field, has_name)) {
+                return Err(format!("has no column {name}: {advice}"));
+            }
+            let known: Vec<_> = names.iter().map(|name| String::from_utf8_lossy(name)).collect();
+            let nearest = crate::base::error::nearest(name, known.iter().map(|name| &**name));
+            let meant = nearest.map(|name| format!(" (did you mean {name}?)")).unwrap_or_default();
+            Err(format!("has no column {name}{meant}; {whose} {lists} {}", known.join(", ")))
+        }
+    }
+}
+
 impl<K> Row<K> {
     pub(in crate::data) fn new(columns: &Columns) -> Self {
         let (dense, whole) = (vec![None; columns.dense.len()], vec![true; columns.dense.len()]);
@@ -163,7 +181,9 @@ impl<K> Row<K> {
     ) -> std::result::Result<(), String> {
         if record.len() != columns.width {
             let whose = if columns.schema.columns.is_empty() { "as in the header" } else { "as the schema lists" };
-            return Err(format!("expected {} columns {whose}, found {}", columns.width, record.len()));
+            let advice = (record.len() == 1).then(|| separated(&record[0], |parts| parts.len() == columns.width));
+            let advice = advice.flatten().map_or_else(String::new, |advice| format!(": {advice}"));
+            return Err(format!("expected {} columns {whose}, found {}{advice}", columns.width, record.len()));
         }
         self.label = columns.label_of(record)?;
         for (column, (value, whole)) in self.dense.iter_mut().zip(&mut self.whole).enumerate() {

@@ -70,6 +70,28 @@ pub fn delimiter(path: &Path) -> char {
     first_lines(path).and_then(|lines| split(&lines)).map_or(',', |header| header.delimiter)
 }
 
+/// What to do where a line that one delimiter has left whole falls into the parts that are wanted by another one.
+pub(super) fn separated(line: &[u8], is_wanted: impl Fn(&[&[u8]]) -> bool) -> Option<String> {
+    fn unquoted(part: &[u8]) -> &[u8] {
+        part.strip_prefix(b"\"").and_then(|part| part.strip_suffix(b"\"")).unwrap_or(part)
+    }
+    let fits = |delimiter: &char| {
+        let parts: Vec<_> = line.split(|byte| *byte == *delimiter as u8).map(unquoted).collect();
+        parts.len() > 1 && is_wanted(&parts)
+    };
+    let delimiter = DELIMITERS.into_iter().find(fits)?;
+    let name = match delimiter {
+        ',' => "commas",
+        '\t' => "tabs",
+        ';' => "semicolons",
+        '|' => "bars",
+        ' ' => "blanks",
+        _ => "Hive's default",
+    };
+    let written = toml::Value::String(delimiter.to_string());
+    Some(format!("the line looks separated by {name}: say delimiter = {written} in the schema"))
+}
+
 /// The first lines of a file; nothing where it is no regular file, or cannot be read. Empty lines are left out.
 fn first_lines(path: &Path) -> Option<Vec<Vec<u8>>> {
     // Whoever opens a pipe to look at it takes from it what its reader wants.

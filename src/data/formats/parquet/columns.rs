@@ -13,8 +13,9 @@ pub(super) const WEIGHTS: &str = "_weights";
 /// One column of a file.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Leaf {
-    /// Its number among the file's leaves.
+    /// Its number among the file's leaves, and that of the column that it is of.
     pub(super) at: usize,
+    column: usize,
     pub(super) name: String,
     pub(super) kind: Kind,
     /// Whether a row has a list of values.
@@ -37,7 +38,7 @@ pub(super) enum Kind {
 }
 
 impl Leaf {
-    fn new(at: usize, column: &ColumnDescriptor) -> Self {
+    fn new(at: usize, root: usize, column: &ColumnDescriptor) -> Self {
         let parts = column.path().parts();
         let levels = column.max_rep_level();
         let nested = levels > 1 || (levels == 0 && parts.len() > 1);
@@ -56,6 +57,7 @@ impl Leaf {
         };
         Self {
             at,
+            column: root,
             name: parts[0].clone(),
             kind,
             list: levels == 1,
@@ -81,7 +83,8 @@ impl Leaf {
 
 /// The leaves of a file.
 pub(super) fn leaves(schema: &SchemaDescriptor) -> Vec<Leaf> {
-    schema.columns().iter().enumerate().map(|(at, column)| Leaf::new(at, column)).collect()
+    let leaf = |(at, column): (usize, &_)| Leaf::new(at, schema.get_column_root_idx(at), column);
+    schema.columns().iter().enumerate().map(|(at, column)| leaf((at, column))).collect()
 }
 
 /// Where a description's columns are in a file.
@@ -106,7 +109,12 @@ impl Columns {
                 format!("has no column {name}; it has {}", known.join(", "))
             })?;
             match found.next() {
-                Some(_) => Err(format!("column {name} is a structure of several")),
+                Some(other) if other.column == leaf.column => Err(format!("column {name} is a structure of several")),
+                Some(other) => Err(format!(
+                    "has two columns {name}, numbers {} and {}: write it again with another name for one of them",
+                    leaf.column + 1,
+                    other.column + 1
+                )),
                 None => Ok(leaf.clone()),
             }
         };
@@ -234,4 +242,29 @@ pub(super) fn inferred(leaves: &[Leaf], merlin: Option<&Merlin>) -> Result<Descr
 fn counted(name: &str) -> bool {
     let number = name.strip_prefix('I').or_else(|| name.strip_prefix("int_"));
     number.is_some_and(|digits| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use parquet::schema::parser::parse_message_type;
+
+    use super::*;
+
+    #[test]
+    fn columns_of_one_name_are_told_with_their_numbers() {
+        let found = |columns: &str| {
+            let message = format!("message rows {{ required int32 label; {columns} }}");
+            let leaves = leaves(&SchemaDescriptor::new(Arc::new(parse_message_type(&message).unwrap())));
+            let categorical = vec![Categorical { hots: 1, ..Categorical::new("user", 10) }];
+            let label = Label { name: "label".to_owned(), float: false };
+            Columns::find(&leaves, &Description { label, categorical, ..Description::default() }).map(|_| ())
+        };
+        assert_eq!(found("required int64 age; required int64 user;"), Ok(()));
+        let told = found("required int64 user; required int64 age; required int64 user;").unwrap_err();
+        assert_eq!(told, "has two columns user, numbers 2 and 4: write it again with another name for one of them");
+        let told = found("required group user { required int64 a; required int64 b; }").unwrap_err();
+        assert_eq!(told, "column user is a structure of several");
+    }
 }

@@ -32,6 +32,7 @@ mod series;
 use std::path::{Path, PathBuf};
 
 use prost::Message;
+use serde::Serialize;
 
 use self::build::{Argument, Builder, Length, Stored};
 use self::network::{Given, linear, network};
@@ -123,13 +124,17 @@ pub fn write(model: &Exported<'_>, path: &Path, bags: Bags, external_above: u64)
     Ok(beside)
 }
 
-/// How the inputs are made of columns, where the data said.
+/// Of which columns the inputs are: the names of those whose look-ups `ids_0` and on are, crosses behind them; and how
+/// dense features are made of theirs, where the data said.
 fn metadata(model: &Exported<'_>) -> Vec<Entry> {
-    if model.dense.is_empty() {
-        return Vec::new();
+    fn entry(key: &str, columns: &impl Serialize) -> Entry {
+        let columns = serde_json::to_string(columns).expect("columns are representable in JSON");
+        Entry { key: Some(key.to_owned()), value: Some(columns) }
     }
-    let columns = serde_json::to_string(&model.dense).expect("columns are representable in JSON");
-    vec![Entry { key: Some("octorec.dense_columns".to_owned()), value: Some(columns) }]
+    let crosses = model.model().wide_crosses.iter().filter(|_| model.model().wide).map(|cross| cross.join(" x "));
+    let columns: Vec<String> = model.columns().into_iter().chain(crosses).collect();
+    let dense = (!model.dense.is_empty()).then(|| entry("octorec.dense_columns", &model.dense));
+    std::iter::once(entry("octorec.columns", &columns)).chain(dense).collect()
 }
 
 /// The file beside a graph that holds its weights.

@@ -94,6 +94,26 @@ fn two_values(seen: &Seen) -> Option<(String, String)> {
     Some((format!("{} == {positive}", seen.name), format!("{why} {a:?} and {b:?}")))
 }
 
+/// What to do with a column that somebody takes for a label of 0 and 1, and whose values are others; of a few that are
+/// others, the first is told with its line.
+pub(super) fn advice(seen: &Seen) -> Option<String> {
+    let name = &seen.name;
+    let bits = ["0", "1"].iter().map(|bit| seen.times(bit)).sum::<u64>();
+    if 2 * bits >= seen.present {
+        return None;
+    }
+    let (held, rule) = match two_values(seen).or_else(|| rating(seen)) {
+        Some((rule, _)) if seen.is_numeric() => (format!("numbers from {} to {}", seen.least, seen.most), rule),
+        Some((rule, _)) => (seen.texts.iter().map(|text| format!("{text:?}")).collect::<Vec<_>>().join(" and "), rule),
+        None if seen.is_numeric() => (format!("numbers from {} to {}", seen.least, seen.most), format!("{name} >= N")),
+        None => (format!("{} different values", seen.distinct()), format!("{name} == {}", seen.texts[0])),
+    };
+    Some(format!(
+        "column {name} holds {held}, and a label is 0 or 1: say which rows are positive by a comparison (>=, <=, >, <, == or \
+         !=), such as --label \"{rule}\""
+    ))
+}
+
 /// The rule of a column of ratings.
 fn rating(seen: &Seen) -> Option<(String, String)> {
     if !seen.is_numeric() || seen.blank > 0 || seen.distinct() < 3 {

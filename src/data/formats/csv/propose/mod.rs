@@ -99,11 +99,14 @@ pub fn propose(path: &Path, rows: u64, label: Option<&str>, max_line: usize) -> 
 
 /// The label that a person names.
 fn given(rule: &str, columns: &[Seen]) -> std::result::Result<label::Found, String> {
-    let (name, _) = Rule::parse(rule)?;
+    let (name, kind) = Rule::parse(rule)?;
     let at = columns.iter().position(|seen| seen.name == name).ok_or_else(|| {
         let names: Vec<_> = columns.iter().map(|seen| &*seen.name).collect();
         format!("there is no column {name}: the columns are {}", names.join(", "))
     })?;
+    if let (Rule::Bit, Some(advice)) = (kind, label::advice(&columns[at])) {
+        return Err(advice);
+    }
     Ok((rule.to_owned(), at, "as --label says".to_owned()))
 }
 
