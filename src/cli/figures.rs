@@ -16,7 +16,6 @@ use crate::base::units::Bytes;
 use crate::base::{Error, NodeId, PuId, Result};
 use crate::collective::World;
 use crate::machine::cluster::{UNMEASURED, cluster};
-use crate::machine::discover::host_name;
 use crate::machine::figures::{self, Figures, Network, Store, Together};
 use crate::machine::limits::{Processor, core_seconds_taken};
 use crate::machine::placement::{CommCores, Wishes};
@@ -173,8 +172,6 @@ fn measure_network(world: &World, machine: &Machine) -> Result<Option<Network>> 
         return Ok(None);
     }
     note!("measuring the network");
-    let hosts = world.all_gather("name machines", host_name().into_bytes(), DEADLINE)?;
-    let hosts = hosts.into_iter().map(|name| String::from_utf8_lossy(&name).into_owned()).collect();
     let (whole, short) = (world.time_pairs(BYTES, RUNS)?, world.time_pairs(1, SHORT_RUNS)?);
     let pairs: Vec<[f64; 2]> = whole.into_iter().zip(short).map(|(whole, short)| [whole, short]).collect();
     let others = world.machines() - 1;
@@ -195,7 +192,7 @@ fn measure_network(world: &World, machine: &Machine) -> Result<Option<Network>> 
     // The first run warms up.
     let (bytes, travelled) = (PART_BYTES * at_once * others, 2 * PART_BYTES * at_once * others * (runs + 1));
     let together = Together { gb_s: bytes as f64 / idle_s / 1e9, core_s_per_gb: core_s / travelled as f64 * 1e9 };
-    Ok(Some(Network::of(hosts, BYTES, &pairs, together)))
+    Ok(Some(Network::of(world.hosts().to_vec(), BYTES, &pairs, together)))
 }
 
 /// All machines as one, which a description may keep.

@@ -12,7 +12,6 @@ use crate::data::{Source, Split};
 use crate::ffi::linux::{affinity_of_group, current_affinity};
 use crate::machine::Machine;
 use crate::machine::cluster::cluster;
-use crate::machine::discover::host_name;
 use crate::machine::figures::Network;
 use crate::machine::placement::Placement;
 use crate::simd::Isa;
@@ -20,7 +19,6 @@ use crate::simd::Isa;
 /// What a machine tells all others.
 #[derive(Serialize, Deserialize)]
 struct Introduction {
-    host: String,
     /// What must be the same on all machines: its name, and what it is here.
     same: Vec<(String, String)>,
     machine: Machine,
@@ -54,7 +52,6 @@ pub fn introduce(
         vec![(machine.clone(), placement.clone())]
     } else {
         let own = Introduction {
-            host: host_name(),
             same: same(config, source, placement, isa),
             machine: machine.clone(),
             placement: placement.clone(),
@@ -66,10 +63,9 @@ pub fn introduce(
             let reason = format!("a machine speaks otherwise: {error}; start the same octorec on all");
             Error::Mpi { action: "compare machines".to_owned(), reason }
         })?;
-        agree(&all)?;
-        let hosts: Vec<String> = all.iter().map(|part| part.host.clone()).collect();
+        agree(world, &all)?;
         // The first one's knowledge is all machines'.
-        let known = if world.is_first() { figures::network(&hosts) } else { None };
+        let known = if world.is_first() { figures::network(world.hosts()) } else { None };
         let known = serde_json::to_vec(&known).expect("names and numbers are representable in JSON");
         let known = world.all_gather("tell of the network", known, deadline)?;
         network = serde_json::from_slice(&known[0]).unwrap_or_default();
@@ -122,15 +118,13 @@ fn same(config: &Config, source: &dyn Source, placement: &Placement, isa: Isa) -
 }
 
 /// Whether all mean the same job.
-fn agree(all: &[Introduction]) -> Result<()> {
+fn agree(world: &World, all: &[Introduction]) -> Result<()> {
     let first = &all[0];
     for (number, other) in all.iter().enumerate().skip(1) {
         let differs = first.same.iter().zip(&other.same).find(|(a, b)| a != b);
         if let Some(((name, here), (_, there))) = differs {
-            let reason = format!(
-                "machine {number} ({}) and machine 0 ({}) differ in {name}: {there} and {here}",
-                other.host, first.host
-            );
+            let [other, first] = [number, 0].map(|machine| world.name(machine));
+            let reason = format!("{other} and {first} differ in {name}: {there} and {here}");
             return Err(Error::Mpi { action: "run one job on machines that differ".to_owned(), reason });
         }
     }

@@ -129,10 +129,16 @@ impl World {
         self.0.as_ref().map_or(0, |processes| processes.machine())
     }
 
+    /// What the hosts of all machines are called, by machine; nothing for one.
+    #[must_use]
+    pub fn hosts(&self) -> &[String] {
+        self.0.as_ref().map_or(&[], |processes| processes.hosts())
+    }
+
     /// A machine's number and, of several, the name of its host.
     #[must_use]
     pub fn name(&self, machine: usize) -> String {
-        self.0.as_ref().map_or_else(|| format!("machine {machine}"), |processes| processes.name(machine))
+        named(machine, self.hosts())
     }
 
     /// How many machines there are.
@@ -293,6 +299,14 @@ fn use_whole_machine() -> Result<Option<String>> {
     )))
 }
 
+/// A machine's number and, where it is known, the name of its host.
+pub(super) fn named(machine: usize, hosts: &[String]) -> String {
+    match hosts.get(machine) {
+        Some(host) => format!("machine {machine} ({host})"),
+        None => format!("machine {machine}"),
+    }
+}
+
 impl std::fmt::Debug for World {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "World(machine {} of {})", self.machine(), self.machines())
@@ -309,7 +323,7 @@ impl Processes {
         match *self {}
     }
 
-    const fn name(&self, _: usize) -> String {
+    const fn hosts(&self) -> &[String] {
         match *self {}
     }
 

@@ -17,6 +17,7 @@ use self::endpoint::{Endpoint, Route, header, lines_of};
 use self::incoming::{Incoming, head_of};
 use self::lane::{Bridge, Machines};
 use super::carrier::{Fabric, LaneSpec};
+use super::world::named;
 use super::{Buffers, Raw};
 use crate::base::config::one_caller;
 use crate::base::{Error, RankId, Result, interrupt};
@@ -85,13 +86,10 @@ impl Processes {
         Ok(all)
     }
 
-    /// A machine's number and, once they have met, the name of its host.
+    /// What the hosts of all machines are called.
     #[must_use]
-    pub fn name(&self, machine: usize) -> String {
-        match self.hosts.get(machine) {
-            Some(host) => format!("machine {machine} ({host})"),
-            None => format!("machine {machine}"),
-        }
+    pub fn hosts(&self) -> &[String] {
+        &self.hosts
     }
 
     /// This process's number.
@@ -177,7 +175,7 @@ impl Processes {
                     "{1} did not answer within {0:.0} s: is it alive, and its network? If it only has more to do, allow more \
                      with --timeout above {0:.0}",
                     deadline.as_secs_f64(),
-                    self.name(other)
+                    named(other, &self.hosts)
                 );
                 return Err(Error::Mpi { action: stage.to_owned(), reason });
             } else {
