@@ -50,8 +50,8 @@ pub enum Trouble {
         machine: Option<String>,
         /// For how long: the job's deadline.
         waited: Duration,
-        /// What the peer began last or, if it waits there, too, what those began that have not come; nothing of ranks
-        /// of other machines, of which it is not known.
+        /// What the ranks of this machine began last that are at another place: the peer may itself wait for one of
+        /// them. Nothing where the peer is on another machine.
         behind: Vec<Place>,
     },
 
@@ -90,7 +90,7 @@ pub enum Trouble {
 fn list(places: &[Place]) -> String {
     match places {
         [] => String::new(),
-        _ => format!(" (not there: {})", places.iter().map(Place::to_string).collect::<Vec<_>>().join(", ")),
+        _ => format!(" (began last: {})", places.iter().map(Place::to_string).collect::<Vec<_>>().join(", ")),
     }
 }
 
@@ -107,7 +107,9 @@ mod tests {
             |machine, behind| Trouble::Stalled { place, peer: RankId(3), machine, waited, behind }.to_string();
         let text = stalled(None, vec![behind]);
         assert!(
-            text.starts_with("rank 2 in all-gather #17: waited 2.5 s for rank 3 (not there: rank 5 in backward #16): "),
+            text.starts_with(
+                "rank 2 in all-gather #17: waited 2.5 s for rank 3 (began last: rank 5 in backward #16): "
+            ),
             "{text}"
         );
         let there = stalled(Some("machine 1 (node7)".to_owned()), Vec::new());

@@ -40,17 +40,26 @@ fn sentence(preset: &str) -> String {
     remarks[..end].to_owned()
 }
 
+/// All presets: a table of this width for a person, or a line each for a program.
+fn presets(width: Option<usize>) -> String {
+    let about = |(name, preset): &(&str, &str)| {
+        let default = if *name == DEFAULT_PRESET { " (default)" } else { "" };
+        [(*name).to_owned(), sentence(preset) + default]
+    };
+    let Some(width) = width else {
+        let longest = PRESETS.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+        return PRESETS.iter().map(about).map(|[name, what]| format!("{name:<longest$}  {what}\n")).collect();
+    };
+    let mut table = Table::new(["preset", "what it is"]).within(width);
+    PRESETS.iter().map(about).for_each(|row| table.row(row));
+    table.to_string()
+}
+
 impl ConfigArgs {
     /// Prints the complete configuration that a run with these arguments would use.
     pub fn run(&self) -> Result<()> {
         if self.list {
-            let mut table = Table::new(["preset", "what it is"]).words(1);
-            for (name, preset) in PRESETS {
-                let default = if name == DEFAULT_PRESET { " (default)" } else { "" };
-                table.row([name.to_owned(), sentence(preset) + default]);
-            }
-            let table = terminal::width().into_iter().fold(table, Table::within);
-            return console::result(format_args!("{table}")).map(|_| ());
+            return console::result(format_args!("{}", presets(terminal::width()))).map(|_| ());
         }
         let mut config = self.keys.finish(self.base.layers()?, Command::Config)?;
         refuse_overwriting(

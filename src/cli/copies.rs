@@ -12,6 +12,7 @@ use indicatif::ProgressBar;
 use super::data::bar;
 use super::deep::Deep;
 use super::help::MACHINE;
+use super::overrides::named;
 use crate::base::config::{Config, Hot};
 use crate::base::console::note;
 use crate::base::units::{Bytes, Count, Many, Seconds, parse_bytes};
@@ -86,12 +87,14 @@ pub struct CopyArgs {
 
 impl CopyArgs {
     /// Its flags, each with its key and value.
-    #[must_use]
-    pub fn values(&self) -> [(&'static str, &'static str, Option<toml::Value>); 4] {
+    ///
+    /// # Errors
+    /// As [`named`].
+    pub fn values(&self) -> Result<[(&'static str, &'static str, Option<toml::Value>); 4]> {
         let [hot, budget] = self.hot.values();
         let steps = self.hot_revise.map(|steps| toml::Value::Integer(i64::try_from(steps).unwrap_or(i64::MAX)));
-        let set = self.hot_set.as_ref().map(|path| toml::Value::String(path.display().to_string()));
-        [hot, budget, ("--hot-revise", "train.hot_revise", steps), ("--hot-set", "train.hot_set", set)]
+        let set = self.hot_set.as_ref().map(|path| named(path, "--hot-set").map(toml::Value::String)).transpose()?;
+        Ok([hot, budget, ("--hot-revise", "train.hot_revise", steps), ("--hot-set", "train.hot_set", set)])
     }
 }
 

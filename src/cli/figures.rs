@@ -95,7 +95,10 @@ pub fn measure(args: &TopoArgs, world: &World) -> Result<String> {
     }
     if let (Some(Export::File(path)), true) = (&args.export, world.is_first()) {
         refuse_edited("--export", path, None)?;
-        drop(WholeFile::create(path)?);
+        // A pipe would end for who reads it.
+        if path.is_file() || !path.exists() {
+            drop(WholeFile::create(path)?);
+        }
     }
     let least = figures::LEAST_SECONDS * machine.nodes.len() as f64;
     if args.seconds < least {

@@ -55,7 +55,8 @@ use crate::ffi::signals;
     version,
     propagate_version = true,
     max_term_width = 100,
-    after_help = "Of a flag that comes twice the last counts; names of files, folders, presets and machines come once."
+    after_help = "Of a flag that comes twice the last counts, but --set and lists go on; names of files, folders, presets and \
+                  machines come once."
 )]
 pub struct Cli {
     #[command(subcommand)]

@@ -305,7 +305,8 @@ pub fn write_editable(flag: &str, path: &Path, text: &str) -> Result<()> {
 /// [`Error::Config`] that names the flag.
 pub fn refuse_edited(flag: &str, path: &Path, text: Option<&str>) -> Result<()> {
     let same = || std::fs::read(path).is_ok_and(|there| Some(&there[..]) == text.map(str::as_bytes));
-    if !path.is_file() || same() {
+    let has_text = std::fs::metadata(path).is_ok_and(|found| found.is_file() && found.len() > 0);
+    if !has_text || same() {
         return Ok(());
     }
     let what = if text.is_some() { ", with other text" } else { " already" };

@@ -1,5 +1,5 @@
-//! What the terminal shows that a person reads: sentences in lines of its width, and pages of the manual without their
-//! Markdown.
+//! What the terminal shows that a person reads: sentences in lines of its width, and pages of the manual with their
+//! headings and tables set.
 
 use std::io::{IsTerminal, stdout};
 
@@ -8,7 +8,7 @@ use super::table::Table;
 /// Columns of a terminal that does not say how many it has.
 const USUAL: usize = 80;
 
-/// Columns beyond which no eye follows a line, and below which no table has room.
+/// Columns below which no table has room, and beyond which no eye follows a line.
 const READABLE: (usize, usize) = (40, 132);
 
 /// Columns of a line on the terminal that standard output goes to; nothing where that is a file or a pipe.
@@ -64,6 +64,8 @@ pub fn page(markdown: &str, width: usize) -> String {
         } else if block.starts_with('#') {
             let heading = block.trim_start_matches('#').trim();
             text += &format!("{heading}\n{}\n", "-".repeat(heading.chars().count()));
+        } else if block.is_empty() {
+            text.push('\n');
         } else {
             // What goes on in the next line, up to another block.
             while let Some(more) = rest.next_if(|line| !line.trim().is_empty() && !begins(line)) {
@@ -113,6 +115,7 @@ mod tests {
 
     #[test]
     fn a_page_keeps_to_the_width_and_what_is_typed_to_its_lines() {
+        assert_eq!(page("a\nb\n\nc\n\n\nd\n", 30), "a b\n\nc\n\n\nd\n");
         let markdown = "# Pages\nSome words of a [paragraph](#pages) that goes\non, and [more](http://a.b).\n\n* one thing \
                         that is long\n  enough\n* two\n\n```toml\nkey   = \"as it is typed, however long that may be\"\n```\n\n\
                         | key | what `a\\|b` says |\n|---|:--|\n| `k` | a sentence that needs more than one line |\n| l | x |\n";

@@ -141,6 +141,14 @@ impl World {
         named(machine, self.hosts())
     }
 
+    /// Of each rank the machine, if it is another one, where there are so many ranks on each.
+    #[must_use]
+    pub fn elsewhere(&self, ranks: &[usize]) -> Vec<Option<String>> {
+        let of =
+            |(machine, ranks): (usize, &usize)| vec![(machine != self.machine()).then(|| self.name(machine)); *ranks];
+        ranks.iter().enumerate().flat_map(of).collect()
+    }
+
     /// How many machines there are.
     #[must_use]
     pub fn machines(&self) -> usize {
@@ -195,7 +203,7 @@ impl World {
     pub fn agree(&self, what: &'static str, own: &str, deadline: Duration) -> Result<()> {
         let all = self.all_gather(what, own.as_bytes().to_vec(), deadline)?;
         all.iter().position(|theirs| *theirs != all[0]).map_or(Ok(()), |other| {
-            let reason = format!("machine {other} and machine 0 have different ones");
+            let reason = format!("{} and {} have different ones", self.name(other), self.name(0));
             Err(Error::Mpi { action: what.to_owned(), reason })
         })
     }

@@ -147,14 +147,16 @@ impl Job {
     /// What is known where `place` has waited for `peer` until the deadline.
     fn stalled(&self, place: Place, peer: RankId) -> Trouble {
         let Shared { elsewhere, .. } = &*self.0;
-        let behind = |rank: RankId| {
-            let other = self.place(rank);
-            let there = (other.stage, other.sequence) == (place.stage, place.sequence);
-            (!there && rank != place.rank && elsewhere[rank.index()].is_none()).then_some(other)
-        };
-        let others = || (0..self.ranks() as u32).filter_map(|rank| behind(RankId(rank))).collect();
         let machine = elsewhere[peer.index()].clone();
-        let behind = if machine.is_some() { Vec::new() } else { behind(peer).map_or_else(others, |place| vec![place]) };
+        // A thread of this rank may wait for another one of it.
+        let began = |rank: RankId| {
+            let last = self.place(rank);
+            let same = (last.stage, last.sequence) == (place.stage, place.sequence);
+            let known = elsewhere[rank.index()].is_none() && (rank != place.rank || peer == place.rank);
+            (known && !same).then_some(last)
+        };
+        let local = (0..self.ranks() as u32).filter_map(|rank| began(RankId(rank)));
+        let behind = if machine.is_some() { Vec::new() } else { local.collect() };
         Trouble::Stalled { place, peer, machine, waited: self.deadline(), behind }
     }
 
@@ -265,7 +267,7 @@ mod tests {
             let trouble = job.wait(place(0), RankId(1), || None::<()>).unwrap_err();
             let text = trouble.to_string();
             assert!(text.contains("rank 0 in test #3") && text.contains("for rank 1"), "{text}");
-            assert!(text.contains("(not there: rank 1 in dream #9)"), "{text}");
+            assert!(text.contains("(began last: rank 1 in dream #9)"), "{text}");
             assert_eq!(job.check().unwrap_err(), trouble);
             // Whoever waits now learns of the first trouble at once.
             assert_eq!(job.wait(place(1), RankId(0), || None::<()>).unwrap_err(), trouble);

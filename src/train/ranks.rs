@@ -233,7 +233,7 @@ impl Ranks {
             setup.spec.samples = setup.spec.samples.next_multiple_of(2);
         }
         let patience = if setup.spin { Patience::OWN_CORE } else { Patience::SHARED_CORE };
-        let job = Job::on_machines(setup.elsewhere(), patience, setup.deadline);
+        let job = Job::on_machines(setup.world.elsewhere(&setup.machines), patience, setup.deadline);
         let lanes = LanePlan::new(&layout, setup.spec.samples, setup.dense_lanes());
         let local = setup.local();
         let fabric = (setup.fabric)(&setup.world, &job, &setup.machines, lanes.into_lanes())?;

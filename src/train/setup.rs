@@ -117,13 +117,6 @@ impl Setup {
         first..first + self.machines[self.world.machine()]
     }
 
-    /// Of each rank of another machine, that machine.
-    pub(super) fn elsewhere(&self) -> Vec<Option<String>> {
-        let own = self.world.machine();
-        let of = |(machine, ranks): (usize, &usize)| vec![(machine != own).then(|| self.world.name(machine)); *ranks];
-        self.machines.iter().enumerate().flat_map(of).collect()
-    }
-
     /// What these ranks send each other.
     pub(super) fn layout(&self) -> Layout {
         let tables = self.schema.tables.len();

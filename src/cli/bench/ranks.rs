@@ -258,7 +258,7 @@ impl BenchRanks {
     ) -> Result<Figures> {
         let placement = self.placement.clone();
         let patience = if placement.spin { Patience::OWN_CORE } else { Patience::SHARED_CORE };
-        let job = Job::new(self.ranks(), patience, DEADLINE);
+        let job = Job::on_machines(self.world.elsewhere(&self.machines), patience, DEADLINE);
         let fabric = self.world.fabric(&job, &self.machines, vec![lane])?;
         let runs = AtomicUsize::new(RUNS_FIRST);
         let first: usize = self.machines[..self.world.machine()].iter().sum();

@@ -30,7 +30,7 @@ impl TrainArgs {
         match self.resume.as_deref() {
             Some(path) => self.resolve_resumed(Trained::find(path, self.verify)?),
             None => {
-                let config = self.keys.finish_with(self.base.layers()?, Command::Train, self.copies.values())?;
+                let config = self.keys.finish_with(self.base.layers()?, Command::Train, self.copies.values()?)?;
                 config.train.check_ends_of_warm_up()?;
                 let known = self.numbers_of_init(&config)?;
                 Ok(Resolved { config, known, resumed: None })
@@ -45,7 +45,7 @@ impl TrainArgs {
             return Err(Error::Checkpoint { path, reason });
         };
         let layers = Layers::from_config(&trained, "--resume");
-        let config = self.keys.finish_with(layers, Command::Train, self.copies.values())?;
+        let config = self.keys.finish_with(layers, Command::Train, self.copies.values()?)?;
         let kept = [
             ("data.vocab", config.data.vocab == trained.data.vocab),
             ("data.rows_cap", config.data.rows_cap == trained.data.rows_cap),

@@ -171,12 +171,14 @@ impl Processes {
             } else if self.control.drive_here() {
                 yielding = Yielding::default();
             } else if moved_at.elapsed() > deadline {
-                let reason = format!(
-                    "{1} did not answer within {0:.0} s: is it alive, and its network? If it only has more to do, allow more \
-                     with --timeout above {0:.0}",
-                    deadline.as_secs_f64(),
-                    named(other, &self.hosts)
-                );
+                let (who, waited) = (named(other, &self.hosts), deadline.as_secs_f64());
+                // Nobody chooses how long machines take to meet.
+                let remedy = match deadline {
+                    MEETING => String::new(),
+                    _ => format!(" If it only has more to do, allow more with --timeout above {waited:.0}"),
+                };
+                let reason =
+                    format!("{who} did not answer within {waited:.0} s: is it alive, and its network?{remedy}");
                 return Err(Error::Mpi { action: stage.to_owned(), reason });
             } else {
                 yielding.turn();

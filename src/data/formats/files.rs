@@ -221,11 +221,18 @@ fn refuse_described(path: &Path) -> Result<()> {
 /// [`Error::Config`] that names both.
 pub fn refuse_mixed(config: &DataConfig) -> Result<()> {
     let described = !config.schema.is_empty();
-    let kind = |path: &str| match Format::detect(Path::new(path)) {
-        Some(Format::Csv) | None if described => Some("text"),
-        Some(Format::Csv) => Some("text with named columns"),
-        Some(_) => Some("a data set that tells its columns"),
-        None => Path::new(path).is_file().then_some("text without names of columns"),
+    let kind = |path: &str| {
+        let path = Path::new(path);
+        let text = || match csv::sniff::header(path) {
+            _ if described => "text",
+            Some(_) => "text with named columns",
+            None => "text without names of columns",
+        };
+        match Format::detect(path) {
+            Some(Format::Csv) => path.exists().then(text),
+            Some(_) => Some("a data set that tells its columns"),
+            None => path.is_file().then(text),
+        }
     };
     if !config.is_stored() || config.test_path.is_empty() {
         return Ok(());

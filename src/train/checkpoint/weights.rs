@@ -145,8 +145,10 @@ impl Checkpoint<'_> {
         let Some(other) = all.iter().position(|theirs| *theirs != all[0]) else { return Ok(()) };
         let [there, here] = [&all[other], &all[0]].map(|told| String::from_utf8_lossy(told));
         Err(self.fail(format!(
-            "machine {other} has another checkpoint than machine 0, one {there} where that has one {here}: copy the \
-             one that is meant to all machines, or name a folder that all see"
+            "{} has another checkpoint than {}, one {there} where that has one {here}: copy the \
+             one that is meant to all machines, or name a folder that all see",
+            ranks.world().name(other),
+            ranks.world().name(0)
         )))
     }
 

@@ -40,7 +40,7 @@ pub struct Exported<'a> {
     sequences: Vec<bool>,
     /// Columns that are looked up by quotients and remainders; these tables follow those of all columns.
     composed: Vec<usize>,
-    /// How its dense features are made, where its data said.
+    /// How its dense features are made, and which columns its inputs are.
     dense: Vec<DenseColumn>,
 }
 

@@ -151,7 +151,9 @@ fn place(names: &[Vec<u8>], name: &str, are_header: bool) -> std::result::Result
         )),
         (None, _) => {
             let has_name = |parts: &[&[u8]]| parts.contains(&name.as_bytes());
-            if let Some(advice) = names.iter().find_map(|field| separated(field, has_name)) {
+            // Of several names the delimiter is the right one.
+            let one = if are_header && names.len() == 1 { names.first() } else { None };
+            if let Some(advice) = one.and_then(|field| separated(field, has_name)) {
                 return Err(format!("has no column {name}: {advice}"));
             }
             let known: Vec<_> = names.iter().map(|name| String::from_utf8_lossy(name)).collect();
@@ -181,7 +183,9 @@ impl<K> Row<K> {
     ) -> std::result::Result<(), String> {
         if record.len() != columns.width {
             let whose = if columns.schema.columns.is_empty() { "as in the header" } else { "as the schema lists" };
-            let advice = (record.len() == 1).then(|| separated(&record[0], |parts| parts.len() == columns.width));
+            // A header that was read has shown that the delimiter is right.
+            let unsure = record.len() == 1 && !columns.schema.columns.is_empty();
+            let advice = unsure.then(|| separated(&record[0], |parts| parts.len() == columns.width));
             let advice = advice.flatten().map_or_else(String::new, |advice| format!(": {advice}"));
             return Err(format!("expected {} columns {whose}, found {}{advice}", columns.width, record.len()));
         }

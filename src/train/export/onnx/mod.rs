@@ -79,6 +79,10 @@ pub fn write(model: &Exported<'_>, path: &Path, bags: Bags, external_above: u64)
     let Builder { mut graph, stored } = build(model, bags);
     let bytes = |of: &Stored<'_>| (model.bytes(of.of) + of.zeros * row_bytes(model, of)) as u64;
     let outside = stored.iter().map(bytes).sum::<u64>() > external_above;
+    if outside && path.exists() && !path.is_file() {
+        let reason = format!("{} is no regular file: name one, beside which the weights go", path.display());
+        return Err(Error::config("--out", reason));
+    }
     let beside = outside.then(|| data_path(path));
     let mut data = beside.as_deref().map(WholeFile::create).transpose()?;
     for of in &stored {

@@ -2,6 +2,7 @@
 
 use super::kind::words;
 use super::seen::Seen;
+use crate::base::units::Many;
 
 /// Words in names of labels of two values, the surest first.
 const LABELS: [&str; 15] = [
@@ -106,7 +107,7 @@ pub(super) fn advice(seen: &Seen) -> Option<String> {
         Some((rule, _)) if seen.is_numeric() => (format!("numbers from {} to {}", seen.least, seen.most), rule),
         Some((rule, _)) => (seen.texts.iter().map(|text| format!("{text:?}")).collect::<Vec<_>>().join(" and "), rule),
         None if seen.is_numeric() => (format!("numbers from {} to {}", seen.least, seen.most), format!("{name} >= N")),
-        None => (format!("{} different values", seen.distinct()), format!("{name} == {}", seen.texts[0])),
+        None => (Many(seen.distinct(), "different value").to_string(), format!("{name} == {}", seen.texts[0])),
     };
     Some(format!(
         "column {name} holds {held}, and a label is 0 or 1: say which rows are positive by a comparison (>=, <=, >, <, == or \
