@@ -118,10 +118,10 @@ mod tests {
         assert_eq!(page("a\nb\n\nc\n\n\nd\n", 30), "a b\n\nc\n\n\nd\n");
         let markdown = "# Pages\nSome words of a [paragraph](#pages) that goes\non, and [more](http://a.b).\n\n* one thing \
                         that is long\n  enough\n* two\n\n```toml\nkey   = \"as it is typed, however long that may be\"\n```\n\n\
-                        | key | what `a\\|b` says |\n|---|:--|\n| `k` | a sentence that needs more than one line |\n| l | x |\n";
+                        | key | what `a\\|b` says |\n|---|:--|\n| `k` | a sentence that needs more than one line |\n| l | x |\n\nThe\nend.\n";
         let expected = "Pages\n-----\nSome words of a paragraph that\ngoes on, and more\n(http://a.b).\n\n* one thing that \
-                        is long enough\n* two\n\n    key   = \"as it is typed, however long that may be\"\n\n  key   what `a|b` \
-                        says\n\n  `k`   a sentence that needs\n        more than one line\n\n  l     x\n";
+                        is long\n  enough\n* two\n\n    key   = \"as it is typed, however long that may be\"\n\n  key   what `a|b` \
+                        says\n\n  `k`   a sentence that needs\n        more than one line\n\n  l     x\n\nThe end.\n";
         let blank = |text: &str| text.lines().map(str::trim_end).collect::<Vec<_>>().join("\n");
         assert_eq!(blank(&page(markdown, 30)), blank(expected));
     }

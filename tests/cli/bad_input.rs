@@ -77,7 +77,7 @@ fn damaged_files_are_named() {
 
 #[test]
 fn configurations_that_cannot_work_are_refused_before_any_work() {
-    let line = tiny_training();
+    let line = format!("train {TINY}");
     for (further, expected) in [
         ("--set model.dims=3", "did you mean `model.dim`"),
         ("--preset kagle", "did you mean `kaggle`"),

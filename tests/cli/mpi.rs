@@ -393,8 +393,14 @@ fn schedules_in_doubt_are_tried_by_all_machines_where_a_run_may_depend_on_time()
 
 /// What comes of a command line on two machines, to which the second one adds these words.
 fn where_one_differs(folder: &Path, line: &str, words: &str) -> Option<(bool, String)> {
+    where_both_differ(folder, line, ["", words])
+}
+
+/// The same, where each has words of its own.
+fn where_both_differ(folder: &Path, line: &str, words: [&str; 2]) -> Option<(bool, String)> {
     let program = env!("CARGO_BIN_EXE_octorec");
-    let mut command = two(folder, [&format!("exec {program} \"$@\""), &format!("exec {program} \"$@\" {words}")])?;
+    let [first, second] = words.map(|words| format!("exec {program} \"$@\" {words}"));
+    let mut command = two(folder, [&first, &second])?;
     let output = command.args(line.split_whitespace()).output().unwrap();
     Some((output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned()))
 }
@@ -458,12 +464,13 @@ fn machines_go_on_from_one_checkpoint() {
     crate::succeed(&format!("{words} --init {}/checkpoint.safetensors --out {}", one.display(), other.display()));
     let (one, other) = (one.display(), other.display());
     for (line, words) in [
-        (format!("train --resume {one} --steps 9"), format!("--resume {other}")),
-        (format!("{words} --init {one}/checkpoint.safetensors"), format!("--init {other}/checkpoint.safetensors")),
-        (format!("eval --checkpoint {one}"), format!("--checkpoint {other}")),
+        ("train --steps 9", [format!("--resume {one}"), format!("--resume {other}")]),
+        (words.as_str(), [&one, &other].map(|run| format!("--init {run}/checkpoint.safetensors"))),
+        ("eval", [format!("--checkpoint {one}"), format!("--checkpoint {other}")]),
     ] {
         let line = format!("{line} --ranks 1 --threads 1");
-        let Some((done, message)) = where_one_differs(folder.path(), &line, &words) else { return };
+        let words = [&*words[0], &*words[1]];
+        let Some((done, message)) = where_both_differ(folder.path(), &line, words) else { return };
         // Between them the hosts' names.
         let told = [
             "checkpoint.safetensors: machine 1 (",

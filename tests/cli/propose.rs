@@ -402,7 +402,7 @@ fn a_label_that_cannot_be_told_is_named_by_a_person() {
     let message = fail(&format!("{line} --label amount"));
     let advice =
         "--label: column amount holds numbers from 0.5 to 499.5, and a label is 0 or 1: say which rows are positive";
-    assert!(message.contains(advice) && message.contains("--label \"amount >= N\""), "{message}");
+    assert!(message.contains(advice) && message.contains("--label \"amount >= 375\""), "{message}");
     let message = fail(&format!("{line} --label item"));
     assert!(
         message.contains("column item holds 40 different values") && message.contains("\"item == i0\""),

@@ -423,7 +423,7 @@ fn the_command_tells_and_draws_what_it_tried() {
         chosen["counted_bytes"].as_u64().unwrap() <= 4 << 20 && chosen["bytes"]["high"].as_f64().unwrap() <= 4194304.0
     );
     assert!(text.starts_with("built-in click log: "), "what was found comes first: {text}");
-    let row = text.lines().find(|line| line.contains(" %   chosen ")).unwrap();
+    let row = text.lines().find(|line| line.contains("   chosen  ")).unwrap();
     let threshold: f64 = row.split_whitespace().next().unwrap().parse().unwrap();
     assert!((threshold / 100.0 / chosen["threshold"].as_f64().unwrap() - 1.0).abs() < 0.01, "{row}");
     assert!(row.contains(&format!("{:.2} %", 100.0 * chosen["hot_inputs"].as_f64().unwrap())), "{row}");

@@ -651,7 +651,10 @@ fn columns_of_one_name_are_refused_with_their_numbers() {
         told,
         format!("{path}: its header has two columns user, numbers 2 and 4: give one of them another name")
     );
-    let told = message(&config(&path, &folder.file("l.toml", USERS.replace("'label'", "'user'"))));
+    let told = message(&config(
+        &path,
+        &folder.file("l.toml", USERS.replace("'label'", "'user'").replace("column = 'user'", "column = 'age'")),
+    ));
     assert!(told.contains("two columns user, numbers 2 and 4"), "{told}");
     let listed = format!("columns = ['user', 'user', 'label']\n{USERS}");
     let told = message(&config(&path, &folder.file("c.toml", listed)));
