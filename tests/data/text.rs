@@ -660,8 +660,8 @@ fn columns_of_one_name_are_refused_with_their_numbers() {
     let told = message(&config(&path, &folder.file("c.toml", listed)));
     assert!(told.contains("the schema lists two columns user, numbers 1 and 2"), "{told}");
     // Those that nobody reads may be called as they like.
-    let path = folder.file("b.csv", "label,user,x,x\n1,a,3,b\n");
-    assert_eq!(open(&config(&path, &folder.at("s.toml"))).samples(Split::Train), Some(1));
+    let path = folder.file("b.csv", "label,user,x,x\n1,a,3,b\n0,b,4,c\n");
+    assert_eq!(open(&config(&path, &folder.at("s.toml"))).samples(Split::Train), Some(2));
     let told = fail(&format!("inspect {path}"));
     assert!(told.contains("two columns x, numbers 3 and 4"), "{told}");
 }

@@ -340,10 +340,6 @@ impl Carrier for Lane {
             let taken = self.endpoint.take(from, self.rank);
             *current =
                 taken.map_err(|failure| self.job.poison(Trouble::Failed { place, message: failure.to_string() }))?;
-            if current.is_some() {
-                // Where the sender was: what messages tell of it if it never sends again.
-                self.job.enter(Place { rank: from, ..place });
-            }
         }
         match current {
             None => Ok(false),
