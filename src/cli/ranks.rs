@@ -4,7 +4,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
@@ -62,7 +61,7 @@ pub struct ExchangeArgs {
     pub overlap: Overlap,
 
     /// How several ranks read the data: each its own slices of minibatches (default), one for all, or each everything.
-    #[arg(long, value_name = "MODE", value_parser = loader_mode(), help_heading = DATA)]
+    #[arg(long, value_name = "MODE", value_enum, help_heading = DATA)]
     pub loader: Option<LoaderMode>,
 }
 
@@ -70,11 +69,6 @@ pub struct ExchangeArgs {
 fn seconds(text: &str) -> std::result::Result<f64, String> {
     let seconds = text.parse().ok().filter(|seconds| (0.001..=1e9).contains(seconds));
     seconds.ok_or_else(|| "a number of seconds from 0.001 on is expected".to_owned())
-}
-
-fn loader_mode() -> impl TypedValueParser<Value = LoaderMode> {
-    PossibleValuesParser::new(LoaderMode::ALL.map(LoaderMode::name))
-        .map(|name| LoaderMode::ALL.into_iter().find(|mode| mode.name() == name).expect("no other value is possible"))
 }
 
 /// When communication cores reduce the gradients of a layer.
