@@ -114,6 +114,15 @@ pub struct Task<'a> {
     pub stored: Option<StoredTables>,
 }
 
+impl<'a> Task<'a> {
+    /// What begins with the first sample, all else as is predicted to be best.
+    #[must_use]
+    pub fn new(world: &'a World, config: &'a Config, source: &'a dyn Source, purpose: Purpose) -> Self {
+        let (wanted, dense) = (Wanted::default(), Dense::Chosen);
+        Self { world, config, source, purpose, wanted, dense, traced: false, hot: None, from: 0, stored: None }
+    }
+}
+
 /// Ranks that were started, and where they stand.
 pub struct Started {
     /// The ranks.
@@ -154,8 +163,7 @@ impl RankArgs {
     ) -> Result<Started> {
         let Beginning { plan: kept, hot, sample: from } = beginning;
         let wanted = Wanted { file: self.plan.as_deref(), kept, sampled: purpose != Purpose::Predict };
-        let (dense, stored) = (Dense::Chosen, None);
-        self.start_as(Task { world, config, source, purpose, wanted, dense, traced, hot, from, stored })
+        self.start_as(Task { wanted, traced, hot, from, ..Task::new(world, config, source, purpose) })
     }
 
     /// The same to predict with a checkpoint's model, whose tables are looked up where they are as far as ranks have
@@ -172,10 +180,8 @@ impl RankArgs {
     ) -> Result<Started> {
         world.meet("read the data", Duration::from_secs_f64(self.timeout))?;
         let wanted = Wanted { file: self.plan.as_deref(), kept: None, sampled: false };
-        let (purpose, dense, stored) = (Purpose::Predict, Dense::Chosen, checkpoint.stored_tables()?);
-        let (traced, hot, from) = (false, None, 0);
-        let started =
-            self.start_as(Task { world, config, source, purpose, wanted, dense, traced, hot, from, stored })?;
+        let stored = checkpoint.stored_tables()?;
+        let started = self.start_as(Task { wanted, stored, ..Task::new(world, config, source, Purpose::Predict) })?;
         checkpoint.load_into(&started.ranks)?;
         Ok(started)
     }
