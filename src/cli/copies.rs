@@ -12,7 +12,7 @@ use indicatif::ProgressBar;
 use super::data::bar;
 use super::deep::Deep;
 use super::help::MACHINE;
-use super::overrides::named;
+use super::overrides::{KeyFlag, named};
 use crate::base::config::{Config, Hot};
 use crate::base::console::note;
 use crate::base::units::{Bytes, Count, Many, Seconds, parse_bytes};
@@ -63,7 +63,7 @@ pub struct HotArgs {
 impl HotArgs {
     /// Its flags, each with its key and value.
     #[must_use]
-    pub fn values(&self) -> [(&'static str, &'static str, Option<toml::Value>); 2] {
+    pub fn values(&self) -> [KeyFlag; 2] {
         let bytes = self.hot_budget.map(|bytes| toml::Value::Integer(i64::try_from(bytes).unwrap_or(i64::MAX)));
         [("--hot", "train.hot", self.hot.clone().map(toml::Value::String)), ("--hot-budget", "train.hot_budget", bytes)]
     }
@@ -90,7 +90,7 @@ impl CopyArgs {
     ///
     /// # Errors
     /// As [`named`].
-    pub fn values(&self) -> Result<[(&'static str, &'static str, Option<toml::Value>); 4]> {
+    pub fn values(&self) -> Result<[KeyFlag; 4]> {
         let [hot, budget] = self.hot.values();
         let steps = self.hot_revise.map(|steps| toml::Value::Integer(i64::try_from(steps).unwrap_or(i64::MAX)));
         let set = self.hot_set.as_ref().map(|path| named(path, "--hot-set").map(toml::Value::String)).transpose()?;
