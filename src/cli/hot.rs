@@ -124,10 +124,10 @@ impl HotArgs {
             write_file(path, drawn(&found).as_bytes())?;
         }
         match json {
-            true => console::json(&found)?,
+            true => console::json(&found),
             false => {
                 let name = path.map_or_else(|| "built-in click log".to_owned(), |path| path.display().to_string());
-                console::result(format_args!("{name}: {}", report(&found)))?
+                console::result(format_args!("{name}: {}", report(&found)))
             }
         };
         Ok(())

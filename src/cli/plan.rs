@@ -140,7 +140,7 @@ impl PlanArgs {
     /// # Errors
     /// When the model, the machine, the plan's file or its division cannot be used, and when nothing fits.
     pub fn run(&self) -> Result<()> {
-        console::result(format_args!("{}", self.report()?)).map(|_| ())
+        console::result(format_args!("{}", self.report()?))
     }
 
     fn report(&self) -> Result<String> {

@@ -91,7 +91,7 @@ pub fn run(args: &TopoArgs, world: &World) -> Result<()> {
     if !world.is_first() {
         return Ok(());
     }
-    console::result(format_args!("{report}")).map(|_| ())
+    console::result(format_args!("{report}"))
 }
 
 /// What [`run`] prints; writes the picture or the description if one was asked for.

@@ -138,7 +138,7 @@ impl BenchArgs {
             What::Allreduce(args) => shown(&args.measure(world)?, args.json),
             What::Overlap(args) => shown(&args.measure(world)?, args.json),
         };
-        console::result(format_args!("{text}")).map(|_| ())
+        console::result(format_args!("{text}"))
     }
 }
 
