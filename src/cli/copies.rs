@@ -19,6 +19,7 @@ use crate::base::units::{Bytes, Count, Many, Seconds, parse_bytes};
 use crate::base::{Error, Result, interrupt};
 use crate::data::hot::{HotInputs, HotSet, HotSlots, Inputs, Options, Step, Tags, WHOLE_BELOW, profile_within};
 use crate::data::{Source, Split};
+use crate::machine::team::{pool, processors};
 use crate::train::{Length, Ranks, Revisions, Windows, load_hot};
 
 /// Samples from which hot rows are told: some seconds of reading, and a row that a minibatch looks up a few times comes
@@ -261,7 +262,7 @@ pub fn hot_inputs(config: &Config, source: &dyn Source, kept: Option<&Path>) -> 
 /// As [`Tags::of`].
 pub fn tagged(config: &Config, source: &dyn Source, set: &HotSet) -> Result<Tags> {
     let workers = match config.train.threads {
-        0 => std::thread::available_parallelism().map_or(1, usize::from),
+        0 => processors(),
         threads => threads,
     };
     let bar = bar(0, "telling hot inputs from cold ones");
@@ -368,8 +369,7 @@ fn told(
         infer: false,
     };
     let options = options.within_memory(source, total);
-    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
-    let pool = pool.map_err(|error| Error::Threads { wanted: threads, source: std::io::Error::other(error) })?;
+    let pool = pool(threads)?;
     let began = Instant::now();
     let found = pool.install(|| profile_within(source, within, &options, progress)).map_err(|error| match error {
         // Whoever profiles is told of its flags; training has others.

@@ -18,7 +18,8 @@ use crate::base::config::{Command, Config, SourceKind};
 use crate::base::units::{Bytes, Count, Many, Seconds, parse_bytes};
 use crate::base::{Error, Result, console};
 use crate::data::hot::{CONFIDENCE, Options, Profile, Tried, WHOLE_BELOW, profile};
-use crate::data::{Labels, Unseen};
+use crate::data::{Labels, OnUnseen};
+use crate::machine::team::pool;
 use crate::memory::write_file;
 use crate::optim::{Optimizer, ParamState};
 use crate::train::save_hot;
@@ -106,10 +107,8 @@ impl HotArgs {
             least: 0.0,
             infer: true,
         };
-        let wanted = config.train.threads;
-        let pool = rayon::ThreadPoolBuilder::new().num_threads(wanted).build();
-        let pool = pool.map_err(|error| Error::Threads { wanted, source: std::io::Error::other(error) })?;
-        let deep = Deep::of(&*source);
+        let pool = pool(config.train.threads)?;
+        let deep = DeepTables::of(&*source);
         let bar = bar(0, "looking for hot rows");
         let found = pool.install(|| profile(deep.source, &options, &|step| follow(&bar, step)));
         bar.finish_and_clear();
