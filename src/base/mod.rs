@@ -17,7 +17,7 @@ pub mod rng;
 pub mod trouble;
 pub mod units;
 
-pub use error::{Error, Result};
+pub use error::{Error, Reason, Result};
 pub use ids::{NodeId, PuId, RankId, TableId};
 pub(crate) use naming::named;
 pub use trouble::{Place, Trouble};

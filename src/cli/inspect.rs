@@ -180,9 +180,8 @@ fn seen_text(path: &Path, limit: u64, max_line: usize) -> Result<Seen> {
         && let Some(line) = lines.next_line()?
     {
         number += 1;
-        let fault = |fault: &Fault| Error::BadRow { path: path.to_owned(), line: number, reason: fault.to_string() };
-        let Line::Text(text) = line else { return Err(fault(&Fault::TooLong { limit: max_line })) };
-        row.parse(text, &layout).map_err(|found| fault(&found))?;
+        let Line::Text(text) = line else { return Err(Fault::TooLong { limit: max_line }.at(path, number)) };
+        row.parse(text, &layout).map_err(|fault| fault.at(path, number))?;
         push(&mut samples, &row);
         if samples.len() == PORTION {
             survey.add(&samples, &schema);

@@ -314,6 +314,10 @@ fn b2_the_remedies_for_malformed_rows_work_in_every_command() {
         "{told}"
     );
     let run_at = folder.at("run");
+    // What stands in a row is no remedy.
+    let odd = folder.file("odd.csv", LOG_HEADER.to_owned() + &log(0..300) + "its header,u1,a,--max-line\n");
+    let told = fail(&train.replace(&bad, &odd));
+    assert!(told.contains("found \"its header\"") && told.contains("with --on-bad-row skip"), "{told}");
     let (_, said) = run(&format!("{train} --on-bad-row skip --vocab train --out {run_at}"));
     assert!(said.contains("540 training and 60 test samples") && said.contains("left out 1 malformed row\n"), "{said}");
     // Evaluation does as training did, unless it is told otherwise.

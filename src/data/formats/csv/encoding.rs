@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 use super::schema::{TextCategorical, TextSchema};
 use super::shown;
-use crate::base::{Error, Result};
+use crate::base::{Error, Reason, Result};
 use crate::data::Vocabulary;
 use crate::data::tsv::{Unseen, first_rows_below};
 
@@ -114,9 +114,9 @@ impl Encoding {
         column: usize,
         spec: &TextCategorical,
         value: &[u8],
-    ) -> std::result::Result<Option<u32>, String> {
+    ) -> std::result::Result<Option<u32>, Reason> {
         if spec.fixed_rows().is_some() {
-            return spec.fixed_row(value).map(Some);
+            return Ok(Some(spec.fixed_row(value)?));
         }
         if self.learning.is_some() {
             return Ok(Some(0));
@@ -127,14 +127,14 @@ impl Encoding {
             (Some(&id), _) if self.unseen_row => Ok(Some(id % last.max(1))),
             (Some(&id), _) => Ok(Some(id % (last + 1))),
             (None, _) if self.unseen_row => Ok(Some(last)),
-            (None, Unseen::NoRow) => Ok(None),
-            (None, Unseen::Fault) => Err(format!(
+            (None, OnUnseen::EmptyBag) => Ok(None),
+            (None, OnUnseen::Reject) => Err(Reason::with_remedy(format!(
                 "column {}: the value \"{}\" is not in the vocabulary, which has no row for unseen values: is it other data \
                  than the model was trained on, or has the file changed since it was opened? Leave such rows out with \
                  --on-bad-row skip, or train another model with data.vocab = \"train\", if new values are to be expected",
                 spec.column,
                 shown(value)
-            )),
+            ))),
         }
     }
 

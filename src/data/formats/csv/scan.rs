@@ -92,9 +92,8 @@ pub(super) fn header_of(
     match first {
         Some((_, Ok(()))) => Ok(records.record.iter().map(<[u8]>::to_vec).collect()),
         Some((line, Err(reason))) => {
-            // A line that is too long says what helps.
-            let remedy = if reason.contains("--max-line") { "" } else { ": mend the line" };
-            Err(Error::BadRow { path: path.to_owned(), line, reason: format!("its header: {reason}{remedy}") })
+            let reason = reason.of("its header: ", ": mend the line");
+            Err(Error::BadRow { path: path.to_owned(), line, reason })
         }
         None => Err(bad(path, "the file is empty: a header line with the names of its columns is expected")),
     }
