@@ -9,7 +9,7 @@ use clap::Args;
 use super::chart::{Line, Panel, thresholds};
 use super::copies::{follow, tagged};
 use super::data::bar;
-use super::deep::Deep;
+use super::deep::DeepTables;
 use super::overrides::{BaseArgs, KeyArgs, named, source_of};
 use super::preprocess::memory;
 use super::session::{Learned, open_data, refuse_overwriting, report_skipped};
@@ -93,7 +93,7 @@ impl HotArgs {
         refuse_overwriting("--svg", self.svg.as_deref(), &inputs)?;
         refuse_overwriting("--out", self.out.as_deref(), &inputs)?;
         let mut config = configured(path, base, keys)?;
-        let source = open_data(&mut config, Learned::default(), Labels::Optional, Unseen::default())?;
+        let source = open_data(&mut config, Learned::default(), Labels::Optional, OnUnseen::default())?;
         let row_weights = config.model.weighs_rows();
         let kept =
             ParamState { precision: config.train.precision, optimizer: Optimizer::rows(&config.train), row_weights };
@@ -128,8 +128,7 @@ impl HotArgs {
                 let name = path.map_or_else(|| "built-in click log".to_owned(), |path| path.display().to_string());
                 console::result(format_args!("{name}: {}", report(&found)))
             }
-        };
-        Ok(())
+        }
     }
 }
 

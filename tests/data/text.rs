@@ -8,7 +8,7 @@ use std::process::{Command, Output};
 use octorec::base::config::{DataConfig, OnBadRow, Vocab};
 use octorec::data::formats::csv::sniff;
 use octorec::data::formats::{self, Files, Format};
-use octorec::data::{Batch, Opening, Source, Split, Tsv, Unseen};
+use octorec::data::{Batch, OnUnseen, Opening, Source, Split, Tsv};
 use proptest::prelude::*;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -153,7 +153,7 @@ fn b2_the_train_vocabulary_of_text_has_a_row_for_unseen_values() {
     let known = files.vocabulary().unwrap().clone();
     assert!(known.unseen_row() && known.texts()[0].len() == 3);
     // A model's vocabulary goes on giving the row, whether unseen values would be faults or left out.
-    for unseen in [Unseen::Fault, Unseen::NoRow] {
+    for unseen in [OnUnseen::Reject, OnUnseen::EmptyBag] {
         let new = DataConfig { path: folder.file("new.csv", users(&["d", "c"])), test_fraction: 0.0, ..config.clone() };
         let opening = Opening { known: Some(known.clone()), unseen, ..Opening::default() };
         let files = Files::open_as(&new, opening).unwrap();

@@ -180,7 +180,7 @@ pub trait Table: Send + Sync {
     }
 
     /// Whether a row is reached without those before it.
-    fn is_sought(&self) -> bool {
+    fn is_seekable(&self) -> bool {
         true
     }
 
