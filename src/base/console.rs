@@ -32,11 +32,32 @@ pub fn write_note(line: fmt::Arguments<'_>) {
     let _ = io::stderr().write_all(line.as_bytes());
 }
 
-/// Writes a result to standard output, of several machines the first one alone; whether somebody could read it.
+/// Writes a result to standard output, of several machines the first one alone.
 ///
 /// # Errors
 /// When it cannot be written for another reason than a closed pipe.
-pub fn result(text: fmt::Arguments<'_>) -> Result<bool> {
+pub fn result(text: fmt::Arguments<'_>) -> Result<()> {
+    told(text).map(|_| ())
+}
+
+/// Writes a result as one line of JSON to standard output: see [`result`].
+///
+/// # Errors
+/// As [`result`].
+pub fn json(report: &impl Serialize) -> Result<()> {
+    json_told(report).map(|_| ())
+}
+
+/// The same; whether somebody could read it.
+///
+/// # Errors
+/// As [`result`].
+pub fn json_told(report: &impl Serialize) -> Result<bool> {
+    let text = serde_json::to_string(report).expect("plain data with string keys is JSON");
+    told(format_args!("{text}\n"))
+}
+
+fn told(text: fmt::Arguments<'_>) -> Result<bool> {
     if OTHER_MACHINE.get().is_some() {
         return Ok(true);
     }
@@ -46,15 +67,6 @@ pub fn result(text: fmt::Arguments<'_>) -> Result<bool> {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
         Err(source) => Err(Error::Io { path: "standard output".into(), action: "write", source }),
     }
-}
-
-/// Writes a result as one line of JSON to standard output: see [`result`].
-///
-/// # Errors
-/// As [`result`].
-pub fn json(report: &impl Serialize) -> Result<bool> {
-    let text = serde_json::to_string(report).expect("plain data with string keys is JSON");
-    result(format_args!("{text}\n"))
 }
 
 /// A report as a person or a script wants it.

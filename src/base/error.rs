@@ -2,7 +2,9 @@
 //!
 //! One variant for each thing that can be wrong; each carries what was found, not a finished sentence.
 
+use std::fmt;
 use std::io;
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
 
 use super::ids::TableId;
@@ -88,7 +90,7 @@ pub enum Error {
         /// Counted from 1.
         line: u64,
         /// What was expected and what was found.
-        reason: String,
+        reason: Reason,
     },
 
     /// A data file as a whole cannot be used.
@@ -292,14 +294,14 @@ impl Error {
     #[must_use]
     pub fn with_remedy(self, remedy: &str) -> Self {
         match self {
-            Self::BadRow { path, line, reason } if !OWN_REMEDY.iter().any(|own| reason.contains(own)) => {
+            Self::BadRow { path, line, reason } if !reason.has_remedy => {
                 // Behind a question stands a sentence of its own.
                 let (first, rest) = remedy.split_at(1);
                 let reason = match reason.ends_with('?') {
                     true => format!("{reason} {}{rest}", first.to_uppercase()),
                     false => format!("{reason}: {remedy}"),
                 };
-                Self::BadRow { path, line, reason }
+                Self::BadRow { path, line, reason: Reason::with_remedy(reason) }
             }
             other => other,
         }
@@ -323,9 +325,49 @@ impl Error {
     }
 }
 
-/// What reasons hold that know better than others what can be done about a malformed row: to leave a header out, a line
-/// of a file that is no text, or all lines of a file with another delimiter, would not help.
-const OWN_REMEDY: [&str; 4] = ["--on-bad-row", "--max-line", "its header", "delimiter ="];
+/// What is wrong with a row, in words.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reason {
+    text: String,
+    /// Whether the words say what can be done, which then nobody else knows better: to leave a header out, a line of a
+    /// file that is no text, or all lines of a file with another delimiter, would not help.
+    has_remedy: bool,
+}
+
+impl Reason {
+    /// Words that say what can be done, too.
+    #[must_use]
+    pub fn with_remedy(text: impl Into<String>) -> Self {
+        Self { text: text.into(), has_remedy: true }
+    }
+
+    /// The same behind a few words, and with a remedy if it has none.
+    #[must_use]
+    pub fn of(self, whose: &str, remedy: &str) -> Self {
+        let remedy = if self.has_remedy { "" } else { remedy };
+        Self::with_remedy(format!("{whose}{self}{remedy}"))
+    }
+}
+
+impl From<String> for Reason {
+    fn from(text: String) -> Self {
+        Self { text, has_remedy: false }
+    }
+}
+
+impl Deref for Reason {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.text
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
 
 /// What can be done about a limit of the process.
 fn remedy(source: &io::Error) -> &'static str {

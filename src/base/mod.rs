@@ -8,6 +8,7 @@ pub mod error;
 pub mod ids;
 pub mod input;
 pub mod interrupt;
+mod naming;
 pub mod panics;
 #[cfg(test)]
 #[path = "../../tests/support/requirement.rs"]
@@ -16,6 +17,7 @@ pub mod rng;
 pub mod trouble;
 pub mod units;
 
-pub use error::{Error, Result};
+pub use error::{Error, Reason, Result};
 pub use ids::{NodeId, PuId, RankId, TableId};
+pub(crate) use naming::named;
 pub use trouble::{Place, Trouble};

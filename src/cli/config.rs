@@ -59,7 +59,7 @@ impl ConfigArgs {
     /// Prints the complete configuration that a run with these arguments would use.
     pub fn run(&self) -> Result<()> {
         if self.list {
-            return console::result(format_args!("{}", presets(terminal::width()))).map(|_| ());
+            return console::result(format_args!("{}", presets(terminal::width())));
         }
         let mut config = self.keys.finish(self.base.layers()?, Command::Config)?;
         refuse_overwriting(
@@ -81,6 +81,6 @@ impl ConfigArgs {
             let remarks = preset(name)?.lines().take_while(|line| line.starts_with('#'));
             remarks.for_each(|line| text.push_str(&format!("{line}\n")));
         }
-        console::result(format_args!("{text}{}", config.to_toml())).map(|_| ())
+        console::result(format_args!("{text}{}", config.to_toml()))
     }
 }

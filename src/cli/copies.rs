@@ -10,15 +10,16 @@ use clap::Args;
 use indicatif::ProgressBar;
 
 use super::data::bar;
-use super::deep::Deep;
+use super::deep::DeepTables;
 use super::help::MACHINE;
-use super::overrides::named;
+use super::overrides::{KeyFlag, named};
 use crate::base::config::{Config, Hot};
 use crate::base::console::note;
 use crate::base::units::{Bytes, Count, Many, Seconds, parse_bytes};
 use crate::base::{Error, Result, interrupt};
 use crate::data::hot::{HotInputs, HotSet, HotSlots, Inputs, Options, Step, Tags, WHOLE_BELOW, profile_within};
 use crate::data::{Source, Split};
+use crate::machine::team::{pool, processors};
 use crate::train::{Length, Ranks, Revisions, Windows, load_hot};
 
 /// Samples from which hot rows are told: some seconds of reading, and a row that a minibatch looks up a few times comes
@@ -63,7 +64,7 @@ pub struct HotArgs {
 impl HotArgs {
     /// Its flags, each with its key and value.
     #[must_use]
-    pub fn values(&self) -> [(&'static str, &'static str, Option<toml::Value>); 2] {
+    pub fn values(&self) -> [KeyFlag; 2] {
         let bytes = self.hot_budget.map(|bytes| toml::Value::Integer(i64::try_from(bytes).unwrap_or(i64::MAX)));
         [("--hot", "train.hot", self.hot.clone().map(toml::Value::String)), ("--hot-budget", "train.hot_budget", bytes)]
     }
@@ -90,7 +91,7 @@ impl CopyArgs {
     ///
     /// # Errors
     /// As [`named`].
-    pub fn values(&self) -> Result<[(&'static str, &'static str, Option<toml::Value>); 4]> {
+    pub fn values(&self) -> Result<[KeyFlag; 4]> {
         let [hot, budget] = self.hot.values();
         let steps = self.hot_revise.map(|steps| toml::Value::Integer(i64::try_from(steps).unwrap_or(i64::MAX)));
         let set = self.hot_set.as_ref().map(|path| named(path, "--hot-set").map(toml::Value::String)).transpose()?;
@@ -124,7 +125,7 @@ pub fn hot_rows(
         return Ok(None);
     }
     let row_bytes = row_bytes(config, ordered);
-    let deep = Deep::of(source);
+    let deep = DeepTables::of(source);
     let (set, how) = match &*config.train.hot_set {
         "" => {
             let window = windows(config, source).map(|windows| windows.range(windows.of(from)));
@@ -159,7 +160,7 @@ fn as_read(config: &Config, source: &dyn Source, window: Range<u64>) -> Range<u6
 /// The share of its table's look-ups that a row has at least of which a copy pays: one that a minibatch looks up as
 /// often as there are ranks. Without a copy, each look-up of another rank sends the row and its gradient once; with it,
 /// each rank sends one sum and gets one row.
-fn least(config: &Config, deep: &Deep<'_>, ranks: usize) -> f64 {
+fn least(config: &Config, deep: &DeepTables<'_>, ranks: usize) -> f64 {
     let look_ups = (config.train.minibatch() * deep.source.schema().longest()) as f64;
     (ranks as f64 / look_ups).min(1.0)
 }
@@ -172,7 +173,7 @@ pub fn revisions(config: &Config, source: &Arc<dyn Source>, ranks: &Ranks, from:
     let (ranks, row_bytes) = (layout.ranks(), row_bytes(config, layout.grains().is_some()));
     let (of_run, data) = (config.clone(), Arc::clone(source));
     let find = move |window| {
-        let deep = Deep::of(&*data);
+        let deep = DeepTables::of(&*data);
         let window = Some(as_read(&of_run, deep.source, window));
         let wanted = Wanted { row_bytes, whole_below: 0, least: least(&of_run, &deep, ranks), window };
         // Beside the ranks' threads one is enough: it has as long as they train on a window.
@@ -187,7 +188,7 @@ pub fn revisions(config: &Config, source: &Arc<dyn Source>, ranks: &Ranks, from:
 }
 
 /// The hot rows of a file, and the tags of inputs, if it has some.
-fn loaded(deep: &Deep<'_>, source: &dyn Source, path: &Path) -> Result<(HotSet, Option<Tags>)> {
+fn loaded(deep: &DeepTables<'_>, source: &dyn Source, path: &Path) -> Result<(HotSet, Option<Tags>)> {
     let (set, tags) = load_hot(path, source.schema())?;
     deep.check(&set, &path.display().to_string())?;
     Ok((set, tags))
@@ -207,7 +208,7 @@ pub fn hot_inputs(config: &Config, source: &dyn Source, kept: Option<&Path>) -> 
             "hot and cold samples take turns within an epoch, and the data's samples never end: use --hot exact";
         return Err(Error::config("--hot fae", reason));
     }
-    let deep = Deep::of(source);
+    let deep = DeepTables::of(source);
     let named = Some(Path::new(&config.train.hot_set)).filter(|path| !path.as_os_str().is_empty());
     let file = kept.filter(|path| path.exists()).or(named);
     let (set, tags, how) = match file {
@@ -261,7 +262,7 @@ pub fn hot_inputs(config: &Config, source: &dyn Source, kept: Option<&Path>) -> 
 /// As [`Tags::of`].
 pub fn tagged(config: &Config, source: &dyn Source, set: &HotSet) -> Result<Tags> {
     let workers = match config.train.threads {
-        0 => std::thread::available_parallelism().map_or(1, usize::from),
+        0 => processors(),
         threads => threads,
     };
     let bar = bar(0, "telling hot inputs from cold ones");
@@ -275,7 +276,7 @@ pub fn tagged(config: &Config, source: &dyn Source, set: &HotSet) -> Result<Tags
 
 /// Where ranks have copies for hot and cold inputs that take turns.
 pub fn slots(source: &dyn Source, hot: &HotInputs) -> Arc<HotSlots> {
-    let deep = Deep::of(source);
+    let deep = DeepTables::of(source);
     let of_data = hot.set.first(deep.source.schema().tables.len());
     Arc::new(HotSlots::new(&deep.with_wide(of_data)))
 }
@@ -368,8 +369,7 @@ fn told(
         infer: false,
     };
     let options = options.within_memory(source, total);
-    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
-    let pool = pool.map_err(|error| Error::Threads { wanted: threads, source: std::io::Error::other(error) })?;
+    let pool = pool(threads)?;
     let began = Instant::now();
     let found = pool.install(|| profile_within(source, within, &options, progress)).map_err(|error| match error {
         // Whoever profiles is told of its flags; training has others.

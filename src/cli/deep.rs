@@ -8,13 +8,13 @@ use crate::data::hot::HotSet;
 use crate::data::{Schema, Source};
 
 /// What a model reads, and the data set in it without the columns that a wide part adds.
-pub struct Deep<'a> {
+pub struct DeepTables<'a> {
     all: &'a Schema,
     /// That data set.
     pub source: &'a dyn Source,
 }
 
-impl<'a> Deep<'a> {
+impl<'a> DeepTables<'a> {
     /// Of what a model reads.
     pub fn of(from: &'a dyn Source) -> Self {
         Self { all: from.schema(), source: from.without_wide().unwrap_or(from) }
@@ -73,10 +73,10 @@ mod tests {
         let model = ModelConfig { wide: true, wide_crosses: crosses, wide_buckets: 50, ..ModelConfig::default() };
         let wide = Derived::of(&model, std::sync::Arc::new(plain())).unwrap();
         assert_eq!(wide.schema().tables.len(), 5);
-        let deep = Deep::of(&*wide);
+        let deep = DeepTables::of(&*wide);
         assert_eq!(deep.source.schema(), plain().schema());
         let all = plain();
-        assert_eq!(Deep::of(&all).source.schema(), all.schema(), "all columns, where there is no wide part");
+        assert_eq!(DeepTables::of(&all).source.schema(), all.schema(), "all columns, where there is no wide part");
 
         let mut hot = HotSet::new();
         hot.push_whole(7);

@@ -20,7 +20,7 @@ use crate::base::units::{Count, Many};
 use crate::base::{Error, Result, TableId, console};
 use crate::collective::World;
 use crate::data::formats::Format;
-use crate::data::{Labels, LoaderMode, Source, Split, Unseen};
+use crate::data::{Labels, LoaderMode, OnUnseen, Source, Split};
 use crate::train::{Bucket, Evaluation, Grouped, Questions, Scores, evaluate};
 
 /// Buckets of calibration in JSON.
@@ -84,7 +84,7 @@ impl EvalArgs {
             of_text("--on-bad-row", &config)?;
             config.data.on_bad_row = what;
         }
-        let source = open_data(&mut config, trained.known, Labels::Required, Unseen::NoRow)?;
+        let source = open_data(&mut config, trained.known, Labels::Required, OnUnseen::EmptyBag)?;
         if self.data.is_some() {
             refuse_own_numbers(&*source)?;
         }
@@ -100,7 +100,7 @@ impl EvalArgs {
         };
         let of = (split, config.train.eval_batch);
         // What cannot be entered in the middle would be read to each rank's slice by that rank.
-        let mode = if source.is_sought(split) { LoaderMode::Local } else { LoaderMode::Broadcast };
+        let mode = if source.is_seekable(split) { LoaderMode::Local } else { LoaderMode::Broadcast };
         let found = beside_checks(&checkpoint, &ranks, || evaluate(&ranks, &source, of, mode, questions))?;
         report_unseen(self.unseen_values(world, &*source, mode)?);
         report_skipped(source.skipped_rows());

@@ -100,6 +100,6 @@ impl GuideArgs {
             Some(width) => terminal::page(page.text(), width),
             None => page.text().to_owned(),
         };
-        console::result(format_args!("{}", self.page.map_or_else(list, shown))).map(|_| ())
+        console::result(format_args!("{}", self.page.map_or_else(list, shown)))
     }
 }

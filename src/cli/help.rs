@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::{ArgAction, Command as Program, CommandFactory, FromArgMatches};
 
 use super::Cli;
-use super::overrides::FLAGS;
+use super::overrides::KeyArgs;
 use crate::base::config::{Command, Key};
 
 /// Flags on what is learned from.
@@ -32,11 +32,18 @@ impl Cli {
     /// The program with all of its commands, in each command's help the flags that it honours.
     #[must_use]
     pub fn program() -> Program {
+        let keys = keys();
         Command::ALL.into_iter().fold(last_counts(Self::command()), |program, command| {
             let words: Vec<&str> = command.name().split(' ').collect();
-            of_command(program, &words, command)
+            of_command(program, &words, (command, &keys))
         })
     }
+}
+
+/// Flags, and the keys that they change.
+fn keys() -> Vec<(&'static str, &'static Key)> {
+    let flags = KeyArgs::default().values().expect("no flag was given");
+    flags.into_iter().map(|(flag, key, _)| (flag, Key::named(key).expect("it is a key"))).collect()
 }
 
 /// Flags of names that are given once, besides those of files and folders.
@@ -57,16 +64,19 @@ fn last_counts(program: Program) -> Program {
 
 /// Hides, in the subcommand of these words, what has no effect there. It is still parsed, so that the answer says which
 /// command it is for.
-fn of_command(program: Program, words: &[&str], command: Command) -> Program {
+fn of_command(
+    program: Program,
+    words: &[&str],
+    (command, keys): (Command, &[(&'static str, &'static Key)]),
+) -> Program {
     match words {
         [] => program.mut_args(|arg| {
             let long = arg.get_long().map(|long| format!("--{long}"));
-            let key =
-                FLAGS.iter().find(|(flag, _)| Some(*flag) == long.as_deref()).and_then(|(_, key)| Key::named(key));
-            let hidden = arg.is_hide_set() || key.is_some_and(|key| !key.honoured(command));
+            let key = keys.iter().find(|(flag, _)| Some(*flag) == long.as_deref());
+            let hidden = arg.is_hide_set() || key.is_some_and(|(_, key)| !key.honoured(command));
             arg.hide(hidden)
         }),
-        [first, rest @ ..] => program.mut_subcommand(*first, |program| of_command(program, rest, command)),
+        [first, rest @ ..] => program.mut_subcommand(*first, |program| of_command(program, rest, (command, keys))),
     }
 }
 
@@ -83,8 +93,7 @@ mod tests {
         let program = Cli::program();
         for command in Command::ALL {
             let shown = find(&program, command.name());
-            for (flag, key) in FLAGS {
-                let key = Key::named(key).unwrap();
+            for (flag, key) in keys() {
                 let arg = shown.get_arguments().find(|arg| arg.get_long() == flag.strip_prefix("--"));
                 // A command may have a flag of its own by that name.
                 let arg = arg.unwrap_or_else(|| panic!("{}: {flag}", command.name()));

@@ -9,7 +9,7 @@ use clap::Args;
 use super::chart::{Line, Panel, thresholds};
 use super::copies::{follow, tagged};
 use super::data::bar;
-use super::deep::Deep;
+use super::deep::DeepTables;
 use super::overrides::{BaseArgs, KeyArgs, named, source_of};
 use super::preprocess::memory;
 use super::session::{Learned, open_data, refuse_overwriting, report_skipped};
@@ -18,7 +18,8 @@ use crate::base::config::{Command, Config, SourceKind};
 use crate::base::units::{Bytes, Count, Many, Seconds, parse_bytes};
 use crate::base::{Error, Result, console};
 use crate::data::hot::{CONFIDENCE, Options, Profile, Tried, WHOLE_BELOW, profile};
-use crate::data::{Labels, Unseen};
+use crate::data::{Labels, OnUnseen};
+use crate::machine::team::pool;
 use crate::memory::write_file;
 use crate::optim::{Optimizer, ParamState};
 use crate::train::save_hot;
@@ -92,7 +93,7 @@ impl HotArgs {
         refuse_overwriting("--svg", self.svg.as_deref(), &inputs)?;
         refuse_overwriting("--out", self.out.as_deref(), &inputs)?;
         let mut config = configured(path, base, keys)?;
-        let source = open_data(&mut config, Learned::default(), Labels::Optional, Unseen::default())?;
+        let source = open_data(&mut config, Learned::default(), Labels::Optional, OnUnseen::default())?;
         let row_weights = config.model.weighs_rows();
         let kept =
             ParamState { precision: config.train.precision, optimizer: Optimizer::rows(&config.train), row_weights };
@@ -106,10 +107,8 @@ impl HotArgs {
             least: 0.0,
             infer: true,
         };
-        let wanted = config.train.threads;
-        let pool = rayon::ThreadPoolBuilder::new().num_threads(wanted).build();
-        let pool = pool.map_err(|error| Error::Threads { wanted, source: std::io::Error::other(error) })?;
-        let deep = Deep::of(&*source);
+        let pool = pool(config.train.threads)?;
+        let deep = DeepTables::of(&*source);
         let bar = bar(0, "looking for hot rows");
         let found = pool.install(|| profile(deep.source, &options, &|step| follow(&bar, step)));
         bar.finish_and_clear();
@@ -124,13 +123,12 @@ impl HotArgs {
             write_file(path, drawn(&found).as_bytes())?;
         }
         match json {
-            true => console::json(&found)?,
+            true => console::json(&found),
             false => {
                 let name = path.map_or_else(|| "built-in click log".to_owned(), |path| path.display().to_string());
-                console::result(format_args!("{name}: {}", report(&found)))?
+                console::result(format_args!("{name}: {}", report(&found)))
             }
-        };
-        Ok(())
+        }
     }
 }
 

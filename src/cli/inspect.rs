@@ -105,23 +105,10 @@ impl InspectArgs {
         let text = text && schema.is_none();
         let is_csv = format.or_else(|| Format::detect(path)) == Some(Format::Csv);
         let is_text = text || is_csv || (format.is_none() && schema.is_some());
-        if self.keys.origin("data.max_line").is_some() && !is_text {
-            let reason = "has an effect only on text, and these data are none: leave it away".to_owned();
-            return Err(Error::config("--max-line", reason));
-        }
-        if self.label.is_some() && !is_csv {
-            let reason = "only tables of text with a header line have a label to be named".to_owned();
-            return Err(Error::config("--label", reason));
-        }
+        self.check(is_text, is_csv)?;
+
         let (seen, proposed) = if is_csv && schema.is_none() {
-            let max_line = self.keys.max_line();
-            let proposal = csv::propose(path, limit, self.label.as_deref(), max_line)?;
-            let (proposed, whole) = (proposal.to_toml(), proposal.is_whole());
-            let choices = csv::Choices { max_line, rows: limit, ..csv::Choices::default() };
-            let dataset = csv::open_as(path, proposal.schema, &choices)?;
-            let seen = surveyed(&dataset, "csv", limit)?;
-            let rows_total = seen.rows_total.filter(|_| whole);
-            (Seen { left_out: proposal.left_out, rows_total, ..seen }, proposed)
+            self.propose(path, limit)?
         } else {
             let seen = match text {
                 true => seen_text(path, limit, self.keys.max_line())?,
@@ -136,11 +123,35 @@ impl InspectArgs {
         if self.json {
             let Seen { format, rows_total, findings, schema, left_out } = &seen;
             let report = Report { format, rows_total: *rows_total, findings, schema, left_out };
-            console::json(&report)?;
+            console::json(&report)
         } else {
-            console::result(format_args!("{}", table(&seen)))?;
+            console::result(format_args!("{}", table(&seen)))
+        }
+    }
+
+    /// Refuses flags that have no effect on such data.
+    fn check(&self, is_text: bool, is_csv: bool) -> Result<()> {
+        if self.keys.origin("data.max_line").is_some() && !is_text {
+            let reason = "has an effect only on text, and these data are none: leave it away".to_owned();
+            return Err(Error::config("--max-line", reason));
+        }
+        if self.label.is_some() && !is_csv {
+            let reason = "only tables of text with a header line have a label to be named".to_owned();
+            return Err(Error::config("--label", reason));
         }
         Ok(())
+    }
+
+    /// A table of text by the schema that is proposed for it, and that.
+    fn propose(&self, path: &Path, limit: u64) -> Result<(Seen, String)> {
+        let max_line = self.keys.max_line();
+        let proposal = csv::propose(path, limit, self.label.as_deref(), max_line)?;
+        let (proposed, whole) = (proposal.to_toml(), proposal.is_whole());
+        let choices = csv::Choices { max_line, rows: limit, ..csv::Choices::default() };
+        let dataset = csv::open_as(path, proposal.schema, &choices)?;
+        let seen = surveyed(&dataset, "csv", limit)?;
+        let rows_total = seen.rows_total.filter(|_| whole);
+        Ok((Seen { left_out: proposal.left_out, rows_total, ..seen }, proposed))
     }
 }
 
@@ -180,9 +191,8 @@ fn seen_text(path: &Path, limit: u64, max_line: usize) -> Result<Seen> {
         && let Some(line) = lines.next_line()?
     {
         number += 1;
-        let fault = |fault: &Fault| Error::BadRow { path: path.to_owned(), line: number, reason: fault.to_string() };
-        let Line::Text(text) = line else { return Err(fault(&Fault::TooLong { limit: max_line })) };
-        row.parse(text, &layout).map_err(|found| fault(&found))?;
+        let Line::Text(text) = line else { return Err(Fault::TooLong { limit: max_line }.at(path, number)) };
+        row.parse(text, &layout).map_err(|fault| fault.at(path, number))?;
         push(&mut samples, &row);
         if samples.len() == PORTION {
             survey.add(&samples, &schema);

@@ -10,39 +10,8 @@ use crate::base::units::parse_bytes;
 use crate::base::{Error, Result};
 use crate::data::formats::{Described, Format};
 
-/// The flags of single keys, and their keys.
-pub const FLAGS: [(&str, &str); 30] = [
-    ("--data", "data.path"),
-    ("--schema", "data.schema"),
-    ("--source", "data.source"),
-    ("--test-data", "data.test_path"),
-    ("--test-fraction", "data.test_fraction"),
-    ("--vocab", "data.vocab"),
-    ("--rows-cap", "data.rows_cap"),
-    ("--on-bad-row", "data.on_bad_row"),
-    ("--max-line", "data.max_line"),
-    ("--no-shuffle", "data.shuffle"),
-    ("--prefetch", "data.prefetch"),
-    ("--triangle", "model.triangle"),
-    ("--batch", "train.batch"),
-    ("--steps", "train.steps"),
-    ("--epochs", "train.epochs"),
-    ("--lr", "train.lr"),
-    ("--optimizer", "train.optimizer"),
-    ("--optimizer-rows", "train.optimizer_rows"),
-    ("--update", "train.update"),
-    ("--precision", "train.precision"),
-    ("--determinism", "train.determinism"),
-    ("--wire", "train.wire"),
-    ("--collective", "train.collective"),
-    ("--seed", "train.seed"),
-    ("--threads", "train.threads"),
-    ("--tuned", "train.tuned"),
-    ("--isa", "train.isa"),
-    ("--eval-every", "train.eval_every"),
-    ("--target-auc", "train.target_auc"),
-    ("--checkpoint-every", "train.checkpoint_every"),
-];
+/// A flag, its key, and the value that it gives it, if it was given.
+pub type KeyFlag = (&'static str, &'static str, Option<toml::Value>);
 
 /// Where the configuration comes from, before single keys are changed.
 #[derive(Debug, Clone, Args)]
@@ -57,7 +26,7 @@ pub struct BaseArgs {
 }
 
 /// Single keys. A flag overrides `--set`, which overrides the file and the preset.
-#[derive(Debug, Clone, Args)]
+#[derive(Debug, Clone, Default, Args)]
 pub struct KeyArgs {
     /// Data in Criteo's tab-separated layout, plain or gzip, or in any format that `octorec convert` reads.
     #[arg(long, value_name = "PATH", display_order = 1)]
@@ -222,12 +191,12 @@ impl KeyArgs {
         &self,
         mut layers: Layers,
         command: Command,
-        more: [(&'static str, &'static str, Option<toml::Value>); N],
+        more: [KeyFlag; N],
     ) -> Result<Config> {
         for assignment in &self.set {
             layers.assignment(assignment)?;
         }
-        for ((flag, key), value) in FLAGS.into_iter().zip(self.values()?) {
+        for (flag, key, value) in self.values()? {
             if let Some(value) = value {
                 // A description that a file or a run has is of text, too, whatever the text looks like.
                 let described = key == "data.source" && self.source.is_none() && layers.has_text("data.schema");
@@ -246,18 +215,18 @@ impl KeyArgs {
     /// # Errors
     /// When a number is too large for any.
     pub fn given(&self, known: &[&str]) -> Result<Option<&'static str>> {
-        let given = FLAGS.into_iter().zip(self.values()?).filter_map(|((flag, _), value)| value.map(|_| flag));
+        let given = self.values()?.into_iter().filter_map(|(flag, _, value)| value.map(|_| flag));
         Ok(given.chain((!self.set.is_empty()).then_some("--set")).find(|flag| !known.contains(flag)))
     }
 
     /// What on the command line gives this key: a flag, or --set.
     pub fn origin(&self, key: &str) -> Option<String> {
-        let flag = FLAGS.into_iter().zip(self.values().ok()?).find(|((_, of), value)| *of == key && value.is_some());
+        let flag = self.values().ok()?.into_iter().find(|(_, of, value)| *of == key && value.is_some());
         let set = || {
             let named = |text: &&String| text.split_once('=').is_some_and(|(name, _)| name.trim() == key);
             self.set.iter().find(named).map(|text| format!("--set {text}"))
         };
-        flag.map(|((flag, _), _)| flag.to_owned()).or_else(set)
+        flag.map(|(flag, _, _)| flag.to_owned()).or_else(set)
     }
 
     /// What describes text.
@@ -275,29 +244,25 @@ impl KeyArgs {
         self.max_line.map_or(MAX_LINE, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX))
     }
 
-    /// The value that each of [`FLAGS`] gives its key.
-    fn values(&self) -> Result<[Option<toml::Value>; FLAGS.len()]> {
-        let path = |flag: &str, path: &Option<PathBuf>| path.as_deref().map(|path| named(path, flag)).transpose();
-        // Checked below: none is larger than TOML's integers.
-        let integer = |value: Option<u64>| value.map(|value| toml::Value::Integer(value.cast_signed()));
-        let integers = [
-            ("--rows-cap", self.rows_cap),
-            ("--max-line", self.max_line),
-            ("--prefetch", self.prefetch),
-            ("--batch", self.batch),
-            ("--steps", self.steps),
-            ("--epochs", self.epochs),
-            ("--seed", self.seed),
-            ("--threads", self.threads),
-            ("--eval-every", self.eval_every),
-            ("--checkpoint-every", self.checkpoint_every),
-        ];
-        let too_large = |(_, value): &(&str, Option<u64>)| value.is_some_and(|value| i64::try_from(value).is_err());
-        if let Some((flag, _)) = integers.into_iter().find(too_large) {
-            return Err(Error::config(flag, format!("must be at most {}", i64::MAX)));
-        }
-        let float = |value: Option<f64>| value.map(toml::Value::Float);
-        let text = |value: Option<String>| value.map(toml::Value::String);
+    /// Every flag of a key.
+    ///
+    /// # Errors
+    /// When a number is too large for any, or a path is no UTF-8.
+    pub fn values(&self) -> Result<[KeyFlag; 30]> {
+        let path = |flag: &'static str, key: &'static str, path: &Option<PathBuf>| {
+            let path = path.as_deref().map(|path| named(path, flag)).transpose()?;
+            Ok::<KeyFlag, Error>((flag, key, path.map(toml::Value::String)))
+        };
+        let integer = |flag: &'static str, key: &'static str, value: Option<u64>| {
+            let too_large = |_| Error::config(flag, format!("must be at most {}", i64::MAX));
+            let value = value.map(i64::try_from).transpose().map_err(too_large)?;
+            Ok::<KeyFlag, Error>((flag, key, value.map(toml::Value::Integer)))
+        };
+        let float =
+            |flag: &'static str, key: &'static str, value: Option<f64>| (flag, key, value.map(toml::Value::Float));
+        let text = |flag: &'static str, key: &'static str, value: &Option<String>| {
+            (flag, key, value.clone().map(toml::Value::String))
+        };
         // Naming a file means reading it.
         let described = self.schema.is_some();
         let files = |path: &PathBuf| described || source_of(path) == SourceKind::Files;
@@ -307,36 +272,36 @@ impl KeyArgs {
             .or_else(|| self.data.as_ref().map(|path| if files(path) { "files" } else { "tsv" }.to_owned()));
         let shuffle = self.no_shuffle.then_some(toml::Value::Boolean(false));
         Ok([
-            text(path("--data", &self.data)?),
-            text(path("--schema", &self.schema)?),
-            text(source),
-            text(path("--test-data", &self.test_data)?),
-            float(self.test_fraction),
-            text(self.vocab.clone()),
-            integer(self.rows_cap),
-            text(self.on_bad_row.clone()),
-            integer(self.max_line),
-            shuffle,
-            integer(self.prefetch),
-            text(self.triangle.clone()),
-            integer(self.batch),
-            integer(self.steps),
-            integer(self.epochs),
-            float(self.lr),
-            text(self.optimizer.clone()),
-            text(self.optimizer_rows.clone()),
-            text(self.update.clone()),
-            text(self.precision.clone()),
-            text(self.determinism.clone()),
-            text(self.wire.clone()),
-            text(self.collective.clone()),
-            integer(self.seed),
-            integer(self.threads),
-            text(path("--tuned", &self.tuned)?),
-            text(self.isa.clone()),
-            integer(self.eval_every),
-            float(self.target_auc),
-            integer(self.checkpoint_every),
+            path("--data", "data.path", &self.data)?,
+            path("--schema", "data.schema", &self.schema)?,
+            text("--source", "data.source", &source),
+            path("--test-data", "data.test_path", &self.test_data)?,
+            float("--test-fraction", "data.test_fraction", self.test_fraction),
+            text("--vocab", "data.vocab", &self.vocab),
+            integer("--rows-cap", "data.rows_cap", self.rows_cap)?,
+            text("--on-bad-row", "data.on_bad_row", &self.on_bad_row),
+            integer("--max-line", "data.max_line", self.max_line)?,
+            ("--no-shuffle", "data.shuffle", shuffle),
+            integer("--prefetch", "data.prefetch", self.prefetch)?,
+            text("--triangle", "model.triangle", &self.triangle),
+            integer("--batch", "train.batch", self.batch)?,
+            integer("--steps", "train.steps", self.steps)?,
+            integer("--epochs", "train.epochs", self.epochs)?,
+            float("--lr", "train.lr", self.lr),
+            text("--optimizer", "train.optimizer", &self.optimizer),
+            text("--optimizer-rows", "train.optimizer_rows", &self.optimizer_rows),
+            text("--update", "train.update", &self.update),
+            text("--precision", "train.precision", &self.precision),
+            text("--determinism", "train.determinism", &self.determinism),
+            text("--wire", "train.wire", &self.wire),
+            text("--collective", "train.collective", &self.collective),
+            integer("--seed", "train.seed", self.seed)?,
+            integer("--threads", "train.threads", self.threads)?,
+            path("--tuned", "train.tuned", &self.tuned)?,
+            text("--isa", "train.isa", &self.isa),
+            integer("--eval-every", "train.eval_every", self.eval_every)?,
+            float("--target-auc", "train.target_auc", self.target_auc),
+            integer("--checkpoint-every", "train.checkpoint_every", self.checkpoint_every)?,
         ])
     }
 }

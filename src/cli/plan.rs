@@ -10,7 +10,7 @@ use super::division::{about, follow, planned, undivided};
 use super::figures;
 use super::overrides::{BaseArgs, KeyArgs};
 use super::place::PlaceArgs;
-use super::session::{refuse_overwriting, write_editable};
+use super::session::{refuse_edited, refuse_overwriting, write_editable};
 use super::table::Table;
 use crate::base::config::{Command, Config};
 use crate::base::console::{note, pretty};
@@ -140,7 +140,7 @@ impl PlanArgs {
     /// # Errors
     /// When the model, the machine, the plan's file or its division cannot be used, and when nothing fits.
     pub fn run(&self) -> Result<()> {
-        console::result(format_args!("{}", self.report()?)).map(|_| ())
+        console::result(format_args!("{}", self.report()?))
     }
 
     fn report(&self) -> Result<String> {
@@ -156,10 +156,15 @@ impl PlanArgs {
         let site = Site::new(&machine, &placement, Known { memory_gb_s: self.memory_gb_s, link_gb_s: self.link_gb_s });
         let figures = figures::line(&machine, &site.assumptions);
         note!("{figures}");
+        let patience = patience(site.ranks.len() as u64);
+        // Nobody waits for a plan that cannot be written then.
+        if let (Some(path), Some(_)) = (&self.out, &patience) {
+            refuse_edited("--out", path, None)?;
+        }
         let mut workload = self.workload(&mut config)?;
         let named = self.schedule(&mut workload, &site)?;
         undivided(&config.model).iter().for_each(|reason| note!("{reason}"));
-        patience(site.ranks.len() as u64).iter().for_each(|line| note!("{line}"));
+        patience.iter().for_each(|line| note!("{line}"));
         let model = Model::new(&workload, &site);
         let replicate_below = self.replicate_below.unwrap_or(REPLICATE_BELOW);
         let options = Options { replicate_below, scheme: self.scheme.kind() };

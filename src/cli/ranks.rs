@@ -4,7 +4,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
@@ -62,7 +61,7 @@ pub struct ExchangeArgs {
     pub overlap: Overlap,
 
     /// How several ranks read the data: each its own slices of minibatches (default), one for all, or each everything.
-    #[arg(long, value_name = "MODE", value_parser = loader_mode(), help_heading = DATA)]
+    #[arg(long, value_name = "MODE", value_enum, help_heading = DATA)]
     pub loader: Option<LoaderMode>,
 }
 
@@ -70,11 +69,6 @@ pub struct ExchangeArgs {
 fn seconds(text: &str) -> std::result::Result<f64, String> {
     let seconds = text.parse().ok().filter(|seconds| (0.001..=1e9).contains(seconds));
     seconds.ok_or_else(|| "a number of seconds from 0.001 on is expected".to_owned())
-}
-
-fn loader_mode() -> impl TypedValueParser<Value = LoaderMode> {
-    PossibleValuesParser::new(LoaderMode::ALL.map(LoaderMode::name))
-        .map(|name| LoaderMode::ALL.into_iter().find(|mode| mode.name() == name).expect("no other value is possible"))
 }
 
 /// When communication cores reduce the gradients of a layer.
@@ -120,6 +114,15 @@ pub struct Task<'a> {
     pub stored: Option<StoredTables>,
 }
 
+impl<'a> Task<'a> {
+    /// What begins with the first sample, all else as is predicted to be best.
+    #[must_use]
+    pub fn new(world: &'a World, config: &'a Config, source: &'a dyn Source, purpose: Purpose) -> Self {
+        let (wanted, dense) = (Wanted::default(), Dense::Chosen);
+        Self { world, config, source, purpose, wanted, dense, traced: false, hot: None, from: 0, stored: None }
+    }
+}
+
 /// Ranks that were started, and where they stand.
 pub struct Started {
     /// The ranks.
@@ -160,8 +163,7 @@ impl RankArgs {
     ) -> Result<Started> {
         let Beginning { plan: kept, hot, sample: from } = beginning;
         let wanted = Wanted { file: self.plan.as_deref(), kept, sampled: purpose != Purpose::Predict };
-        let (dense, stored) = (Dense::Chosen, None);
-        self.start_as(Task { world, config, source, purpose, wanted, dense, traced, hot, from, stored })
+        self.start_as(Task { wanted, traced, hot, from, ..Task::new(world, config, source, purpose) })
     }
 
     /// The same to predict with a checkpoint's model, whose tables are looked up where they are as far as ranks have
@@ -178,10 +180,8 @@ impl RankArgs {
     ) -> Result<Started> {
         world.meet("read the data", Duration::from_secs_f64(self.timeout))?;
         let wanted = Wanted { file: self.plan.as_deref(), kept: None, sampled: false };
-        let (purpose, dense, stored) = (Purpose::Predict, Dense::Chosen, checkpoint.stored_tables()?);
-        let (traced, hot, from) = (false, None, 0);
-        let started =
-            self.start_as(Task { world, config, source, purpose, wanted, dense, traced, hot, from, stored })?;
+        let stored = checkpoint.stored_tables()?;
+        let started = self.start_as(Task { wanted, stored, ..Task::new(world, config, source, Purpose::Predict) })?;
         checkpoint.load_into(&started.ranks)?;
         Ok(started)
     }

@@ -19,7 +19,7 @@ use crate::data::derived::Derived;
 use crate::data::hot::HotSlots;
 use crate::data::incoming::{Incoming, Writing};
 use crate::data::schema::{Scale, Scales};
-use crate::data::{self, Labels, Opening, Source, Split, Unseen, Vocabulary};
+use crate::data::{self, Labels, OnUnseen, Opening, Source, Split, Vocabulary};
 use crate::machine::placement::{Placement, Wishes};
 use crate::machine::team::{Team, roam};
 use crate::machine::{Machine, place};
@@ -41,7 +41,7 @@ pub struct Learned {
 
 /// Opens the configured data set, drawing a bar while a file's first pass runs; the model takes from it what it leaves
 /// to the data.
-pub fn open_data(config: &mut Config, known: Learned, labels: Labels, unseen: Unseen) -> Result<Arc<dyn Source>> {
+pub fn open_data(config: &mut Config, known: Learned, labels: Labels, unseen: OnUnseen) -> Result<Arc<dyn Source>> {
     open_as(config, known, Opening { labels, unseen, ..Opening::default() })
 }
 
@@ -55,7 +55,7 @@ pub fn open_generated(config: &Config) -> Result<Arc<dyn Source>> {
 
 /// As [`open_data`], all rows as one split, for a trained model.
 pub fn open_whole(config: &mut Config, known: Learned) -> Result<Arc<dyn Source>> {
-    let (labels, unseen) = (Labels::Optional, Unseen::NoRow);
+    let (labels, unseen) = (Labels::Optional, OnUnseen::EmptyBag);
     open_as(config, known, Opening { labels, unseen, whole: true, ..Opening::default() })
 }
 

@@ -12,6 +12,7 @@ use super::figures;
 use super::place::PlaceArgs;
 use super::schedule::{self, ScheduleArgs};
 use super::session::{refuse_overwriting, write_editable};
+use crate::base::console::note;
 use crate::base::{Error, Result, console};
 use crate::collective::World;
 use crate::machine::placement::{Placement, Wishes};
@@ -91,7 +92,7 @@ pub fn run(args: &TopoArgs, world: &World) -> Result<()> {
     if !world.is_first() {
         return Ok(());
     }
-    console::result(format_args!("{report}")).map(|_| ())
+    console::result(format_args!("{report}"))
 }
 
 /// What [`run`] prints; writes the picture or the description if one was asked for.
@@ -159,6 +160,7 @@ impl TopoArgs {
     pub(super) fn write(&self, export: Option<&Export>, machine: &Machine) -> Result<String> {
         let Some(Export::File(path)) = export else { return Ok(String::new()) };
         write_editable("--export", path, &machine.to_toml())?;
+        machine.forbidden().iter().for_each(|some| note!("note: --export: {some}"));
         Ok(format!("\nwritten    {}: --topology {} takes it\n", path.display(), path.display()))
     }
 }

@@ -7,7 +7,6 @@ mod resolve;
 use std::path::PathBuf;
 
 use clap::Args;
-use clap::builder::{PossibleValuesParser, TypedValueParser};
 use serde::Serialize;
 
 use self::prepare::Prepared;
@@ -74,7 +73,7 @@ pub struct TrainArgs {
 
     /// By which of MLPerf's rules it is logged: dlrm (v0.7 to v2.1), or dlrm_dcnv2 (from v3.0 on); default: by the
     /// network.
-    #[arg(long, value_name = "NAME", value_parser = benchmark(), requires = "mllog", help_heading = OUTPUT)]
+    #[arg(long, value_name = "NAME", value_enum, requires = "mllog", help_heading = OUTPUT)]
     mllog_benchmark: Option<Benchmark>,
 
     /// Who submits it.
@@ -94,11 +93,6 @@ pub struct TrainArgs {
     /// Print the results as one JSON object on stdout.
     #[arg(long, display_order = 10)]
     json: bool,
-}
-
-fn benchmark() -> impl TypedValueParser<Value = Benchmark> {
-    PossibleValuesParser::new(Benchmark::ALL.map(Benchmark::name))
-        .map(|name| Benchmark::ALL.into_iter().find(|one| one.name() == name).expect("no other value is possible"))
 }
 
 /// What `--json` prints.

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use super::collective::Dense;
-use super::division::Wanted;
 use super::ranks::{Overlap, Purpose, RankArgs, Started, Steps, Task, minibatches};
 use crate::base::Result;
 use crate::base::config::{Config, Hot, LookUps, SourceKind};
@@ -66,18 +65,7 @@ impl Trials {
         placement: Placement,
         dense: Dense,
     ) -> Result<f64> {
-        let task = Task {
-            world,
-            config: &self.config,
-            source: &*self.source,
-            purpose: Purpose::Train(overlap),
-            wanted: Wanted::default(),
-            dense,
-            traced: false,
-            hot: None,
-            from: 0,
-            stored: None,
-        };
+        let task = Task { dense, ..Task::new(world, &self.config, &*self.source, Purpose::Train(overlap)) };
         let Started { ranks, .. } = args.start_on(machine, placement, task, &mut |_: &str| ())?;
         Ok(Steps::run(&ranks, &self.batches, TRIAL_STEPS, Rates::base(&self.config.train))?.median_ms())
     }

@@ -270,16 +270,8 @@ fn tune(
     debug_assert_eq!(choices[0].plan, model);
 
     // What was quickest of several was lucky, too: the two meet once more.
-    let [mut of_model, mut of_best, mut ratios] = [const { Vec::new() }; 3];
-    for round in 0..repeat {
-        let mut both = [model, best.plan];
-        both.rotate_left(round % 2);
-        let mut ms = both.map(|plan| run(plan, chain));
-        ms.rotate_left(round % 2);
-        of_model.push(ms[0]);
-        of_best.push(ms[1]);
-        ratios.push(ms[0] / ms[1]);
-    }
+    let [mut of_model, mut of_best] = in_turns([model, best.plan], repeat, |plan| run(plan, chain));
+    let mut ratios: Vec<f64> = of_model.iter().zip(&of_best).map(|(model, best)| model / best).collect();
     let won = ratios.iter().filter(|ratio| **ratio > 1.0).count();
     let sure = best.plan != model && is_no_chance(won, repeat) && median(&mut ratios) > 1.0;
     let model = Choice { ms: median(&mut of_model), ..choices[0] };
@@ -288,6 +280,17 @@ fn tune(
     let [n, c, k] = sizes;
     let entry = Entry::new(shape, best.plan, gain);
     Row { n, c, k, precision, pass, candidates: candidates.len(), model, best, gain, won: [won, repeat], entry }
+}
+
+/// What two plans take, `repeat` times each: first one begins, then the other.
+fn in_turns(plans: [Plan; 2], repeat: usize, mut run: impl FnMut(Plan) -> f64) -> [Vec<f64>; 2] {
+    let mut taken = [const { Vec::new() }; 2];
+    for round in 0..repeat {
+        for of in [round % 2, 1 - round % 2] {
+            taken[of].push(run(plans[of]));
+        }
+    }
+    taken
 }
 
 /// Whether somebody who wins every second round would win so many of `rounds` with a probability of at most [`CHANCE`]:

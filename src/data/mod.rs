@@ -46,7 +46,7 @@ pub use schema::{Column, Description, Schema};
 pub use shuffle::{Epoch, Shuffle};
 pub use source::{Reader, Source, Split};
 pub use taobao::Taobao;
-pub use tsv::{Labels, Opening, Tsv, Unseen, Vocabulary};
+pub use tsv::{Labels, OnUnseen, Opening, Tsv, Vocabulary};
 
 /// The data set that a configuration names. `opening` matters for files only.
 ///

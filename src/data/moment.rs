@@ -3,33 +3,29 @@
 //! All are UTC: a log that says nothing else is taken at its word, and a shifted clock has the same hours under other
 //! names.
 
-use serde::{Deserialize, Serialize};
-
 use super::samples::MISSING;
+use crate::base::named;
 
 /// Seconds from the start of 1970, from which logs count, to that of 2000, from which a [`Moment`] does.
 const EPOCH: i64 = 946_684_800;
 const DAY: i64 = 86_400;
 
-/// How a column writes moments.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub enum Unit {
-    /// Seconds since 1970; fractions are cut off.
-    #[default]
-    #[serde(rename = "seconds")]
-    Seconds,
-    /// Milliseconds since 1970.
-    #[serde(rename = "milliseconds")]
-    Milliseconds,
-    /// Two digits each of year, month, day and hour: 14102103 is the 21st of October 2014, 3 o'clock.
-    #[serde(rename = "YYMMDDHH")]
-    Hours,
-    /// Four digits of the year, two each of month and day: 20141021.
-    #[serde(rename = "YYYYMMDD")]
-    Days,
-    /// A date and, behind a blank or a T, a time of the day: 2014-10-21 03:00:00.
-    #[serde(rename = "YYYY-MM-DD")]
-    Written,
+named! {
+    /// How a column writes moments.
+    #[derive(Default)]
+    pub enum Unit {
+        /// Seconds since 1970; fractions are cut off.
+        #[default]
+        Seconds = "seconds",
+        /// Milliseconds since 1970.
+        Milliseconds = "milliseconds",
+        /// Two digits each of year, month, day and hour: 14102103 is the 21st of October 2014, 3 o'clock.
+        Hours = "YYMMDDHH",
+        /// Four digits of the year, two each of month and day: 20141021.
+        Days = "YYYYMMDD",
+        /// A date and, behind a blank or a T, a time of the day: 2014-10-21 03:00:00.
+        Written = "YYYY-MM-DD",
+    }
 }
 
 /// Whole seconds since the start of 2000, from 1932 to 2068.
@@ -37,21 +33,6 @@ pub enum Unit {
 pub struct Moment(pub i32);
 
 impl Unit {
-    /// All of them.
-    pub const ALL: [Self; 5] = [Self::Seconds, Self::Milliseconds, Self::Hours, Self::Days, Self::Written];
-
-    /// Its name in a schema.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Seconds => "seconds",
-            Self::Milliseconds => "milliseconds",
-            Self::Hours => "YYMMDDHH",
-            Self::Days => "YYYYMMDD",
-            Self::Written => "YYYY-MM-DD",
-        }
-    }
-
     /// What a field has to be, for messages.
     #[must_use]
     pub const fn expects(self) -> &'static str {

@@ -52,8 +52,8 @@ pub trait Source: Send + Sync {
     }
 
     /// Whether a sample of the split is reached without reading all before it.
-    fn is_sought(&self, split: Split) -> bool {
-        self.made_of().is_none_or(|of| of.is_sought(split))
+    fn is_seekable(&self, split: Split) -> bool {
+        self.made_of().is_none_or(|of| of.is_seekable(split))
     }
 
     /// A reader whose first sample is number `start` of the split.

@@ -172,7 +172,11 @@ impl StackProfile {
     /// [`Error::Io`], and [`Error::BadRow`] with the line that cannot be.
     pub fn read(path: &Path) -> Result<Self> {
         let text = input::read_text(path)?;
-        Self::parse(&text).map_err(|(line, reason)| Error::BadRow { path: path.to_owned(), line, reason })
+        Self::parse(&text).map_err(|(line, reason)| Error::BadRow {
+            path: path.to_owned(),
+            line,
+            reason: reason.into(),
+        })
     }
 
     fn parse(text: &str) -> std::result::Result<Self, (u64, String)> {

@@ -60,7 +60,7 @@ impl Team {
     /// # Errors
     /// When the system refuses a thread.
     pub fn with_isa(threads: usize, isa: Isa) -> Result<Self> {
-        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let cores = processors();
         let threads = if threads == 0 { cores } else { threads };
         let patience = if threads <= cores { Patience::OWN_CORE } else { Patience::SHARED_CORE };
         let crew =
@@ -202,6 +202,21 @@ impl Team {
     ) {
         self.crew.share_with(own, pieces, begin, body);
     }
+}
+
+/// As many threads as have a processor to themselves here.
+#[must_use]
+pub fn processors() -> usize {
+    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
+}
+
+/// Threads of rayon beside its own pool, so many; 0: as many as that has.
+///
+/// # Errors
+/// When the system refuses a thread.
+pub fn pool(threads: usize) -> Result<rayon::ThreadPool> {
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
+    pool.map_err(|error| Error::Threads { wanted: threads, source: std::io::Error::other(error) })
 }
 
 /// Starts rayon's pool on the processing units of this thread, so many, unless there is one.

@@ -32,7 +32,7 @@ use std::ops::Range;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::scheme::{Flaw, Part, Scheme, Sharding};
+use super::scheme::{Flaw, Kind, Part, Scheme, Sharding};
 use super::workload::Workload;
 use crate::base::error::nearest;
 use crate::base::units::Many;
@@ -204,7 +204,6 @@ pub fn parse(text: &str, origin: &str, workload: &Workload, ranks: usize) -> Res
 
 /// How an entry divides its table, whose columns are as many as `dim` says unless it says so itself.
 fn scheme(source: &Source<'_>, entry: &Spanned<Entry>, dim: &Spanned<usize>, workload: &Workload) -> Result<Scheme> {
-    const KINDS: [&str; 4] = ["table", "column", "row", "replicated"];
     let (place, entry) = (entry.span(), entry.get_ref());
     let number = *entry.id.get_ref();
     let known = &workload.tables[number as usize];
@@ -227,9 +226,10 @@ fn scheme(source: &Source<'_>, entry: &Spanned<Entry>, dim: &Spanned<usize>, wor
         return at(&dim.span(), format!("it has {columns}, the plan was made for {planned}: make a new one"));
     }
     let kind = entry.scheme.get_ref().as_str();
-    if !KINDS.contains(&kind) {
-        let hint = nearest(kind, KINDS).map(|name| format!(" (did you mean `{name}`?)")).unwrap_or_default();
-        return at(&entry.scheme.span(), format!("unknown scheme `{kind}`{hint}; one of: {}", KINDS.join(", ")));
+    let kinds = Kind::ALL.map(Kind::name);
+    if !kinds.contains(&kind) {
+        let hint = nearest(kind, kinds).map(|name| format!(" (did you mean `{name}`?)")).unwrap_or_default();
+        return at(&entry.scheme.span(), format!("unknown scheme `{kind}`{hint}; one of: {}", kinds.join(", ")));
     }
     let layout = match &entry.layout {
         None => {

@@ -12,7 +12,7 @@ use std::ops::Range;
 
 use serde::Serialize;
 
-use crate::base::{RankId, TableId};
+use crate::base::{RankId, TableId, named};
 
 /// Tables with fewer rows are replicated unless somebody says otherwise (Intel's MLPerf solution).
 pub const REPLICATE_BELOW: u64 = 2048;
@@ -84,28 +84,24 @@ pub enum Scheme {
     Replicated,
 }
 
-/// The kinds of [`Scheme`] that a user chooses from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, clap::ValueEnum)]
-#[serde(rename_all = "lowercase")]
-pub enum Kind {
-    /// Whole tables.
-    Table,
-    /// Columns.
-    Column,
-    /// Rows, contiguous or cyclic.
-    Row,
-    /// A copy on each rank.
-    Replicated,
+named! {
+    /// The kinds of [`Scheme`] that a user chooses from.
+    #[derive(PartialOrd, Ord)]
+    pub enum Kind {
+        /// Whole tables.
+        Table = "table",
+        /// Columns.
+        Column = "column",
+        /// Rows, contiguous or cyclic.
+        Row = "row",
+        /// A copy on each rank.
+        Replicated = "replicated",
+    }
 }
 
 impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Table => "table",
-            Self::Column => "column",
-            Self::Row => "row",
-            Self::Replicated => "replicated",
-        })
+        f.write_str(self.name())
     }
 }
 

@@ -15,31 +15,20 @@ use serde_json::{Value, json};
 use crate::base::config::{
     Command, Config, Decay, LayerKind, Layers, ModelConfig, NamedLayer, SourceKind, TrainConfig,
 };
-use crate::base::{Error, Result};
+use crate::base::{Error, Result, named};
 use crate::optim::Schedule;
 
-/// Which rules a run is logged by.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Benchmark {
-    /// DLRM, of v0.7 to v2.1.
-    Dlrm,
-    /// DLRM-DCNv2, of v3.0 on.
-    DlrmDcnv2,
+named! {
+    /// Which rules a run is logged by.
+    pub enum Benchmark {
+        /// DLRM, of v0.7 to v2.1.
+        Dlrm = "dlrm",
+        /// DLRM-DCNv2, of v3.0 on.
+        DlrmDcnv2 = "dlrm_dcnv2",
+    }
 }
 
 impl Benchmark {
-    /// All of them.
-    pub const ALL: [Self; 2] = [Self::Dlrm, Self::DlrmDcnv2];
-
-    /// Its name in the rules.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Dlrm => "dlrm",
-            Self::DlrmDcnv2 => "dlrm_dcnv2",
-        }
-    }
-
     /// The number of the first epoch.
     const fn first_epoch(self) -> f64 {
         match self {

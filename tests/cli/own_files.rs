@@ -402,6 +402,15 @@ fn what_people_edit_is_not_replaced() {
         fs::remove_file(&file).unwrap();
         succeed(&line);
     }
+    // Where planning takes long, whatever is there is refused before.
+    let (file, machine) = (to("many.toml"), "synthetic:node:64 core:32 pu:1");
+    fs::write(&file, "# edited\n").unwrap();
+    let many = ["plan", "--preset", "demo", "--topology", machine, "--ranks", "1025", "--out", &file];
+    let output = octorec().args(many).output().unwrap();
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{message}");
+    assert!(message.contains(&format!("--out: {file} is there already, which would be lost")), "{message}");
+    assert!(!message.contains("is priced, which takes"), "{message}");
 }
 
 #[test]

@@ -449,8 +449,13 @@ fn tables_are_told_from_criteos_text_by_their_header() {
         assert_eq!((found.schema.dense.len(), found.schema.categorical.len()), expected, "{name}: {}", found.toml);
         assert_eq!(found.schema.categorical[0].name(), header[0].trim_end_matches(":token"));
     }
-    // Criteo's own text begins with a row.
+    // Names that come twice are a header's, too, which is refused as it is with a schema.
     let folder = tempfile::tempdir().unwrap();
+    let twice = folder.path().join("twice.tsv");
+    fs::write(&twice, rows("\t", ["user", "item", "rating", "item"])).unwrap();
+    let message = fail(&format!("inspect {}", twice.display()));
+    assert!(message.contains("its header has two columns item, numbers 2 and 4: give one"), "{message}");
+    // Criteo's own text begins with a row.
     let log = super::tsv(&folder.path().join("log.txt"), 50);
     assert_eq!(json(&format!("inspect {} --json", log.display()))["format"], "tsv");
 }

@@ -62,7 +62,11 @@ impl Reader for Counter<'_> {
             let mut row = n as u32 % (1 << 20);
             match self.0.trouble {
                 Trouble::Error(at) if at == n => {
-                    return Err(Error::BadRow { path: "numbers".into(), line: n, reason: "made to fail".to_owned() });
+                    return Err(Error::BadRow {
+                        path: "numbers".into(),
+                        line: n,
+                        reason: "made to fail".to_owned().into(),
+                    });
                 }
                 Trouble::Panic(at) if at == n => panic!("made to panic at {n}"),
                 Trouble::Beyond(at) if at == n => row = 1 << 20,

@@ -301,7 +301,11 @@ impl Reader for FailingReader<'_> {
         for _ in 0..limit {
             if self.1 == self.0.at {
                 assert!(!self.0.panics, "made to panic");
-                return Err(Error::BadRow { path: "numbers".into(), line: self.1, reason: "made to fail".to_owned() });
+                return Err(Error::BadRow {
+                    path: "numbers".into(),
+                    line: self.1,
+                    reason: "made to fail".to_owned().into(),
+                });
             }
             batch.labels.push(0.0);
             self.1 += 1;

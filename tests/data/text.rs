@@ -8,7 +8,7 @@ use std::process::{Command, Output};
 use octorec::base::config::{DataConfig, OnBadRow, Vocab};
 use octorec::data::formats::csv::sniff;
 use octorec::data::formats::{self, Files, Format};
-use octorec::data::{Batch, Opening, Source, Split, Tsv, Unseen};
+use octorec::data::{Batch, OnUnseen, Opening, Source, Split, Tsv};
 use proptest::prelude::*;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -153,7 +153,7 @@ fn b2_the_train_vocabulary_of_text_has_a_row_for_unseen_values() {
     let known = files.vocabulary().unwrap().clone();
     assert!(known.unseen_row() && known.texts()[0].len() == 3);
     // A model's vocabulary goes on giving the row, whether unseen values would be faults or left out.
-    for unseen in [Unseen::Fault, Unseen::NoRow] {
+    for unseen in [OnUnseen::Reject, OnUnseen::EmptyBag] {
         let new = DataConfig { path: folder.file("new.csv", users(&["d", "c"])), test_fraction: 0.0, ..config.clone() };
         let opening = Opening { known: Some(known.clone()), unseen, ..Opening::default() };
         let files = Files::open_as(&new, opening).unwrap();
@@ -314,6 +314,10 @@ fn b2_the_remedies_for_malformed_rows_work_in_every_command() {
         "{told}"
     );
     let run_at = folder.at("run");
+    // What stands in a row is no remedy.
+    let odd = folder.file("odd.csv", LOG_HEADER.to_owned() + &log(0..300) + "its header,u1,a,--max-line\n");
+    let told = fail(&train.replace(&bad, &odd));
+    assert!(told.contains("found \"its header\"") && told.contains("with --on-bad-row skip"), "{told}");
     let (_, said) = run(&format!("{train} --on-bad-row skip --vocab train --out {run_at}"));
     assert!(said.contains("540 training and 60 test samples") && said.contains("left out 1 malformed row\n"), "{said}");
     // Evaluation does as training did, unless it is told otherwise.

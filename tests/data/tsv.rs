@@ -108,7 +108,7 @@ fn plain_gzip_and_crlf_are_the_same_data() {
     let whole = read(&open(&config(&folder.file("a.tsv", &text))), Split::Train);
     assert_eq!(whole.samples(), 3000);
     let first = open(&config(&folder.file("a.tsv", &text)));
-    assert!(first.is_sought(Split::Test));
+    assert!(first.is_seekable(Split::Test));
     for (name, content) in [
         ("b.tsv.gz", gzip(&text)),
         ("c.tsv", crlf.clone().into_bytes()),
@@ -117,7 +117,7 @@ fn plain_gzip_and_crlf_are_the_same_data() {
     ] {
         let other = open(&config(&folder.file(name, content)));
         assert_eq!(read(&other, Split::Train), whole, "{name}");
-        assert_eq!(other.is_sought(Split::Test), !name.ends_with("gz"), "{name}");
+        assert_eq!(other.is_seekable(Split::Test), !name.ends_with("gz"), "{name}");
         assert_eq!(other.fingerprint() == first.fingerprint(), !["c.tsv", "d.tsv.gz"].contains(&name), "{name}");
     }
 }

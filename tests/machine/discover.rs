@@ -172,6 +172,17 @@ fn exports_of_discovered_machines_load_again() {
 }
 
 #[test]
+fn an_export_says_which_cores_this_process_may_use() {
+    let mut machine = discover::synthetic("Package:2 NUMANode:1 Core:4 PU:1").expect("synthetic");
+    assert!(machine.forbidden().is_none() && !machine.to_toml().contains("may use"));
+    machine.restrict(|pu| pu.0 < 3, |_| true);
+    let told = "# all 8 cores are described, of which this process may use 3 (cpus 0-2)";
+    assert!(machine.to_toml().contains(told), "{}", machine.to_toml());
+    let again = Machine::parse(&machine.to_toml(), "exported").expect("an export is a description");
+    assert_eq!(again.cores(), 8);
+}
+
+#[test]
 fn nonsense_is_refused_with_its_origin() {
     let message = discover::xml("<not hwloc>", "x", "x.xml").expect_err("not an export").to_string();
     assert!(message.starts_with("x.xml: cannot"), "{message}");

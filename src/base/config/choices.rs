@@ -2,40 +2,27 @@
 
 use serde::{Deserialize, Serialize};
 
-/// How weights move by their gradients.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum OptimizerName {
-    /// Stochastic gradient descent.
-    #[default]
-    Sgd,
-    /// The same with momentum (`train.momentum`), as PyTorch's without dampening and Nesterov's correction.
-    Momentum,
-    /// Adagrad, as PyTorch's without decay of the rate.
-    Adagrad,
-    /// Adagrad with one number a row, the sum of the mean squares of its gradients, as TorchRec's. For rows alone.
-    RowwiseAdagrad,
-    /// Adam, as PyTorch's; of rows, as its SparseAdam.
-    Adam,
-    /// LAMB, as in Intel's MLPerf submissions. For layers alone.
-    Lamb,
-    /// FTRL-Proximal (McMahan et al. 2013), which keeps weights that tell little at 0 (`train.l1`).
-    Ftrl,
-}
+use crate::base::named;
 
-impl OptimizerName {
-    /// Its name in configurations.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Sgd => "sgd",
-            Self::Momentum => "momentum",
-            Self::Adagrad => "adagrad",
-            Self::RowwiseAdagrad => "rowwise-adagrad",
-            Self::Adam => "adam",
-            Self::Lamb => "lamb",
-            Self::Ftrl => "ftrl",
-        }
+named! {
+    /// How weights move by their gradients.
+    #[derive(Default)]
+    pub enum OptimizerName {
+        /// Stochastic gradient descent.
+        #[default]
+        Sgd = "sgd",
+        /// The same with momentum (`train.momentum`), as PyTorch's without dampening and Nesterov's correction.
+        Momentum = "momentum",
+        /// Adagrad, as PyTorch's without decay of the rate.
+        Adagrad = "adagrad",
+        /// Adagrad with one number a row, the sum of the mean squares of its gradients, as TorchRec's. For rows alone.
+        RowwiseAdagrad = "rowwise-adagrad",
+        /// Adam, as PyTorch's; of rows, as its SparseAdam.
+        Adam = "adam",
+        /// LAMB, as in Intel's MLPerf submissions. For layers alone.
+        Lamb = "lamb",
+        /// FTRL-Proximal (McMahan et al. 2013), which keeps weights that tell little at 0 (`train.l1`).
+        Ftrl = "ftrl",
     }
 }
 
@@ -168,96 +155,56 @@ pub enum Hot {
     Fae,
 }
 
-/// How the gradients of layers are reduced and their weights gathered, from rank to rank. Which rank's term is added
-/// first follows from it, so that the bits of more than two ranks do, too.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Collective {
-    /// The one that is predicted to be the quickest on this machine; with `train.determinism = "none"` the best are
-    /// tried.
-    #[default]
-    Auto,
-    /// Everybody sends everybody its part at once.
-    Direct,
-    /// Around one ring.
-    Ring,
-    /// Around a ring in both directions, half each.
-    TwoRing,
-    /// Halving the ranks and the tensor in each round.
-    HalvingDoubling,
-    /// In as few rounds as the machine's links allow, over links between neighbours alone.
-    BreadthFirst,
-    /// Around as many rings as share no link.
-    MultiRing,
-    /// Along trees that take links as they can carry them, level by level.
-    SpanningTrees,
-    /// Along these trees, in chunks that keep all levels busy.
-    PipelinedTrees,
-    /// Inside each machine first, then between machines.
-    Hierarchical,
-}
-
-impl Collective {
-    /// All of them.
-    pub const ALL: [Self; 10] = [
-        Self::Auto,
-        Self::Direct,
-        Self::Ring,
-        Self::TwoRing,
-        Self::HalvingDoubling,
-        Self::BreadthFirst,
-        Self::MultiRing,
-        Self::SpanningTrees,
-        Self::PipelinedTrees,
-        Self::Hierarchical,
-    ];
-
-    /// Its name in configurations.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Auto => "auto",
-            Self::Direct => "direct",
-            Self::Ring => "ring",
-            Self::TwoRing => "two-ring",
-            Self::HalvingDoubling => "halving-doubling",
-            Self::BreadthFirst => "breadth-first",
-            Self::MultiRing => "multi-ring",
-            Self::SpanningTrees => "spanning-trees",
-            Self::PipelinedTrees => "pipelined-trees",
-            Self::Hierarchical => "hierarchical",
-        }
+named! {
+    /// How the gradients of layers are reduced and their weights gathered, from rank to rank. Which rank's term is
+    /// added first follows from it, so that the bits of more than two ranks do, too.
+    #[derive(Default)]
+    pub enum Collective {
+        /// The one that is predicted to be the quickest on this machine; with `train.determinism = "none"` the best are
+        /// tried.
+        #[default]
+        Auto = "auto",
+        /// Everybody sends everybody its part at once.
+        Direct = "direct",
+        /// Around one ring.
+        Ring = "ring",
+        /// Around a ring in both directions, half each.
+        TwoRing = "two-ring",
+        /// Halving the ranks and the tensor in each round.
+        HalvingDoubling = "halving-doubling",
+        /// In as few rounds as the machine's links allow, over links between neighbours alone.
+        BreadthFirst = "breadth-first",
+        /// Around as many rings as share no link.
+        MultiRing = "multi-ring",
+        /// Along trees that take links as they can carry them, level by level.
+        SpanningTrees = "spanning-trees",
+        /// Along these trees, in chunks that keep all levels busy.
+        PipelinedTrees = "pipelined-trees",
+        /// Inside each machine first, then between machines.
+        Hierarchical = "hierarchical",
     }
 }
 
-/// What weights are read in by the forward and the backward pass, and how much of them an update keeps.
-///
-/// The split ones are SC20's Split-SGD-BF16 (Section VII): the upper halves of the weights are what the passes read,
-/// with products of bfloat16 summed in 32 bits; the lower halves are only joined to them for an update. Biases, sums,
-/// the interaction, the loss and gradients of weights are in 32 bits whatever the precision.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Precision {
-    /// 32-bit floats throughout.
-    #[default]
-    F32,
-    /// bfloat16, with the 16 bits that it leaves out kept for the update: as many bytes as `f32`, as exact an update.
-    Bf16,
-    /// bfloat16, with only 8 of those bits: a quarter less memory, and small updates are lost.
-    Bf16Lsb8,
+named! {
+    /// What weights are read in by the forward and the backward pass, and how much of them an update keeps.
+    ///
+    /// The split ones are SC20's Split-SGD-BF16 (Section VII): the upper halves of the weights are what the passes
+    /// read, with products of bfloat16 summed in 32 bits; the lower halves are only joined to them for an update.
+    /// Biases, sums, the interaction, the loss and gradients of weights are in 32 bits whatever the precision.
+    #[derive(Default)]
+    pub enum Precision {
+        /// 32-bit floats throughout.
+        #[default]
+        F32 = "f32",
+        /// bfloat16, with the 16 bits that it leaves out kept for the update: as many bytes as `f32`, as exact an
+        /// update.
+        Bf16 = "bf16",
+        /// bfloat16, with only 8 of those bits: a quarter less memory, and small updates are lost.
+        Bf16Lsb8 = "bf16-lsb8",
+    }
 }
 
 impl Precision {
-    /// Its name in configurations.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::F32 => "f32",
-            Self::Bf16 => "bf16",
-            Self::Bf16Lsb8 => "bf16-lsb8",
-        }
-    }
-
     /// Whether weights are kept in halves.
     #[must_use]
     pub const fn is_split(self) -> bool {

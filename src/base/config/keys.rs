@@ -2,58 +2,29 @@
 //! `--help` shows the flags that a command honours.
 
 use super::{Config, Decay, Hot, Interaction, Loss, LrScaling, OptimizerName, SourceKind};
+use crate::base::named;
 
-/// A command that takes a configuration. `octorec config` prints one and so takes every key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Command {
-    /// `octorec config`.
-    Config,
-    /// `octorec train`.
-    Train,
-    /// `octorec plan`.
-    Plan,
-    /// `octorec simulate`.
-    Simulate,
-    /// `octorec tune gemm`.
-    Tune,
-    /// `octorec data generate`.
-    Generate,
-    /// `octorec bench step`.
-    Step,
-    /// `octorec bench overlap`.
-    Overlap,
-    /// `octorec inspect --hot`.
-    Inspect,
-}
-
-impl Command {
-    /// Every command.
-    pub const ALL: [Self; 9] = [
-        Self::Config,
-        Self::Train,
-        Self::Plan,
-        Self::Simulate,
-        Self::Tune,
-        Self::Generate,
-        Self::Step,
-        Self::Overlap,
-        Self::Inspect,
-    ];
-
-    /// The words that start it.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Config => "config",
-            Self::Train => "train",
-            Self::Plan => "plan",
-            Self::Simulate => "simulate",
-            Self::Tune => "tune gemm",
-            Self::Generate => "data generate",
-            Self::Step => "bench step",
-            Self::Overlap => "bench overlap",
-            Self::Inspect => "inspect",
-        }
+named! {
+    /// A command that takes a configuration. `octorec config` prints one and so takes every key.
+    pub enum Command {
+        /// `octorec config`.
+        Config = "config",
+        /// `octorec train`.
+        Train = "train",
+        /// `octorec plan`.
+        Plan = "plan",
+        /// `octorec simulate`.
+        Simulate = "simulate",
+        /// `octorec tune gemm`.
+        Tune = "tune gemm",
+        /// `octorec data generate`.
+        Generate = "data generate",
+        /// `octorec bench step`.
+        Step = "bench step",
+        /// `octorec bench overlap`.
+        Overlap = "bench overlap",
+        /// `octorec inspect --hot`.
+        Inspect = "inspect",
     }
 }
 

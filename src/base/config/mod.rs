@@ -32,6 +32,8 @@ pub use presets::{DEFAULT_PRESET, PRESETS, preset};
 pub use setting::Setting;
 pub use train::TrainConfig;
 
+use crate::base::named;
+
 /// Everything that determines a run. A key that a configuration of an earlier version lacks has its default.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Config {
@@ -236,33 +238,19 @@ pub struct DataConfig {
     pub zipf: f64,
 }
 
-/// The kinds of data source.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum SourceKind {
-    /// Built-in generator with the shape of Criteo's click logs and a planted click model.
-    Criteo,
-    /// Built-in generator of time series with the shape of Taobao's behaviour log, and a planted click model.
-    Taobao,
-    /// Criteo's raw tab-separated layout, plain or gzip.
-    Tsv,
-    /// Files in any other format that octorec reads; which one, their names and first bytes tell.
-    Files,
-    /// Random look-ups and labels, as in the papers' benchmarks.
-    Random,
-}
-
-impl SourceKind {
-    /// Its name in configurations.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Criteo => "criteo",
-            Self::Taobao => "taobao",
-            Self::Tsv => "tsv",
-            Self::Files => "files",
-            Self::Random => "random",
-        }
+named! {
+    /// The kinds of data source.
+    pub enum SourceKind {
+        /// Built-in generator with the shape of Criteo's click logs and a planted click model.
+        Criteo = "criteo",
+        /// Built-in generator of time series with the shape of Taobao's behaviour log, and a planted click model.
+        Taobao = "taobao",
+        /// Criteo's raw tab-separated layout, plain or gzip.
+        Tsv = "tsv",
+        /// Files in any other format that octorec reads; which one, their names and first bytes tell.
+        Files = "files",
+        /// Random look-ups and labels, as in the papers' benchmarks.
+        Random = "random",
     }
 }
 

@@ -14,13 +14,12 @@ mod ranks;
 pub(super) mod step;
 mod team;
 
-use std::num::NonZero;
-
 use clap::{Args, Subcommand};
 
 use crate::base::console::shown;
 use crate::base::{Error, Result, console};
 use crate::collective::World;
+use crate::machine::team::processors;
 
 /// Flags of `octorec bench`.
 #[derive(Debug, Clone, Args)]
@@ -138,7 +137,7 @@ impl BenchArgs {
             What::Allreduce(args) => shown(&args.measure(world)?, args.json),
             What::Overlap(args) => shown(&args.measure(world)?, args.json),
         };
-        console::result(format_args!("{text}")).map(|_| ())
+        console::result(format_args!("{text}"))
     }
 }
 
@@ -147,7 +146,7 @@ impl BenchArgs {
 /// # Errors
 /// [`Error::Config`] with the number of processors.
 fn within_processors(threads: usize) -> Result<usize> {
-    let most = std::thread::available_parallelism().map_or(1, NonZero::get);
+    let most = processors();
     if threads <= most {
         return Ok(threads);
     }

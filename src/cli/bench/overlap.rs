@@ -14,7 +14,6 @@ use crate::base::config::{Command, Config};
 use crate::base::console::note;
 use crate::base::units::Bytes;
 use crate::cli::collective::{Choice, Dense};
-use crate::cli::division::Wanted;
 use crate::cli::figures;
 use crate::cli::overrides::{BaseArgs, KeyArgs};
 use crate::cli::ranks::{Breakdowns, Overlap, Purpose, RankArgs, Started, Steps, Task, minibatches};
@@ -133,21 +132,9 @@ impl OverlapArgs {
                     note!("{line}");
                 }
             };
-            let (purpose, wanted) = (Purpose::Train(overlap), Wanted::default());
             // All modes send the same.
             let dense = chosen.as_ref().map_or(Dense::Chosen, |choice| Dense::Given(choice.reduction().clone()));
-            let task = Task {
-                world,
-                config: &config,
-                source: &*source,
-                purpose,
-                wanted,
-                dense,
-                traced: false,
-                hot: None,
-                from: 0,
-                stored: None,
-            };
+            let task = Task { dense, ..Task::new(world, &config, &*source, Purpose::Train(overlap)) };
             let Started { ranks, dense, .. } = args.start_on(&host, placement.clone(), task, tell)?;
             chosen = dense.or(chosen);
             let steps = Steps::run(&ranks, &batches, self.repeat as usize, Rates::base(&config.train))?;

@@ -24,6 +24,7 @@ use crate::collective::World;
 use crate::data::{Batch, Source, Split};
 use crate::machine::limits::{Bracket, Processor, Rate};
 use crate::machine::placement::CommCores;
+use crate::machine::team::processors;
 use crate::train::Rates;
 
 /// Times the last-level cache that the rows of all minibatches take.
@@ -204,10 +205,9 @@ impl StepArgs {
 
     /// The step of one rank with so many threads, or as many as there are cores.
     fn alone(&self, config: &Config, source: &dyn Source, batches: &[Arc<Batch>], threads: usize) -> Result<Rate> {
-        // Threads that share a core with another are none that one rank could use.
-        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let mut config = config.clone();
-        config.train.threads = threads.min(cores);
+        // Threads that share a core with another are none that one rank could use.
+        config.train.threads = threads.min(processors());
         let args = RankArgs {
             plan: None,
             place: PlaceArgs {

@@ -15,12 +15,12 @@ use crossbeam::utils::CachePadded;
 use serde::Serialize;
 
 use super::TeamArgs;
-use crate::base::{Error, Result};
+use crate::base::Result;
 use crate::cli::table::Table;
 use crate::machine::describe::Machine;
 use crate::machine::limits::{Processor, journeys};
 use crate::machine::placement::{Wishes, place};
-use crate::machine::team::Team;
+use crate::machine::team::{Team, pool};
 use crate::simd::Isa;
 
 /// Regions after an idle millisecond.
@@ -170,8 +170,7 @@ pub fn measure(args: TeamArgs) -> Result<Report> {
         |marks: &CachePadded<AtomicUsize>| marks.load(Ordering::Relaxed) >= TEAMS * (hot + warm_up(None, hot));
     assert!(threads > EMPTY.len() || EMPTY[..threads].iter().all(counted), "a thread missed a region");
 
-    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
-    let pool = pool.map_err(|error| Error::Threads { wanted: threads, source: std::io::Error::other(error) })?;
+    let pool = pool(threads)?;
     for (idle, regions) in [(None, slow), (idle, idle_regions)] {
         rows.push(time("rayon broadcast", idle, regions, || {
             pool.broadcast(|context| mark(&marks, context.index()));

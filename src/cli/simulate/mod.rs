@@ -40,6 +40,6 @@ impl SimulateArgs {
             Some(What::Sc20(args)) => args.report(),
             None => self.step.report(),
         };
-        console::result(format_args!("{}", report?)).map(|_| ())
+        console::result(format_args!("{}", report?))
     }
 }

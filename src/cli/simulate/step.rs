@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::calibrate;
 use super::chart::{Line, lines};
 use super::question::{Answer, Question};
-use crate::base::config::{Command, Determinism};
+use crate::base::config::{Command, Config, Determinism};
 use crate::base::console::{note, shown};
 use crate::base::units::Count;
 use crate::base::{Error, Result, input};
@@ -177,6 +177,7 @@ impl StepArgs {
     /// All points as text or JSON; writes the trace.
     pub(super) fn report(&self) -> Result<String> {
         let mut config = self.keys.finish_with(self.base.layers()?, Command::Simulate, self.hot.values())?;
+        self.check(&config)?;
         if config.train.determinism == Determinism::Ranks {
             note!("a step is simulated with sums in any order: those of train.determinism = \"ranks\" are not");
             config.train.determinism = Determinism::Run;
@@ -187,6 +188,7 @@ impl StepArgs {
         if counts.is_empty() {
             counts.push(None);
         }
+
         let (usual, options) = (Rates::default(), Options::default());
         let question = Question {
             config: &config,
@@ -198,32 +200,12 @@ impl StepArgs {
             options: &options,
             rates: &usual,
         };
-        let minibatch = ["train.batch", "train.accumulate"].into_iter().find_map(|key| self.keys.origin(key));
-        if let Some(origin) = minibatch.filter(|_| self.batch_per_rank.is_some()) {
-            let reason = "--batch-per-rank says how large minibatches are: leave one of the two away".to_owned();
-            return Err(Error::config(origin, reason));
-        }
         let rates = self.rates(&question)?;
         let question = Question { rates: &rates, ..question };
         let (_, site) = question.site(counts[0], CommCores::Count(0))?;
         let (first, told) = (site.ranks.len(), figures::line(&machine, &site.assumptions));
-        let smallest = counts.iter().map(|count| count.unwrap_or(first)).min().unwrap_or(first);
-        let refuse = |origin: &str, reason: String| Err(Error::config(origin, reason));
-        if matches!(self.comm_cores, CommCores::Count(1..)) && counts.iter().all(|count| count.unwrap_or(first) == 1) {
-            let reason = "one rank has nobody to communicate with: use more --ranks, or leave it away";
-            return refuse("--comm-cores", reason.to_owned());
-        }
-        if let Some(ranks) = counts.iter().map(|count| count.unwrap_or(first)).find(|ranks| *ranks > MOST_RANKS) {
-            return refuse(
-                "--ranks",
-                format!("{ranks} ranks are too many to simulate a step of: at most {MOST_RANKS}"),
-            );
-        }
-        let inputs = [&config.data.path, &config.data.test_path, &config.data.schema, &self.topology].map(Path::new);
-        let more = [&self.base.config, &self.calibrate].into_iter().filter_map(|path| path.as_deref());
-        let inputs: Vec<&Path> = inputs.into_iter().chain(more).collect();
-        refuse_overwriting("--trace", self.trace.as_deref(), &inputs)?;
-        refuse_overwriting("--svg", self.svg.as_deref(), &inputs)?;
+        let smallest = self.smallest(counts.iter().map(|count| count.unwrap_or(first)))?;
+
         let mut points: Vec<Point> = Vec::new();
         let mut last = None;
         for count in counts {
@@ -247,6 +229,33 @@ impl StepArgs {
         }
         let report = Report { machine: machine.name, figures: told, rates: rates.told, points };
         Ok(shown(&report, self.json))
+    }
+
+    /// Refuses flags that contradict each other, and outputs that are inputs.
+    fn check(&self, config: &Config) -> Result<()> {
+        let minibatch = ["train.batch", "train.accumulate"].into_iter().find_map(|key| self.keys.origin(key));
+        if let Some(origin) = minibatch.filter(|_| self.batch_per_rank.is_some()) {
+            let reason = "--batch-per-rank says how large minibatches are: leave one of the two away".to_owned();
+            return Err(Error::config(origin, reason));
+        }
+        let inputs = [&config.data.path, &config.data.test_path, &config.data.schema, &self.topology].map(Path::new);
+        let more = [&self.base.config, &self.calibrate].into_iter().filter_map(|path| path.as_deref());
+        let inputs: Vec<&Path> = inputs.into_iter().chain(more).collect();
+        refuse_overwriting("--trace", self.trace.as_deref(), &inputs)?;
+        refuse_overwriting("--svg", self.svg.as_deref(), &inputs)
+    }
+
+    /// The smallest of these numbers of ranks, if a step of each can be simulated.
+    fn smallest(&self, counts: impl Iterator<Item = usize> + Clone) -> Result<usize> {
+        if matches!(self.comm_cores, CommCores::Count(1..)) && counts.clone().all(|count| count == 1) {
+            let reason = "one rank has nobody to communicate with: use more --ranks, or leave it away";
+            return Err(Error::config("--comm-cores", reason));
+        }
+        if let Some(ranks) = counts.clone().find(|ranks| *ranks > MOST_RANKS) {
+            let reason = format!("{ranks} ranks are too many to simulate a step of: at most {MOST_RANKS}");
+            return Err(Error::config("--ranks", reason));
+        }
+        Ok(counts.min().unwrap_or(1))
     }
 
     /// Those of the file that was named, or the usual ones.

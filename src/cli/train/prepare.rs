@@ -16,7 +16,7 @@ use crate::cli::ranks::{Overlap, Purpose, Started};
 use crate::cli::session::{Beginning, Learned, describe, open_data, refuse_overwriting};
 use crate::collective::World;
 use crate::data::hot::HotInputs;
-use crate::data::{Labels, Source, Split, Unseen};
+use crate::data::{Labels, OnUnseen, Source, Split};
 use crate::machine::limits::Processor;
 use crate::machine::placement::Placement;
 use crate::memory::forget_cached;
@@ -129,7 +129,7 @@ impl TrainArgs {
 
     /// Opens the data, which all machines do at the same time.
     fn open(&self, world: &World, config: &mut Config, known: Learned) -> Result<Opened> {
-        let source = open_data(config, known, Labels::Required, Unseen::Fault)?;
+        let source = open_data(config, known, Labels::Required, OnUnseen::Reject)?;
         self.check_test_samples(config, &*source)?;
         // Of the files as training finds them: who saves may do so because one of them was damaged.
         let _ = source.fingerprint();

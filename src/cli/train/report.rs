@@ -17,7 +17,7 @@ impl TrainArgs {
         let Results { summary, profile, traffic, .. } = results;
         let mut written = Ok(());
         if self.json {
-            written = console::json(&results).and_then(|read| match read {
+            written = console::json_told(&results).and_then(|read| match read {
                 true => Ok(()),
                 false => Err(Error::io(Path::new("standard output"), "write")(ErrorKind::BrokenPipe.into())),
             });

@@ -307,8 +307,8 @@ impl Source for Files {
         self.members.iter().map(|member| member.table.unseen_values()).sum()
     }
 
-    fn is_sought(&self, split: Split) -> bool {
-        self.shares(split).iter().all(|share| self.members[share.member].table.is_sought())
+    fn is_seekable(&self, split: Split) -> bool {
+        self.shares(split).iter().all(|share| self.members[share.member].table.is_seekable())
     }
 
     fn open(&self, split: Split, start: u64) -> Result<Box<dyn Reader + '_>> {

@@ -42,7 +42,7 @@ use super::blocks::{BlockFile, EXTENSION, MANIFEST};
 use super::fingerprint::of_ends;
 use super::{Batch, Description, Samples};
 use crate::base::error::nearest;
-use crate::base::{Error, Result, input};
+use crate::base::{Error, Result, input, named};
 use crate::memory::FileBytes;
 
 pub use dataset::{Dataset, Described, Member, open};
@@ -56,47 +56,30 @@ pub const SCHEMA: &str = "schema.toml";
 /// What other programs call the roles in names of files and folders.
 const ROLES: [&str; 3] = ["train", "val", "test"];
 
-/// How a data set is laid out on disk.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Format {
-    /// octorec's blocks.
-    Octorec,
-    /// The 160-byte rows of MLPerf's and the reference's binary loader.
-    Mlperf,
-    /// NVIDIA's split binary.
-    Nvidia,
-    /// TorchRec's arrays.
-    Torchrec,
-    /// HugeCTR's raw rows.
-    Hugectr,
-    /// Parquet.
-    Parquet,
-    /// Separated text with a header line.
-    Csv,
-    /// The hot and cold samples of FAE's published code.
-    Fae,
+named! {
+    /// How a data set is laid out on disk.
+    #[derive(Hash)]
+    pub enum Format {
+        /// octorec's blocks.
+        Octorec = "octorec",
+        /// The 160-byte rows of MLPerf's and the reference's binary loader.
+        Mlperf = "mlperf",
+        /// NVIDIA's split binary.
+        Nvidia = "nvidia",
+        /// TorchRec's arrays.
+        Torchrec = "torchrec",
+        /// HugeCTR's raw rows.
+        Hugectr = "hugectr",
+        /// Parquet.
+        Parquet = "parquet",
+        /// Separated text with a header line.
+        Csv = "csv",
+        /// The hot and cold samples of FAE's published code.
+        Fae = "fae",
+    }
 }
 
 impl Format {
-    /// All of them.
-    pub const ALL: [Self; 8] =
-        [Self::Octorec, Self::Mlperf, Self::Nvidia, Self::Torchrec, Self::Hugectr, Self::Parquet, Self::Csv, Self::Fae];
-
-    /// Its name on the command line.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Octorec => "octorec",
-            Self::Mlperf => "mlperf",
-            Self::Nvidia => "nvidia",
-            Self::Torchrec => "torchrec",
-            Self::Hugectr => "hugectr",
-            Self::Parquet => "parquet",
-            Self::Csv => "csv",
-            Self::Fae => "fae",
-        }
-    }
-
     /// Whether its dense values are features: transformed when they are written, not when they are read.
     #[must_use]
     pub const fn holds_features(self) -> bool {
@@ -197,7 +180,7 @@ pub trait Table: Send + Sync {
     }
 
     /// Whether a row is reached without those before it.
-    fn is_sought(&self) -> bool {
+    fn is_seekable(&self) -> bool {
         true
     }
 

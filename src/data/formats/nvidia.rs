@@ -105,14 +105,14 @@ pub(super) fn open(path: &Path) -> Result<Dataset> {
         };
         let numbers = |names: &[String]| names.iter().map(field).collect::<Result<Vec<_>>>();
         let (dense, categorical) = (numbers(&spec.channel_spec.numerical)?, numbers(&spec.channel_spec.categorical)?);
-        let whole = |field: &&Field| field.kind.float() || field.kind == Kind::Bool;
+        let not_integer = |field: &&Field| field.kind.float() || field.kind == Kind::Bool;
         if let Some(field) = dense.iter().find(|field| !field.kind.float()) {
             return Err(bad(
                 &path,
                 format!("feature_spec: {} holds numerical features, but no floats", field.path().display()),
             ));
         }
-        if let Some(field) = categorical.iter().find(whole) {
+        if let Some(field) = categorical.iter().find(not_integer) {
             return Err(bad(
                 &path,
                 format!("feature_spec: {} holds categories, but no integers", field.path().display()),
@@ -190,7 +190,7 @@ pub(super) struct SplitSink {
     bytes: Vec<u8>,
 }
 
-fn files(description: &Description) -> impl Iterator<Item = (usize, String)> {
+fn categorical_files(description: &Description) -> impl Iterator<Item = (usize, String)> {
     (0..description.categorical.len()).map(|table| (table, format!("cat_{table}.bin")))
 }
 
@@ -213,7 +213,7 @@ impl SplitSink {
         Ok(Self {
             label: file("label.bin")?,
             numerical: file("numerical.bin")?,
-            categorical: files(description).map(|(_, name)| file(&name)).collect::<Result<_>>()?,
+            categorical: categorical_files(description).map(|(_, name)| file(&name)).collect::<Result<_>>()?,
             description: description.clone(),
             bytes: Vec::new(),
         })
@@ -298,7 +298,8 @@ pub(super) fn seal(folder: &Path, description: &Description, roles: &[Role]) -> 
             files: vec![format!("{folder}/{file}")],
         };
         let mut chunks = vec![chunk(numerical.clone(), "numerical.bin"), chunk(label.clone(), "label.bin")];
-        chunks.extend(files(description).map(|(table, file)| chunk(vec![categorical[table].clone()], &file)));
+        chunks
+            .extend(categorical_files(description).map(|(table, file)| chunk(vec![categorical[table].clone()], &file)));
         (folder.to_owned(), chunks)
     };
     let spec = Spec {

@@ -93,7 +93,7 @@ pub fn verify(dataset: &Dataset, progress: impl Fn(u64) + Sync) -> Result<u64> {
     let mut shares = Vec::new();
     for member in &dataset.members {
         let rows = member.table.rows();
-        let share = if member.table.is_sought() { SHARE } else { rows.max(1) };
+        let share = if member.table.is_seekable() { SHARE } else { rows.max(1) };
         let from = (0..rows).step_by(share as usize);
         shares.extend(from.map(|from| (&member.table, from, rows.min(from.saturating_add(share)))));
     }

@@ -17,7 +17,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 pub(super) use json::{Column, Objects};
 
 use super::formats::csv;
-use super::tsv::{Lines, Unseen};
+use super::tsv::{Lines, OnUnseen};
 use super::{Batch, Opening, Reader, Schema, Source, Split, Vocabulary, tsv};
 use crate::base::config::{Config, SourceKind};
 use crate::base::{Error, Result, interrupt};
@@ -162,7 +162,7 @@ impl Incoming {
 pub(super) const NAME: &str = "standard input";
 
 /// What a value does that the model does not know.
-pub(super) const UNSEEN: Unseen = Unseen::NoRow;
+pub(super) const UNSEEN: OnUnseen = OnUnseen::EmptyBag;
 
 /// An error of `--data -`.
 pub(super) fn refuse<T>(reason: &str) -> Result<T> {

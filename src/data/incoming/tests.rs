@@ -82,7 +82,7 @@ fn stored(config: &mut Config, train: &Path, asked: &Path) -> (Vocabulary, Batch
     let opening = Opening {
         known: Some(known.clone()),
         labels: Labels::Optional,
-        unseen: Unseen::NoRow,
+        unseen: OnUnseen::EmptyBag,
         whole: true,
         ..Opening::default()
     };

@@ -45,10 +45,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crossbeam::channel::Receiver;
-use serde::{Deserialize, Serialize};
 
 use super::{Batch, Loader, Plan, Position, Source, Waited};
-use crate::base::{PuId, Result};
+use crate::base::{PuId, Result, named};
 use crate::math::Grains;
 
 pub use own::OwnEpoch;
@@ -61,17 +60,18 @@ pub struct Slice {
     grains: Option<Grains>,
 }
 
-/// Who reads what.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum LoaderMode {
-    /// Each rank reads its own slice.
-    #[default]
-    Local,
-    /// One thread reads, the ranks share.
-    Broadcast,
-    /// Each rank reads everything and keeps its slice.
-    Naive,
+named! {
+    /// Who reads what.
+    #[derive(Default)]
+    pub enum LoaderMode {
+        /// Each rank reads its own slice.
+        #[default]
+        Local = "local",
+        /// One thread reads, the ranks share.
+        Broadcast = "broadcast",
+        /// Each rank reads everything and keeps its slice.
+        Naive = "naive",
+    }
 }
 
 /// One rank's end of the loading.
@@ -135,21 +135,6 @@ impl Slice {
         let (size, more) = (samples / self.ranks, samples % self.ranks);
         let start = self.rank * size + self.rank.min(more);
         start..start + size + usize::from(self.rank < more)
-    }
-}
-
-impl LoaderMode {
-    /// All of them.
-    pub const ALL: [Self; 3] = [Self::Local, Self::Broadcast, Self::Naive];
-
-    /// Its name on the command line.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Local => "local",
-            Self::Broadcast => "broadcast",
-            Self::Naive => "naive",
-        }
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::vocabulary::fingerprint;
 use crate::base::config::OnBadRow;
-use crate::base::{Error, Result};
+use crate::base::{Error, Reason, Result};
 use crate::data::formats::csv::records::{Record, Splitter, too_long};
 use crate::data::formats::csv::row::{self, Row};
 use crate::data::formats::csv::{Clock, TextCategorical, TextDense, TextSchema};
@@ -190,7 +190,7 @@ fn header(delimiter: char, path: &Path, max_line: usize) -> Result<Vec<Vec<u8>>>
 
 /// What a value is until the values of all files have their rows: the row that does not depend on them, or a
 /// fingerprint.
-fn key_of(_: usize, column: &TextCategorical, value: &[u8]) -> std::result::Result<Option<u64>, String> {
+fn key_of(_: usize, column: &TextCategorical, value: &[u8]) -> std::result::Result<Option<u64>, Reason> {
     let fixed = column.fixed_rows().map(|_| column.fixed_row(value).map(u64::from)).transpose()?;
     Ok(Some(fixed.unwrap_or_else(|| fingerprint(value))))
 }
@@ -261,14 +261,14 @@ impl Table {
             }
             let result = match () {
                 () if content.len() > self.max_line => Err(too_long(self.max_line)),
-                () if !splitter.split(content, &mut record) => Err(UNCLOSED.to_owned()),
+                () if !splitter.split(content, &mut record) => Err(UNCLOSED.to_owned().into()),
                 () => match header.take() {
                     Some(header) if record.iter().eq(header.iter().map(|name| &name[..])) => continue,
                     Some(header) => {
                         let reason = header_differs(&record, header);
-                        return Err(BadLine { line, reason });
+                        return Err(BadLine { line, reason: Reason::with_remedy(reason) });
                     }
-                    None => row.read(&record, &self.columns, key_of).and_then(|()| take(&row)),
+                    None => row.read(&record, &self.columns, key_of).and_then(|()| take(&row).map_err(Reason::from)),
                 },
             };
             match result {

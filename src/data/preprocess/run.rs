@@ -27,6 +27,7 @@ use crate::data::Samples;
 use crate::data::blocks::{self, BlockFile, EXTENSION, MANIFEST, Manifest, Part, Role, Writer};
 use crate::data::schema::Description;
 use crate::data::table::Key;
+use crate::machine::team::{pool, processors};
 use crate::memory::{raise_open_files, write_file};
 
 /// The file, beside the manifest, that says what was counted.
@@ -104,8 +105,7 @@ struct Run<'a> {
 impl<'a> Run<'a> {
     /// Looks at inputs and output, and keeps what an earlier attempt has finished.
     fn new(options: &'a Options, paths: Vec<PathBuf>) -> Result<Self> {
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let threads = if options.threads == 0 { cores } else { options.threads };
+        let threads = if options.threads == 0 { processors() } else { options.threads };
         let inputs: Vec<Input> = paths.iter().map(|path| Input::open(path, options.max_line)).collect::<Result<_>>()?;
         // Each is read to its end before the rows of any are known.
         let filled: Vec<_> = inputs.iter().map(|input| [u64::from(input.bytes > 0), 0]).collect();
@@ -154,9 +154,7 @@ impl<'a> Run<'a> {
         if self.start == Start::Finished {
             return self.summary();
         }
-        let pool = rayon::ThreadPoolBuilder::new().num_threads(self.threads).build();
-        let pool =
-            pool.map_err(|error| Error::Threads { wanted: self.threads, source: std::io::Error::other(error) })?;
+        let pool = pool(self.threads)?;
         let meter = Meter::new(watch);
         let bytes = self.inputs.iter().map(|input| input.bytes).sum();
         meter.expect(Stage::Text, bytes);

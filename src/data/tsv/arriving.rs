@@ -7,7 +7,7 @@ use super::row::Row;
 use super::vocabulary::Vocabulary;
 use super::{Fault, append, checked};
 use crate::base::config::{DataConfig, Vocab};
-use crate::base::{Error, Result};
+use crate::base::{Error, Reason, Result};
 use crate::data::incoming::{Column, NAME, Next, Objects, Parse, UNSEEN, Writing, refuse};
 use crate::data::{Batch, Schema};
 
@@ -73,17 +73,17 @@ struct Arrivals<'a> {
 
 impl Arrivals<'_> {
     /// Parses the next line into `row`; nothing at the end, or what is wrong with it.
-    fn parse(&mut self) -> Result<Option<std::result::Result<(), String>>> {
+    fn parse(&mut self) -> Result<Option<std::result::Result<(), Reason>>> {
         let Arriving { layout, encoding, .. } = self.of;
         let line = match self.lines.next_line()? {
             None => return Ok(None),
-            Some(Line::TooLong) => return Ok(Some(Err(Fault::TooLong { limit: layout.max_line }.to_string()))),
+            Some(Line::TooLong) => return Ok(Some(Err(Fault::TooLong { limit: layout.max_line }.reason()))),
             Some(Line::Text(line)) => line,
         };
         let line = match &mut self.objects {
             None => line,
             Some(objects) => match objects.read(line) {
-                Err(reason) => return Ok(Some(Err(reason))),
+                Err(reason) => return Ok(Some(Err(reason.into()))),
                 Ok(fields) => {
                     self.text.clear();
                     // There is no label.
@@ -98,7 +98,7 @@ impl Arrivals<'_> {
             },
         };
         let parsed = self.row.parse(line, layout).and_then(|()| encoding.encode(&mut self.row.categories));
-        Ok(Some(parsed.map_err(|fault| fault.to_string())))
+        Ok(Some(parsed.map_err(|fault| fault.reason())))
     }
 }
 

@@ -7,6 +7,7 @@ use super::fault::{Fault, shown};
 use super::layout::Layout;
 use super::row::Row;
 use super::swar::{before_tab, decimal, hexadecimal, word};
+use crate::base::Reason;
 use crate::base::config::OnBadRow;
 use crate::data::samples::MISSING;
 
@@ -40,7 +41,7 @@ pub struct BadLine {
     /// Lines before it.
     pub line: u64,
     /// What was expected and what was found.
-    pub reason: String,
+    pub reason: Reason,
 }
 
 impl<K: Copy + Default> Columns<K> {
@@ -154,7 +155,7 @@ impl Columns<u32> {
                 match self.judge(line, layout, &mut slow) {
                     Ok(()) => {}
                     Err(_) if on_bad_row == OnBadRow::Skip => tally.skipped += 1,
-                    Err(fault) => return Err(BadLine { line: tally.lines, reason: fault.to_string() }),
+                    Err(fault) => return Err(BadLine { line: tally.lines, reason: fault.reason() }),
                 }
             }
             tally.lines += 1;
@@ -283,15 +284,15 @@ mod tests {
         let good = "1\t2\t3\t0000000a\t0000000b\n";
         let bad = parse(&format!("{good}{good}1\t2\t3\t0000000g\t0000000b\n"));
         assert_eq!(bad.line, 2);
-        assert_eq!(bad.reason, "column C1: expected up to 8 hexadecimal digits, found \"0000000g\"");
+        assert_eq!(&*bad.reason, "column C1: expected up to 8 hexadecimal digits, found \"0000000g\"");
         for wide in ["2147483648", "-2147483648", "9999999999"] {
             let bad = parse(&format!("{good}1\t2\t{wide}\ta\tb"));
             let reason = format!("column I2: expected an integer of at most 32 bits, found \"{wide}\"");
-            assert_eq!(bad, BadLine { line: 1, reason });
+            assert_eq!(bad, BadLine { line: 1, reason: reason.into() });
         }
         let reason = parse(&format!("1\t2\t3\ta\t{}\n", "b".repeat(LAYOUT.max_line))).reason;
         assert!(reason.starts_with("the line is longer than 1.0 MiB"), "{reason}");
-        assert_eq!(parse("1\tNaN\t3\ta\tb\n").reason, "column I1: expected an integer, found \"NaN\"");
+        assert_eq!(&*parse("1\tNaN\t3\ta\tb\n").reason, "column I1: expected an integer, found \"NaN\"");
     }
 
     proptest! {

@@ -8,12 +8,12 @@ use crate::base::{Error, Result};
 
 /// What a value does that the vocabulary of a trained model lacks, if that has no row for such values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Unseen {
+pub enum OnUnseen {
     /// Its row is malformed.
     #[default]
-    Fault,
+    Reject,
     /// It is left out: its bag is empty, which pools to a vector of zeros. For evaluation and prediction.
-    NoRow,
+    EmptyBag,
 }
 
 /// In place of a row number: the value has none. Tables have fewer rows than this.
@@ -23,7 +23,7 @@ pub(super) const NO_ROW: u32 = u32::MAX;
 #[derive(Debug)]
 pub(super) enum Encoding {
     /// By the order of first appearance of the value, taken modulo `cap` if there is one.
-    Vocabulary { vocabulary: Vocabulary, cap: Option<u32>, unseen: Unseen },
+    Vocabulary { vocabulary: Vocabulary, cap: Option<u32>, unseen: OnUnseen },
     /// The value modulo the number of rows of each column.
     Modulo(Vec<u32>),
 }
@@ -74,8 +74,8 @@ impl Encoding {
                     let capped = cap.map_or(*value, |cap| *value % cap);
                     *value = match (vocabulary.row(column, capped), unseen) {
                         (Some(row), _) => row,
-                        (None, Unseen::NoRow) => NO_ROW,
-                        (None, Unseen::Fault) => return Err(Fault::Unseen { column: column + 1, value: capped }),
+                        (None, OnUnseen::EmptyBag) => NO_ROW,
+                        (None, OnUnseen::Reject) => return Err(Fault::Unseen { column: column + 1, value: capped }),
                     };
                 }
             }

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::path::Path;
 
-use crate::base::Error;
 use crate::base::units::Bytes;
+use crate::base::{Error, Reason};
 
 /// Why a row cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,7 +69,16 @@ impl Fault {
     /// The error that names the file and the line, counted from 1.
     #[must_use]
     pub fn at(&self, path: &Path, line: u64) -> Error {
-        Error::BadRow { path: path.to_owned(), line, reason: self.to_string() }
+        Error::BadRow { path: path.to_owned(), line, reason: self.reason() }
+    }
+
+    /// The same in words.
+    #[must_use]
+    pub fn reason(&self) -> Reason {
+        match self {
+            Self::Unseen { .. } | Self::TooLong { .. } => Reason::with_remedy(self.to_string()),
+            _ => self.to_string().into(),
+        }
     }
 }
 

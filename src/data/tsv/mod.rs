@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub(super) use arriving::Arriving;
 pub use columns::{BadLine, Columns, Tally, line_at, line_ends};
 pub(super) use compressed::{Counted, decoded, unreadable};
-pub use encoding::Unseen;
+pub use encoding::OnUnseen;
 use encoding::{Encoding, NO_ROW, cap};
 pub use fault::Fault;
 pub use layout::{Labels, Layout};
@@ -51,7 +51,7 @@ pub struct Opening<'a> {
     /// Whether rows need a label; for tab-separated files.
     pub labels: Labels,
     /// What a value does that `known` lacks.
-    pub unseen: Unseen,
+    pub unseen: OnUnseen,
     /// Whether all rows of a data set are one split for training, in the order of its files, whatever they are for.
     pub whole: bool,
     /// What a trained model has learned of dense columns; without it, it is learned from the training samples.
@@ -146,7 +146,7 @@ impl Tsv {
                 };
                 let first = learn(&path, 0)?;
                 let second = test_path.as_deref().map(|path| learn(path, sizes.0)).transpose()?;
-                (Encoding::Vocabulary { vocabulary, cap, unseen: Unseen::Fault }, first, second)
+                (Encoding::Vocabulary { vocabulary, cap, unseen: OnUnseen::Reject }, first, second)
             }
             (None, Vocab::Train) => {
                 let mut vocabulary = Vocabulary::empty(layout.categorical);
@@ -155,7 +155,7 @@ impl Tsv {
                 let first = pass(&path, task, 0)?;
                 let train = if test_path.is_some() { first.rows } else { first_part(first.rows, config.test_fraction) };
                 vocabulary.keep_first(&first_rows_below(&seen, train));
-                let encoding = Encoding::Vocabulary { vocabulary, cap, unseen: Unseen::Fault };
+                let encoding = Encoding::Vocabulary { vocabulary, cap, unseen: OnUnseen::Reject };
                 let second =
                     test_path.as_deref().map(|path| pass(path, Task::Check(&encoding), sizes.0)).transpose()?;
                 (encoding, first, second)
@@ -240,8 +240,8 @@ impl Source for Tsv {
         Some(self.part(split).samples)
     }
 
-    fn is_sought(&self, split: Split) -> bool {
-        self.part(split).scan.is_sought()
+    fn is_seekable(&self, split: Split) -> bool {
+        self.part(split).scan.is_seekable()
     }
 
     fn open(&self, split: Split, start: u64) -> Result<Box<dyn Reader + '_>> {

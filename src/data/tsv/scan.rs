@@ -35,7 +35,7 @@ pub(super) struct Scan {
 
 impl Scan {
     /// Whether the file can be entered in the middle.
-    pub(super) const fn is_sought(&self) -> bool {
+    pub(super) const fn is_seekable(&self) -> bool {
         !self.marks.is_empty()
     }
 

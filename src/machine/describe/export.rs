@@ -2,13 +2,15 @@
 //!
 //! Invariant: parsing the text gives an equal machine, save for what only this process knows (permissions,
 //! `is_this_system`, inferred assumptions) and for distances that measured links contradict: a test holds it for every
-//! machine.
+//! machine. Cores that this process may not use are described, too, since the machine has them; a comment says which
+//! it may.
 
 use std::fmt::Write as _;
 
-use super::{End, L3Group, Machine, Node};
-use crate::base::NodeId;
+use super::{Core, End, L3Group, Machine, Node};
+use crate::base::{NodeId, PuId};
 use crate::machine::links::follow;
+use crate::machine::ranges::ranges;
 use crate::machine::routes::Routes;
 
 pub fn to_toml(machine: &Machine) -> String {
@@ -25,6 +27,9 @@ fn write(machine: &Machine, out: &mut String) -> std::fmt::Result {
     }
     for assumption in &machine.assumptions {
         writeln!(out, "# {}", assumption.replace('\n', " "))?;
+    }
+    if let Some(some) = forbidden(machine) {
+        writeln!(out, "# {some}")?;
     }
     let nodes: Vec<NodeId> = machine.nodes.iter().map(|node| node.id).collect();
     // Nodes with cores are first in the matrix.
@@ -76,6 +81,21 @@ fn write(machine: &Machine, out: &mut String) -> std::fmt::Result {
         writeln!(out, "\n[[route]]\npath = [{}]", path.join(", "))?;
     }
     Ok(())
+}
+
+/// That a machine has cores that this process may not use, and what follows for its description.
+pub fn forbidden(machine: &Machine) -> Option<String> {
+    let cores = || machine.nodes.iter().flat_map(|node| &node.cores);
+    let allowed: Vec<PuId> = cores().flat_map(Core::allowed).collect();
+    let usable = cores().filter(|core| core.allowed().next().is_some()).count();
+    (usable < cores().count()).then(|| {
+        format!(
+            "all {} cores are described, of which this process may use {usable} (cpus {}): `plan` and `simulate` place \
+             ranks on all that `cores`, `l3_cores` and `pus` list",
+            cores().count(),
+            ranges(allowed.iter().map(|pu| pu.0))
+        )
+    })
 }
 
 fn node_entry(node: &Node, out: &mut String) -> std::fmt::Result {

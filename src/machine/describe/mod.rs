@@ -307,6 +307,12 @@ impl Machine {
         export::to_toml(self)
     }
 
+    /// That the description has cores which this process may not use, if it has, and what follows.
+    #[must_use]
+    pub fn forbidden(&self) -> Option<String> {
+        export::forbidden(self)
+    }
+
     /// The node with this number.
     #[must_use]
     pub fn node(&self, id: NodeId) -> Option<&Node> {

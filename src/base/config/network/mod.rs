@@ -8,6 +8,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 pub use check::{Width, Widths};
 
 use super::{Interaction, ModelConfig};
+use crate::base::named;
 
 /// What a layer reads as the dense features of a sample.
 pub const DENSE: &str = "dense";
@@ -49,45 +50,27 @@ pub struct NamedLayer {
     pub itself: Option<bool>,
 }
 
-/// What a layer does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum LayerKind {
-    /// Fully connected layers with biases, a ReLU between each two.
-    Linear,
-    /// max(x, 0).
-    Relu,
-    /// 1 / (1 + e^-x).
-    Sigmoid,
-    /// Low-rank cross layers (DCNv2): x_{l+1} = x_0 ⊙ (W V x_l + b) + x_l.
-    Cross,
-    /// The products of each two vectors.
-    Dot,
-    /// All numbers side by side.
-    Concat,
-    /// The sum of vectors, number by number.
-    Sum,
-    /// Attention of the last step of a time series over those before it (TBSM).
-    Attention,
-    /// A weight for each dense feature, each category and each cross of categories (Wide & Deep).
-    Wide,
-}
-
-impl LayerKind {
-    /// Its name in configurations.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Linear => "linear",
-            Self::Relu => "relu",
-            Self::Sigmoid => "sigmoid",
-            Self::Cross => "cross",
-            Self::Dot => "dot",
-            Self::Concat => "concat",
-            Self::Sum => "sum",
-            Self::Attention => "attention",
-            Self::Wide => "wide",
-        }
+named! {
+    /// What a layer does.
+    pub enum LayerKind {
+        /// Fully connected layers with biases, a ReLU between each two.
+        Linear = "linear",
+        /// max(x, 0).
+        Relu = "relu",
+        /// 1 / (1 + e^-x).
+        Sigmoid = "sigmoid",
+        /// Low-rank cross layers (DCNv2): x_{l+1} = x_0 ⊙ (W V x_l + b) + x_l.
+        Cross = "cross",
+        /// The products of each two vectors.
+        Dot = "dot",
+        /// All numbers side by side.
+        Concat = "concat",
+        /// The sum of vectors, number by number.
+        Sum = "sum",
+        /// Attention of the last step of a time series over those before it (TBSM).
+        Attention = "attention",
+        /// A weight for each dense feature, each category and each cross of categories (Wide & Deep).
+        Wide = "wide",
     }
 }
 

@@ -9,7 +9,7 @@ use super::scan::header_of;
 use super::schema::TextSchema;
 use super::{Choices, bad};
 use crate::base::config::{DataConfig, Vocab};
-use crate::base::{Error, Result};
+use crate::base::{Error, Reason, Result};
 use crate::data::formats::files::limit_rows;
 use crate::data::incoming::{Column, NAME, Next, Objects, Parse, UNSEEN, Writing, refuse};
 use crate::data::schema::{Dense, Description};
@@ -136,7 +136,7 @@ struct ObjectRows {
 
 impl Written {
     /// The next row: its line, and its fields or what is wrong with them; nothing at the end.
-    fn next(&mut self, max_line: usize) -> Result<Option<(u64, std::result::Result<&Record, String>)>> {
+    fn next(&mut self, max_line: usize) -> Result<Option<(u64, std::result::Result<&Record, Reason>)>> {
         match self {
             Self::Text(records) => {
                 let next = records.next()?;
@@ -147,7 +147,7 @@ impl Written {
                 let line = match lines.next_line()? {
                     None => return Ok(None),
                     Some(Line::TooLong) => Err(too_long(max_line)),
-                    Some(Line::Text(line)) => objects.read(line),
+                    Some(Line::Text(line)) => objects.read(line).map_err(Reason::from),
                 };
                 let fields = line.map(|fields| {
                     record.fill(fields);

@@ -8,9 +8,9 @@ use std::collections::HashMap;
 
 use super::schema::{TextCategorical, TextSchema};
 use super::shown;
-use crate::base::{Error, Result};
+use crate::base::{Error, Reason, Result};
 use crate::data::Vocabulary;
-use crate::data::tsv::{Unseen, first_rows_below};
+use crate::data::tsv::{OnUnseen, first_rows_below};
 
 /// Text of a column's values in a vocabulary, whose file has 32 bits for where each ends.
 const MOST_BYTES: u64 = u32::MAX as u64;
@@ -23,7 +23,7 @@ pub(super) struct Encoding {
     bytes: Vec<u64>,
     /// Whether values without a number share one more row.
     unseen_row: bool,
-    unseen: Unseen,
+    unseen: OnUnseen,
     /// At most this many rows a table; 0: no limit.
     cap: u64,
     /// Whether new values still get numbers, and the row of each one's first appearance, if that is asked for.
@@ -35,7 +35,7 @@ impl Encoding {
     ///
     /// # Errors
     /// [`Error::Config`] when the vocabulary is of other columns.
-    pub(super) fn new(schema: &TextSchema, known: Option<&Vocabulary>, unseen: Unseen, cap: u64) -> Result<Self> {
+    pub(super) fn new(schema: &TextSchema, known: Option<&Vocabulary>, unseen: OnUnseen, cap: u64) -> Result<Self> {
         let columns = schema.categorical.len();
         let (ids, bytes) = (vec![HashMap::new(); columns], vec![0; columns]);
         let empty = Self { ids, bytes, unseen_row: false, unseen, cap, learning: None };
@@ -95,7 +95,7 @@ impl Encoding {
 
     /// Rows of a column's table, and whether a value may have none of them.
     pub(super) fn table(&self, column: usize, spec: &TextCategorical) -> (u64, bool) {
-        let leaves_out = self.unseen == Unseen::NoRow && !self.unseen_row;
+        let leaves_out = self.unseen == OnUnseen::EmptyBag && !self.unseen_row;
         (self.rows(column, spec), leaves_out && spec.fixed_rows().is_none())
     }
 
@@ -114,9 +114,9 @@ impl Encoding {
         column: usize,
         spec: &TextCategorical,
         value: &[u8],
-    ) -> std::result::Result<Option<u32>, String> {
+    ) -> std::result::Result<Option<u32>, Reason> {
         if spec.fixed_rows().is_some() {
-            return spec.fixed_row(value).map(Some);
+            return Ok(Some(spec.fixed_row(value)?));
         }
         if self.learning.is_some() {
             return Ok(Some(0));
@@ -127,14 +127,14 @@ impl Encoding {
             (Some(&id), _) if self.unseen_row => Ok(Some(id % last.max(1))),
             (Some(&id), _) => Ok(Some(id % (last + 1))),
             (None, _) if self.unseen_row => Ok(Some(last)),
-            (None, Unseen::NoRow) => Ok(None),
-            (None, Unseen::Fault) => Err(format!(
+            (None, OnUnseen::EmptyBag) => Ok(None),
+            (None, OnUnseen::Reject) => Err(Reason::with_remedy(format!(
                 "column {}: the value \"{}\" is not in the vocabulary, which has no row for unseen values: is it other data \
                  than the model was trained on, or has the file changed since it was opened? Leave such rows out with \
                  --on-bad-row skip, or train another model with data.vocab = \"train\", if new values are to be expected",
                 spec.column,
                 shown(value)
-            )),
+            ))),
         }
     }
 
@@ -163,7 +163,7 @@ mod tests {
             dense: Vec::new(),
             categorical: vec![column],
         };
-        let mut encoding = Encoding::new(&schema, None, Unseen::Fault, 0).unwrap();
+        let mut encoding = Encoding::new(&schema, None, OnUnseen::Reject, 0).unwrap();
         encoding.bytes[0] = MOST_BYTES - 3;
         assert_eq!(encoding.learn(0, b"abc", 0), Ok(()));
         assert_eq!(encoding.learn(0, b"abc", 1), Ok(()), "it is known");

@@ -1,6 +1,4 @@
-//! Every key of a schema of text, for people: what `octorec schema` prints, as a guide or as a table.
-
-use std::fmt::Write;
+//! Every key of a schema of text, for people: what `octorec schema` prints.
 
 /// A key.
 #[derive(Debug)]
@@ -186,7 +184,7 @@ pub const SECTIONS: [Section; 3] = [
 ];
 
 /// A whole schema, for ratings of films.
-const WHOLE: &str = r#"label = "rating >= 4"
+pub const WHOLE: &str = r#"label = "rating >= 4"
 delimiter = "\t"
 
 [[dense]]
@@ -206,59 +204,6 @@ column = "timestamp"
 name = "hour"
 time = "hour"
 "#;
-
-/// Columns of a terminal that the guide takes.
-const WIDTH: usize = 96;
-
-/// The guide, for a terminal.
-#[must_use]
-pub fn guide() -> String {
-    let mut text = "A schema says how a table of text becomes features: a TOML file for `train --schema FILE`, `convert`,\n\
-                    `inspect` and `preprocess csv`. `octorec inspect TABLE --write-schema FILE` proposes one with its reasons.\n\
-                    Columns that it does not name are left out. A whole one:\n\n"
-        .to_owned();
-    WHOLE.lines().for_each(|line| text += &format!("    {line}\n"));
-    for Section { heading, about, keys } in &SECTIONS {
-        let _ = write!(text, "\n{about}{}{heading}\n", if heading.is_empty() { "" } else { ", under " });
-        for Key { name, takes, meaning, example } in *keys {
-            let _ = writeln!(text, "\n  {name} = {}\n        {}", folded(takes), folded(meaning));
-            example.lines().for_each(|line| text += &format!("            {line}\n"));
-        }
-    }
-    text
-}
-
-/// Words in lines that fit, all but the first behind blanks.
-fn folded(text: &str) -> String {
-    const INDENT: usize = 8;
-    let (mut folded, mut width) = (String::new(), INDENT);
-    for word in text.split(' ') {
-        if width + 1 + word.len() > WIDTH {
-            folded += &format!("\n{}", " ".repeat(INDENT));
-            width = INDENT;
-        } else if !folded.is_empty() {
-            folded.push(' ');
-        }
-        folded += word;
-        width += 1 + word.len();
-    }
-    folded
-}
-
-/// All keys as a table in Markdown.
-#[must_use]
-pub fn markdown() -> String {
-    let mut text = "| where | key | takes | meaning | example |\n|---|---|---|---|---|\n".to_owned();
-    let cell = |text: &str| text.replace('|', "\\|");
-    for Section { heading, keys, .. } in &SECTIONS {
-        let place = if heading.is_empty() { "top".to_owned() } else { format!("`{heading}`") };
-        for Key { name, takes, meaning, example } in *keys {
-            let own = example.lines().find(|line| line.starts_with(name)).unwrap_or(example);
-            let _ = writeln!(text, "| {place} | `{name}` | {} | {} | `{}` |", cell(takes), cell(meaning), cell(own));
-        }
-    }
-    text
-}
 
 #[cfg(test)]
 mod tests {
@@ -320,15 +265,5 @@ mod tests {
             }
         }
         checked(WHOLE);
-    }
-
-    #[test]
-    fn the_guide_fits_a_terminal_and_the_table_has_a_line_a_key() {
-        let guide = guide();
-        let longest = guide.lines().max_by_key(|line| line.len()).unwrap();
-        assert!(longest.len() <= 106, "{longest}");
-        let keys: usize = SECTIONS.iter().map(|section| section.keys.len()).sum();
-        assert_eq!(markdown().lines().count(), 2 + keys);
-        assert!(markdown().contains("separator = \"\\|\""), "a bar would end the cell");
     }
 }

@@ -9,12 +9,12 @@ impl TextCategorical {
     ///
     /// # Errors
     /// What is wrong with the weights, and what `each` finds.
-    pub(super) fn each_value(
+    pub(super) fn each_value<E: From<String>>(
         &self,
         field: &[u8],
         weights: Option<&[u8]>,
-        mut each: impl FnMut(&[u8], f32) -> Result<(), String>,
-    ) -> Result<(), String> {
+        mut each: impl FnMut(&[u8], f32) -> Result<(), E>,
+    ) -> Result<(), E> {
         let mut one = |value, weighs: Option<&[u8]>| match (weighs, &self.weight_separator) {
             (Some(weighs), _) => each(value, self.weight(weighs)?),
             (None, Some(separator)) => {
@@ -32,11 +32,12 @@ impl TextCategorical {
         let (values, weights) = (all(field), all(weights));
         if values.len() != weights.len() {
             let (name, weighs) = (&self.column, self.weights.as_deref().unwrap_or_default());
-            return Err(format!(
+            let reason = format!(
                 "column {name} has {}, its column of weights {weighs} has {}: one weight a value is expected",
                 counted(values.len()),
                 weights.len()
-            ));
+            );
+            return Err(reason.into());
         }
         let there = values.into_iter().zip(weights).filter(|(value, _)| !self.is_blank(value));
         there.into_iter().try_for_each(|(value, weighs)| one(value, Some(weighs)))
@@ -108,7 +109,7 @@ mod tests {
         let mut found = Vec::new();
         column.each_value(field.as_bytes(), weights.map(str::as_bytes), |value, weight| {
             found.push((String::from_utf8_lossy(value).into_owned(), weight));
-            Ok(())
+            Ok::<(), String>(())
         })?;
         Ok(found)
     }
@@ -158,7 +159,7 @@ mod tests {
             let mut found = Vec::new();
             let take = |value: &[u8], _| {
                 found.push(value.to_vec());
-                Ok(())
+                Ok::<(), String>(())
             };
             column.each_value(field, weights, take).map(|()| found)
         };

@@ -25,7 +25,7 @@ pub(in crate::data) use arriving::Arriving;
 use encoding::Encoding;
 use label::finite as number;
 pub use propose::{LeftOut, Proposal, propose};
-use scan::{GoodRows, Judge, Part};
+use scan::{GoodRows, Part, RowPolicy};
 pub use schema::{Clock, Span, TextCategorical, TextDense, TextSchema};
 
 use super::dataset::{Described, Member};
@@ -37,7 +37,7 @@ use crate::data::fingerprint::of_text;
 use crate::data::samples::Samples;
 use crate::data::schema::Description;
 use crate::data::tsv::{LONGEST, Progress, first_part};
-use crate::data::{Labels, Unseen, Vocabulary};
+use crate::data::{Labels, OnUnseen, Vocabulary};
 
 /// Opens a text file as its schema says.
 ///
@@ -60,7 +60,7 @@ pub struct Choices<'a> {
     /// The values of a trained model; without them, values are numbered as they appear.
     pub known: Option<&'a Vocabulary>,
     /// What a value does that `known` lacks, where it has no row for such.
-    pub unseen: Unseen,
+    pub unseen: OnUnseen,
     /// Whether there must be a label.
     pub labels: Labels,
     /// How values become row numbers, where the schema leaves it open.
@@ -83,7 +83,7 @@ impl Default for Choices<'_> {
     fn default() -> Self {
         Self {
             known: None,
-            unseen: Unseen::default(),
+            unseen: OnUnseen::default(),
             labels: Labels::default(),
             vocab: Vocab::All,
             rows_cap: 0,
@@ -97,8 +97,8 @@ impl Default for Choices<'_> {
 }
 
 impl Choices<'_> {
-    const fn judge(&self) -> Judge {
-        Judge { labels: self.labels, on_bad_row: self.on_bad_row, max_line: self.max_line }
+    const fn policy(&self) -> RowPolicy {
+        RowPolicy { labels: self.labels, on_bad_row: self.on_bad_row, max_line: self.max_line }
     }
 }
 
@@ -134,7 +134,7 @@ pub fn open_telling(
         let (encoding, unseen_values) = (Arc::clone(&encoding), AtomicU64::new(0));
         let lists = description.categorical.iter().map(|column| column.hots == 0).collect();
         let description = description.clone();
-        let table = CsvTable { part, judge: choices.judge(), encoding, description, lists, unseen_values };
+        let table = CsvTable { part, policy: choices.policy(), encoding, description, lists, unseen_values };
         Member { role, table: Box::new(table) }
     };
     let members = parts.into_iter().zip([Role::Train, Role::Test]).map(member).collect();
@@ -162,15 +162,15 @@ fn scan_all(
     let sizes = (size(path)?, choices.test.map(size).transpose()?.unwrap_or(0));
     let total = sizes.0 + sizes.1;
     let mut encoding = Encoding::new(schema, choices.known, choices.unseen, choices.rows_cap)?;
-    let judge = choices.judge();
+    let policy = choices.policy();
     let most = choices.rows;
-    let mut parts = vec![Part::scan(path, schema, judge, &mut encoding, (0, total), most, progress)?];
+    let mut parts = vec![Part::scan(path, schema, policy, &mut encoding, (0, total), most, progress)?];
     if choices.vocab == Vocab::Train {
         let rows = parts[0].rows;
         encoding.keep_before(if choices.test.is_some() { rows } else { first_part(rows, choices.test_fraction) });
     }
     if let Some(test) = choices.test {
-        parts.push(Part::scan(test, schema, judge, &mut encoding, (sizes.0, total), most, progress)?);
+        parts.push(Part::scan(test, schema, policy, &mut encoding, (sizes.0, total), most, progress)?);
     }
     encoding.keep_all();
     Ok((parts, encoding))
@@ -178,7 +178,7 @@ fn scan_all(
 
 struct CsvTable {
     part: Part,
-    judge: Judge,
+    policy: RowPolicy,
     encoding: Arc<Encoding>,
     description: Description,
     /// Whether each categorical column has any number of look-ups.
@@ -217,8 +217,8 @@ impl Table for CsvTable {
         of_text(&self.part.path)
     }
 
-    fn is_sought(&self) -> bool {
-        self.part.is_sought()
+    fn is_seekable(&self) -> bool {
+        self.part.is_seekable()
     }
 
     fn unseen_values(&self) -> u64 {
@@ -226,7 +226,7 @@ impl Table for CsvTable {
     }
 
     fn open(&self, start: u64) -> Result<Box<dyn Rows + '_>> {
-        let good = self.part.open(start, self.judge, &self.encoding)?;
+        let good = self.part.open(start, self.policy, &self.encoding)?;
         Ok(Box::new(CsvRows { table: self, good }))
     }
 }

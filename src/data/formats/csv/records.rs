@@ -8,7 +8,7 @@
 use std::ops::Index;
 use std::path::Path;
 
-use crate::base::Result;
+use crate::base::{Reason, Result};
 use crate::data::tsv::{Fault, Line, Lines, Place};
 
 /// The fields of a row; reused from row to row.
@@ -136,7 +136,7 @@ pub(super) struct Records {
 }
 
 /// The first line of a record, and what is wrong with it as text.
-type Read = (u64, std::result::Result<(), String>);
+type Read = (u64, std::result::Result<(), Reason>);
 
 /// What came next.
 enum Next {
@@ -252,7 +252,7 @@ impl Records {
             }
         }
         self.keep_first_line();
-        Ok(Some((self.first, Err("a quotation mark opens a field that nothing closes".to_owned()))))
+        Ok(Some((self.first, Err("a quotation mark opens a field that nothing closes".to_owned().into()))))
     }
 
     /// Makes the row that was read last end with its first line: the lines behind it come again.
@@ -268,8 +268,8 @@ impl Records {
 }
 
 /// What is wrong with a line that is longer than any row may be.
-pub(in crate::data) fn too_long(limit: usize) -> String {
-    Fault::TooLong { limit }.to_string()
+pub(in crate::data) fn too_long(limit: usize) -> Reason {
+    Fault::TooLong { limit }.reason()
 }
 
 #[cfg(test)]
@@ -277,7 +277,7 @@ mod tests {
     use super::*;
     use crate::data::tsv::LONGEST;
 
-    fn all(text: &[u8]) -> Vec<(u64, std::result::Result<Vec<String>, String>)> {
+    fn all(text: &[u8]) -> Vec<(u64, std::result::Result<Vec<String>, Reason>)> {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), text).unwrap();
         let mut records = Records::open_at(file.path(), ',', LONGEST, Place::default()).unwrap();
@@ -289,7 +289,7 @@ mod tests {
         found
     }
 
-    fn fields(list: &[&str]) -> std::result::Result<Vec<String>, String> {
+    fn fields(list: &[&str]) -> std::result::Result<Vec<String>, Reason> {
         Ok(list.iter().map(|&field| field.to_owned()).collect())
     }
 

@@ -8,7 +8,7 @@ use super::records::Record;
 use super::schema::{TextCategorical, TextSchema};
 use super::sniff::separated;
 use super::{bad, shown};
-use crate::base::Result;
+use crate::base::{Reason, Result};
 use crate::data::Labels;
 use crate::data::samples::{MISSING, Samples, Values};
 
@@ -124,12 +124,12 @@ impl Columns {
     }
 
     /// Calls `each` with every value of a categorical column.
-    pub(super) fn each_value(
+    pub(super) fn each_value<E: From<String>>(
         &self,
         column: usize,
         record: &Record,
-        each: impl FnMut(&[u8], f32) -> std::result::Result<(), String>,
-    ) -> std::result::Result<(), String> {
+        each: impl FnMut(&[u8], f32) -> std::result::Result<(), E>,
+    ) -> std::result::Result<(), E> {
         let weights = self.weights[column].map(|at| &record[at]);
         self.schema.categorical[column].each_value(&record[self.categorical[column]], weights, each)
     }
@@ -179,15 +179,18 @@ impl<K> Row<K> {
         &mut self,
         record: &Record,
         columns: &Columns,
-        row_of: impl Fn(usize, &TextCategorical, &[u8]) -> std::result::Result<Option<K>, String>,
-    ) -> std::result::Result<(), String> {
+        row_of: impl Fn(usize, &TextCategorical, &[u8]) -> std::result::Result<Option<K>, Reason>,
+    ) -> std::result::Result<(), Reason> {
         if record.len() != columns.width {
             let whose = if columns.schema.columns.is_empty() { "as in the header" } else { "as the schema lists" };
             // A header that was read has shown that the delimiter is right.
             let unsure = record.len() == 1 && !columns.schema.columns.is_empty();
             let advice = unsure.then(|| separated(&record[0], |parts| parts.len() == columns.width));
-            let advice = advice.flatten().map_or_else(String::new, |advice| format!(": {advice}"));
-            return Err(format!("expected {} columns {whose}, found {}{advice}", columns.width, record.len()));
+            let reason = format!("expected {} columns {whose}, found {}", columns.width, record.len());
+            return Err(match advice.flatten() {
+                Some(advice) => Reason::with_remedy(format!("{reason}: {advice}")),
+                None => reason.into(),
+            });
         }
         self.label = columns.label_of(record)?;
         for (column, (value, whole)) in self.dense.iter_mut().zip(&mut self.whole).enumerate() {
@@ -205,7 +208,7 @@ impl<K> Row<K> {
                     }
                     None => self.unseen += 1,
                 }
-                Ok(())
+                Ok::<(), Reason>(())
             })?;
         }
         Ok(())

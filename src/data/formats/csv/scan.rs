@@ -22,7 +22,7 @@ const ROWS_A_MARK: u64 = 1 << 12;
 
 /// What makes a row a good one.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Judge {
+pub(super) struct RowPolicy {
     pub(super) labels: Labels,
     pub(super) on_bad_row: OnBadRow,
     /// The longest row, in bytes.
@@ -49,7 +49,7 @@ pub(super) struct Part {
 
 impl Part {
     /// Whether it can be entered in the middle: compressed files cannot.
-    pub(super) const fn is_sought(&self) -> bool {
+    pub(super) const fn is_seekable(&self) -> bool {
         !self.marks.is_empty()
     }
 }
@@ -67,9 +67,9 @@ pub(super) struct GoodRows<'a> {
 
 /// The names of a file's columns: its first record, or what the schema lists where it has no header. The label need not
 /// be among them where it is optional.
-fn header(path: &Path, schema: &TextSchema, judge: Judge) -> Result<Vec<Vec<u8>>> {
-    let mut records = Records::open_at(path, schema.delimiter, judge.max_line, Place::default())?;
-    header_of(path, schema, judge.labels, &mut records)
+fn header(path: &Path, schema: &TextSchema, policy: RowPolicy) -> Result<Vec<Vec<u8>>> {
+    let mut records = Records::open_at(path, schema.delimiter, policy.max_line, Place::default())?;
+    header_of(path, schema, policy.labels, &mut records)
 }
 
 /// The same of records that stand at their first one; where that is a row, it comes again.
@@ -92,22 +92,21 @@ pub(super) fn header_of(
     match first {
         Some((_, Ok(()))) => Ok(records.record.iter().map(<[u8]>::to_vec).collect()),
         Some((line, Err(reason))) => {
-            // A line that is too long says what helps.
-            let remedy = if reason.contains("--max-line") { "" } else { ": mend the line" };
-            Err(Error::BadRow { path: path.to_owned(), line, reason: format!("its header: {reason}{remedy}") })
+            let reason = reason.of("its header: ", ": mend the line");
+            Err(Error::BadRow { path: path.to_owned(), line, reason })
         }
         None => Err(bad(path, "the file is empty: a header line with the names of its columns is expected")),
     }
 }
 
 impl<'a> GoodRows<'a> {
-    fn open(path: &'a Path, columns: &'a Columns, judge: Judge, place: Option<Place>) -> Result<Self> {
+    fn open(path: &'a Path, columns: &'a Columns, policy: RowPolicy, place: Option<Place>) -> Result<Self> {
         let delimiter = columns.schema.delimiter;
-        let mut records = Records::open_at(path, delimiter, judge.max_line, place.unwrap_or_default())?;
+        let mut records = Records::open_at(path, delimiter, policy.max_line, place.unwrap_or_default())?;
         if place.is_none() && columns.schema.columns.is_empty() {
             records.next()?;
         }
-        Ok(Self { path, columns, on_bad_row: judge.on_bad_row, records, row: Row::new(columns), skipped: 0 })
+        Ok(Self { path, columns, on_bad_row: policy.on_bad_row, records, row: Row::new(columns), skipped: 0 })
     }
 
     /// Reads the next good row into `row`; false at the end.
@@ -159,18 +158,18 @@ impl Part {
     pub(super) fn scan(
         path: &Path,
         schema: &TextSchema,
-        judge: Judge,
+        policy: RowPolicy,
         encoding: &mut Encoding,
         (done, total): (u64, u64),
         most: u64,
         progress: &mut Progress<'_>,
     ) -> Result<Self> {
         let found = Found::at(path)?;
-        let columns = Columns::find(path, schema, &header(path, schema, judge)?, judge.labels)?;
+        let columns = Columns::find(path, schema, &header(path, schema, policy)?, policy.labels)?;
         let (mut rows, mut marks) = (0, Vec::<(u64, Place)>::new());
         let mut longest = vec![1; schema.categorical.len()];
         let mut whole: Vec<bool> = schema.dense.iter().map(|column| !column.float).collect();
-        let mut good = GoodRows::open(path, &columns, judge, None)?;
+        let mut good = GoodRows::open(path, &columns, policy, None)?;
         loop {
             if (rows + good.skipped).is_multiple_of(ROWS_A_MARK) {
                 progress(done + good.bytes_read(), total);
@@ -205,10 +204,10 @@ impl Part {
     }
 
     /// A reader that stands before good row `start`.
-    pub(super) fn open(&self, start: u64, judge: Judge, encoding: &Encoding) -> Result<GoodRows<'_>> {
+    pub(super) fn open(&self, start: u64, policy: RowPolicy, encoding: &Encoding) -> Result<GoodRows<'_>> {
         self.found.check(&self.path)?;
         let mark = self.marks[..self.marks.partition_point(|(row, _)| *row <= start)].last();
-        let mut good = GoodRows::open(&self.path, &self.columns, judge, mark.map(|(_, place)| *place))?;
+        let mut good = GoodRows::open(&self.path, &self.columns, policy, mark.map(|(_, place)| *place))?;
         for _ in mark.map_or(0, |(row, _)| *row)..start {
             if !good.step_over(encoding)? {
                 break;

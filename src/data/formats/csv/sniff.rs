@@ -2,7 +2,8 @@
 //!
 //! Names of files do not tell: `.tsv` and `.txt` are Criteo's logs as well as tables with a header, and RecBole's
 //! `.inter` is one. A header is a line of names, none of them blank or a number, and most lines behind it have as many
-//! fields.
+//! fields. Sentences have that, too, where blanks or commas separate their words, of which some come twice: names that
+//! do, which whoever reads the columns refuses, are a header between other separators alone.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -61,7 +62,8 @@ pub fn header(path: &Path) -> Option<Header> {
     let text = |name: &String| !name.trim().is_empty() && !name.chars().any(char::is_control);
     let named = found.names.iter().all(|name| text(name) && finite(name.as_bytes()).is_none());
     let different: HashSet<&str> = found.names.iter().map(String::as_str).collect();
-    (found.names.len() > 1 && named && different.len() == found.names.len()).then_some(found)
+    let prose = [' ', ','].contains(&found.delimiter) && different.len() < found.names.len();
+    (found.names.len() > 1 && named && !prose).then_some(found)
 }
 
 /// What separates the columns of a text file, whatever its first line is; a comma where nothing tells.
@@ -152,6 +154,7 @@ mod tests {
         assert_eq!(found("label price\n1 2\n"), Some((' ', 2)));
         assert_eq!(found("click\u{1}user\n1\u{1}2\n"), Some(('\u{1}', 2)));
         assert_eq!(found("label,user\n"), Some((',', 2)), "a header alone");
+        assert_eq!(found("label\tuser\tuser\n1\ta\tb\n"), Some(('\t', 3)), "names that come twice");
         // One malformed line of several does not hide it.
         assert_eq!(found("label,user\n1\n1,a\n0,b\n"), Some((',', 2)));
         for none in [

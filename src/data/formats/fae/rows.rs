@@ -54,7 +54,7 @@ impl Table for PackedRows {
         self.packed.path()
     }
 
-    fn is_sought(&self) -> bool {
+    fn is_seekable(&self) -> bool {
         false
     }
 

@@ -78,7 +78,7 @@ pub fn propose(path: &Path, rows: u64, label: Option<&str>, max_line: usize) -> 
         }
         let read = read.and_then(|()| match (columns.len(), records.record.len()) {
             (expected, found) if expected == found => Ok(()),
-            (expected, found) => Err(format!("expected {expected} columns as in the header, found {found}")),
+            (expected, found) => Err(format!("expected {expected} columns as in the header, found {found}").into()),
         });
         read.map_err(|reason| Error::BadRow { path: path.to_owned(), line, reason })?;
         seen += 1;
