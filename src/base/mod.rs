@@ -1,13 +1,15 @@
-//! What every other floor may rely on: identities, units, errors, randomness and configuration.
+//! What every other floor may rely on: identities, units, equal parts, errors, randomness and configuration.
 //!
 //! Nothing here knows about machines, data or models, and nothing here allocates on a hot path.
 
 pub mod config;
 pub mod console;
 pub mod error;
+mod even;
 pub mod ids;
 pub mod input;
 pub mod interrupt;
+mod median;
 pub mod panics;
 #[cfg(test)]
 #[path = "../../tests/support/requirement.rs"]
@@ -17,5 +19,7 @@ pub mod trouble;
 pub mod units;
 
 pub use error::{Error, Result};
+pub use even::even_part;
 pub use ids::{NodeId, PuId, RankId, TableId};
+pub use median::median;
 pub use trouble::{Place, Trouble};
