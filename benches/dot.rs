@@ -95,7 +95,9 @@ impl Plain {
     fn forward(&mut self, team: &Team, out: &mut [f32]) {
         let Shape { vectors, dim, .. } = self.shape;
         for (t, out) in self.features.chunks(vectors * dim).zip(out.chunks_mut(self.shape.outputs())) {
-            octorec::math::transpose(t, vectors, dim, 0, &mut self.transposed);
+            for (d, row) in self.transposed.chunks_mut(vectors).enumerate() {
+                row.iter_mut().zip(t[d..].iter().step_by(dim)).for_each(|(to, &x)| *to = x);
+            }
             team.isa().run(Gemm {
                 out: &mut self.products,
                 out_row: vectors,

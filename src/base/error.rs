@@ -379,8 +379,14 @@ fn remedy(source: &io::Error) -> &'static str {
     }
 }
 
-fn suggestion(nearest: &Option<String>) -> String {
+/// As [`meant`], of a name that stands in a file or a command as it is.
+pub fn suggestion(nearest: &Option<String>) -> String {
     nearest.as_ref().map(|name| format!(" (did you mean `{name}`?)")).unwrap_or_default()
+}
+
+/// " (did you mean name?)" of the known name that is spelled most like `word`, or nothing: behind what is unknown.
+pub fn meant<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> String {
+    nearest(word, known).map(|name| format!(" (did you mean {name}?)")).unwrap_or_default()
 }
 
 /// The known name that is spelled most like `word`, if any is close enough to be meant.

@@ -1,12 +1,15 @@
-//! Opening what users name: files that are read more than once, and small texts.
+//! Opening what users name: files that are read more than once, and small texts, whose places are told by line.
 //!
 //! A pipe, a device or a folder in a file's place is told at once: nobody waits for the other end of a pipe, and
 //! nothing that never ends is read into memory.
 
 use std::fs::{File, FileType, Metadata};
 use std::io::Read;
+use std::ops::Range;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
+
+use serde::de::DeserializeOwned;
 
 use super::units::Bytes;
 use super::{Error, Result};
@@ -112,6 +115,20 @@ pub fn read_text(path: &Path) -> Result<String> {
         return Err(fail("is a pipe into which nobody writes: put the text into a file".to_owned()));
     }
     Ok(text)
+}
+
+/// The line, from 1 on, in which a place of a text is.
+#[must_use]
+pub fn line(text: &str, at: usize) -> usize {
+    text.as_bytes()[..at.min(text.len())].iter().filter(|byte| **byte == b'\n').count() + 1
+}
+
+/// What a TOML text says.
+///
+/// # Errors
+/// Where it is wrong, and why, on one line.
+pub fn from_toml<T: DeserializeOwned>(text: &str) -> std::result::Result<T, (Range<usize>, String)> {
+    toml::from_str(text).map_err(|error| (error.span().unwrap_or(0..0), error.message().replace('\n', ": ")))
 }
 
 fn nonblocking(path: &Path) -> Result<File> {

@@ -1,13 +1,15 @@
-//! What every other floor may rely on: identities, units, errors, randomness and configuration.
+//! What every other floor may rely on: identities, units, equal parts, errors, randomness and configuration.
 //!
 //! Nothing here knows about machines, data or models, and nothing here allocates on a hot path.
 
 pub mod config;
 pub mod console;
 pub mod error;
+mod even;
 pub mod ids;
 pub mod input;
 pub mod interrupt;
+mod median;
 mod naming;
 pub mod panics;
 #[cfg(test)]
@@ -18,6 +20,8 @@ pub mod trouble;
 pub mod units;
 
 pub use error::{Error, Reason, Result};
+pub use even::even_part;
 pub use ids::{NodeId, PuId, RankId, TableId};
+pub use median::median;
 pub(crate) use naming::named;
 pub use trouble::{Place, Trouble};

@@ -64,20 +64,21 @@ impl fmt::Display for Count {
     }
 }
 
-/// A number of things; prints as `1 step` or `2,500 steps`.
+/// A number of things; prints as `1 step`, `2,500 steps` or `2 copies` (of `copy`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Many<'a>(pub u64, pub &'a str);
 
 impl fmt::Display for Many<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ending = match self.0 {
-            1 => "",
+        let of_y = self.1.strip_suffix('y').filter(|rest| !rest.ends_with(['a', 'e', 'o', 'u']));
+        let (stem, ending) = match self.0 {
+            1 => (self.1, ""),
             // Spoken with a k.
-            _ if self.1.ends_with("epoch") => "s",
-            _ if ["ch", "ss"].iter().any(|end| self.1.ends_with(end)) => "es",
-            _ => "s",
+            _ if self.1.ends_with("epoch") => (self.1, "s"),
+            _ if ["ch", "ss"].iter().any(|end| self.1.ends_with(end)) => (self.1, "es"),
+            _ => of_y.map_or((self.1, "s"), |stem| (stem, "ies")),
         };
-        write!(f, "{} {}{ending}", Count(self.0), self.1)
+        write!(f, "{} {stem}{ending}", Count(self.0))
     }
 }
 
@@ -110,6 +111,8 @@ mod tests {
         assert_eq!(Count(7).to_string(), "7");
         assert_eq!((Many(1, "row").to_string(), Many(2_000, "row").to_string()), ("1 row".into(), "2,000 rows".into()));
         assert_eq!([Many(2, "epoch"), Many(2, "batch")].map(|many| many.to_string()), ["2 epochs", "2 batches"]);
+        let ys = [Many(1, "copy"), Many(2, "copy"), Many(2, "day")];
+        assert_eq!(ys.map(|many| many.to_string()), ["1 copy", "2 copies", "2 days"]);
         assert_eq!(Seconds(0.843).to_string(), "0.84 s");
         assert_eq!(Seconds(200.4).to_string(), "3 min 20 s");
     }

@@ -15,7 +15,7 @@ use super::session::{
 use super::text::{LineArgs, of_text};
 use crate::base::config::{Config, OnBadRow, SourceKind, Vocab};
 use crate::base::console::note;
-use crate::base::error::nearest;
+use crate::base::error::meant;
 use crate::base::units::{Count, Many};
 use crate::base::{Error, Result, TableId, console};
 use crate::collective::World;
@@ -147,9 +147,8 @@ fn table_of(source: &dyn Source, column: &str) -> Result<TableId> {
             );
             return Error::config("--gauc", reason);
         }
-        let likest = nearest(column, names()).map_or_else(|| ".".to_owned(), |name| format!(": is {name} meant?"));
-        let all = names().collect::<Vec<_>>().join(", ");
-        let reason = format!("no categorical column is called {column}{likest} They are {all}");
+        let (meant, all) = (meant(column, names()), names().collect::<Vec<_>>().join(", "));
+        let reason = format!("no categorical column is called {column}{meant}: they are {all}");
         Error::config("--gauc", reason)
     })
 }

@@ -14,7 +14,7 @@ use super::session::{
 use super::text::LineArgs;
 use crate::base::config::OnBadRow;
 use crate::base::console::note;
-use crate::base::units::Count;
+use crate::base::units::Many;
 use crate::base::{Error, Result};
 use crate::collective::World;
 use crate::data::Split;
@@ -132,9 +132,8 @@ impl PredictArgs {
             }
         };
         report_unseen(source.unseen_values());
-        let plural = if rows == 1 { "y" } else { "ies" };
         let whose = if arrives { "standard input".to_owned() } else { self.data.display().to_string() };
-        note!("{} probabilit{plural}: one for each row of {whose}, in its order", Count(rows));
+        note!("{}: one for each row of {whose}, in its order", Many(rows, "probability"));
         Ok(())
     }
 }

@@ -20,7 +20,7 @@ use super::trials::{TRIAL_ROWS, Trials};
 use super::tuned::use_plans;
 use crate::base::config::{Config, Determinism, Hot};
 use crate::base::console::note;
-use crate::base::{Error, PuId, Result};
+use crate::base::{Error, PuId, Result, median};
 use crate::collective::World;
 use crate::data::hot::HotSlots;
 use crate::data::{Batch, LoaderMode, Schema, Source};
@@ -465,7 +465,7 @@ impl Steps {
     /// The median step.
     #[must_use]
     pub fn median_ms(&self) -> f64 {
-        (self.ms[(self.ms.len() - 1) / 2] + self.ms[self.ms.len() / 2]) / 2.0
+        median(&mut self.ms.clone())
     }
 }
 

@@ -20,7 +20,7 @@ use super::table::Table;
 use super::tuned::{Entry, PlanFile};
 use crate::base::config::{Command, Config, SourceKind};
 use crate::base::console::{note, shown};
-use crate::base::{Result, console};
+use crate::base::{Result, console, median};
 use crate::data::derived::derived_columns;
 use crate::data::{self, Opening, Schema};
 use crate::machine::limits::Processor;
@@ -303,11 +303,6 @@ fn is_no_chance(won: usize, rounds: usize) -> bool {
         ways *= wins as f64 / (rounds - wins + 1) as f64;
     }
     as_many <= CHANCE
-}
-
-fn median(values: &mut [f64]) -> f64 {
-    values.sort_by(f64::total_cmp);
-    f64::midpoint(values[(values.len() - 1) / 2], values[values.len() / 2])
 }
 
 impl fmt::Display for Report {

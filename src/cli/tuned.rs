@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::config::Config;
 use crate::base::console::note;
+use crate::base::units::Many;
 use crate::base::{Error, Result, input};
 use crate::machine::limits::Processor;
 use crate::math::brgemm::{Plan, Shape, install};
@@ -122,8 +123,7 @@ impl PlanFile {
 
     /// What it was made for.
     fn maker(&self) -> String {
-        let plural = if self.threads == 1 { "" } else { "s" };
-        format!("{}, {}, {} thread{plural}", self.machine, self.isa, self.threads)
+        format!("{}, {}, {}", self.machine, self.isa, Many(self.threads as u64, "thread"))
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use crate::base::even_part;
+
 /// One range of elements a rank; they do not overlap, may be empty, and need not touch each other.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Slices(Vec<Range<usize>>);
@@ -80,9 +82,9 @@ impl Slices {
 
 /// Share `index` of `count` nearly equal ones of `range`, cut at whole lines from its start.
 fn share(range: &Range<usize>, index: usize, count: usize) -> Range<usize> {
-    let lines = range.len().div_ceil(GRAIN);
-    let cut = |index: usize| (range.start + lines * index / count * GRAIN).min(range.end);
-    cut(index)..cut(index + 1)
+    let lines = even_part(range.len().div_ceil(GRAIN), index, count);
+    let at = |line: usize| (range.start + line * GRAIN).min(range.end);
+    at(lines.start)..at(lines.end)
 }
 
 #[cfg(test)]

@@ -137,7 +137,7 @@ fn bisect(mut low: f64, mut high: f64, holds: impl Fn(f64) -> bool) -> f64 {
     0.5 * (low + high)
 }
 
-/// The probability of a logit.
+/// The probability of a logit; by libm's exp, on which the bits of all generated data hang.
 pub(super) fn logistic(x: f64) -> f64 {
     1.0 / (1.0 + libm::exp(-x))
 }

@@ -136,7 +136,8 @@ fn antiderivative(x: f64, power: f64) -> f64 {
 }
 
 /// The integral of x^-exponent.
-fn integral(from: f64, to: f64, exponent: f64) -> f64 {
+#[must_use]
+pub fn integral(from: f64, to: f64, exponent: f64) -> f64 {
     let power = 1.0 - exponent;
     let growth = antiderivative(to, power) - antiderivative(from, power);
     if power.abs() < NEARLY_ONE { growth } else { growth / power }

@@ -22,7 +22,7 @@ use super::gradient_source::{GradientSource, GradientSources, sample_of};
 use super::table::Matrices;
 use super::update::{Spec, meet};
 use super::walk::{MoveEach, SumEach, SumRowwise, WalkRows};
-use crate::base::Result;
+use crate::base::{Result, even_part};
 use crate::machine::team::Team;
 use crate::memory::{Buffer, Supply, recycled};
 use crate::optim::{Optimizer, ParamState, StepRule, StepSize};
@@ -215,7 +215,7 @@ impl Sorter {
         let (threads, layouts) = (team.threads(), &self.layouts);
         team.each(Rows::new(&mut self.counts[..threads * buckets], buckets, threads, 1), |counts| {
             counts.data.fill(0);
-            let part = total * counts.first / threads..total * (counts.first + 1) / threads;
+            let part = even_part(total, counts.first, threads);
             for (layout, sources) in layouts.iter().zip(sources.chunks(sources.len() / layouts.len())) {
                 let counts = &mut counts.data[layout.first..layout.first + layout.buckets];
                 for (rows, positions) in parts_of(sources, &part, layout.before) {
@@ -258,7 +258,7 @@ impl Sorter {
         let (threads, layouts) = (team.threads(), &self.layouts);
         let records = atomic_words(&mut self.records[..total]);
         team.each(Rows::new(&mut self.counts[..threads * buckets], buckets, threads, 1), |places| {
-            let part = total * places.first / threads..total * (places.first + 1) / threads;
+            let part = even_part(total, places.first, threads);
             for (layout, sources) in layouts.iter().zip(sources.chunks(sources.len() / layouts.len())) {
                 let places = &mut places.data[layout.first..layout.first + layout.buckets];
                 for (source, positions) in parts_of(sources, &part, layout.before) {

@@ -24,8 +24,8 @@ use super::owned::{MoveOwn, MoveSerially, cut_evenly};
 use super::row::{Scale, columns};
 use super::sorted::Sorter;
 use super::{Source, Table};
-use crate::base::Result;
 use crate::base::config::{Pooling, Update};
+use crate::base::{Result, even_part};
 use crate::machine::team::Team;
 use crate::memory::{Buffer, Supply, recycled};
 use crate::optim::{ParamState, StepSize};
@@ -227,7 +227,7 @@ impl Updater {
                 for (table, sources) in tables.iter_mut().zip(of_table()) {
                     for &source in sources {
                         let count = source.bag().rows.len();
-                        let part = |thread: usize| count * thread / threads..count * (thread + 1) / threads;
+                        let part = |thread: usize| even_part(count, thread, threads);
                         if let Some(stripes) = &mut self.stripes {
                             let Matrix { data, width } = table.matrix_mut();
                             let table = &stripes.guard(data, width);

@@ -4,7 +4,7 @@ use crate::machine::team::Team;
 use crate::math::brgemm::{Panels, Row, WIDTH};
 use crate::math::{StridedRows, StridedRowsMut, exp_of_negative};
 use crate::simd::{Kernel, Simd};
-use crate::sync::{Grid, GridPart, Rows};
+use crate::sync::{GridPart, Rows};
 
 /// The function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,7 +15,8 @@ pub enum Activation {
     Sigmoid,
 }
 
-/// 1 / (1 + e^-x), of which only the last step rounds to 32 bits.
+/// 1 / (1 + e^-x). Below 0 it rounds once more in 64 bits than [`crate::math::logistic`], with which networks of such
+/// layers would get other bits.
 #[inline(always)]
 fn logistic(x: f32) -> f64 {
     let e = exp_of_negative(-f64::from(x).abs());
@@ -59,8 +60,7 @@ impl Activation {
     /// Writes the function of the rows of `samples` samples to `out`.
     pub fn forward(self, team: &Team, samples: usize, rows: StridedRows<'_>, out: &mut Panels<f32>) {
         let (isa, columns) = (team.isa(), out.columns());
-        let sizes = [out.panels(), samples, out.stride()];
-        team.share(Grid::new(out.cells_mut(), sizes, [1, team.pieces()], 1), |out| {
+        team.share(out.grid(samples, team.pieces(), 1), |out| {
             isa.run(Forward { function: self, rows, columns, out });
         });
     }

@@ -7,7 +7,7 @@ use super::{Features, FeaturesMut};
 use crate::machine::team::Team;
 use crate::math::brgemm::{Cell, Panels, Row, WIDTH};
 use crate::simd::{Kernel, Simd};
-use crate::sync::{Grid, GridPart};
+use crate::sync::GridPart;
 
 /// The concatenation of x and pooled rows.
 #[derive(Debug, Clone, Copy)]
@@ -39,9 +39,7 @@ impl Concat {
         let (isa, shape) = (team.isa(), *self);
         from.check(samples, self.x, self.pooled);
         assert!(out.columns() == self.outputs() && out.rows() >= samples, "{out:?} takes the interaction");
-        let sizes = [out.panels(), samples, out.stride()];
-        let grid = Grid::new(out.cells_mut(), sizes, [1, team.pieces()], 1);
-        team.share(grid, |out| isa.run(Forward { shape, from, out }));
+        team.share(out.grid(samples, team.pieces(), 1), |out| isa.run(Forward { shape, from, out }));
     }
 
     /// Replaces the features of the first `samples` samples by their gradient, given `gradient` with respect to [x,

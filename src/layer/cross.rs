@@ -26,7 +26,7 @@ use crate::math::{Part, Share};
 use crate::memory::Supply;
 use crate::optim::ParamState;
 use crate::simd::{Kernel, Simd};
-use crate::sync::{Grid, GridPart};
+use crate::sync::GridPart;
 
 /// Cross layers with what a part of a minibatch leaves in them.
 #[derive(Debug)]
@@ -224,8 +224,8 @@ fn check<C: Cell, D: Cell>(samples: usize, from: &[&Panels<C>], to: &Panels<D>) 
 /// x_{l+1} = x_0 ⊙ h_l + x_l for the first `samples` rows, from `[x_0, h_l, x_l]`.
 fn advance<C: Cell, D: Cell>(team: &Team, samples: usize, from: [&Panels<C>; 3], next: &mut Panels<D>) {
     check(samples, &from, next);
-    let (isa, sizes) = (team.isa(), [next.panels(), samples, next.stride()]);
-    team.share(Grid::new(next.cells_mut(), sizes, [1, team.pieces()], 1), |next| isa.run(Advance { from, next }));
+    let isa = team.isa();
+    team.share(next.grid(samples, team.pieces(), 1), |next| isa.run(Advance { from, next }));
 }
 
 struct Advance<'a, C, D> {
@@ -267,10 +267,8 @@ fn retreat<C: Cell>(
     check(samples, &from, h_gradient);
     check(samples, &[above], sum);
     check(samples, &[&*h_gradient], sum);
-    let (isa, pieces) = (team.isa(), [1, team.pieces()]);
-    let h_sizes = [h_gradient.panels(), samples, h_gradient.stride()];
-    let sizes = [sum.panels(), samples, sum.stride()];
-    let grids = (Grid::new(h_gradient.cells_mut(), h_sizes, pieces, 1), Grid::new(sum.cells_mut(), sizes, pieces, 1));
+    let (isa, pieces) = (team.isa(), team.pieces());
+    let grids = (h_gradient.grid(samples, pieces, 1), sum.grid(samples, pieces, 1));
     team.share(grids, |(h_gradient, sum)| isa.run(Retreat { above, from, last, first, h_gradient, sum }));
 }
 

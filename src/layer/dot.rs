@@ -22,7 +22,7 @@ use crate::math::brgemm::{Cell, Panels, Row, WIDTH};
 use crate::math::{Block, GROUP, Lanes, Mirrored, Pairs, SLACK, STEPS, Take, pairs_before};
 use crate::memory::{Buffer, Supply};
 use crate::simd::{Kernel, Simd};
-use crate::sync::{Each, Grid, GridPart};
+use crate::sync::{Each, GridPart};
 
 /// The interaction of `vectors` vectors of `dim` elements.
 #[derive(Debug)]
@@ -135,8 +135,7 @@ impl Dot {
         let (isa, shape) = (team.isa(), self.shape);
         from.check(samples, shape.x(), shape.pooled());
         assert!(out.columns() == self.outputs() && out.rows() >= samples, "{out:?} takes the interaction");
-        let sizes = [out.panels(), samples, out.stride()];
-        let grid = Grid::new(out.cells_mut(), sizes, [1, team.pieces()], GROUP);
+        let grid = out.grid(samples, team.pieces(), GROUP);
         team.share_with(Each::new(&mut self.scratch), grid, identity, |scratch, out| {
             isa.run(Forward { shape, from, out, scratch });
         });

@@ -73,11 +73,8 @@ impl<'a, C: Cell> FeaturesMut<'a, C> {
     /// Cuts the samples into `pieces`: each has the same samples of the gradient of x and of pooled rows,
     /// [`FeaturesMut::row`] apart.
     pub(super) fn deal(self, samples: usize, pieces: usize) -> (Grid<'a, Row<C>>, Grid<'a, f32>) {
-        let x = [self.x_gradient.panels(), samples, self.x_gradient.stride()];
         let whole = samples * self.row;
-        (
-            Grid::new(self.x_gradient.cells_mut(), x, [1, pieces], 1),
-            Grid::new(self.pooled, [1, whole, whole], [1, pieces], self.row.max(1)),
-        )
+        let pooled = Grid::new(self.pooled, [1, whole, whole], [1, pieces], self.row.max(1));
+        (self.x_gradient.grid(samples, pieces, 1), pooled)
     }
 }

@@ -9,7 +9,7 @@ use crate::math::brgemm::{Panels, Row, WIDTH};
 use crate::math::{StridedRows, StridedRowsMut};
 use crate::memory::{Buffer, Supply};
 use crate::simd::{Kernel, Simd};
-use crate::sync::{Grid, GridPart, Rows};
+use crate::sync::{GridPart, Rows};
 
 /// Numbers of many samples.
 #[derive(Debug, Clone, Copy)]
@@ -90,8 +90,7 @@ pub fn sum_rows<'a>(
 ) {
     let (isa, columns) = (team.isa(), to.columns());
     assert!(to.rows() >= samples, "{to:?} takes {samples} rows");
-    let sizes = [to.panels(), samples, to.stride()];
-    team.share(Grid::new(to.cells_mut(), sizes, [1, team.pieces()], 1), |to| {
+    team.share(to.grid(samples, team.pieces(), 1), |to| {
         isa.run(Sums { count, from, gate, columns, to });
     });
 }

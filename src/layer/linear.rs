@@ -134,21 +134,16 @@ impl Linear {
     ///
     /// # Errors
     /// When the supply is exhausted.
-    pub fn new(inputs: usize, outputs: usize, kept: impl Into<ParamState>, supply: &mut Supply<'_>) -> Result<Self> {
-        Self::build([inputs, outputs, outputs], kept.into(), supply)
+    pub fn new(inputs: usize, outputs: usize, kept: ParamState, supply: &mut Supply<'_>) -> Result<Self> {
+        Self::build([inputs, outputs, outputs], kept, supply)
     }
 
     /// The same without biases: Y = act(X W).
     ///
     /// # Errors
     /// As [`Linear::new`].
-    pub fn without_biases(
-        inputs: usize,
-        outputs: usize,
-        kept: impl Into<ParamState>,
-        supply: &mut Supply<'_>,
-    ) -> Result<Self> {
-        Self::build([inputs, outputs, 0], kept.into(), supply)
+    pub fn without_biases(inputs: usize, outputs: usize, kept: ParamState, supply: &mut Supply<'_>) -> Result<Self> {
+        Self::build([inputs, outputs, 0], kept, supply)
     }
 
     fn build(sizes: [usize; 3], kept: ParamState, supply: &mut Supply<'_>) -> Result<Self> {
@@ -246,13 +241,7 @@ impl Linear {
         self.weight.bytes()
     }
 
-    /// The bias, one element an output, or none.
-    #[must_use]
-    pub fn bias(&self) -> &[f32] {
-        &self.bias
-    }
-
-    /// The bias, to be overwritten.
+    /// The bias, one element an output, or none, to be overwritten.
     pub fn bias_mut(&mut self) -> &mut [f32] {
         &mut self.bias
     }
@@ -378,9 +367,8 @@ impl Linear {
         }
     }
 
-    /// Moves weights and bias against their gradients, by a [`StepSize`], or the learning rate of the first update.
-    pub fn update(&mut self, team: &Team, step_size: impl Into<StepSize>) {
-        let step_size = step_size.into();
+    /// Moves weights and bias against their gradients.
+    pub fn update(&mut self, team: &Team, step_size: StepSize) {
         let (count, isa) = (self.shares(team), team.isa());
         let mut step_sizes = [step_size; 2];
         if let Some(rule) = self.optimizer.direction(step_size) {

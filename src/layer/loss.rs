@@ -13,7 +13,7 @@
 use crate::base::Result;
 use crate::base::config::{Loss, ModelConfig};
 use crate::machine::team::Team;
-use crate::math::{exp_of_negative, log1p_of_fraction};
+use crate::math::{exp_of_negative, log1p_of_fraction, logistic};
 use crate::memory::{Buffer, Supply};
 use crate::simd::{Kernel, Simd};
 use crate::sync::Rows;
@@ -120,10 +120,7 @@ impl Objective {
     /// At logit `z` and label `t`; `SQUARED` must say whether the loss is `mse`.
     #[inline(always)]
     fn at<const SQUARED: bool>(&self, z: f64, t: f64) -> Point {
-        let e = exp_of_negative(-z.abs());
-        // 1 / (1 + exp(-z)), with e in place of exp(-z) where that would overflow.
-        let above_line = if z < 0.0 { e } else { 1.0 };
-        let free = above_line / (1.0 + e);
+        let free = logistic(z);
         // Comparisons with NaN are false, so it stays.
         let [low, high] = self.range;
         let (below, above) = (free < low, free > high);
@@ -135,7 +132,7 @@ impl Objective {
         }
         // -ln p = ln(1 + exp(-z)) and -ln(1 - p) = z + ln(1 + exp(-z)), rearranged so that exp never overflows.
         let positive = if z > 0.0 { z } else { 0.0 };
-        let entropy = positive - z * t + log1p_of_fraction(e);
+        let entropy = positive - z * t + log1p_of_fraction(exp_of_negative(-z.abs()));
         let clamped = |[p, rest]: [f64; 2]| -(t * p + (1.0 - t) * rest);
         let entropy = if below { clamped(self.logarithms[0]) } else { entropy };
         let entropy = if above { clamped(self.logarithms[1]) } else { entropy };

@@ -13,7 +13,7 @@ use crate::machine::team::Team;
 use crate::math::brgemm::{Panels, Scratch, narrow_panels};
 use crate::math::{Part, Share};
 use crate::memory::Supply;
-use crate::optim::{ParamState, StepSize};
+use crate::optim::ParamState;
 
 /// Layers, their activations and the gradients that flow between them.
 #[derive(Debug)]
@@ -58,10 +58,9 @@ impl Mlp {
         widths: &[usize],
         samples: usize,
         input_gradient: InputGradient,
-        kept: impl Into<ParamState>,
+        kept: ParamState,
         supply: &mut Supply<'_>,
     ) -> Result<Self> {
-        let kept = kept.into();
         let precision = kept.precision;
         let layers = widths.windows(2).map(|pair| Linear::new(pair[0], pair[1], kept, supply));
         let layers = layers.collect::<Result<_>>()?;
@@ -182,12 +181,6 @@ impl Mlp {
                 done(index, layer);
             }
         }
-    }
-
-    /// Moves all weights against their gradients; `step_size` is that of [`Linear::update`].
-    pub fn update(&mut self, team: &Team, step_size: impl Into<StepSize>) {
-        let step_size = step_size.into();
-        self.layers.iter_mut().for_each(|layer| layer.update(team, step_size));
     }
 }
 

@@ -10,6 +10,7 @@ use std::ops::Range;
 use super::Linear;
 use super::linear::UpdateOperands;
 use super::weight::{Halves, Weight};
+use crate::base::even_part;
 use crate::math::brgemm::{Row, WIDTH};
 use crate::optim::{
     Direct, Lamb, Low, MOMENTS, Move, MoveSplit, Optimizer, ROW, Rule, Scale, SquareRows, Squares, StepSize, trust,
@@ -76,11 +77,6 @@ impl<L> Pairs<'_, L> {
     }
 }
 
-/// The part of `count` things that is piece `piece` of `pieces`.
-fn cut(count: usize, piece: usize, pieces: usize) -> Range<usize> {
-    count * piece / pieces..count * (piece + 1) / pieces
-}
-
 /// Takes the first elements of a slice.
 fn take<'a, T>(rest: &mut &'a mut [T], count: usize) -> &'a mut [T] {
     rest.split_off_mut(..count).expect("pieces are cut from what is there")
@@ -105,7 +101,7 @@ impl Linear {
             squares,
         };
         (0..count).map(move |piece| {
-            let lines = cut(biases.div_ceil(Line::FLOATS), piece, count);
+            let lines = even_part(biases.div_ceil(Line::FLOATS), piece, count);
             let len = (lines.end * Line::FLOATS).min(biases) - (lines.start * Line::FLOATS).min(biases);
             let of_biases = Piece {
                 gradient: take(&mut bias_gradient, len),
@@ -173,7 +169,7 @@ impl<'a> WeightsLeft<'a> {
     fn next(&mut self, piece: usize, count: usize) -> Piece<'a> {
         let (weight, rows) = match &mut self.weight {
             Left::Whole(rows, all) => {
-                let cut = cut(*all, piece, count).len();
+                let cut = even_part(*all, piece, count).len();
                 (Part::Whole(take(rows, cut).as_flattened_mut()), cut)
             }
             Left::Split(left) => {
@@ -203,7 +199,7 @@ impl<'a, L: Low> PairsLeft<'a, L> {
     }
 
     fn take(&mut self, piece: usize, count: usize) -> Pairs<'a, L> {
-        let pairs = cut(self.pairs, piece, count);
+        let pairs = even_part(self.pairs, piece, count);
         let (high, low) = (take(&mut self.high, pairs.len()), take(&mut self.low, pairs.len()));
         Pairs { high, low, first: pairs.start, shape: self.shape }
     }

@@ -9,7 +9,7 @@ use crate::machine::team::Team;
 use crate::math::brgemm::{Panels, WIDTH};
 use crate::math::{Part, StridedRows, StridedRowsMut};
 use crate::memory::{Buffer, Supply};
-use crate::sync::{Grid, Rows};
+use crate::sync::Rows;
 
 /// Vectors of each step, of the current part of a minibatch; on the way back their gradient takes their place.
 #[derive(Debug)]
@@ -117,8 +117,7 @@ impl Steps {
         });
         let Some(inputs) = inputs else { return };
         let columns = inputs.columns();
-        let sizes = [inputs.panels(), samples * steps, inputs.stride()];
-        team.share(Grid::new(inputs.cells_mut(), sizes, [1, team.pieces()], steps), |mut grid| {
+        team.share(inputs.grid(samples * steps, team.pieces(), steps), |mut grid| {
             for (index, row) in grid.rows().enumerate() {
                 let dense = &dense.data[(first + row / steps) * dense.stride..][..dense.stride];
                 for (panel, start) in (0..columns).step_by(WIDTH).enumerate() {

@@ -10,8 +10,9 @@
 use std::collections::BTreeSet;
 
 use super::fluid::{Activity, Fluid};
-use super::routes::Routes;
+use super::routes::{Hop, Routes};
 use crate::base::NodeId;
+use crate::base::units::Many;
 
 /// Links and routes explain a measurement that is off by no more than this, the root of the mean squared logarithm of
 /// what is found over what is expected.
@@ -212,8 +213,7 @@ impl Guess {
         let pairs = pairs(count);
         for [from, to] in pairs.iter().copied() {
             routes.shortest_hops(nodes[from], nodes[to])?;
-            let wires =
-                routes.path(nodes[from], nodes[to]).into_iter().map(|hop| hop.link * 2 + usize::from(!hop.forward));
+            let wires = routes.path(nodes[from], nodes[to]).into_iter().map(Hop::wire);
             let takes: Vec<(usize, f64)> =
                 wires.chain([first + from, first + count + to]).map(|of| (of, 1.0)).collect();
             let rates = takes.iter().map(|(of, _)| fluid.rates()[*of]);
@@ -314,8 +314,7 @@ impl Guess {
         };
         let others = |count: usize| match count {
             0 => String::new(),
-            1 => " and 1 more pair".to_owned(),
-            count => format!(" and {count} more pairs"),
+            count => format!(" and {}", Many(count as u64, "more pair")),
         };
         let name = |[from, to]: [usize; 2]| format!("{} to {}", measured.nodes[from].0, measured.nodes[to].0);
         if let [(off, pair), more @ ..] = &worst(0)[..] {

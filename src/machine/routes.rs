@@ -20,6 +20,14 @@ pub struct Hop {
     pub forward: bool,
 }
 
+impl Hop {
+    /// Its position where each link has two wires, forward and backward.
+    #[must_use]
+    pub const fn wire(self) -> usize {
+        self.link * 2 + !self.forward as usize
+    }
+}
+
 /// Where one step leads.
 #[derive(Debug, Clone, Copy)]
 struct Step {
@@ -123,25 +131,6 @@ impl Routes {
     #[must_use]
     pub fn diameter(&self) -> usize {
         self.ids.iter().flat_map(|from| self.ids.iter().map(|to| self.hops(*from, *to))).max().unwrap_or(0)
-    }
-
-    /// The sum of the latencies on the way in nanoseconds; `None` when a link's is unknown.
-    ///
-    /// # Panics
-    /// As [`Routes::path`].
-    #[must_use]
-    pub fn latency_ns(&self, machine: &Machine, from: NodeId, to: NodeId) -> Option<f64> {
-        self.path(from, to).iter().map(|hop| machine.links[hop.link].latency_ns).sum()
-    }
-
-    /// The bandwidth of the narrowest link on the way in GB/s; `None` from a node to itself or when one is unknown.
-    ///
-    /// # Panics
-    /// As [`Routes::path`].
-    #[must_use]
-    pub fn gb_s(&self, machine: &Machine, from: NodeId, to: NodeId) -> Option<f64> {
-        let links: Option<Vec<f64>> = self.path(from, to).iter().map(|hop| machine.links[hop.link].gb_s).collect();
-        links?.into_iter().min_by(f64::total_cmp)
     }
 
     /// What each link carries when `traffic[from][to]` bytes travel, nodes in the machine's order.

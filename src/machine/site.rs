@@ -115,6 +115,12 @@ pub struct RankSite {
     pub rates: Rates,
     /// Its compute threads.
     pub threads: usize,
+    /// Its threads that work for the network: communication threads; where it has none, those that compute.
+    #[serde(skip)]
+    pub network_threads: usize,
+    /// The position of its host among those that have ranks.
+    #[serde(skip)]
+    pub host: usize,
     /// Peak of its compute threads' cores with f32, in GFLOP/s; cores that ranks share are divided among them.
     pub f32_gflop_s: f64,
     /// The same with bfloat16; that of f32 where the cores have nothing better.
@@ -190,6 +196,7 @@ impl Site {
         let peaks = peaks(machine, placement, &mut assumptions);
         let routes = Routes::new(machine);
         let far = remote_gb_s(machine, placement, &routes, &wires);
+        let all_hosts: BTreeSet<u32> = placement.ranks.iter().map(|place| place.host).collect();
         let ranks =
             placement.ranks.iter().zip(&pool_of).zip(peaks).zip(far).map(|(((place, pool), [f32, bf16]), far)| {
                 let share = 1.0 / pools[*pool].ranks.len() as f64;
@@ -200,6 +207,8 @@ impl Site {
                     pool: *pool,
                     rates,
                     threads: place.compute.len(),
+                    network_threads: if place.comm.is_empty() { place.compute.len() } else { place.comm.len() },
+                    host: all_hosts.range(..place.host).count(),
                     f32_gflop_s: f32,
                     bf16_gflop_s: bf16,
                 }
@@ -207,9 +216,7 @@ impl Site {
         let mut nodes: Vec<NodeId> = placement.ranks.iter().map(|place| place.node).collect();
         nodes.sort_unstable();
         nodes.dedup();
-        let path = |from: NodeId, to: NodeId| {
-            routes.path(from, to).iter().map(|hop| hop.link * 2 + usize::from(!hop.forward)).collect()
-        };
+        let path = |from: NodeId, to: NodeId| routes.path(from, to).iter().map(|hop| hop.wire()).collect();
         let paths: Vec<Vec<Vec<usize>>> =
             nodes.iter().map(|from| nodes.iter().map(|to| path(*from, *to)).collect()).collect();
         let core_s = |path: &Vec<usize>| core_seconds(path.iter().map(|wire| &wires[*wire]));
@@ -387,9 +394,7 @@ fn remote_gb_s(machine: &Machine, placement: &Placement, routes: &Routes, wires:
         let own = |node: &&Node| node.cores.iter().flat_map(|core| &core.pus).any(|pu| place.compute.contains(&pu.id));
         let beside = memory.clone().any(|node| node.host == place.host && own(&node));
         match memory.map(|node| node.id).next() {
-            Some(there) if !beside => {
-                routes.path(there, place.node).iter().map(|hop| hop.link * 2 + usize::from(!hop.forward)).collect()
-            }
+            Some(there) if !beside => routes.path(there, place.node).iter().map(|hop| hop.wire()).collect(),
             _ => Vec::new(),
         }
     };

@@ -1,4 +1,4 @@
-//! The matrix product that all passes of a layer are made of.
+//! The plain matrix product, by which tests and benchmarks judge the passes of `brgemm`; training does not use it.
 //!
 //! `out[i][j] = act(start[i][j] + sum over d of a[i][d] * b[d][j])`: each element is one chain of fused multiply-adds
 //! in ascending d, so its bits depend neither on the vector width nor on how rows are dealt to threads.

@@ -11,6 +11,7 @@
 
 use std::ops::Range;
 
+use crate::base::even_part;
 use crate::machine::team::Team;
 use crate::simd::{Kernel, Simd, combine};
 use crate::sync::Rows;
@@ -68,7 +69,7 @@ impl Grains {
     /// The grains of a rank: nearly equal numbers, in the order of ranks.
     #[must_use]
     pub const fn share(self, ranks: usize, rank: usize) -> Range<usize> {
-        self.0 * rank / ranks..self.0 * (rank + 1) / ranks
+        even_part(self.0, rank, ranks)
     }
 }
 

@@ -1,6 +1,6 @@
-//! exp and log1p in 64-bit floats without branches, so that the compiler makes vectors of a loop over them, with the
-//! same bits on every instruction set: only additions, multiplications, divisions and fused multiply-adds, each rounded
-//! once by IEEE 754, in an order that is written here.
+//! The logistic function, exp and log1p in 64-bit floats without branches, so that the compiler makes vectors of a loop
+//! over them, with the same bits on every instruction set: only additions, multiplications, divisions and fused
+//! multiply-adds, each rounded once by IEEE 754, in an order that is written here.
 //!
 //! Method: Muller, "Elementary Functions", 3rd edition: argument reduction by ln 2 in two parts (Cody and Waite), and
 //! Taylor series that are cut off far below half a unit in the last place. Tests hold exp within 1 and log1p within 2
@@ -46,6 +46,14 @@ const TAYLOR: [f64; 14] = {
     }
     coefficients
 };
+
+/// 1 / (1 + e^-x), with e^x in place of e^-x where that would overflow; NaN for NaN.
+#[must_use]
+#[inline(always)]
+pub fn logistic(x: f64) -> f64 {
+    let e = exp_of_negative(-x.abs());
+    (if x < 0.0 { e } else { 1.0 }) / (1.0 + e)
+}
 
 /// ln(1 + x) for 0 <= x <= 1: relative error below 2^-51; NaN for NaN.
 #[must_use]

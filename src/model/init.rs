@@ -149,7 +149,7 @@ impl Bounds {
     }
 }
 
-/// Fills a part of a table of `dim` columns with what [`table`] gives to it.
+/// Fills a part of a table of `dim` columns; each number is that of its place in the whole table.
 pub(super) fn shard(team: &Team, part: &mut Table, shard: &Shard, bounds: Bounds, dim: usize, seed: u64) {
     let random = Random::new(seed, Stream::Embedding(shard.table.0));
     let width = shard.columns.len();
@@ -162,21 +162,6 @@ pub(super) fn shard(team: &Team, part: &mut Table, shard: &Shard, bounds: Bounds
                 words = random.block(number / DRAW as u64);
             }
             *to = bounds.weight(words[within]);
-        }
-    });
-}
-
-/// Fills a table.
-pub(super) fn table(team: &Team, table: &mut Table, bounds: Bounds, index: u32, seed: u64) {
-    let random = Random::new(seed, Stream::Embedding(index));
-    let draw = |word: u32| bounds.weight(word);
-    table.fill(team, |first, row| {
-        let mut words = random.block((first / DRAW) as u64);
-        for (weight, number) in row.iter_mut().zip(first..) {
-            if number.is_multiple_of(DRAW) && number > first {
-                words = random.block((number / DRAW) as u64);
-            }
-            *weight = draw(words[number % DRAW]);
         }
     });
 }

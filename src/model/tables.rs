@@ -121,7 +121,9 @@ impl Tables {
         }
         for ReplicatedGroup { ids, group, .. } in &mut self.replicas {
             for (id, table) in ids.iter().zip(&mut group.tables) {
-                init::table(team, table, self.bounds[id.index()], id.0, seed);
+                // Every rank's is the whole table.
+                let whole = &sharding.of_table(*id)[0];
+                init::shard(team, table, whole, self.bounds[id.index()], sharding.dim(*id), seed);
             }
         }
     }

@@ -6,9 +6,10 @@
 //! * look-up: rows that the minibatch names, each once from memory in whole cache lines, further times from cache
 //!   ([`CACHE_GAIN`] as fast), over the bandwidth of random rows; ids read, pooled sums written, over that of streams.
 //! * exchange: ids, pooled sums (S x N x E elements, SC20 equation 2) and their gradients, one all-to-all each. It ends
-//!   when its most loaded wire has carried its bytes along the machine's routes, or when the rank has read what it
-//!   sends and stored what it receives (past the caches), whichever is later, and then the latency of the way from its
-//!   farthest peer. Nothing is taken as hidden behind computation.
+//!   when its most loaded wire has carried its bytes along the machine's routes, when the cores of the busiest host
+//!   have done what the network takes of them meanwhile ([`Site::core_s`]), or when the rank has read what it sends and
+//!   stored what it receives (past the caches), whichever is latest, and then the latency of the way from its farthest
+//!   peer. Nothing is taken as hidden behind computation.
 //! * all-reduce: of replicated tables, each rank's list of the rows that its samples name, with their summed gradients,
 //!   brought to every other around a ring of ranks in the order of their numbers, as the exchange does it; of the MLPs'
 //!   gradients, layer by layer, the schedule that they take, as [`priced`]. Where the number of ranks shall change no
@@ -22,11 +23,14 @@
 //! A rank's windows are double; room is kept for the longest bags, and for an evaluation's minibatches if they are
 //! larger.
 
+use std::ops::Range;
+
 use serde::Serialize;
 
 use super::scheme::{Rows, Scheme, Sharding};
 use super::skew::Skew;
 use super::traffic::{ID_BYTES, id_streams};
+use super::ways::Ways;
 use super::workload::{Load, TableLoad, Workload};
 use crate::base::{RankId, TableId};
 use crate::collective::{Priced, candidates, priced};
@@ -45,7 +49,8 @@ const GRADIENT_BYTES: f64 = 4.0;
 /// Bytes of a word of a list.
 pub(super) const WORD_BYTES: f64 = 4.0;
 
-/// What a wire carries, in units that are exact: see [`Model::add`].
+/// What a wire carries, in units that are exact: see [`Model::add`]. Of a host, what its cores work on for the network:
+/// the same, each byte times what it takes of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct WireLoad {
     /// Elements of pooled sums.
@@ -71,19 +76,8 @@ pub struct Tally {
     pub replicas: Load,
     /// Words of a rank's list for the replicated tables.
     pub replicated: i64,
+    /// Of each wire, then of each host.
     pub(super) wires: Vec<WireLoad>,
-}
-
-/// How a rank reaches the others over one wire, and they it.
-#[derive(Debug, Clone, Copy)]
-struct Reach {
-    wire: usize,
-    /// Samples of the ranks that it reaches over the wire.
-    out: i64,
-    /// Samples of the ranks that reach it over the wire.
-    back: i64,
-    /// How many ranks these are.
-    back_ranks: i64,
 }
 
 /// How good a division is: lower is better.
@@ -112,13 +106,7 @@ pub struct Model<'a> {
     lists: Vec<f64>,
     /// N_r of each rank.
     pub(super) slices: Vec<i64>,
-    reach: Vec<Vec<Reach>>,
-    /// Lists for replicated tables that take each wire on their way around the ring of ranks.
-    ring: Vec<i64>,
-    /// Seconds of the longest way from or to another rank, by rank.
-    latency_s: Vec<f64>,
-    /// Seconds after which the list of the next rank, which comes last, has been through all others, by rank.
-    ring_latency_s: Vec<f64>,
+    ways: Ways,
     /// Seconds of each rank's MLPs.
     mlp_s: Vec<f64>,
     /// How gradients of layers are reduced, and what that takes; nothing with one rank, or where the schedule that was
@@ -136,24 +124,7 @@ impl<'a> Model<'a> {
     #[must_use]
     pub fn new(workload: &'a Workload, site: &'a Site) -> Self {
         let ranks = site.ranks.len();
-        let ids: Vec<RankId> = (0..ranks as u32).map(RankId).collect();
         let slices: Vec<i64> = (0..ranks).map(|rank| Slice::new(rank, ranks).of(workload.batch).len() as i64).collect();
-        let reach = ids.iter().map(|rank| {
-            let mut all = vec![Reach { wire: 0, out: 0, back: 0, back_ranks: 0 }; site.wires.len()];
-            for (other, samples) in ids.iter().zip(&slices) {
-                for wire in site.path(*rank, *other) {
-                    all[*wire].out += samples;
-                }
-                for wire in site.path(*other, *rank) {
-                    all[*wire].back += samples;
-                    all[*wire].back_ranks += 1;
-                }
-            }
-            all.iter_mut().enumerate().for_each(|(wire, reach)| reach.wire = wire);
-            all.retain(|reach| reach.out + reach.back + reach.back_ranks > 0);
-            all
-        });
-        let reach = reach.collect();
         let skews: Vec<Skew> = workload.tables.iter().map(|table| Skew::new(table.rows, table.skew)).collect();
         let unique = |(skew, table): (&Skew, &TableLoad)| {
             skew.unique(&Rows::all(table.rows), workload.batch as f64 * table.lookups)
@@ -172,19 +143,6 @@ impl<'a> Model<'a> {
             skew.unique(&Rows::all(table.rows), draws).min(draws) * (table.dim + 2) as f64 + 2.0
         };
         let lists = skews.iter().zip(&workload.tables).map(list).collect();
-        let latency_s = ids.iter().map(|rank| {
-            let ways = ids.iter().flat_map(|other| [site.latency_s(*rank, *other), site.latency_s(*other, *rank)]);
-            ways.fold(0.0, f64::max)
-        });
-        let latency_s = latency_s.collect();
-        let next = |rank: &RankId| RankId((rank.0 + 1) % ranks as u32);
-        let mut ring = vec![0; site.wires.len()];
-        for rank in &ids {
-            site.path(*rank, next(rank)).iter().for_each(|wire| ring[*wire] += ranks as i64 - 1);
-        }
-        let hops_s: Vec<f64> = ids.iter().map(|rank| site.latency_s(*rank, next(rank))).collect();
-        let around_s: f64 = hops_s.iter().sum();
-        let ring_latency_s = hops_s.iter().map(|hop_s| around_s - hop_s).collect();
         let mlp_s = site.ranks.iter().zip(&slices).map(|(standing, samples)| {
             *samples as f64 * workload.sample_operations as f64 / (standing.peak_gflop_s(workload.bf16) * 1e9)
         });
@@ -192,7 +150,8 @@ impl<'a> Model<'a> {
         let reduces = ranks > 1 && workload.learns;
         let candidates = if reduces { candidates(workload.collective, site) } else { Vec::new() };
         let dense = priced(candidates, &workload.layers, workload.payload(), site).into_iter().next();
-        Self { workload, site, skews, uniques, lists, slices, reach, ring, latency_s, ring_latency_s, mlp_s, dense }
+        let ways = Ways::new(site, &slices);
+        Self { workload, site, skews, uniques, lists, slices, ways, mlp_s, dense }
     }
 
     /// Seconds in which the gradients of all layers are reduced and the weights come back.
@@ -341,7 +300,7 @@ impl<'a> Model<'a> {
             all: Load::default(),
             replicas: Load::default(),
             replicated: 0,
-            wires: vec![WireLoad::default(); self.site.wires.len()],
+            wires: vec![WireLoad::default(); self.ways.rates.len()],
         }
     }
 
@@ -350,7 +309,7 @@ impl<'a> Model<'a> {
         let load = load * times;
         tally.ranks[rank] += load;
         tally.all += load;
-        for reach in &self.reach[rank] {
+        for reach in &self.ways.reach[rank] {
             let wire = &mut tally.wires[reach.wire];
             wire.pooled += load.columns * reach.out;
             wire.gradients += load.columns * reach.back;
@@ -413,10 +372,10 @@ impl<'a> Model<'a> {
         }
     }
 
-    /// The most loaded wire of an exchange and its seconds.
-    pub(super) fn busiest(&self, tally: &Tally, exchange: usize) -> Option<(usize, f64)> {
-        let wires = tally.wires.iter().zip(&self.site.wires).enumerate();
-        let seconds = wires.map(|(wire, (load, site))| (wire, self.wire_bytes(load, exchange) / (site.gb_s * 1e9)));
+    /// The most loaded of these of an exchange, wires first, then hosts, and its seconds.
+    pub(super) fn busiest(&self, tally: &Tally, exchange: usize, of: Range<usize>) -> Option<(usize, f64)> {
+        let loads = of.map(|wire| (wire, self.wire_bytes(&tally.wires[wire], exchange)));
+        let seconds = loads.map(|(wire, load)| (wire, load / self.ways.rates[wire]));
         seconds.filter(|(_, seconds)| *seconds > 0.0).reduce(|a, b| if b.1 > a.1 { b } else { a })
     }
 
@@ -454,18 +413,20 @@ impl<'a> Model<'a> {
         let reduced = 2.0 * tally.replicated as f64 * WORD_BYTES * (ranks - 1.0) / (at.copy_gb_s * 1e9);
         [
             lookup,
-            exchanges + count as f64 * latency(tally.all.columns > 0, &self.latency_s),
-            reduced.max(allreduce_wire_s) + latency(tally.replicated > 0, &self.ring_latency_s) + self.dense_s(),
+            exchanges + count as f64 * latency(tally.all.columns > 0, &self.ways.latency_s),
+            reduced.max(allreduce_wire_s) + latency(tally.replicated > 0, &self.ways.ring_latency_s) + self.dense_s(),
             update,
             self.mlp_s[rank],
         ]
     }
 
     pub(super) fn wires_s(&self, tally: &Tally) -> ([f64; 3], f64) {
-        let seconds = [0, 1, 2].map(|exchange| self.busiest(tally, exchange).map_or(0.0, |(_, seconds)| seconds));
+        let all = 0..self.ways.rates.len();
+        let busiest = |exchange| self.busiest(tally, exchange, all.clone()).map_or(0.0, |(_, seconds)| seconds);
+        let seconds = [0, 1, 2].map(busiest);
         let list = tally.replicated as f64 * WORD_BYTES;
-        let ring = self.ring.iter().zip(&self.site.wires);
-        let slowest = ring.map(|(lists, wire)| *lists as f64 / (wire.gb_s * 1e9)).fold(0.0, f64::max);
+        let ring = self.ways.ring.iter().zip(&self.ways.rates);
+        let slowest = ring.map(|(lists, rate)| *lists as f64 / rate).fold(0.0, f64::max);
         (seconds, list * slowest)
     }
 

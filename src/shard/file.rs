@@ -34,9 +34,9 @@ use toml::Spanned;
 
 use super::scheme::{Flaw, Kind, Part, Scheme, Sharding};
 use super::workload::Workload;
-use crate::base::error::nearest;
+use crate::base::error::{nearest, suggestion};
 use crate::base::units::Many;
-use crate::base::{Error, RankId, Result, TableId};
+use crate::base::{Error, RankId, Result, TableId, input};
 use crate::collective::plan::Reduction;
 
 #[derive(Debug, Deserialize)]
@@ -108,9 +108,8 @@ struct Source<'a> {
 
 impl Source<'_> {
     fn at(&self, place: &Range<usize>, reason: impl Into<String>) -> Error {
-        let line =
-            self.text.as_bytes()[..place.start.min(self.text.len())].iter().filter(|byte| **byte == b'\n').count();
-        Error::ShardingPlan { origin: self.origin.to_owned(), line: line + 1, reason: reason.into() }
+        let line = input::line(self.text, place.start);
+        Error::ShardingPlan { origin: self.origin.to_owned(), line, reason: reason.into() }
     }
 }
 
@@ -147,8 +146,7 @@ pub fn with_collective(plan: &str, name: &str) -> String {
 }
 
 fn shape(source: &Source<'_>) -> Result<File> {
-    toml::from_str(source.text)
-        .map_err(|error| source.at(&error.span().unwrap_or(0..0), error.message().replace('\n', ": ")))
+    input::from_toml(source.text).map_err(|(place, reason)| source.at(&place, reason))
 }
 
 /// Reads a division of this workload's tables among `ranks` ranks; `origin` is the file name that errors show.
@@ -228,7 +226,7 @@ fn scheme(source: &Source<'_>, entry: &Spanned<Entry>, dim: &Spanned<usize>, wor
     let kind = entry.scheme.get_ref().as_str();
     let kinds = Kind::ALL.map(Kind::name);
     if !kinds.contains(&kind) {
-        let hint = nearest(kind, kinds).map(|name| format!(" (did you mean `{name}`?)")).unwrap_or_default();
+        let hint = suggestion(&nearest(kind, kinds));
         return at(&entry.scheme.span(), format!("unknown scheme `{kind}`{hint}; one of: {}", kinds.join(", ")));
     }
     let layout = match &entry.layout {

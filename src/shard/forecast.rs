@@ -125,7 +125,7 @@ impl Model<'_> {
                 }
             };
             let leaves = (0..self.ranks()).map(|rank| self.exchanged(&tally, rank)[number][1] as f64 - stays(rank));
-            let wire = self.busiest(&tally, number).map(|(wire, seconds)| {
+            let wire = self.busiest(&tally, number, 0..self.site.wires.len()).map(|(wire, seconds)| {
                 let bytes = self.wire_bytes(&tally.wires[wire], number).round() as u64;
                 (self.site.wires[wire].name.clone(), bytes, seconds)
             });

@@ -1,10 +1,10 @@
 //! Which rank holds which part of which table, what that makes ranks exchange, and how a good division is found.
 //!
-//! [`scheme`] says what a division is and answers who owns a row; [`traffic`] counts the bytes that it makes ranks
-//! exchange; [`Site`](crate::machine::Site) is the machine as seen from ranks; [`cost`] prices the parts of a
-//! [`workload`] there ([`skew`] says how often rows come, [`demand`] finds that out from data) and [`forecast`] spells
-//! it out; [`rank_load`] says what each rank does with rows; [`hot`] prices copies of hot rows; [`planner`] looks for
-//! the cheapest that fits; [`file`](mod@file) keeps one as TOML; [`report`] prints it.
+//! [`scheme`] says what a division is and answers who owns a row; [`traffic`] says what it makes ranks exchange;
+//! [`Site`](crate::machine::Site) is the machine as seen from ranks; [`cost`] prices the parts of a [`workload`]
+//! there ([`skew`] says how often rows come, [`demand`] finds that out from data) and [`forecast`] spells it out;
+//! [`rank_load`] says what each rank does with rows; [`hot`] prices copies of hot rows; [`planner`] looks for the
+//! cheapest that fits; [`file`](mod@file) keeps one as TOML; [`report`] prints it.
 //!
 //! All of it is pure: the same schema, workload and machine give the same plan, bit for bit.
 
@@ -20,6 +20,7 @@ pub mod report;
 pub mod scheme;
 pub mod skew;
 pub mod traffic;
+mod ways;
 pub mod workload;
 
 pub use cost::{Model, Score};

@@ -1,10 +1,11 @@
 //! How often the rows of a table come: a Zipf distribution over rows by falling frequency.
 //!
 //! Row 0 is taken as the hottest, as numbering by first appearance nearly makes it; that is the unkind case for
-//! contiguous rows. Sums are exact for the first rows and the integral of x^-s beyond, as in [`crate::data`]'s
-//! generator; here they only have to be good to a percent.
+//! contiguous rows. Sums are exact for the first rows and the integral of x^-s beyond, as in [`crate::data::zipf`];
+//! here they only have to be good to a percent.
 
 use super::scheme::Rows;
+use crate::data::zipf::integral;
 
 /// Rows that are summed one by one.
 const EXACT: u64 = 64;
@@ -107,15 +108,6 @@ impl Skew {
         }
         sum
     }
-}
-
-/// The integral of x^-exponent.
-fn integral(from: f64, to: f64, exponent: f64) -> f64 {
-    let power = 1.0 - exponent;
-    if power.abs() < 1e-9 {
-        return libm::log(to / from);
-    }
-    (libm::pow(to, power) - libm::pow(from, power)) / power
 }
 
 #[cfg(test)]

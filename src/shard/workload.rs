@@ -2,7 +2,7 @@
 //!
 //! Loads are whole numbers, so that adding and taking away parts in any order leaves exactly what was there.
 
-use std::ops::{AddAssign, Mul, SubAssign};
+use std::ops::{AddAssign, Mul};
 
 use serde::Serialize;
 
@@ -181,45 +181,34 @@ impl Load {
     pub const fn moved(&self) -> i64 {
         self.lookup_rows + self.lookup_stream + self.update_rows + self.update_stream
     }
+
+    /// `of(one, other)` of each number.
+    fn each(self, other: Self, of: impl Fn(i64, i64) -> i64) -> Self {
+        Self {
+            lookup_rows: of(self.lookup_rows, other.lookup_rows),
+            lookup_stream: of(self.lookup_stream, other.lookup_stream),
+            update_rows: of(self.update_rows, other.update_rows),
+            update_stream: of(self.update_stream, other.update_stream),
+            memory: of(self.memory, other.memory),
+            columns: of(self.columns, other.columns),
+            streams: of(self.streams, other.streams),
+            row_ids: of(self.row_ids, other.row_ids),
+            unpooled: of(self.unpooled, other.unpooled),
+            ids_room: of(self.ids_room, other.ids_room),
+            update_room: of(self.update_room, other.update_room),
+        }
+    }
 }
 
 impl AddAssign for Load {
     fn add_assign(&mut self, other: Self) {
-        self.lookup_rows += other.lookup_rows;
-        self.lookup_stream += other.lookup_stream;
-        self.update_rows += other.update_rows;
-        self.update_stream += other.update_stream;
-        self.memory += other.memory;
-        self.columns += other.columns;
-        self.streams += other.streams;
-        self.row_ids += other.row_ids;
-        self.unpooled += other.unpooled;
-        self.ids_room += other.ids_room;
-        self.update_room += other.update_room;
-    }
-}
-
-impl SubAssign for Load {
-    fn sub_assign(&mut self, other: Self) {
-        *self += other * -1;
+        *self = self.each(other, |one, other| one + other);
     }
 }
 
 impl Mul<i64> for Load {
     type Output = Self;
     fn mul(self, times: i64) -> Self {
-        Self {
-            lookup_rows: self.lookup_rows * times,
-            lookup_stream: self.lookup_stream * times,
-            update_rows: self.update_rows * times,
-            update_stream: self.update_stream * times,
-            memory: self.memory * times,
-            columns: self.columns * times,
-            streams: self.streams * times,
-            row_ids: self.row_ids * times,
-            unpooled: self.unpooled * times,
-            ids_room: self.ids_room * times,
-            update_room: self.update_room * times,
-        }
+        self.each(self, |number, _| number * times)
     }
 }

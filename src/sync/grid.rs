@@ -4,6 +4,7 @@ use std::marker::PhantomData;
 use std::ops::Range;
 
 use super::Parts;
+use crate::base::even_part;
 
 /// Panels that lie one after another, each `stride` rows apart, cut into `across` ranges of panels times `down` ranges
 /// of rows.
@@ -43,14 +44,9 @@ pub struct GridPart<'a, T> {
     memory: PhantomData<&'a mut [T]>,
 }
 
-/// Share number `index` of `count` things dealt in `shares` nearly equal shares.
-fn share(count: usize, shares: usize, index: usize) -> Range<usize> {
-    count * index / shares..count * (index + 1) / shares
-}
-
 /// Share number `index` of `shares` nearly equal parts of a range.
 fn within(range: &Range<usize>, shares: usize, index: usize) -> Range<usize> {
-    let share = share(range.len(), shares, index);
+    let share = even_part(range.len(), index, shares);
     range.start + share.start..range.start + share.end
 }
 
@@ -85,7 +81,7 @@ impl<'a, T> Grid<'a, T> {
         Self { finer: [across, down], ..self }.counted()
     }
 
-    /// Refuses so many pieces that [`share`] or their number would wrap: wrapped ranges overlap.
+    /// Refuses so many pieces that [`even_part`] or their number would wrap: wrapped ranges overlap.
     fn counted(self) -> Self {
         let product = |factors: [usize; 3]| factors.into_iter().try_fold(1, usize::checked_mul);
         let [across, down] = self.finer;
@@ -115,8 +111,8 @@ unsafe impl<'a, T: Send> Parts for Grid<'a, T> {
         assert!(index < self.len(), "piece {index} of {}", self.len());
         let [across, down] = self.finer;
         let (index, fine) = (index / (across * down), index % (across * down));
-        let panels = within(&share(self.panels, self.across, index / self.down), across, fine / down);
-        let grains = share(self.rows.div_ceil(self.grain), self.down, index % self.down);
+        let panels = within(&even_part(self.panels, index / self.down, self.across), across, fine / down);
+        let grains = even_part(self.rows.div_ceil(self.grain), index % self.down, self.down);
         let grains = within(&grains, down, fine % down);
         let rows = (grains.start * self.grain).min(self.rows)..(grains.end * self.grain).min(self.rows);
         GridPart { panels, rows, start: self.start, stride: self.stride, memory: PhantomData }

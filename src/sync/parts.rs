@@ -7,6 +7,7 @@
 use std::marker::PhantomData;
 
 use super::Crew;
+use crate::base::even_part;
 
 /// Something that falls into `len` pieces which may be used by different threads at the same time.
 ///
@@ -173,7 +174,7 @@ impl Crew {
         assert!(pieces.checked_mul(threads).is_some(), "{pieces} pieces cannot be dealt to {threads} threads");
         let (parts, body) = (&parts, &body);
         self.run(move |thread| {
-            for index in pieces * thread / threads..pieces * (thread + 1) / threads {
+            for index in even_part(pieces, thread, threads) {
                 // SAFETY: the shares of threads 0..T partition 0..pieces (no product wraps: checked above), and a
                 // region runs each thread once, so each index is below `len` and taken once.
                 #[allow(unsafe_code)]

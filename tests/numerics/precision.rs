@@ -135,8 +135,8 @@ fn no_second_copy_of_the_weights_exists() {
 /// What a whole layer stack asks an arena for: besides weights there are activations, half as wide in bfloat16.
 #[test]
 fn a_wide_mlp_plans_no_more_memory_for_its_weights() {
-    let planned = |precision| {
-        let mlp = |supply: &mut Supply<'_>| Mlp::new(&[2048; 3], 1, InputGradient::Unneeded, precision, supply);
+    let planned = |precision: Precision| {
+        let mlp = |supply: &mut Supply<'_>| Mlp::new(&[2048; 3], 1, InputGradient::Unneeded, precision.into(), supply);
         Plan::of(mlp).unwrap().bytes()
     };
     let (whole, split) = (planned(Precision::F32), planned(Precision::Bf16));
@@ -155,7 +155,7 @@ fn gradients_of_long_slices_keep_all_terms_however_they_are_parted() {
     for precision in PRECISIONS {
         let found = [64, 65 * 64, 1 << 16].map(|most| {
             let supply = &mut Supply::System;
-            let mut mlp = Mlp::new(&[2, 1], most, InputGradient::Unneeded, precision, supply).unwrap();
+            let mut mlp = Mlp::new(&[2, 1], most, InputGradient::Unneeded, precision.into(), supply).unwrap();
             mlp.layers_mut()[0].supply_sums(2, supply).unwrap();
             let mut parts = Parts::new(most, None);
             parts.cut(LONG, LONG);

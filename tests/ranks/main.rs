@@ -7,6 +7,8 @@ mod models;
 mod network;
 #[path = "../support/requirement.rs"]
 mod requirement;
+#[path = "../support/sent.rs"]
+mod sent;
 mod shard;
 mod traffic;
 mod training;

@@ -1,7 +1,7 @@
 //! What ranks send each other is what was planned, to the byte; and their memory is where they say.
 
 use crate::requirement::required;
-use crate::weighing;
+use crate::{sent, weighing};
 
 use std::sync::Arc;
 
@@ -16,7 +16,6 @@ use octorec::machine::{Machine, place};
 use octorec::math::Grains;
 use octorec::model::TrainSpec;
 use octorec::shard::scheme::{Kind, Part, Scheme, Sharding};
-use octorec::shard::traffic;
 use octorec::train::{Ranks, Setup};
 
 const ROWS: [u64; 5] = [700, 3, 41, 1000, 260];
@@ -127,8 +126,7 @@ fn the_planners_bytes_are_those_of_the_wire_but_for_whole_lines() {
                 let words = if schema.tables[shard.table.index()].weighted { 2 } else { 1 };
                 words * rows.filter(|row| shard.rows.local(u64::from(**row)).is_some()).count() as u64
             };
-            let (ids, pooled) =
-                (traffic::ids(sharding, whole, lookups), traffic::pooled(sharding, whole, element as u64));
+            let (ids, pooled) = (sent::ids(sharding, whole, lookups), sent::pooled(sharding, whole, element as u64));
             for (from, to) in (0..layout.ranks() * layout.ranks()).map(|at| (at / layout.ranks(), at % layout.ranks()))
             {
                 if from == to {

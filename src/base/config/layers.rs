@@ -263,7 +263,7 @@ impl Layers {
 /// What is no TOML, as the parser shows it.
 pub fn entries(text: &str) -> std::result::Result<Vec<(String, usize, Value)>, String> {
     let document = DeTable::parse(text).map_err(|error| error.to_string())?;
-    let line = |at: usize| text[..at].matches('\n').count() + 1;
+    let line = |at: usize| input::line(text, at);
     let mut values = Vec::new();
     for (section, value) in document.get_ref() {
         match value.get_ref() {

@@ -13,7 +13,7 @@ use serde::Serialize;
 use super::LimitArgs;
 use super::ranks::{BenchRanks, Figures, Frame, Sizes};
 use crate::base::units::Bytes;
-use crate::base::{Error, RankId, Result};
+use crate::base::{Error, RankId, Result, even_part};
 use crate::cli::table::Table;
 use crate::collective::plan::{Exchange, relayed};
 use crate::collective::{Between, Executor, LaneSpec, Links, OneSided, Parcels, Payload, Raw, Works, World};
@@ -139,7 +139,7 @@ impl AllToAllArgs {
     fn time(&self, yard: &BenchRanks, kind: Kind, site: Option<&Site>, message_bytes: usize) -> Result<Figures> {
         let (ranks, tables) = (yard.ranks(), self.tables as usize);
         let elements = message_bytes / 4;
-        let sizes = |table: usize| vec![elements * (table + 1) / tables - elements * table / tables; ranks];
+        let sizes = |table: usize| vec![even_part(elements, table, tables).len(); ranks];
         let sources: Vec<_> =
             (0..ranks * tables).map(|at| (RankId((at / tables) as u32), sizes(at % tables))).collect();
         let parcels = Parcels::new(ranks, &sources);

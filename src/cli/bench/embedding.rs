@@ -18,7 +18,7 @@ use super::step::draw;
 use crate::base::config::{DataConfig, IsaChoice, OptimizerName, Precision, TrainConfig, Update};
 use crate::base::console::note;
 use crate::base::units::Bytes;
-use crate::base::{Error, NodeId, Result};
+use crate::base::{Error, NodeId, Result, median};
 use crate::cli::session::place_team;
 use crate::cli::table::Table as Text;
 use crate::data::{Batch, Random};
@@ -154,8 +154,7 @@ struct SpeedUp {
 
 impl Row {
     fn new(mut ms: Vec<f64>, bytes: f64, limit: Bracket) -> Self {
-        ms.sort_by(f64::total_cmp);
-        let ms_median = f64::midpoint(ms[(ms.len() - 1) / 2], ms[ms.len() / 2]);
+        let ms_median = median(&mut ms);
         let (gb_s, limit_gb_s) = (bytes / ms_median / 1e6, limit.mean());
         Self { ms_median, ms_min: ms[0], ms_max: ms[ms.len() - 1], gb_s, limit_gb_s, ratio: gb_s / limit_gb_s }
     }

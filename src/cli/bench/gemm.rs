@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use super::chain::{Chain, Pass, Precision, peak, tiles_peak};
 use super::within_processors;
+use crate::base::units::Many;
 use crate::base::{Error, Result};
 use crate::cli::table::Table;
 use crate::cli::tuned::install_plans;
@@ -272,8 +273,8 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { machine, threads, isa, layers, rows, mean_ratio, mean_cycle_ratio, remarks } = self;
         writeln!(f, "{machine}")?;
-        let plural = if *layers == 1 { "" } else { "s" };
-        writeln!(f, "{layers} fully connected layer{plural} of N x C x K, {threads} threads with {isa}\n")?;
+        let layers = Many(*layers as u64, "fully connected layer");
+        writeln!(f, "{layers} of N x C x K, {threads} threads with {isa}\n")?;
         let mut table =
             Table::new(["N x C x K", "numbers", "pass", "GFLOP/s", "limit", "reached", "GHz", "limit's", "of cycles"]);
         for row in rows {

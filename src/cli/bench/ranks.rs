@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use crate::base::{Error, PuId, Result};
+use crate::base::{Error, PuId, Result, median};
 use crate::collective::plan::Topology;
 use crate::collective::{Buffers, Carrier, LaneSpec, Member, Raw, World, launch_local};
 use crate::machine::limits::{self, Bracket, Field, Processor, STREAM_COPY_FORMULA, around};
@@ -228,8 +228,7 @@ impl BenchRanks {
                 runs = next_runs(agreed, seconds);
                 all.extend((batch > 0).then_some(seconds));
             }
-            all.sort_by(f64::total_cmp);
-            found.push((what.name_with(buffers), Figures::new(all[all.len() / 2], sizes)));
+            found.push((what.name_with(buffers), Figures::new(median(&mut all), sizes)));
         }
         Ok(found)
     }
@@ -275,7 +274,6 @@ impl BenchRanks {
             Ok(seconds.into_inner().unwrap_or_else(PoisonError::into_inner))
         })?;
         let mut seconds = batches.into_iter().next().unwrap_or_default();
-        seconds.sort_by(f64::total_cmp);
-        Ok(Figures::new(seconds[seconds.len() / 2], sizes))
+        Ok(Figures::new(median(&mut seconds), sizes))
     }
 }

@@ -22,7 +22,7 @@ use super::overrides::{BaseArgs, KeyArgs};
 use crate::base::config::{Command, Config};
 use crate::base::console::note;
 use crate::base::units::{Many, Seconds};
-use crate::base::{Error, PuId, Result, console, input, interrupt};
+use crate::base::{Error, PuId, Result, console, even_part, input, interrupt};
 use crate::cli::heed_signals;
 use crate::cli::table::Table;
 use crate::ffi::linux::pin_current_thread;
@@ -346,7 +346,7 @@ impl Search<'_> {
         }
         let of = |at: usize| match cores.len() / parallel {
             0 => cores[at % cores.len()].clone(),
-            _ => cores[cores.len() * at / parallel..cores.len() * (at + 1) / parallel].concat(),
+            _ => cores[even_part(cores.len(), at, parallel)].concat(),
         };
         Ok((0..parallel).map(of).collect())
     }

@@ -20,7 +20,7 @@ use super::carrier::{Fabric, LaneSpec};
 use super::world::named;
 use super::{Buffers, Raw};
 use crate::base::config::one_caller;
-use crate::base::{Error, RankId, Result, interrupt};
+use crate::base::{Error, RankId, Result, interrupt, median};
 use crate::ffi::mpi::{Calls, Communicator, Failure, Part};
 use crate::ffi::signals::end_at_once;
 use crate::machine::discover::host_name;
@@ -286,8 +286,7 @@ impl Processes {
                     }
                 }
                 world.barrier()?;
-                seconds.sort_unstable_by(f64::total_cmp);
-                medians.push(seconds[seconds.len() / 2]);
+                medians.push(median(&mut seconds));
             }
             Ok(medians)
         })
@@ -328,8 +327,7 @@ impl Processes {
                 seconds.extend((run > 0).then(|| began.elapsed().as_secs_f64()));
                 memory.extend(left.into_iter().zip(come).map(|(part, to)| [part.memory, to]));
             }
-            seconds.sort_unstable_by(f64::total_cmp);
-            Ok(seconds[seconds.len() / 2])
+            Ok(median(&mut seconds))
         })
     }
 

@@ -7,7 +7,7 @@ mod description;
 pub mod feature;
 
 use crate::base::config::{Interaction, ModelConfig};
-use crate::base::error::nearest;
+use crate::base::error::meant;
 use crate::base::units::Many;
 use crate::base::{Error, Result};
 pub use description::{Categorical, Dense, Description, Label, Transform, check_names};
@@ -112,9 +112,9 @@ impl Schema {
         let fail = |origin: &str, reason| Err(Error::config(origin, reason));
         let names = || self.tables.iter().map(|column| &*column.name);
         if let Some(name) = model.sequences.iter().find(|name| names().all(|known| known != **name)) {
-            let nearest = nearest(name, names()).map(|name| format!(" (did you mean {name}?)")).unwrap_or_default();
+            let meant = meant(name, names());
             let all = names().collect::<Vec<_>>().join(", ");
-            let reason = format!("the data has no column {name}{nearest}: its categorical columns are {all}");
+            let reason = format!("the data has no column {name}{meant}: its categorical columns are {all}");
             return fail("model.sequences", reason);
         }
         let steps = self.tables.iter().zip(self.positions(model)).filter(|(_, positions)| *positions > 1);
@@ -163,9 +163,9 @@ impl Schema {
         let needed = if model.interaction == Interaction::Dot && !model.interaction_itself { 2 } else { 1 };
         if vectors < needed && !(dense > 0 && vectors > 0) {
             return fail(format!(
-                "without dense features, the interaction of {vectors} {} gives the top MLP nothing to read: add columns, or \
-                 use model.interaction = \"cat\"",
-                if vectors == 1 { "table" } else { "tables" }
+                "without dense features, the interaction of {} gives the top MLP nothing to read: add columns, or use \
+                 model.interaction = \"cat\"",
+                Many(vectors as u64, "table")
             ));
         }
         Ok(())

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::owners::{Owners, Split};
 use super::streams::Streams;
+use crate::base::even_part;
 use crate::data::Bag;
 use crate::data::hot::TableSlots;
 use crate::embedding::PackedBag;
@@ -58,8 +59,7 @@ pub(super) struct Given<'a> {
 impl Given<'_> {
     /// Which bags are a stretch, of how many.
     fn stretch(&self, [index, count]: [usize; 2]) -> Range<usize> {
-        let bags = self.bag.samples();
-        bags * index / count..bags * (index + 1) / count
+        even_part(self.bag.samples(), index, count)
     }
 
     /// The look-ups of these bags.

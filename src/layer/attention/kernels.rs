@@ -2,7 +2,7 @@
 
 use super::{SHORTEST, Sizes};
 use crate::math::brgemm::{Panels, Row, WIDTH};
-use crate::math::{STEPS as LANES, exp_of_negative};
+use crate::math::{STEPS as LANES, logistic};
 use crate::simd::{Kernel, Simd};
 use crate::sync::GridPart;
 
@@ -178,7 +178,8 @@ impl Kernel for Context<'_> {
                 let here = WIDTH.min(history.saturating_sub(panel * WIDTH));
                 y[here..].fill(0.0);
                 if here > 0 {
-                    y[..here].iter_mut().zip(&self.weights.panel(panel)[sample]).for_each(|(y, &at)| *y = logistic(at));
+                    let of = &self.weights.panel(panel)[sample];
+                    y[..here].iter_mut().zip(of).for_each(|(y, &x)| *y = logistic(f64::from(x)) as f32);
                 }
             }
             let w = InRow::of(self.w, sample);
@@ -192,14 +193,6 @@ impl Kernel for Context<'_> {
             }
         }
     }
-}
-
-/// 1 / (1 + exp(-x)), rounded once.
-#[inline(always)]
-fn logistic(x: f32) -> f32 {
-    let x = f64::from(x);
-    let e = exp_of_negative(-x.abs());
-    ((if x < 0.0 { e } else { 1.0 }) / (1.0 + e)) as f32
 }
 
 /// The gradient of what y is the logistic function of.

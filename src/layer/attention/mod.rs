@@ -195,16 +195,14 @@ impl Attention {
             done(0, matrix);
         }
         let (x, dw) = (x.whole(), dw.whole());
-        let shape = [to.panels(), samples * sizes.steps, to.stride()];
-        let grid = Grid::new(to.cells_mut(), shape, [1, team.pieces()], sizes.steps);
+        let grid = to.grid(samples * sizes.steps, team.pieces(), sizes.steps);
         team.share(grid, |to| isa.run(BackNormalise { sizes, kept, ends, dw, x, da, to }));
     }
 }
 
 /// Rows of a matrix, one a sample, in pieces.
 fn rows_of<'a>(team: &Team, samples: usize, panels: &'a mut Panels<f32>) -> Grid<'a, Row<f32>> {
-    let sizes = [panels.panels(), samples, panels.stride()];
-    Grid::new(panels.cells_mut(), sizes, [1, team.pieces()], 1)
+    panels.grid(samples, team.pieces(), 1)
 }
 
 /// What is kept of samples, in the same pieces.
@@ -215,8 +213,7 @@ fn state<'a>(team: &Team, samples: usize, sizes: Sizes, kept: &'a mut [f32]) -> 
 
 /// Puts rows of two matrices in turn.
 fn pair(team: &Team, samples: usize, from: [&Panels<f32>; 2], to: &mut Panels<f32>) {
-    let sizes = [to.panels(), 2 * samples, to.stride()];
-    team.share(Grid::new(to.cells_mut(), sizes, [1, team.pieces()], 2), |mut to| {
+    team.share(to.grid(2 * samples, team.pieces(), 2), |mut to| {
         let rows = to.rows();
         for panel in to.panels() {
             for (row, to) in rows.clone().zip(to.panel(panel)) {

@@ -20,7 +20,8 @@ fn layer(inputs: usize, outputs: usize, kept: ParamState) -> Linear {
 }
 
 fn bits(layer: &Linear) -> Vec<u32> {
-    layer.export(LayerTensor::Weight, 0..layer.outputs()).iter().chain(layer.bias()).map(|x| x.to_bits()).collect()
+    let tensors = [LayerTensor::Weight, LayerTensor::Bias];
+    tensors.into_iter().flat_map(|tensor| layer.export(tensor, 0..layer.outputs())).map(f32::to_bits).collect()
 }
 
 fn moments(layer: &mut Linear) -> Vec<Vec<f32>> {
@@ -86,7 +87,7 @@ fn pieces_move_as_the_layer_does() {
         for count in [1, 2, 3, 8, 40] {
             let (mut whole, mut cut) = (layer(inputs, outputs, kept), layer(inputs, outputs, kept));
             for _ in 0..2 {
-                whole.update(&team, 0.3);
+                whole.update(&team, 0.3.into());
                 cut.pieces(count).flatten().for_each(|mut piece| piece.update(team.isa(), 0.3.into()));
             }
             assert_eq!(moments(&mut whole), moments(&mut cut), "{inputs} x {outputs} {kept:?} in {count}");

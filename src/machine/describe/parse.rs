@@ -13,7 +13,7 @@ use super::{
     CapacityTier, Core, Distances, End, L3Group, LOCAL_DISTANCE, Link, Machine, NODES_MOST, Node, PUS_MOST, Pu, Route,
     Switch,
 };
-use crate::base::{Error, NodeId, PuId, Result};
+use crate::base::{Error, NodeId, PuId, Result, input};
 use crate::machine::routes::Routes;
 
 /// No node has more cores than this, so that a slip of the pen cannot ask for all memory.
@@ -30,8 +30,8 @@ pub struct Source<'a> {
 impl Source<'_> {
     /// An error at a place of the text.
     pub fn at(&self, place: &Range<usize>, reason: impl Into<String>) -> Error {
-        let line = self.text.as_bytes()[..place.start.min(self.text.len())].iter().filter(|byte| **byte == b'\n');
-        Error::Topology { origin: self.origin.to_owned(), line: line.count() + 1, reason: reason.into() }
+        let line = input::line(self.text, place.start);
+        Error::Topology { origin: self.origin.to_owned(), line, reason: reason.into() }
     }
 
     fn positive(&self, value: &Spanned<f64>, what: &str) -> Result<f64> {
@@ -58,8 +58,7 @@ impl Source<'_> {
 
 pub fn parse(text: &str, origin: &str) -> Result<Machine> {
     let source = Source { text, origin };
-    let file: File = toml::from_str(text)
-        .map_err(|error| source.at(&error.span().unwrap_or(0..0), error.message().replace('\n', ": ")))?;
+    let file: File = input::from_toml(text).map_err(|(place, reason)| source.at(&place, reason))?;
     let mut places = Places::default();
     let nodes = nodes(&source, &file, &mut places)?;
     let tiers = tiers(&source, &file.memory_only, &mut places)?;

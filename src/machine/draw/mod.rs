@@ -9,6 +9,8 @@ mod rounds;
 mod svg;
 mod text;
 
+use crate::base::units::Many;
+
 pub use rounds::{Panel, Picture, direction, rounds};
 pub use svg::svg;
 pub(crate) use text::table;
@@ -16,7 +18,7 @@ pub use text::text;
 
 /// "1 node", "2 nodes".
 fn counted(count: usize, word: &str) -> String {
-    format!("{count} {word}{}", if count == 1 { "" } else { "s" })
+    Many(count as u64, word).to_string()
 }
 
 /// A number with at most one digit after the point, or "?" for what is unknown.

@@ -176,11 +176,23 @@ fn rank_row(place: &RankPlace) -> Vec<String> {
 /// Columns as wide as their widest cell, two spaces apart, right-aligned.
 pub fn table(rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let width = |column: usize| rows.iter().filter_map(|row| row.get(column)).map(String::len).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..columns).map(width).collect();
+    let width = |row: &Vec<String>, column: usize| row.get(column).map_or(0, |cell| cell.chars().count());
+    let widths: Vec<usize> =
+        (0..columns).map(|column| rows.iter().map(|row| width(row, column)).max().unwrap_or(0)).collect();
     let line = |row: &Vec<String>| {
         let cells: Vec<String> = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:>width$}")).collect();
         format!("  {}", cells.join("  ")).trim_end().to_owned()
     };
     rows.iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::table;
+
+    #[test]
+    fn columns_stand_under_each_other_whatever_the_letters() {
+        let rows = [["größe", "12"], ["x", "3"]].map(|row| row.map(str::to_owned).to_vec());
+        assert_eq!(table(&rows), "  größe  12\n      x   3");
+    }
 }

@@ -10,11 +10,11 @@ use super::packages::meet;
 use super::store::now_s;
 use super::{Figures, Fingerprint, NodeFigures, PairFigures, ROW_BYTES, VERSION};
 use crate::base::units::{Bytes, Many};
-use crate::base::{Error, NodeId, PuId, Result};
+use crate::base::{Error, NodeId, PuId, Result, median};
 use crate::machine::describe::{CpuQuota, Machine, Node};
 use crate::machine::limits::{Field, Pages, bf16_pass_peak, f32_peak, journeys, write_together};
 use crate::machine::links::{Measured, infer};
-use crate::machine::placement::even_part;
+use crate::machine::placement::cores_each;
 use crate::machine::team::Team;
 use crate::memory::{NodeMemory, available_bytes};
 use crate::simd::Isa;
@@ -91,8 +91,7 @@ pub fn measure(machine: &Machine, budget: Duration, told: &mut dyn FnMut(&str)) 
     let share = budget.mul_f64(0.8 / places.len() as f64);
     let (mut nodes, mut slowest) = (Vec::new(), 0.0);
     for place in &places {
-        let plural = if place.pus.len() == 1 { "core" } else { "cores" };
-        told(&format!("{}: {} {plural} and the memory", place.node, place.pus.len()));
+        told(&format!("{}: {} and the memory", place.node, Many(place.pus.len() as u64, "core")));
         let l3: u64 = machine.node(place.node).map_or(0, |node| node.l3.iter().map(|group| group.bytes).sum());
         let (figures, a_byte) = node_figures(place, l3, share, &mut doubts)?;
         slowest = f64::max(slowest, a_byte);
@@ -123,7 +122,7 @@ pub fn measure(machine: &Machine, budget: Duration, told: &mut dyn FnMut(&str)) 
 /// Leaves as many cores of each node as ranks on all of them may use at once; a doubt where there were more.
 fn within(quota: &CpuQuota, places: &mut [Place]) -> Option<String> {
     let sizes: Vec<usize> = places.iter().map(|place| place.pus.len()).collect();
-    let most = even_part(&sizes, quota.whole());
+    let most = cores_each(&sizes, quota.whole());
     places.iter_mut().for_each(|place| place.pus.truncate(most));
     sizes.iter().any(|size| *size > most).then(|| {
         format!("a quota of {} cpus: no node was measured with more than {}", quota.cpus, Many(most as u64, "core"))
@@ -246,12 +245,11 @@ fn loaded(places: &[Place], targets: &mut [Field], doubts: &mut Vec<String>) -> 
     let team = Team::pinned(&pus, true, Isa::best())?;
     let all: Vec<Vec<Vec<f64>>> =
         (0..TIMES_TOGETHER).map(|_| write_together(&team, &nodes, targets, TOGETHER)).collect();
-    let median = |from: usize, to: usize| {
+    let of_pair = |from: usize, to: usize| {
         let mut times: Vec<f64> = all.iter().map(|rates| rates[from][to]).collect();
-        times.sort_unstable_by(f64::total_cmp);
-        rounded(times[times.len() / 2])
+        rounded(median(&mut times))
     };
-    Ok((0..places.len()).map(|from| (0..places.len()).map(|to| median(from, to)).collect()).collect())
+    Ok((0..places.len()).map(|from| (0..places.len()).map(|to| of_pair(from, to)).collect()).collect())
 }
 
 /// How long a line takes to another hardware thread.
@@ -262,9 +260,8 @@ fn latency_ns(from: PuId, to: PuId) -> Result<f64> {
 
 /// Half the median journey there and back, in ns.
 fn one_way(mut journeys: Vec<f64>) -> f64 {
-    journeys.sort_unstable_by(f64::total_cmp);
     // A clock may be too coarse to see it.
-    (journeys[journeys.len() / 2] / 2.0).max(1.0)
+    (median(&mut journeys) / 2.0).max(1.0)
 }
 
 /// Finds the links and routes that the figures speak for, if all nodes were measured.
@@ -428,8 +425,12 @@ mod tests {
         // Six a package, one a node to its package's switch, one a pair of packages.
         assert_eq!((machine.switches.len(), machine.links.len()), (4, 4 * 6 + 16 + 6));
         let routes = Routes::new(&machine);
-        let way = |to: u32| (routes.hops(NodeId(0), NodeId(to)), routes.gb_s(&machine, NodeId(0), NodeId(to)));
-        assert_eq!([way(3), way(4), way(15)], [(1, Some(40.0)), (3, Some(30.0)), (3, Some(30.0))]);
+        let way = |to: u32| {
+            let gb_s: Vec<_> =
+                routes.path(NodeId(0), NodeId(to)).iter().map(|hop| machine.links[hop.link].gb_s).collect();
+            (gb_s.len(), gb_s.into_iter().map(Option::unwrap).fold(f64::INFINITY, f64::min))
+        };
+        assert_eq!([way(3), way(4), way(15)], [(1, 40.0), (3, 30.0), (3, 30.0)]);
         let mut traffic = vec![vec![0; 16]; 16];
         (0..16).for_each(|pair| traffic[pair / 4][4 + pair % 4] = 30_000_000_000 / 16);
         let busiest = routes.loads(&machine, &traffic).bottleneck(&machine).unwrap();

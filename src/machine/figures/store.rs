@@ -11,6 +11,7 @@ use serde::de::DeserializeOwned;
 use super::fingerprint::fnv1a;
 use super::{Figures, Fingerprint, Network};
 use crate::base::console::pretty;
+use crate::base::units::Many;
 use crate::base::{Error, Result};
 use crate::memory::{WholeFile, write_file};
 
@@ -156,8 +157,7 @@ pub(super) fn age(then_s: u64) -> String {
     let seconds = now_s().saturating_sub(then_s);
     let units = [(86_400, "day"), (3_600, "hour"), (60, "minute")];
     match units.into_iter().find(|(unit, _)| seconds >= *unit) {
-        Some((unit, name)) if seconds / unit == 1 => format!("1 {name} ago"),
-        Some((unit, name)) => format!("{} {name}s ago", seconds / unit),
+        Some((unit, name)) => format!("{} ago", Many(seconds / unit, name)),
         None => "just now".to_owned(),
     }
 }

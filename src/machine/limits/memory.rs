@@ -5,7 +5,7 @@
 use serde::Serialize;
 
 use super::stream::Sum;
-use crate::base::{NodeId, Result};
+use crate::base::{NodeId, Result, even_part};
 use crate::ffi::linux::{HUGE_PAGE_BYTES, Region, Reservation};
 use crate::ffi::numa::NodeMask;
 use crate::machine::team::Team;
@@ -130,8 +130,8 @@ impl Field {
 
 /// The `thread`-th of `threads` nearly equal shares of `cells`, in whole pieces of `grain` cells.
 pub(super) fn share(cells: &[f32], grain: usize, thread: usize, threads: usize) -> &[f32] {
-    let pieces = cells.len() / grain;
-    &cells[pieces * thread / threads * grain..pieces * (thread + 1) / threads * grain]
+    let pieces = even_part(cells.len() / grain, thread, threads);
+    &cells[pieces.start * grain..pieces.end * grain]
 }
 
 /// The sum of what `body` returns on each thread.

@@ -22,6 +22,8 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
+use crate::base::median;
+
 pub use ceiling::{CEILINGS, Ceiling};
 pub use clock::clock_ghz;
 pub use journey::journeys;
@@ -74,10 +76,9 @@ impl Rate {
 
     /// Of passes that took so many seconds each.
     fn of(units: f64, mut seconds: Vec<f64>) -> Self {
-        seconds.sort_by(f64::total_cmp);
+        let median = median(&mut seconds);
         let rate = |seconds: f64| units / seconds / 1e9;
         let passes = seconds.len();
-        let median = (seconds[(passes - 1) / 2] + seconds[passes / 2]) / 2.0;
         Self { median: rate(median), min: rate(seconds[passes - 1]), max: rate(seconds[0]), passes }
     }
 }

@@ -6,7 +6,7 @@ use std::fs;
 use serde::Serialize;
 
 use crate::base::Result;
-use crate::base::units::Bytes;
+use crate::base::units::{Bytes, Many};
 use crate::machine::discover;
 use crate::simd::{Avx512Bf16, Isa};
 
@@ -69,9 +69,8 @@ fn model(cpuinfo: &str) -> Option<&str> {
 
 impl fmt::Display for Processor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { model, cores, nodes, isa, .. } = self;
-        let plural = |count: usize| if count == 1 { "" } else { "s" };
-        write!(f, "{model}, {cores} core{}, {nodes} NUMA node{}, {isa}", plural(*cores), plural(*nodes))?;
+        let (cores, nodes) = (Many(self.cores as u64, "core"), Many(self.nodes as u64, "NUMA node"));
+        write!(f, "{}, {cores}, {nodes}, {}", self.model, self.isa)?;
         if self.bf16 {
             write!(f, " with bf16")?;
         }

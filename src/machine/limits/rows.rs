@@ -12,6 +12,7 @@ use serde::Serialize;
 use super::Rate;
 use super::memory::{Field, shares};
 use super::stream::horizontal;
+use crate::base::even_part;
 use crate::base::rng::{Random, Stream};
 use crate::machine::team::Team;
 use crate::simd::{Kernel, Simd};
@@ -146,7 +147,7 @@ fn best_distance(count: usize, mut pass: impl FnMut(usize, Range<usize>)) -> usi
     for part in 0..parts {
         let ahead = AHEAD[part % AHEAD.len()];
         let start = Instant::now();
-        pass(ahead, count * part / parts..count * (part + 1) / parts);
+        pass(ahead, even_part(count, part, parts));
         let seconds = start.elapsed().as_secs_f64();
         if seconds < best.0 {
             best = (seconds, ahead);

@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-pub(super) use self::share::even_part;
+pub(super) use self::share::cores_each;
 use self::share::{Share, shares};
 use super::describe::{CpuQuota, Machine};
 use super::ranges::ranges;
@@ -271,7 +271,7 @@ fn fit(quota: &CpuQuota, units: &mut Vec<Share>, wishes: &mut Wishes, count: usi
 fn within(quota: &CpuQuota, units: &mut [Share], smt: bool) -> Option<String> {
     let sizes: Vec<usize> = units.iter().map(|unit| unit.cores.len()).collect();
     let threads = units.iter().flat_map(|unit| &unit.cores).map(Vec::len).max().filter(|_| smt).unwrap_or(1);
-    let most = even_part(&sizes, quota.whole() / threads);
+    let most = cores_each(&sizes, quota.whole() / threads);
     units.iter_mut().for_each(|unit| unit.cores.truncate(most));
     let [all, left] = [sizes.iter().sum(), units.iter().map(|unit| unit.cores.len()).sum::<usize>()];
     (left < all).then(|| {

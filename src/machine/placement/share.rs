@@ -1,7 +1,7 @@
 //! The units that ranks are given: a node's, a socket's or a cache's allowed cores, and their memory.
 
 use super::RankPer;
-use crate::base::{NodeId, PuId};
+use crate::base::{NodeId, PuId, even_part};
 use crate::machine::describe::{Core, Machine, Node};
 
 /// One unit.
@@ -19,7 +19,7 @@ impl Share {
     pub fn part(&self, position: usize, count: usize) -> (&[Vec<PuId>], bool) {
         let cores = self.cores.len();
         if count <= cores {
-            return (&self.cores[cores * position / count..cores * (position + 1) / count], false);
+            return (&self.cores[even_part(cores, position, count)], false);
         }
         (std::slice::from_ref(&self.cores[position % cores]), true)
     }
@@ -27,7 +27,7 @@ impl Share {
 
 /// How many of each place's cores are used, at most, if all together are no more than `most` and places share them
 /// evenly: what is left over is no use to ranks that wait for each other. One at least.
-pub fn even_part(sizes: &[usize], most: usize) -> usize {
+pub fn cores_each(sizes: &[usize], most: usize) -> usize {
     let used = |level: usize| sizes.iter().map(|size| level.min(*size)).sum::<usize>();
     let largest = sizes.iter().copied().max().unwrap_or(1);
     (1..=largest).rev().find(|level| used(*level) <= most).unwrap_or(1)

@@ -25,7 +25,6 @@ use crate::machine::team::Team;
 use crate::simd::amx;
 use crate::simd::bf16::{narrow, pair};
 use crate::simd::{Kernel, Simd};
-use crate::sync::Grid;
 
 /// The shape of [`forward`]'s work; backward-by-data's has inputs and outputs exchanged.
 #[must_use]
@@ -58,16 +57,13 @@ fn pair_rows(team: &Team, rows: Range<usize>, from: &Panels<u16>, to: &mut Panel
     check("the matrix", from, rows.end, to.columns());
     check("its pairs", to, rows.len().div_ceil(2), from.columns());
     let isa = team.isa();
-    let sizes = [to.panels(), rows.len().div_ceil(2), to.stride()];
-    if sizes[0] > 0 {
-        team.share(Grid::new(to.cells_mut(), sizes, [1, team.pieces()], 1), |mut part| {
-            let range = part.rows();
-            for panel in part.panels() {
-                let from = &from.panel(panel)[rows.clone()][2 * range.start..rows.len().min(2 * range.end)];
-                isa.run(Interleave { from, to: part.panel(panel) });
-            }
-        });
-    }
+    team.share(to.grid(rows.len().div_ceil(2), team.pieces(), 1), |mut part| {
+        let range = part.rows();
+        for panel in part.panels() {
+            let from = &from.panel(panel)[rows.clone()][2 * range.start..rows.len().min(2 * range.end)];
+            isa.run(Interleave { from, to: part.panel(panel) });
+        }
+    });
 }
 
 /// The pairing of some rows of a panel.

@@ -5,7 +5,7 @@ use bytemuck::Pod;
 use super::panels::{Panels, Row, WIDTH};
 use crate::machine::team::Team;
 use crate::simd::{Kernel, Simd};
-use crate::sync::{Grid, Rows};
+use crate::sync::Rows;
 
 /// Runs `fill(panel, first row, rows of it)` for pieces that cover the first `rows` rows of all panels.
 fn fill<T: Pod + Send>(
@@ -14,9 +14,7 @@ fn fill<T: Pod + Send>(
     to: &mut Panels<T>,
     fill: impl Fn(usize, usize, &mut [Row<T>]) + Sync,
 ) {
-    let sizes = [to.panels(), rows, to.stride()];
-    assert!(rows <= to.rows(), "{rows} rows of {}", to.rows());
-    team.share(Grid::new(to.cells_mut(), sizes, [1, team.pieces()], 1), |mut part| {
+    team.share(to.grid(rows, team.pieces(), 1), |mut part| {
         for panel in part.panels() {
             let first = part.rows().start;
             fill(panel, first, part.panel(panel));

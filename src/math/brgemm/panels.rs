@@ -19,6 +19,7 @@ use bytemuck::Pod;
 
 use crate::base::Result;
 use crate::memory::{Buffer, Supply};
+use crate::sync::Grid;
 
 /// Columns of a panel.
 pub const WIDTH: usize = 64;
@@ -136,6 +137,18 @@ impl<T: Pod> Panels<T> {
     pub fn panel_mut(&mut self, panel: usize) -> &mut [Row<T>] {
         let (stride, rows) = (self.stride, self.rows);
         &mut self.cells_mut()[panel * stride..][..rows]
+    }
+
+    /// The first `rows` rows, to be overwritten, in `pieces` nearly equal bands of rows of all panels, each of which
+    /// begins at a multiple of `grain`; padding must stay 0.
+    ///
+    /// # Panics
+    /// When there are fewer rows, or `pieces` or `grain` is 0.
+    #[must_use]
+    pub fn grid(&mut self, rows: usize, pieces: usize, grain: usize) -> Grid<'_, Row<T>> {
+        assert!(rows <= self.rows, "{rows} rows of {}", self.rows);
+        let sizes = [self.panels(), rows, self.stride];
+        Grid::new(self.cells_mut(), sizes, [1, pieces], grain)
     }
 
     /// Takes the rows `range` from a row-major matrix: element (i, j) from `from[i * row + j]`, i counted from the

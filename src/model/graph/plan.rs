@@ -111,71 +111,80 @@ impl Planner<'_> {
         match layer.kind {
             LayerKind::Wide => {}
             LayerKind::Linear => self.linear(at, each_step),
-            LayerKind::Relu => {
-                // The logit's gradient does not come through a chain's ReLU.
-                if let [Operand::Layer(from)] = operands[..]
-                    && !self.readers[at].is_empty()
-                    && let Some(block) = self.only_reader(from, at)
-                    && !self.blocks[block].layers.is_empty()
-                    && !self.blocks[block].relu
-                {
-                    self.blocks[block].relu = true;
-                    self.ends[at] = Some(block);
-                    return;
-                }
-                self.block(at, Op::Each(Activation::Relu), &operands, each_step);
-            }
+            LayerKind::Relu => self.relu(at, &operands, each_step),
             LayerKind::Sigmoid => self.block(at, Op::Each(Activation::Sigmoid), &operands, each_step),
-            LayerKind::Concat => {
-                let [reader] = self.readers[at][..] else { return self.block(at, Op::Concat, &operands, each_step) };
-                if self.layers[reader].kind == LayerKind::Cross {
-                    return;
-                }
-                match self.dot_with_x(&operands, at) {
-                    Some(dot) => {
-                        let (op, operands) = (self.dot(dot), self.operands[dot].clone());
-                        self.block(at, op, &operands, each_step);
-                    }
-                    None => self.block(at, Op::Concat, &operands, each_step),
-                }
-            }
-            LayerKind::Cross => {
-                let sizes = [layer.layers, layer.rank].map(|size| size.expect("sizes of cross layers are checked"));
-                let op = Op::Cross { layers: sizes[0], rank: sizes[1] };
-                let concat = match operands[..] {
-                    [Operand::Layer(from)]
-                        if self.layers[from].kind == LayerKind::Concat && self.readers[from] == [at] =>
-                    {
-                        Some(from)
-                    }
-                    _ => None,
-                };
-                // What it reads is read by the cross layers.
-                let (reader, operands) = concat.map_or((at, operands), |from| (from, self.operands[from].clone()));
-                self.block_of([at, reader], op, &operands, each_step);
-            }
-            LayerKind::Dot => {
-                if let [concat] = self.readers[at][..]
-                    && self.layers[concat].kind == LayerKind::Concat
-                    && self.dot_with_x(&self.operands[concat], concat) == Some(at)
-                {
-                    return;
-                }
-                let op = self.dot(at);
+            LayerKind::Concat => self.concat(at, &operands, each_step),
+            LayerKind::Cross => self.cross(at, operands, each_step),
+            LayerKind::Dot => self.dot(at, &operands, each_step),
+            LayerKind::Sum => self.sum(at, &operands, each_step),
+            LayerKind::Attention => self.block(at, Op::Attention(layer.outputs.clone()), &operands, each_step),
+        }
+    }
+
+    fn relu(&mut self, at: usize, operands: &[Operand], each_step: bool) {
+        // The logit's gradient does not come through a chain's ReLU.
+        if let [Operand::Layer(from)] = operands[..]
+            && !self.readers[at].is_empty()
+            && let Some(block) = self.only_reader(from, at)
+            && !self.blocks[block].layers.is_empty()
+            && !self.blocks[block].relu
+        {
+            self.blocks[block].relu = true;
+            self.ends[at] = Some(block);
+            return;
+        }
+        self.block(at, Op::Each(Activation::Relu), operands, each_step);
+    }
+
+    fn concat(&mut self, at: usize, operands: &[Operand], each_step: bool) {
+        let [reader] = self.readers[at][..] else { return self.block(at, Op::Concat, operands, each_step) };
+        if self.layers[reader].kind == LayerKind::Cross {
+            return;
+        }
+        match self.dot_with_x(operands, at) {
+            Some(dot) => {
+                let (op, operands) = (self.products(dot), self.operands[dot].clone());
                 self.block(at, op, &operands, each_step);
             }
-            LayerKind::Sum => {
-                let is_wide = |operand: &Operand| matches!(operand, Operand::Layer(from) if self.layers[*from].kind == LayerKind::Wide);
-                let others: Vec<Operand> = operands.iter().filter(|operand| !is_wide(operand)).copied().collect();
-                match others[..] {
-                    // The wide part goes round everything to the logit.
-                    [Operand::Layer(from)] if others.len() < operands.len() && !self.is_gated(from) => {
-                        self.ends[at] = self.ends[from];
-                    }
-                    _ => self.block(at, Op::Sum(others.len()), &others, each_step),
-                }
+            None => self.block(at, Op::Concat, operands, each_step),
+        }
+    }
+
+    fn cross(&mut self, at: usize, operands: Vec<Operand>, each_step: bool) {
+        let layer = &self.layers[at];
+        let [layers, rank] = [layer.layers, layer.rank].map(|size| size.expect("sizes of cross layers are checked"));
+        let concat = match operands[..] {
+            [Operand::Layer(from)] if self.layers[from].kind == LayerKind::Concat && self.readers[from] == [at] => {
+                Some(from)
             }
-            LayerKind::Attention => self.block(at, Op::Attention(layer.outputs.clone()), &operands, each_step),
+            _ => None,
+        };
+        // What it reads is read by the cross layers.
+        let (reader, operands) = concat.map_or((at, operands), |from| (from, self.operands[from].clone()));
+        self.block_of([at, reader], Op::Cross { layers, rank }, &operands, each_step);
+    }
+
+    fn dot(&mut self, at: usize, operands: &[Operand], each_step: bool) {
+        if let [concat] = self.readers[at][..]
+            && self.layers[concat].kind == LayerKind::Concat
+            && self.dot_with_x(&self.operands[concat], concat) == Some(at)
+        {
+            return;
+        }
+        let op = self.products(at);
+        self.block(at, op, operands, each_step);
+    }
+
+    fn sum(&mut self, at: usize, operands: &[Operand], each_step: bool) {
+        let is_wide =
+            |operand: &Operand| matches!(operand, Operand::Layer(from) if self.layers[*from].kind == LayerKind::Wide);
+        let others: Vec<Operand> = operands.iter().filter(|operand| !is_wide(operand)).copied().collect();
+        match others[..] {
+            // The wide part goes round everything to the logit.
+            [Operand::Layer(from)] if others.len() < operands.len() && !self.is_gated(from) => {
+                self.ends[at] = self.ends[from];
+            }
+            _ => self.block(at, Op::Sum(others.len()), &others, each_step),
         }
     }
 
@@ -202,7 +211,7 @@ impl Planner<'_> {
         self.ends[layer].is_some_and(|block| self.blocks[block].relu)
     }
 
-    fn dot(&self, at: usize) -> Op {
+    fn products(&self, at: usize) -> Op {
         let dim = match self.operands[at][0] {
             Operand::Layer(from) => self.ends[from].map_or(0, |block| self.blocks[block].outputs()),
             Operand::Dense => self.dense,
@@ -261,26 +270,9 @@ impl Planner<'_> {
 
     /// A block for a layer's operation, whose operands another may be said to read.
     fn block_of(&mut self, [at, reader]: [usize; 2], op: Op, operands: &[Operand], each_step: bool) {
-        let in_place = matches!(op, Op::Dot { .. } | Op::Concat | Op::Cross { .. } | Op::Attention(_));
-        let folded = matches!(op, Op::Dot { .. }) && self.layers[at].kind == LayerKind::Concat;
         let name = self.layers[at].name.clone();
-        let (mut x, mut rest) = (None, operands);
-        if let [first, others @ ..] = operands
-            && in_place
-        {
-            let block = match *first {
-                Operand::Layer(from) if self.is_gated(from) && (folded || self.readers[from] == [reader]) => {
-                    self.ends[from]
-                }
-                // Their gradient is nobody's.
-                Operand::Dense if !matches!(op, Op::Dot { .. }) => Some(self.dense_block(&name)),
-                _ => None,
-            };
-            // Products without x before them are of vectors that lie side by side.
-            if let Some(block) = block.filter(|_| folded || !matches!(op, Op::Dot { .. })) {
-                (x, rest) = (Some(block), others);
-            }
-        }
+        let x = operands.first().and_then(|first| self.in_place([at, reader], &op, *first));
+        let rest = &operands[usize::from(x.is_some())..];
         let pieces: Vec<Piece> = rest
             .iter()
             .map(|operand| match *operand {
@@ -331,6 +323,27 @@ impl Planner<'_> {
             stages: [Stage::Bottom; 2],
             in_place: false,
         });
+    }
+
+    /// The block whose result an operation reads as its first operand where it lies, if it can.
+    fn in_place(&mut self, [at, reader]: [usize; 2], op: &Op, first: Operand) -> Option<usize> {
+        if !matches!(op, Op::Dot { .. } | Op::Concat | Op::Cross { .. } | Op::Attention(_)) {
+            return None;
+        }
+        let is_dot = matches!(op, Op::Dot { .. });
+        let folded = is_dot && self.layers[at].kind == LayerKind::Concat;
+        if is_dot && !folded {
+            // Products without x before them are of vectors that lie side by side.
+            return None;
+        }
+        match first {
+            Operand::Layer(from) if self.is_gated(from) && (folded || self.readers[from] == [reader]) => {
+                self.ends[from]
+            }
+            // Their gradient is nobody's.
+            Operand::Dense if !is_dot => Some(self.dense_block(&self.layers[at].name.clone())),
+            _ => None,
+        }
     }
 
     /// Finds the stages, and who has copies.

@@ -6,12 +6,13 @@ use octorec::base::rng::{Random, Stream};
 use octorec::base::{RankId, TableId};
 use octorec::data::Slice;
 use octorec::machine::{Machine, Routes};
-use octorec::shard::{Kind, Model, Part, Scheme, Sharding, traffic};
+use octorec::shard::{Kind, Model, Part, Scheme, Sharding};
 use proptest::prelude::*;
 
 use super::{any_sharding, linked, mesh, on, sample_rank, work_of};
+use crate::sent;
 
-fn off_diagonal(matrix: &traffic::Matrix) -> u64 {
+fn off_diagonal(matrix: &sent::Matrix) -> u64 {
     let cells =
         matrix.iter().enumerate().flat_map(|(from, row)| row.iter().enumerate().map(move |(to, n)| (from, to, n)));
     cells.filter(|(from, to, _)| from != to).map(|(_, _, bytes)| bytes).sum()
@@ -56,10 +57,10 @@ proptest! {
                 }
             }
         }
-        prop_assert_eq!(&traffic::pooled(&sharding, batch, 2), &pooled);
-        let back = traffic::gradients(&sharding, batch, 2);
+        prop_assert_eq!(&sent::pooled(&sharding, batch, 2), &pooled);
+        let back = sent::gradients(&sharding, batch, 2);
         prop_assert!((0..ranks).all(|a| (0..ranks).all(|b| back[a][b] == pooled[b][a])));
-        let counted = traffic::ids(&sharding, batch, |shard, from| {
+        let counted = sent::ids(&sharding, batch, |shard, from| {
             looked_up.get(&(shard.table, shard.rank, shard.rows.first, from)).copied().unwrap_or(0)
         });
         prop_assert_eq!(&counted, &ids);
@@ -82,8 +83,8 @@ fn agree(sharding: &Sharding, machine: &Machine, batch: usize) {
     let (work, site) = (work_of(sharding, batch), on(machine, sharding.ranks()));
     let model = Model::new(&work, &site);
     let cost = model.cost(sharding);
-    let pooled = traffic::pooled(sharding, batch, 4);
-    let gradients = traffic::gradients(sharding, batch, 4);
+    let pooled = sent::pooled(sharding, batch, 4);
+    let gradients = sent::gradients(sharding, batch, 4);
     assert_eq!(cost.exchanges[1].bytes, off_diagonal(&pooled));
     assert_eq!(cost.exchanges[2].bytes, off_diagonal(&gradients));
     for (exchange, matrix) in cost.exchanges[1..].iter().zip([&pooled, &gradients]) {
@@ -97,7 +98,7 @@ fn agree(sharding: &Sharding, machine: &Machine, batch: usize) {
     }
     // Ids are expected values, rounded a part: as many look-ups as the minibatch has, in every set of column slices.
     // What a rank keeps for itself is rounded once more.
-    let expected = traffic::ids(sharding, batch, |_, _| 0);
+    let expected = sent::ids(sharding, batch, |_, _| 0);
     let rounding = (8 * sharding.ranks()) as f64;
     let look_ups = |bytes: u64| bytes as f64 - off_diagonal(&expected) as f64;
     assert!(look_ups(cost.exchanges[0].bytes) >= -rounding, "{:?}", cost.exchanges[0]);
@@ -167,4 +168,30 @@ fn a_list_for_replicated_tables_is_read_by_its_rank_and_written_by_the_other() {
     let wanted = 2.0 * cost.allreduce_bytes as f64 / 1e9 + site.wires[0].latency_ns * 1e-9;
     let found = cost.ranks[0].allreduce_s - model.dense.as_ref().map_or(0.0, |dense| dense.seconds);
     assert!((found / wanted - 1.0).abs() < 1e-9, "{found:e}, not {wanted:e}");
+}
+
+#[test]
+fn an_exchange_takes_as_long_as_the_network_keeps_the_cores_of_a_host() {
+    let text = "name = \"hosts\"\n[[node]]\nids = \"0-1\"\ncores = 4\nnodes_per_host = 1\nmemory_gib = 1\n\
+                memory_gb_s = 1000\n[[link]]\npairs = [[0, 1]]\ngb_s = 10\n";
+    let [free, worked] =
+        ["", "core_s_per_gb = 2\n"].map(|more| on(&Machine::parse(&format!("{text}{more}"), "hosts").unwrap(), 2));
+    let whole = |rank| Scheme::Table(RankId(rank));
+    for schemes in [[whole(0), whole(1)], [Scheme::Replicated, Scheme::Replicated]] {
+        let sharding = Sharding::new(&[1000, 1000], 16, 2, schemes.to_vec()).unwrap();
+        let work = work_of(&sharding, 4096);
+        let [free_cost, worked_cost] = [&free, &worked].map(|site| Model::new(&work, site).cost(&sharding));
+        let cores = worked.ranks[0].network_threads as f64;
+        // Each byte leaves one host and enters the other, and both have the same bytes. The link, which carries half of
+        // them each way meanwhile, has carried them long before.
+        let more = |bytes: u64| bytes as f64 * (2e-9 / cores - 1.0 / 20e9);
+        let exchanged = free_cost.exchanges.iter().map(|exchange| more(exchange.bytes)).sum::<f64>();
+        let lists = more(2 * free_cost.allreduce_bytes);
+        let [free, worked] = [&free_cost, &worked_cost].map(|cost| &cost.ranks[0]);
+        for (free_s, worked_s, more_s) in
+            [(free.exchange_s, worked.exchange_s, exchanged), (free.allreduce_s, worked.allreduce_s, lists)]
+        {
+            assert!((worked_s - free_s - more_s).abs() <= 0.01 * more_s, "{free_s:e} + {more_s:e}, not {worked_s:e}");
+        }
+    }
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::{DENSE, EMBEDDINGS, LayerKind, NamedLayer};
 use crate::base::config::ModelConfig;
-use crate::base::error::nearest;
+use crate::base::error::meant;
 
 /// What a layer gives for a sample, as far as it is known without the data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -121,9 +121,9 @@ impl<'a> Net<'a> {
             (_, Some(columns)) if columns.iter().all(|column| column != name) => {
                 let known = self.layers.iter().map(|layer| &*layer.name).chain([DENSE, EMBEDDINGS]);
                 let known = known.chain(columns.iter().map(|column| &**column));
-                let nearest = nearest(name, known).map(|name| format!(" (did you mean {name}?)")).unwrap_or_default();
                 Err(format!(
-                    "it reads {name}, which is no layer and no column{nearest}; the columns are {}",
+                    "it reads {name}, which is no layer and no column{}; the columns are {}",
+                    meant(name, known),
                     columns.join(", ")
                 ))
             }

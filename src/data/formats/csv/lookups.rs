@@ -2,6 +2,7 @@
 
 use super::schema::TextCategorical;
 use super::shown;
+use crate::base::units::Many;
 
 impl TextCategorical {
     /// Hands over every value of a field with its weight, 1 where the column has none. `weights` is the field of the
@@ -34,7 +35,7 @@ impl TextCategorical {
             let (name, weighs) = (&self.column, self.weights.as_deref().unwrap_or_default());
             let reason = format!(
                 "column {name} has {}, its column of weights {weighs} has {}: one weight a value is expected",
-                counted(values.len()),
+                Many(values.len() as u64, "value"),
                 weights.len()
             );
             return Err(reason.into());
@@ -69,10 +70,6 @@ impl TextCategorical {
     fn is_blank(&self, part: &[u8]) -> bool {
         part.is_empty() || (!self.padding.is_empty() && part == self.padding.as_bytes())
     }
-}
-
-fn counted(values: usize) -> String {
-    format!("{values} value{}", if values == 1 { "" } else { "s" })
 }
 
 /// The values of a field that may have several; blank ones are none.

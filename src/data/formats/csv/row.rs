@@ -8,6 +8,7 @@ use super::records::Record;
 use super::schema::{TextCategorical, TextSchema};
 use super::sniff::separated;
 use super::{bad, shown};
+use crate::base::error::meant;
 use crate::base::{Reason, Result};
 use crate::data::Labels;
 use crate::data::samples::{MISSING, Samples, Values};
@@ -157,8 +158,7 @@ fn place(names: &[Vec<u8>], name: &str, are_header: bool) -> std::result::Result
                 return Err(format!("has no column {name}: {advice}"));
             }
             let known: Vec<_> = names.iter().map(|name| String::from_utf8_lossy(name)).collect();
-            let nearest = crate::base::error::nearest(name, known.iter().map(|name| &**name));
-            let meant = nearest.map(|name| format!(" (did you mean {name}?)")).unwrap_or_default();
+            let meant = meant(name, known.iter().map(|name| &**name));
             Err(format!("has no column {name}{meant}; {whose} {lists} {}", known.join(", ")))
         }
     }
