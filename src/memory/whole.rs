@@ -206,6 +206,10 @@ fn begin(partial: &Path, path: &Path) -> Result<File> {
     loop {
         let file = File::options().write(true).create(true).truncate(false).open(partial);
         let file = file.map_err(Error::io(path, "create"))?;
+        let own = file.metadata().map_err(Error::io(path, "create"))?;
+        if !own.is_file() {
+            return Ok(file);
+        }
         match file.try_lock() {
             Err(TryLockError::Error(source)) if !knows_no_locks(&source) => {
                 return Err(Error::io(path, "lock")(source));
@@ -218,12 +222,10 @@ fn begin(partial: &Path, path: &Path) -> Result<File> {
                 return Err(Error::bad_file(path, reason));
             }
             Ok(()) | Err(TryLockError::Error(_)) => {
-                let own = file.metadata().map_err(Error::io(path, "create"))?;
                 // Whoever had the lock has given it its name, or removed it, meanwhile: then it is another file.
                 if fs::metadata(partial).is_ok_and(|there| (there.dev(), there.ino()) == (own.dev(), own.ino())) {
                     // What a process has left that was killed.
-                    let emptied = if own.len() > 0 { file.set_len(0) } else { Ok(()) };
-                    return emptied.map(|()| file).map_err(Error::io(path, "create"));
+                    return file.set_len(0).map(|()| file).map_err(Error::io(path, "create"));
                 }
             }
         }
