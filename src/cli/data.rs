@@ -1,6 +1,5 @@
 //! `octorec data`: checks a data set, or generates one.
 
-use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand, ValueEnum};
@@ -203,27 +202,29 @@ impl GenerateArgs {
             let reason = "is there already: choose another folder, or remove it".to_owned();
             return Err(Error::bad_file(path.clone(), reason));
         }
-        for (path, split) in days {
-            let count = log.samples(split).unwrap_or(0);
-            if count == 0 {
-                // A day without rows is none, to `preprocess` either.
-                continue;
-            }
-            let bar = bar(count, "generating");
-            let mut file = WholeFile::create(&path)?;
-            let mut text = BufWriter::new(&mut file);
-            for from in (0..count).step_by(Self::PORTION as usize) {
+        // A day without rows is none, to `preprocess` either.
+        let days = days.into_iter().map(|(path, split)| (path, split, log.samples(split).unwrap_or(0)));
+        let days = days.filter(|(_, _, count)| *count > 0);
+        // Both or none: with one of them the same command would not begin again.
+        let mut files = days
+            .map(|(path, split, count)| Ok((WholeFile::create(&path)?, split, count)))
+            .collect::<Result<Vec<_>>>()?;
+        for (file, split, count) in &mut files {
+            let bar = bar(*count, "generating");
+            for from in (0..*count).step_by(Self::PORTION as usize) {
                 if interrupt::requested() {
                     return Err(Error::Interrupted);
                 }
-                let rows = from..count.min(from + Self::PORTION);
+                let rows = from..(*count).min(from + Self::PORTION);
                 bar.inc(rows.end - rows.start);
-                log.write_tsv(split, rows, &mut text).map_err(Error::io(&path, "write"))?;
+                let written = log.write_tsv(*split, rows, file);
+                written.map_err(|error| Error::io(file.path(), "write")(error))?;
             }
-            text.flush().map_err(Error::io(&path, "write"))?;
-            drop(text);
-            file.finish()?;
             bar.finish_and_clear();
+        }
+        for (file, _, count) in files {
+            let path = file.path().to_owned();
+            file.finish()?;
             note!("{}: {}", path.display(), Many(count, "sample"));
         }
         Ok(())

@@ -55,7 +55,7 @@ impl FolderLock {
 }
 
 /// Whether the file system has no locks at all, as some network and cluster file systems have none.
-fn knows_no_locks(error: &io::Error) -> bool {
+pub(super) fn knows_no_locks(error: &io::Error) -> bool {
     use linux_raw_sys::errno::{ENOLCK, ENOSYS, EOPNOTSUPP};
     let number = error.raw_os_error().and_then(|number| u32::try_from(number).ok());
     number.is_some_and(|number| [ENOLCK, ENOSYS, EOPNOTSUPP].contains(&number))

@@ -1,16 +1,22 @@
 //! Files that appear only when they are whole: written under another name, flushed to the disk, then renamed.
 //!
-//! A full disk, a crash or a kill leaves an older file of that name untouched, and at most a `.partial` beside it.
+//! A full disk, a crash or a kill leaves an older file of that name untouched, and at most a `.partial` beside it, whose
+//! lock the process has that writes it: two that write the same file take turns, or the second is told.
 //! Where the flush is left out ([`WholeFile::finish_unsynced`]), a crash of the machine may take the file, old and new.
 //! Only regular files are replaced so, a link's target in the link's place; devices and pipes are written to as they
 //! are. Processes of several machines may write parts of one such file ([`FilePart`]), if they see it.
 
-use std::fs::{self, File};
+use std::fs::{self, File, TryLockError};
 use std::io::{BufWriter, ErrorKind, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
+use super::lock::knows_no_locks;
 use crate::base::{Error, Result};
+
+/// How long a file is waited for that another process writes: a small one is whole by then.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A file on its way to be whole; dropped before [`WholeFile::finish`], nothing of it stays.
 #[derive(Debug)]
@@ -28,7 +34,7 @@ impl WholeFile {
     /// Begins a file that will be called `path`.
     ///
     /// # Errors
-    /// When it cannot be created.
+    /// When it cannot be created, and when another process writes it.
     pub fn create(path: &Path) -> Result<Self> {
         let fail = |source| Error::io(path, "create")(source);
         let to = target(path).map_err(fail)?;
@@ -44,7 +50,7 @@ impl WholeFile {
             let mut name = to.file_name().unwrap_or_default().to_owned();
             name.push(".partial");
             let partial = to.with_file_name(name);
-            let file = File::create(&partial).map_err(fail)?;
+            let file = begin(&partial, path)?;
             (Some([partial, to]), file)
         };
         Ok(Self {
@@ -153,14 +159,14 @@ impl WholeFile {
     }
 
     fn named(mut self, synced: bool) -> Result<u64> {
-        let file = self.file.take().expect("a finished file is consumed");
-        let finish = || -> std::io::Result<()> {
-            let file = file.into_inner().map_err(std::io::IntoInnerError::into_error)?;
+        let mut file = self.file.take().expect("a finished file is consumed");
+        let mut finish = || -> std::io::Result<()> {
+            file.flush()?;
             let Some([partial, to]) = &self.renamed else { return Ok(()) };
             if !synced {
                 return fs::rename(partial, to);
             }
-            file.sync_all()?;
+            file.get_ref().sync_all()?;
             fs::rename(partial, to)?;
             let folder = to.parent().filter(|folder| !folder.as_os_str().is_empty());
             File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
@@ -168,6 +174,7 @@ impl WholeFile {
         match finish() {
             Ok(()) => Ok(self.written),
             Err(source) => {
+                // Its lock is still this process's.
                 self.remove_partial();
                 Err(Error::io(&self.path, "write")(source))
             }
@@ -177,7 +184,8 @@ impl WholeFile {
 
 impl Drop for WholeFile {
     fn drop(&mut self) {
-        if self.file.take().is_some() {
+        // Closed, and its lock given back, only then.
+        if self.file.is_some() {
             self.remove_partial();
         }
     }
@@ -188,6 +196,38 @@ impl WholeFile {
         if let Some([partial, _]) = &self.renamed {
             // Useless without its end; if even this fails there is nothing to add.
             let _ = fs::remove_file(partial);
+        }
+    }
+}
+
+/// Opens what a file is called until it is whole, empty and locked.
+fn begin(partial: &Path, path: &Path) -> Result<File> {
+    let patience = Instant::now() + PATIENCE;
+    loop {
+        let file = File::options().write(true).create(true).truncate(false).open(partial);
+        let file = file.map_err(Error::io(path, "create"))?;
+        let own = file.metadata().map_err(Error::io(path, "create"))?;
+        if !own.is_file() {
+            return Ok(file);
+        }
+        match file.try_lock() {
+            Err(TryLockError::Error(source)) if !knows_no_locks(&source) => {
+                return Err(Error::io(path, "lock")(source));
+            }
+            Err(TryLockError::WouldBlock) if Instant::now() < patience => {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            Err(TryLockError::WouldBlock) => {
+                let reason = "is being written by another process: wait for it, stop it, or name another file";
+                return Err(Error::bad_file(path, reason));
+            }
+            Ok(()) | Err(TryLockError::Error(_)) => {
+                // Whoever had the lock has given it its name, or removed it, meanwhile: then it is another file.
+                if fs::metadata(partial).is_ok_and(|there| (there.dev(), there.ino()) == (own.dev(), own.ino())) {
+                    // What a process has left that was killed.
+                    return file.set_len(0).map(|()| file).map_err(Error::io(path, "create"));
+                }
+            }
         }
     }
 }
@@ -343,6 +383,30 @@ mod tests {
         assert!(write_file(folder.path(), b"x").is_err());
         // Nothing partial is left.
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 5);
+    }
+
+    #[test]
+    fn two_that_write_a_file_do_not_take_it_from_each_other() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, partial) = (folder.path().join("whole"), folder.path().join("whole.partial"));
+        // What a process that was killed has left is written over.
+        fs::write(&partial, "of a process that was killed").unwrap();
+        let mut first = WholeFile::create(&path).unwrap();
+        first.append(b"first").unwrap();
+        let message = WholeFile::create(&path).unwrap_err().to_string();
+        assert!(message.contains("whole: is being written by another process"), "{message}");
+        assert!(partial.exists(), "the first one's stays");
+        first.finish().unwrap();
+        assert_eq!((fs::read(&path).unwrap(), partial.exists()), (b"first".to_vec(), false));
+        // A small one is waited for.
+        let first = WholeFile::create(&path).unwrap();
+        std::thread::scope(|scope| {
+            let second = scope.spawn(|| write_file(&path, b"second"));
+            std::thread::sleep(Duration::from_millis(50));
+            first.finish().unwrap();
+            second.join().unwrap().unwrap();
+        });
+        assert_eq!((fs::read(&path).unwrap(), partial.exists()), (b"second".to_vec(), false));
     }
 
     #[test]

@@ -144,7 +144,7 @@ fn lines_without_an_end_are_told_and_longer_ones_allowed() {
         assert!(message.contains("--max-line") && !message.contains("?:"), "{message}");
     }
     let message = refused("", &format!("preprocess csv --schema {} --in {zeros} --out {out}", schema.display()));
-    assert!(message.contains("zeros.txt: its header: the line is longer than 16.0 MiB"), "{message}");
+    assert!(message.contains("zeros.txt: line 1: its header: the line is longer than 16.0 MiB"), "{message}");
     // Long, and right.
     let table = folder.path().join("table.csv");
     fs::write(&table, format!("l,d,c\n1,2,x\n0,3,{}\n", "y".repeat(3 << 20))).unwrap();

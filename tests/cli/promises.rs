@@ -170,6 +170,22 @@ fn a_directory_that_is_removed_while_training_comes_again() {
 }
 
 #[test]
+fn text_that_was_not_generated_to_its_end_is_not_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("text");
+    let line = |test: u64| {
+        let samples = format!("--set data.train_samples=100 --set data.test_samples={test}");
+        format!("data generate {} --text --rows-cap 50 {samples}", out.display())
+    };
+    let mut child = octorec().args(line(1_000_000_000).split(' ')).stderr(Stdio::null()).spawn().unwrap();
+    until("the second day is written", || fs::metadata(out.join("day_1.partial")).is_ok_and(|file| file.len() > 0));
+    assert_eq!(interrupt(&mut child), Some(130));
+    assert_eq!(fs::read_dir(&out).unwrap().count(), 0, "neither day is there");
+    succeed(&line(50));
+    assert!(out.join("day_0").exists() && out.join("day_1").exists());
+}
+
+#[test]
 fn devices_and_links_stay_what_they_are() {
     let folder = tempfile::tempdir().unwrap();
     let (out, data) = (folder.path().join("run"), tsv(&folder.path().join("clicks.tsv"), 200));

@@ -684,8 +684,11 @@ fn broken_files_and_foreign_data_say_so() {
     other[41] = fields.join("\t");
     let inputs = [folder.file("new.tsv", other.join("\n"))];
     let new = Options { vocabulary: Some(old.out.clone()), ..folder.options(Recipe::CriteoKaggle, &inputs, "new") };
-    let found = message(&new);
-    assert!(found.contains("C3.vocabulary: row 42 of input file 1: column C3 has the value 0badcafe"), "{found}");
+    // As a whole and in shards.
+    for memory in [4 << 30, 300_000] {
+        let found = message(&Options { memory, ..new.clone() });
+        assert!(found.contains("C3.vocabulary: row 42 of input file 1: column C3 has the value 0badcafe"), "{found}");
+    }
     let table = Recipe::Table(taobao());
     let inputs = [folder.file("t.csv", "1,2,3,pv,4\n")];
     let found = message(&Options { vocabulary: Some(old.out.clone()), ..folder.options(table, &inputs, "taobao") });

@@ -108,6 +108,50 @@ fn a_killed_run_goes_on_and_gives_the_same_bytes() {
     assert!(files(&out).len() > 30);
 }
 
+#[test]
+fn an_interrupted_run_says_so_and_goes_on() {
+    let folder = folder();
+    let (text, days) = (folder.path().join("text"), ["day_0.gz", "day_1.gz"].map(|name| folder.path().join(name)));
+    log(&text, 30_000);
+    for day in &days {
+        let mut packed = flate2::write::GzEncoder::new(fs::File::create(day).unwrap(), flate2::Compression::fast());
+        std::io::copy(&mut fs::File::open(&text).unwrap(), &mut packed).unwrap();
+        packed.finish().unwrap();
+    }
+    let run = |out: &Path| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_octorec"));
+        command
+            .args("preprocess criteo-terabyte --threads 2 --memory 16MiB --shuffle total --file-rows 500".split(' '));
+        command.arg("--in").args(&days).arg("--out").arg(out).stdout(Stdio::null()).stderr(Stdio::null());
+        command.spawn().unwrap()
+    };
+    let whole = folder.path().join("whole");
+    assert!(run(&whole).wait().unwrap().success());
+    let out = folder.path().join("interrupted");
+    // While the first of two packed files is decoded, and while shuffled rows are written.
+    for what in ["part", "octo"] {
+        for attempt in 0.. {
+            let mut child = run(&out);
+            let begun = || finished(&out).iter().any(|(path, _)| path.extension().is_some_and(|end| end == what));
+            while !begun() && child.try_wait().unwrap().is_none() {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            // One that has ended is not there to be told, or not yet waited for.
+            let _ = Command::new("kill").args(["-INT", &child.id().to_string()]).stderr(Stdio::null()).status();
+            match child.wait().unwrap().code() {
+                Some(0) => assert!(attempt < 20, "{what}: the command was never caught in the middle"),
+                code => {
+                    assert_eq!(code, Some(130), "{what}: an interrupted command says so");
+                    break;
+                }
+            }
+            fs::remove_dir_all(&out).unwrap();
+        }
+    }
+    assert!(run(&out).wait().unwrap().success());
+    assert!(files(&whole) == files(&out), "an interrupted run ends with other bytes");
+}
+
 #[cfg(target_os = "linux")]
 #[test]
 fn memory_stays_within_its_limit() {

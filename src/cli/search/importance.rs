@@ -31,12 +31,16 @@ pub fn shares(space: &Space, trials: &[(Vec<f64>, f64)]) -> Vec<Option<f64>> {
 
 /// Of the best trial 0; equal ones share the mean of their ranks.
 fn ranks(trials: &[(Vec<f64>, f64)]) -> Vec<f64> {
-    let rank = |score: f64| {
-        let better = trials.iter().filter(|(_, other)| *other < score).count();
-        let equal = trials.iter().filter(|(_, other)| *other == score).count();
-        better as f64 + (equal as f64 - 1.0) / 2.0
-    };
-    trials.iter().map(|(_, score)| rank(*score)).collect()
+    let score = |at: usize| trials[at].1;
+    let mut order: Vec<usize> = (0..trials.len()).collect();
+    order.sort_unstable_by(|&a, &b| score(a).total_cmp(&score(b)));
+    let (mut ranks, mut better) = (vec![0.0; trials.len()], 0);
+    for equal in order.chunk_by(|&a, &b| score(a) == score(b)) {
+        let rank = better as f64 + (equal.len() as f64 - 1.0) / 2.0;
+        equal.iter().for_each(|&at| ranks[at] = rank);
+        better += equal.len();
+    }
+    ranks
 }
 
 #[cfg(test)]
@@ -60,6 +64,8 @@ mod tests {
         let found = shares(&space, &trials);
         let of = |at: usize| found[at].unwrap();
         assert!(of(0) > 0.4 && of(1) < 0.08 && of(2) > 0.3, "{found:?}");
+        let ties = [2.0, f64::INFINITY, 1.0, 2.0, f64::INFINITY].map(|score| (Vec::new(), score));
+        assert_eq!(ranks(&ties), [1.5, 3.5, 0.0, 1.5, 3.5]);
         assert_eq!(shares(&space, &trials[..1]), [None; 3]);
         assert_eq!(shares(&space, &[]), [None; 3]);
     }

@@ -88,7 +88,7 @@ enum Line {
 pub struct Journal {
     path: PathBuf,
     file: File,
-    /// By number; those without an end were under way.
+    /// A trial's number is its place; those without an end were under way.
     pub trials: Vec<Trial>,
 }
 
@@ -105,14 +105,15 @@ impl Journal {
             Err(error) => return Err(Error::io(&path, "read")(error)),
         };
         let whole = text.rfind('\n').map_or(0, |end| end + 1);
-        let mut lines = text[..whole].lines().map(|line| {
-            serde_json::from_str::<Line>(line).map_err(|error| {
-                Error::bad_file(
-                    path.clone(),
-                    format!("is no journal of a search ({error}): remove it, or name another --out"),
-                )
-            })
-        });
+        let bad = |what: String| {
+            Error::bad_file(
+                path.clone(),
+                format!("is no journal of a search ({what}): remove it, or name another --out"),
+            )
+        };
+        let mut lines = text[..whole]
+            .lines()
+            .map(|line| serde_json::from_str::<Line>(line).map_err(|error| bad(error.to_string())));
         let mut trials: Vec<Trial> = Vec::new();
         let begun = match lines.next().transpose()? {
             None => false,
@@ -129,11 +130,15 @@ impl Journal {
         for line in lines {
             match line? {
                 Line::Search(_) => (),
-                Line::Began(trial) => trials.push(trial),
+                Line::Began(trial) if trial.number == trials.len() as u64 => trials.push(trial),
+                Line::Began(trial) => {
+                    return Err(bad(format!("trial {} begins behind {} others", trial.number, trials.len())));
+                }
                 Line::Ended(trial) => {
-                    if let Some(known) = trials.iter_mut().find(|known| known.number == trial.number) {
-                        *known = trial;
-                    }
+                    let Some(known) = trials.get_mut(trial.number as usize) else {
+                        return Err(bad(format!("trial {} ends and never began", trial.number)));
+                    };
+                    *known = trial;
                 }
             }
         }
@@ -171,10 +176,9 @@ impl Journal {
     pub fn end(&mut self, trial: Trial) -> Result<()> {
         let line = Line::Ended(trial);
         self.line(&line)?;
-        if let Line::Ended(trial) = line
-            && let Some(known) = self.trials.iter_mut().find(|known| known.number == trial.number)
-        {
-            *known = trial;
+        if let Line::Ended(trial) = line {
+            let at = trial.number as usize;
+            self.trials[at] = trial;
         }
         Ok(())
     }
@@ -225,6 +229,12 @@ mod tests {
         assert_eq!(journal.trials, [trial(0, Some(End::Stopped)), trial(1, Some(End::Finished))]);
         let message = Journal::open(folder.path(), &Subject { seed: 2, ..subject.clone() }).unwrap_err().to_string();
         assert!(message.contains("--out") && message.contains("another"), "{message}");
+        let text = fs::read_to_string(&path).unwrap();
+        for (without, told) in [(1, "trial 1 begins behind 0"), (2, "trial 1 ends and never began")] {
+            let lines = text.lines().enumerate().filter(|(at, _)| *at != without);
+            fs::write(&path, lines.map(|(_, line)| line.to_owned() + "\n").collect::<String>()).unwrap();
+            assert!(Journal::open(folder.path(), &subject).unwrap_err().to_string().contains(told), "{told}");
+        }
         fs::write(&path, "loss\n").unwrap();
         assert!(Journal::open(folder.path(), &subject).unwrap_err().to_string().contains("no journal"));
     }

@@ -376,7 +376,7 @@ impl Search<'_> {
         }
         let mut shared = self.shared();
         if let Some(number) = shared.left.pop() {
-            return Ok(shared.journal.trials.iter().find(|trial| trial.number == number).cloned());
+            return Ok(shared.journal.trials.get(number as usize).cloned());
         }
         let number = shared.journal.trials.len() as u64;
         if number >= self.args.trials {

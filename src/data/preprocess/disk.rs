@@ -1,22 +1,16 @@
-//! Files of the working folder: whole or absent, and a full disk says what to do; and what a run leaves in its output.
+//! A full disk says what to do; and what a run leaves in its output.
 //!
-//! They are not flushed to the disk one by one, which would cost more than making them: whatever a crash of the whole
-//! machine took is noticed by its checksum or length and made again.
+//! Files of the working folder are whole or absent, but not flushed to the disk one by one, which would cost more than
+//! making them: whatever a crash of the whole machine took is noticed by its checksum or length and made again.
 
 use std::fs;
-use std::io::{self, ErrorKind};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use super::SUMMARY;
 use crate::base::{Error, Result};
 use crate::data::blocks::{EXTENSION, MANIFEST};
-use crate::memory::{self, WholeFile};
-
-/// The error of a write.
-pub(super) fn cannot_write(path: &Path) -> impl FnOnce(io::Error) -> Error {
-    let path = path.to_owned();
-    move |source| full(Error::Io { path, action: "write", source })
-}
+use crate::memory;
 
 /// Says of a full disk what to do about it; other errors stay as they are.
 pub(super) fn full(error: Error) -> Error {
@@ -30,23 +24,6 @@ pub(super) fn full(error: Error) -> Error {
             Error::bad_file(path, reason)
         }
         other => other,
-    }
-}
-
-/// A file that has its name only when [`Growing::finish`] says so.
-pub(super) struct Growing(WholeFile);
-
-impl Growing {
-    pub(super) fn create(path: &Path) -> Result<Self> {
-        WholeFile::create(path).map(Self).map_err(full)
-    }
-
-    pub(super) fn append(&mut self, bytes: &[u8]) -> Result<()> {
-        self.0.append(bytes).map_err(full)
-    }
-
-    pub(super) fn finish(self) -> Result<()> {
-        self.0.finish_unsynced().map(|_| ()).map_err(full)
     }
 }
 

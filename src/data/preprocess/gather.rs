@@ -110,7 +110,9 @@ impl Gather<'_> {
                 let (streams, next_stream) = (&streams, &next_stream);
                 let decoder = std::thread::Builder::new().spawn_scoped(scope, move || {
                     // Relaxed: who takes which file does not matter.
-                    while let Some(&input) = streams.get(next_stream.fetch_add(1, Ordering::Relaxed)) {
+                    while !interrupt::requested()
+                        && let Some(&input) = streams.get(next_stream.fetch_add(1, Ordering::Relaxed))
+                    {
                         if let Err((number, error)) = self.decode(input, &hand, &free, failure) {
                             failure.report((input, number), error);
                         }
@@ -140,6 +142,10 @@ impl Gather<'_> {
         });
         if let Some((_, error)) = failure.first.into_inner().expect("no thread panics with this lock") {
             return Err(error);
+        }
+        // Decoders have stopped, and a parser says so only of a piece that it takes.
+        if interrupt::requested() {
+            return Err(Error::Interrupted);
         }
         let mut parts = parts.into_inner().expect("no thread panics with this lock");
         parts.sort_unstable_by_key(|part: &Source| (part.input, part.piece));

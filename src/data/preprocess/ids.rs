@@ -3,29 +3,25 @@
 //!
 //! Within a part distinct values stand in the order of first appearance, and parts in the order of the text: a walk
 //! over the distinct values of all parts meets every value's first appearance in the order of the rows. Columns are
-//! independent of each other. A column whose table would exceed its share of memory is taken in shards by hash: each
-//! shard notes the position of every first appearance, and merging these sorted lists gives the numbers; the values of
-//! one shard at a time are in memory.
+//! independent of each other. A column whose table would exceed its share of memory is taken in
+//! [shards](super::shards), of which one at a time is in memory.
 //!
 //! The result of a column: its vocabulary, and a file with one id for each distinct value of each part.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{BufReader, ErrorKind, Read};
-use std::os::unix::fs::FileExt;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
-use bytemuck::Pod;
-
-use super::disk::{Growing, cannot_write, remove};
 use super::gather::Source;
 use super::part::{Part, read_at};
 use super::progress::{Meter, Stage};
+use super::shards::Shards;
 use super::vocabulary::{self, Size};
 use crate::base::{Error, Result, interrupt};
-use crate::data::table::{Key, TOGETHER, Table, shard};
+use crate::data::table::{Key, TOGETHER, Table};
+use crate::memory::WholeFile;
 
-/// In place of an id: the value is too infrequent to have one.
-const INFREQUENT: u32 = u32::MAX;
+/// In place of an id: the value is too infrequent to have one, or a vocabulary lacks it.
+pub(super) const INFREQUENT: u32 = u32::MAX;
 /// More shards than this would help nobody: a column has 2^32 rows at most.
 const SHARDS_MOST: u32 = 1 << 12;
 
@@ -57,13 +53,6 @@ pub(super) fn ids_path(work: &Path, column: usize) -> PathBuf {
     work.join(format!("{column:05}.ids"))
 }
 
-/// A shard's first appearance of a value.
-#[derive(Clone, Copy)]
-struct First<K> {
-    position: u64,
-    key: K,
-}
-
 /// Is given a part's distinct values and how often each occurs; says whether to go on.
 type Visit<'a, K> = dyn FnMut(&Source, &[K], &[u32]) -> Result<bool> + 'a;
 
@@ -76,29 +65,43 @@ impl Numbering<'_> {
             self.meter.add(Stage::Ids, positions);
             return vocabulary::read::<K>(&column.vocabulary, |_| ());
         }
-        let mut shards = 1;
-        loop {
-            let size = match &column.known {
-                Some(known) => self.by_known::<K>(column, known, shards)?,
-                None if shards == 1 && self.min_count == 0 => self.at_once::<K>(column)?,
-                None => self.in_shards::<K>(column, shards)?,
-            };
-            if let Some(size) = size {
-                self.meter.add(Stage::Ids, positions);
+        let whole = match &column.known {
+            Some(known) => self.by_known::<K>(column, known)?,
+            None if self.min_count == 0 => self.at_once::<K>(column)?,
+            None => self.frequent_at_once::<K>(column)?,
+        };
+        let size = match whole {
+            Some(size) => size,
+            None => self.in_shards::<K>(column, positions)?,
+        };
+        self.meter.add(Stage::Ids, positions);
+        Ok(size)
+    }
+
+    /// Numbers a column that does not fit as a whole, of so many distinct values of parts.
+    fn in_shards<K: Key>(&self, column: &Column<'_>, positions: u64) -> Result<Size> {
+        let values = match &column.known {
+            Some(known) => vocabulary::read::<K>(known, |_| ())?.values,
+            None => positions,
+        };
+        // Enough if all are different: a table as it grows, at its emptiest, and counts.
+        let bytes = values * (6 * size_of::<(K, u32)>() + 12) as u64;
+        let enough = bytes.div_ceil(self.memory.max(1)).clamp(2, SHARDS_MOST.into()) as u32;
+        let mut shards = enough.next_power_of_two();
+        while shards <= SHARDS_MOST {
+            if let Some(size) = Shards::<K>::cut(self, column, shards)?.ids()? {
                 return Ok(size);
             }
             shards *= 2;
-            if shards > SHARDS_MOST {
-                return Err(Error::config(
-                    "--memory",
-                    format!("column {} needs more memory than {} bytes: give more", column.name, self.memory),
-                ));
-            }
         }
+        Err(Error::config(
+            "--memory",
+            format!("column {} needs more memory than {} bytes: give more", column.name, self.memory),
+        ))
     }
 
     /// Walks over the distinct values of the parts, and how often each occurs in its part if `counted`.
-    fn walk<K: Key>(&self, at: usize, counted: bool, visit: &mut Visit<'_, K>) -> Result<bool> {
+    pub(super) fn walk<K: Key>(&self, at: usize, counted: bool, visit: &mut Visit<'_, K>) -> Result<bool> {
         let (mut keys, mut counts) = (Vec::new(), Vec::new());
         for part in self.parts {
             if interrupt::requested() {
@@ -119,7 +122,7 @@ impl Numbering<'_> {
 
     /// Takes a column whose values are rows already: buckets and hashes.
     pub(super) fn as_they_are<K: Key>(&self, at: usize) -> Result<()> {
-        let mut file = Growing::create(&ids_path(self.work, at))?;
+        let mut file = WholeFile::create(&ids_path(self.work, at))?;
         let mut rows = Vec::new();
         self.walk::<K>(at, false, &mut |_, keys, _| {
             rows.clear();
@@ -127,10 +130,10 @@ impl Numbering<'_> {
             self.meter.add(Stage::Ids, keys.len() as u64);
             file.append(bytemuck::cast_slice(&rows)).map(|()| true)
         })?;
-        file.finish()
+        file.finish_unsynced().map(|_| ())
     }
 
-    fn too_many(column: &Column<'_>) -> Error {
+    pub(super) fn too_many(column: &Column<'_>) -> Error {
         let reason = "has more than 2^32 - 2 different values: raise --min-count".to_owned();
         Error::config(format!("column {}", column.name), reason)
     }
@@ -140,7 +143,7 @@ impl Numbering<'_> {
         let mut table = Table::new();
         let mut vocabulary = vocabulary::Writer::create::<K>(&column.vocabulary, false)?;
         let path = ids_path(self.work, column.at);
-        let mut file = Growing::create(&path)?;
+        let mut file = WholeFile::create(&path)?;
         let (mut ids, mut new) = (Vec::new(), Vec::new());
         let whole = self.walk::<K>(column.at, false, &mut |_, keys, _| {
             ids.clear();
@@ -169,186 +172,104 @@ impl Numbering<'_> {
             return Ok(None);
         }
         let size = vocabulary.finish()?;
-        file.finish()?;
+        file.finish_unsynced()?;
         Ok(Some(size))
     }
 
-    fn fits<K: Key>(&self, table: &Table<K>, more: usize, beside: usize) -> bool {
+    pub(super) fn fits<K: Key>(&self, table: &Table<K>, more: usize, beside: usize) -> bool {
         !table.may_grow(more) || table.bytes_after_growth() + beside as u64 <= self.memory
     }
 
-    fn shard_file(&self, column: &Column<'_>, shard: u32, what: &str) -> PathBuf {
-        self.work.join(format!("{:05}-{shard:05}.{what}", column.at))
-    }
-
-    /// The same in shards, and with infrequent values left out; `None` when a shard does not fit.
-    fn in_shards<K: Key>(&self, column: &Column<'_>, shards: u32) -> Result<Option<Size>> {
-        for number in 0..shards {
-            if !self.note_firsts::<K>(column, shards, number)? {
-                return Ok(None);
-            }
-        }
-        let size = self.merge_firsts::<K>(column, shards)?;
-        let path = ids_path(self.work, column.at);
-        let last = u32::try_from(size.values).map_err(|_| Self::too_many(column))?;
-        let mut ids = Ids::create(&path)?;
-        for number in 0..shards {
-            let (locals, globals) =
-                (self.shard_file(column, number, "locals"), self.shard_file(column, number, "globals"));
-            let globals: Vec<u32> =
-                bytemuck::allocation::pod_collect_to_vec(&fs::read(&globals).map_err(Error::io(&globals, "read"))?);
-            let mut locals = Reader::<u32>::open(&locals)?;
-            ids.rewind();
-            self.walk::<K>(column.at, false, &mut |_, keys, _| {
-                ids.change(keys.len(), number > 0, |ids| {
-                    for (id, &key) in ids.iter_mut().zip(keys) {
-                        if shard(key, shards) == number {
-                            let local = locals.next()?.expect("one for each value of the shard");
-                            let global = globals[local as usize];
-                            *id = if global == INFREQUENT { last } else { global };
-                        }
+    /// Two walks with all values in memory, where those that are infrequent are left out.
+    fn frequent_at_once<K: Key>(&self, column: &Column<'_>) -> Result<Option<Size>> {
+        let mut table = Table::new();
+        // How often each value occurs, by first appearance; then its id.
+        let mut totals: Vec<u32> = Vec::new();
+        let whole = self.walk::<K>(column.at, true, &mut |_, keys, counts| {
+            for (some, counts) in keys.chunks(TOGETHER).zip(counts.chunks(TOGETHER)) {
+                // Counts grow by doubling: three times their bytes at the worst moment.
+                if !self.fits(&table, some.len(), 12 * totals.len()) {
+                    return Ok(false);
+                }
+                table.touch(some);
+                for (&key, &count) in some.iter().zip(counts) {
+                    let at = table.get_or_insert(key, totals.len() as u32) as usize;
+                    if at == totals.len() {
+                        totals.push(0);
                     }
-                    Ok(())
-                })?;
-                Ok(true)
-            })?;
-        }
-        ids.finish()?;
-        for number in 0..shards {
-            for what in ["locals", "globals", "firsts", "counts"] {
-                remove(&self.shard_file(column, number, what))?;
+                    totals[at] = totals[at].saturating_add(count);
+                }
             }
+            Ok(table.len() < INFREQUENT as usize / 2)
+        })?;
+        if !whole {
+            return Ok(None);
         }
+        let mut vocabulary = vocabulary::Writer::create::<K>(&column.vocabulary, true)?;
+        let mut file = WholeFile::create(&ids_path(self.work, column.at))?;
+        let last = totals.iter().filter(|&&total| total >= self.min_count).count() as u32;
+        let (mut seen, mut next, mut ids, mut new) = (0, 0u32, Vec::new(), Vec::new());
+        self.walk::<K>(column.at, false, &mut |_, keys, _| {
+            ids.clear();
+            new.clear();
+            for some in keys.chunks(TOGETHER) {
+                table.touch(some);
+                for &key in some {
+                    let at = table.get(key).expect("every value was seen") as usize;
+                    if at == seen {
+                        seen += 1;
+                        let frequent = totals[at] >= self.min_count;
+                        totals[at] = if frequent { next } else { last };
+                        next += u32::from(frequent);
+                        new.extend(frequent.then_some(key));
+                    }
+                    ids.push(totals[at]);
+                }
+            }
+            vocabulary.append(&new)?;
+            file.append(bytemuck::cast_slice(&ids)).map(|()| true)
+        })?;
+        let size = vocabulary.finish()?;
+        file.finish_unsynced()?;
         Ok(Some(size))
     }
 
-    /// Walks over one shard: its values by first appearance, how often each occurs, and the number within the shard of
-    /// every distinct value of every part.
-    fn note_firsts<K: Key>(&self, column: &Column<'_>, shards: u32, number: u32) -> Result<bool> {
+    /// Ids by a vocabulary that was made before, which is in memory as a whole.
+    fn by_known<K: Key>(&self, column: &Column<'_>, known: &Path) -> Result<Option<Size>> {
         let mut table = Table::new();
-        let mut totals: Vec<u32> = Vec::new();
-        let mut locals = Growing::create(&self.shard_file(column, number, "locals"))?;
-        let mut firsts = Growing::create(&self.shard_file(column, number, "firsts"))?;
-        let mut position = 0u64;
-        let (mut some, mut numbers, mut new) = (Vec::new(), Vec::new(), Vec::new());
-        let whole = self.walk::<K>(column.at, true, &mut |_, keys, counts| {
-            some.clear();
-            some.extend(
-                (0u32..).zip(keys).filter(|&(_, &key)| shard(key, shards) == number).map(|(at, &key)| (at, key)),
-            );
-            numbers.clear();
-            new.clear();
-            for &(at, key) in &some {
-                // Counts grow by doubling: three times their bytes at the worst moment.
-                if !self.fits(&table, 1, 12 * totals.len()) {
-                    return Ok(false);
+        let (mut next, mut whole) = (0u32, true);
+        let size = vocabulary::read::<K>(known, |keys| {
+            for &key in keys {
+                whole = whole && self.fits(&table, 1, 0);
+                if whole {
+                    table.get_or_insert(key, next);
                 }
-                let next = table.len() as u32;
-                let local = table.get_or_insert(key, next);
-                if local == next {
-                    new.extend_from_slice(bytemuck::bytes_of(&(position + u64::from(at))));
-                    new.extend_from_slice(bytemuck::bytes_of(&key));
-                    totals.push(0);
-                }
-                let total = &mut totals[local as usize];
-                *total = total.saturating_add(counts[at as usize]);
-                numbers.push(local);
+                next = next.wrapping_add(1);
             }
-            if table.len() >= INFREQUENT as usize / 2 {
-                return Ok(false);
-            }
-            position += keys.len() as u64;
-            firsts.append(&new)?;
-            locals.append(bytemuck::cast_slice(&numbers)).map(|()| true)
         })?;
-        if whole {
-            locals.finish()?;
-            firsts.finish()?;
-            let mut counts = Growing::create(&self.shard_file(column, number, "counts"))?;
-            counts.append(bytemuck::cast_slice(&totals))?;
-            counts.finish()?;
+        if !whole {
+            return Ok(None);
         }
-        Ok(whole)
+        let mut file = WholeFile::create(&ids_path(self.work, column.at))?;
+        let mut ids = Vec::new();
+        self.walk::<K>(column.at, false, &mut |part, keys, _| {
+            ids.clear();
+            for (at, &key) in (0u32..).zip(keys) {
+                ids.push(match (table.get(key), size.unseen_row) {
+                    (Some(id), _) => id,
+                    (None, true) => size.values as u32,
+                    (None, false) => return Err(self.unseen(column, known, part, at, key)),
+                });
+            }
+            file.append(bytemuck::cast_slice(&ids)).map(|()| true)
+        })?;
+        Self::copy::<K>(column, known, size)?;
+        file.finish_unsynced()?;
+        Ok(Some(size))
     }
 
-    /// Merges the shards' first appearances: the vocabulary, and for each shard the ids of its values.
-    fn merge_firsts<K: Key>(&self, column: &Column<'_>, shards: u32) -> Result<Size> {
-        struct Shard<K> {
-            positions: FirstReader<K>,
-            counts: Reader<u32>,
-            globals: Growing,
-            next: Option<First<K>>,
-        }
-        let mut all = Vec::with_capacity(shards as usize);
-        for number in 0..shards {
-            let mut positions = FirstReader::<K>::open(&self.shard_file(column, number, "firsts"))?;
-            let counts = Reader::open(&self.shard_file(column, number, "counts"))?;
-            let globals = Growing::create(&self.shard_file(column, number, "globals"))?;
-            let next = positions.next()?;
-            all.push(Shard { positions, counts, globals, next });
-        }
-        let mut vocabulary = vocabulary::Writer::create::<K>(&column.vocabulary, self.min_count > 0)?;
-        let mut values = 0u64;
-        while let Some((first, from)) =
-            all.iter_mut().filter_map(|shard| Some((shard.next?, shard))).min_by_key(|(first, _)| first.position)
-        {
-            let count = from.counts.next()?.expect("a count for each value");
-            let frequent = count >= self.min_count;
-            let id = if frequent { u32::try_from(values).map_err(|_| Self::too_many(column))? } else { INFREQUENT };
-            from.globals.append(bytemuck::bytes_of(&id))?;
-            if frequent {
-                if id >= INFREQUENT - 1 {
-                    return Err(Self::too_many(column));
-                }
-                vocabulary.append(&[first.key])?;
-                values += 1;
-            }
-            from.next = from.positions.next()?;
-        }
-        for shard in all {
-            shard.globals.finish()?;
-        }
-        vocabulary.finish()
-    }
-
-    /// Ids by a vocabulary that was made before.
-    fn by_known<K: Key>(&self, column: &Column<'_>, known: &Path, shards: u32) -> Result<Option<Size>> {
-        let path = ids_path(self.work, column.at);
-        let mut ids = Ids::create(&path)?;
-        let mut size = Size { values: 0, unseen_row: false };
-        for number in 0..shards {
-            let mut table = Table::new();
-            let (mut next, mut whole) = (0u32, true);
-            size = vocabulary::read::<K>(known, |keys| {
-                for &key in keys {
-                    whole = whole && self.fits(&table, 1, 0);
-                    if whole && shard(key, shards) == number {
-                        table.get_or_insert(key, next);
-                    }
-                    next = next.wrapping_add(1);
-                }
-            })?;
-            if !whole {
-                return Ok(None);
-            }
-            ids.rewind();
-            self.walk::<K>(column.at, false, &mut |part, keys, _| {
-                ids.change(keys.len(), number > 0, |ids| {
-                    for (at, (id, &key)) in (0u32..).zip(ids.iter_mut().zip(keys)) {
-                        if shard(key, shards) == number {
-                            *id = match (table.get(key), size.unseen_row) {
-                                (Some(id), _) => id,
-                                (None, true) => size.values as u32,
-                                (None, false) => return Err(self.unseen(column, known, part, at, key)),
-                            };
-                        }
-                    }
-                    Ok(())
-                })?;
-                Ok(true)
-            })?;
-        }
-        // The vocabulary goes with the data; a copy has its name only when it is whole.
+    /// Copies a vocabulary, which goes with the data; a copy has its name only when it is whole.
+    pub(super) fn copy<K: Key>(column: &Column<'_>, known: &Path, size: Size) -> Result<()> {
         let mut copy = vocabulary::Writer::create::<K>(&column.vocabulary, size.unseen_row)?;
         let mut result = Ok(());
         vocabulary::read::<K>(known, |keys| {
@@ -356,13 +277,11 @@ impl Numbering<'_> {
                 result = copy.append(keys);
             }
         })?;
-        result.and_then(|()| copy.finish())?;
-        ids.finish()?;
-        Ok(Some(size))
+        result.and_then(|()| copy.finish()).map(|_| ())
     }
 
     /// The error that names the first row of a part with a value that a vocabulary lacks.
-    fn unseen<K: Key>(&self, column: &Column<'_>, known: &Path, part: &Source, at: u32, key: K) -> Error {
+    pub(super) fn unseen<K: Key>(&self, column: &Column<'_>, known: &Path, part: &Source, at: u32, key: K) -> Error {
         let mut whole = Part::default();
         if let Err(error) = whole.read(&part.path, &part.contents) {
             return error;
@@ -379,86 +298,5 @@ impl Numbering<'_> {
             key.shown()
         );
         Error::bad_file(known, reason)
-    }
-}
-
-/// A file of ids that several walks fill in, part after part.
-struct Ids {
-    path: PathBuf,
-    file: File,
-    at: u64,
-    some: Vec<u32>,
-}
-
-impl Ids {
-    fn partial(path: &Path) -> PathBuf {
-        path.with_extension("ids-partial")
-    }
-
-    fn create(path: &Path) -> Result<Self> {
-        let partial = Self::partial(path);
-        let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&partial);
-        Ok(Self { path: path.to_owned(), file: file.map_err(Error::io(path, "create"))?, at: 0, some: Vec::new() })
-    }
-
-    fn rewind(&mut self) {
-        self.at = 0;
-    }
-
-    /// Lets `change` see and change the next `count` ids.
-    fn change(&mut self, count: usize, written: bool, change: impl FnOnce(&mut [u32]) -> Result<()>) -> Result<()> {
-        self.some.clear();
-        self.some.resize(count, 0);
-        if written {
-            let bytes = bytemuck::cast_slice_mut(&mut self.some);
-            self.file.read_exact_at(bytes, self.at).map_err(Error::io(&self.path, "read"))?;
-        }
-        change(&mut self.some)?;
-        self.file.write_all_at(bytemuck::cast_slice(&self.some), self.at).map_err(cannot_write(&self.path))?;
-        self.at += 4 * count as u64;
-        Ok(())
-    }
-
-    fn finish(self) -> Result<()> {
-        fs::rename(Self::partial(&self.path), &self.path).map_err(cannot_write(&self.path))
-    }
-}
-
-/// Numbers from a file, one after the other.
-struct Reader<T> {
-    path: PathBuf,
-    file: BufReader<File>,
-    kind: std::marker::PhantomData<T>,
-}
-
-impl<T: Pod> Reader<T> {
-    fn open(path: &Path) -> Result<Self> {
-        let file = BufReader::with_capacity(1 << 16, File::open(path).map_err(Error::io(path, "open"))?);
-        Ok(Self { path: path.to_owned(), file, kind: std::marker::PhantomData })
-    }
-
-    fn next(&mut self) -> Result<Option<T>> {
-        let mut value = T::zeroed();
-        match self.file.read_exact(bytemuck::bytes_of_mut(&mut value)) {
-            Ok(()) => Ok(Some(value)),
-            Err(error) if error.kind() == ErrorKind::UnexpectedEof => Ok(None),
-            Err(error) => Err(Error::io(&self.path, "read")(error)),
-        }
-    }
-}
-
-/// First appearances from a file: a position, then a value.
-struct FirstReader<K>(Reader<u64>, std::marker::PhantomData<K>);
-
-impl<K: Key> FirstReader<K> {
-    fn open(path: &Path) -> Result<Self> {
-        Ok(Self(Reader::open(path)?, std::marker::PhantomData))
-    }
-
-    fn next(&mut self) -> Result<Option<First<K>>> {
-        let Some(position) = self.0.next()? else { return Ok(None) };
-        let mut key = K::default();
-        self.0.file.read_exact(bytemuck::bytes_of_mut(&mut key)).map_err(Error::io(&self.0.path, "read"))?;
-        Ok(Some(First { position, key }))
     }
 }

@@ -23,6 +23,7 @@ mod points;
 mod progress;
 mod recipe;
 mod run;
+mod shards;
 mod shuffle;
 mod split;
 mod stored;

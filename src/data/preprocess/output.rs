@@ -9,7 +9,7 @@ use std::collections::HashSet;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
-use super::disk::{full, listed, outputs, remove};
+use super::disk::{listed, outputs, remove};
 use super::journal::{Earlier, Journal};
 use super::{Options, SUMMARY};
 use crate::base::{Error, Result};
@@ -102,7 +102,7 @@ impl Output {
                 self.forget(&changed)?;
             }
         }
-        journal.write(&self.work).map_err(full)?;
+        journal.write(&self.work)?;
         Ok(Start::Goes)
     }
 
@@ -127,7 +127,7 @@ impl Output {
     /// # Errors
     /// When the system refuses; the next run goes on from there.
     pub(super) fn finish(&self) -> Result<()> {
-        write_file(&self.work.join(MOVING), b"").map_err(full)?;
+        write_file(&self.work.join(MOVING), b"")?;
         self.move_out()
     }
 

@@ -11,10 +11,10 @@ use std::path::Path;
 
 use bytemuck::{Pod, Zeroable};
 
-use super::disk::Growing;
 use crate::base::{Error, Result};
 use crate::data::table::{Key, TOGETHER, Table};
 use crate::data::tsv::{Columns, Tally};
+use crate::memory::WholeFile;
 
 const MAGIC: [u8; 8] = *b"OCTPART\x03";
 
@@ -147,9 +147,9 @@ impl<K: Key> Maker<K> {
         head.bytes = self.bytes.len() as u64;
         head.crc = crc32fast::hash(&self.bytes[size_of::<Head>()..]);
         self.bytes[..size_of::<Head>()].copy_from_slice(bytemuck::bytes_of(&head));
-        let mut file = Growing::create(path)?;
+        let mut file = WholeFile::create(path)?;
         file.append(&self.bytes)?;
-        file.finish()?;
+        file.finish_unsynced()?;
         Ok(Contents { head, entries })
     }
 

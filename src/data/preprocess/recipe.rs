@@ -8,12 +8,13 @@ use crate::base::config::OnBadRow;
 use crate::base::{Error, Reason, Result};
 use crate::data::formats::csv::records::{Record, Splitter, too_long};
 use crate::data::formats::csv::row::{self, Row};
+use crate::data::formats::csv::scan::header;
 use crate::data::formats::csv::{Clock, TextCategorical, TextDense, TextSchema};
 use crate::data::moment::Unit;
 use crate::data::samples::MISSING;
 use crate::data::schema::{Description, Transform};
 use crate::data::table::Key;
-use crate::data::tsv::{BadLine, Columns, Labels, Layout, Line, Lines, Tally, line_at, line_ends};
+use crate::data::tsv::{BadLine, Columns, Labels, Layout, Tally, line_at, line_ends};
 
 /// Turns pieces of text into columns.
 pub(super) trait Rows: Sync {
@@ -156,35 +157,12 @@ pub(super) struct Table {
 impl Table {
     /// Finds the columns of `layout` in the header of the first file.
     pub(super) fn open(layout: &TextSchema, first: &Path, on_bad_row: OnBadRow, max_line: usize) -> Result<Self> {
-        let header = layout.columns.is_empty().then(|| header(layout.delimiter, first, max_line)).transpose()?;
-        let listed = || layout.columns.iter().map(|name| name.clone().into_bytes()).collect();
-        let names = header.clone().unwrap_or_else(listed);
-        let columns = row::Columns::find(first, layout, &names, Labels::Required)?.of_integers();
-        Ok(Self { columns, header, on_bad_row, max_line })
-    }
-}
-
-/// The names in the header of a file: its first line that is not empty.
-fn header(delimiter: char, path: &Path, max_line: usize) -> Result<Vec<Vec<u8>>> {
-    let bad = |reason: String| Error::bad_file(path, reason);
-    let mut lines = Lines::open(path)?.limited(max_line);
-    let mut mark = &b"\xef\xbb\xbf"[..];
-    loop {
-        match lines.next_line()? {
-            Some(Line::Text(line)) => {
-                let line = line.strip_prefix(std::mem::take(&mut mark)).unwrap_or(line);
-                if line.is_empty() {
-                    continue;
-                }
-                let mut record = Record::default();
-                if !Splitter::new(delimiter).split(line, &mut record) {
-                    return Err(bad(format!("its header: {UNCLOSED}: mend the line")));
-                }
-                return Ok(record.iter().map(<[u8]>::to_vec).collect());
-            }
-            Some(Line::TooLong) => return Err(bad(format!("its header: {}", too_long(max_line)))),
-            None => return Err(bad("the file is empty: a header is expected".to_owned())),
+        let names = header(first, layout, Labels::Required, max_line)?;
+        if names.iter().any(|name| name.contains(&b'\n')) {
+            return Err(Error::bad_file(first, format!("its header: {UNCLOSED}: mend the line")));
         }
+        let columns = row::Columns::find(first, layout, &names, Labels::Required)?.of_integers();
+        Ok(Self { columns, header: layout.columns.is_empty().then_some(names), on_bad_row, max_line })
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::ops::Range;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
@@ -25,7 +25,7 @@ use super::{Options, Recipe, ShuffleBy};
 use crate::base::{Error, Result};
 use crate::data::Samples;
 use crate::data::blocks::{self, BlockFile, EXTENSION, MANIFEST, Manifest, Part, Role, Writer};
-use crate::data::schema::Description;
+use crate::data::schema::{Categorical, Description};
 use crate::data::table::Key;
 use crate::machine::team::{pool, processors};
 use crate::memory::{raise_open_files, write_file};
@@ -73,7 +73,11 @@ struct Group {
 /// What is wrong with the input, as file, row and what to do; a full disk; [`Error::Interrupted`]. Whatever was
 /// finished is kept, and the same call goes on from there.
 pub fn preprocess(options: &Options, watch: &Watch<'_>) -> Result<Summary> {
-    // Of many columns' values, each in many shards, all files are open at a time.
+    attempt(options, watch).map_err(full)
+}
+
+fn attempt(options: &Options, watch: &Watch<'_>) -> Result<Summary> {
+    // Those of all columns' ids are open at a time.
     raise_open_files();
     let paths = input_files(&options.inputs)?;
     match &options.recipe {
@@ -183,8 +187,8 @@ impl<'a> Run<'a> {
             bytes,
         };
         let text = serde_json::to_string_pretty(&summary).expect("plain data is JSON");
-        write_file(&self.output.work.join(SUMMARY), text.as_bytes()).map_err(full)?;
-        Manifest::new(self.description.clone(), written).write(&self.output.work).map_err(full)?;
+        write_file(&self.output.work.join(SUMMARY), text.as_bytes())?;
+        Manifest::new(self.description.clone(), written).write(&self.output.work)?;
         self.output.finish().map(|()| summary)
     }
 
@@ -231,36 +235,19 @@ impl<'a> Run<'a> {
             memory: self.options.memory / (2 * self.threads.min(columns.max(1)) as u64),
             meter,
         };
-        let largest_first = {
-            let total =
-                |column: usize| parts.iter().map(|part| u64::from(part.contents.entries[column].distinct)).sum::<u64>();
-            let mut order: Vec<usize> = (0..columns).collect();
-            order.sort_by_cached_key(|&column| std::cmp::Reverse(total(column)));
-            order
-        };
         let (out, description) = (&self.output.work, &self.description);
         let fixed = |at: usize| match &self.options.recipe {
             Recipe::Table(layout) => layout.categorical[at].fixed_rows(),
             _ => None,
         };
         // `max_len(1)`: one column after the other is taken, the largest first.
-        let sizes = largest_first.into_par_iter().with_max_len(1).map(|at| {
-            let column = &description.categorical[at];
+        let sizes = largest_first(parts, columns).into_par_iter().with_max_len(1).map(|at| {
             if fixed(at).is_some() {
                 return numbering.as_they_are::<K>(at).map(|()| None);
             }
-            let known = match &known {
-                None => None,
-                Some((folder, columns)) => {
-                    let found = columns.iter().find(|known| known.name == column.name && !known.vocabulary.is_empty());
-                    let Some(found) = found else {
-                        let reason = format!("has no vocabulary of column {}: it is of other data", column.name);
-                        return Err(Error::bad_file(folder.join(MANIFEST), reason));
-                    };
-                    Some(folder.join(&found.vocabulary))
-                }
-            };
-            let column = Column { at, name: &column.name, vocabulary: out.join(name_of(description, at)), known };
+            let (name, vocabulary) = (&description.categorical[at].name[..], out.join(name_of(description, at)));
+            let known = known.as_ref().map(|(folder, columns)| vocabulary_of(name, folder, columns)).transpose()?;
+            let column = Column { at, name, vocabulary, known };
             // A column without a value has a row all the same.
             Ok(Some((at, numbering.number::<K>(&column)?.rows().max(1))))
         });
@@ -273,8 +260,9 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Rows of a run when rows are shuffled: fewer where rows have lists, by the part that has the longest in the mean.
-    fn run_rows(&self, parts: &[Source]) -> u64 {
+    /// Rows that a thread takes into memory when rows are shuffled: fewer where rows have lists, by the part that has the
+    /// longest in the mean.
+    fn thread_rows(&self, parts: &[Source]) -> u64 {
         let columns = self.description.categorical.len() as u64;
         let words = 8 + self.description.dense.len() as u64 + columns;
         let mean = |part: &Source| -> u64 {
@@ -297,7 +285,7 @@ impl<'a> Run<'a> {
             let some = groups.iter().filter(|group| group.shuffled || !shuffled_only);
             some.map(|group| group.stretch.rows.end - group.stretch.rows.start).sum()
         };
-        let run_rows = self.run_rows(parts);
+        let thread_rows = self.thread_rows(parts);
         meter.expect(Stage::Shuffle, rows(true));
         meter.expect(Stage::Blocks, rows(false));
         for (at, group) in groups.iter().enumerate() {
@@ -308,37 +296,43 @@ impl<'a> Run<'a> {
             if missing.is_empty() {
                 continue;
             }
-            if group.shuffled {
-                let shuffle = Shuffle {
-                    stored: &stored,
-                    description: &self.description,
-                    rows: group.stretch.rows.clone(),
-                    seed: self.options.seed,
-                    run_rows,
-                    work: &self.output.work,
-                    name: format!("group-{at:05}"),
-                };
-                let shuffled = shuffle.spread(meter)?;
-                missing.par_iter().with_max_len(1).try_for_each_init(
-                    || Samples::new(&self.description),
-                    |samples, target| {
-                        self.write_file(target, meter, |push| shuffled.each(target.rows.clone(), samples, push))
-                    },
-                )?;
-                shuffled.remove()?;
-            } else {
-                missing.par_iter().with_max_len(1).try_for_each_init(
-                    || (Scratch::default(), Samples::new(&self.description)),
-                    |(scratch, samples), target| {
-                        let rows = target.rows.clone();
-                        self.write_file(target, meter, |push| stored.each(rows, scratch, samples, push))
-                    },
-                )?;
+            if !group.shuffled {
+                self.write_in_order(&missing, &stored, meter)?;
+                continue;
             }
+            let shuffle = Shuffle {
+                stored: &stored,
+                description: &self.description,
+                rows: group.stretch.rows.clone(),
+                seed: self.options.seed,
+                thread_rows,
+                threads: self.threads,
+                work: &self.output.work,
+                name: format!("group-{at:05}"),
+            };
+            self.write_shuffled(&missing, &shuffle, meter)?;
         }
         let part =
             |target: Target| Part { file: target.name, rows: target.rows.end - target.rows.start, role: target.role };
         Ok(targets.into_iter().map(part).collect())
+    }
+
+    fn write_in_order(&self, targets: &[&Target], stored: &Stored<'_>, meter: &Meter<'_>) -> Result<()> {
+        targets.par_iter().with_max_len(1).try_for_each_init(
+            || (Scratch::default(), Samples::new(&self.description)),
+            |(scratch, samples), target| {
+                self.write_file(target, meter, |push| stored.each(target.rows.clone(), scratch, samples, push))
+            },
+        )
+    }
+
+    fn write_shuffled(&self, targets: &[&Target], shuffle: &Shuffle<'_>, meter: &Meter<'_>) -> Result<()> {
+        let shuffled = shuffle.spread(meter)?;
+        targets.par_iter().with_max_len(1).try_for_each_init(
+            || Samples::new(&self.description),
+            |samples, target| self.write_file(target, meter, |push| shuffled.each(target.rows.clone(), samples, push)),
+        )?;
+        shuffled.remove()
     }
 
     /// Whether an earlier attempt has written this file.
@@ -359,13 +353,29 @@ impl<'a> Run<'a> {
         let options = blocks::Options { codec: self.options.codec, ..blocks::Options::default() };
         let mut writer = Writer::create(&path, &self.description, options)?;
         rows(&mut |samples| {
-            writer.push(samples).map_err(full)?;
+            writer.push(samples)?;
             meter.add(Stage::Blocks, samples.len() as u64);
             Ok(())
         })?;
-        writer.finish().map_err(full)?;
-        Ok(())
+        writer.finish().map(|_| ())
     }
+}
+
+/// Columns in the order in which they are numbered.
+fn largest_first(parts: &[Source], columns: usize) -> Vec<usize> {
+    let total = |column: usize| parts.iter().map(|part| u64::from(part.contents.entries[column].distinct)).sum::<u64>();
+    let mut order: Vec<usize> = (0..columns).collect();
+    order.sort_by_cached_key(|&column| std::cmp::Reverse(total(column)));
+    order
+}
+
+/// The file of a column's values in a data set of these columns.
+fn vocabulary_of(name: &str, folder: &Path, columns: &[Categorical]) -> Result<PathBuf> {
+    let found = columns.iter().find(|known| known.name == name && !known.vocabulary.is_empty());
+    found.map(|found| folder.join(&found.vocabulary)).ok_or_else(|| {
+        let reason = format!("has no vocabulary of column {name}: it is of other data");
+        Error::bad_file(folder.join(MANIFEST), reason)
+    })
 }
 
 /// A column's name as that of a file.

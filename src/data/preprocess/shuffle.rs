@@ -1,8 +1,11 @@
 //! Random order of more rows than fit into memory: an external bucket shuffle.
 //!
 //! Every row has a random 64-bit key, a pure function of (seed, row), and the order is that of the keys: each order is
-//! equally likely, and it depends neither on memory nor on threads. Rows are first written in runs, each sorted by key;
-//! then a bucket, which is a range of keys, is read from all runs and sorted.
+//! equally likely, and it depends neither on memory nor on threads. Rows are first written in runs, in which the rows of
+//! a bucket, which is a range of keys, stand together; then a bucket is read from all runs and sorted.
+//!
+//! A bucket is read by one thread, in its share of the memory. A run is made by as many threads as it takes for few
+//! runs: reads of a bucket are then few and long. In memory stay the buckets' sizes, of all runs together.
 //!
 //! A record is the row's number (two words), its label, its dense columns and its look-ups, behind their number where
 //! rows have lists, and before their weights where a column has some; so records say themselves where they end.
@@ -10,21 +13,25 @@
 use std::fs::File;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 
 use rayon::prelude::*;
 
-use super::disk::{self, Growing};
+use super::disk;
 use super::part::read_at;
 use super::progress::{Meter, Stage};
 use super::stored::{Scratch, Stored};
 use crate::base::rng::{Random, Stream};
-use crate::base::{Error, Result};
+use crate::base::{Error, Result, interrupt};
 use crate::data::Samples;
 use crate::data::samples::Values;
 use crate::data::schema::Description;
+use crate::memory::WholeFile;
 
 /// Words before a record's columns: the row's number (two) and its label.
 const BEFORE: usize = 3;
+/// Runs at most, if the memory of all threads is enough for that.
+const RUNS_MOST: u64 = 1000;
 
 /// How a stretch of rows is shuffled.
 pub(super) struct Shuffle<'a> {
@@ -32,8 +39,9 @@ pub(super) struct Shuffle<'a> {
     pub(super) description: &'a Description,
     pub(super) rows: Range<u64>,
     pub(super) seed: u64,
-    /// Rows of a run; a bucket has half as many.
-    pub(super) run_rows: u64,
+    /// Rows that a thread takes into its memory; a bucket has half as many.
+    pub(super) thread_rows: u64,
+    pub(super) threads: usize,
     /// Where runs go, and how their files begin.
     pub(super) work: &'a Path,
     pub(super) name: String,
@@ -42,22 +50,63 @@ pub(super) struct Shuffle<'a> {
 /// All runs of a stretch.
 pub(super) struct Shuffled<'a> {
     of: &'a Shuffle<'a>,
-    runs: Vec<Run>,
+    runs: u64,
     /// Rows before each bucket, and of all.
     starts: Vec<u64>,
 }
 
-/// A file of records behind two lists: how many records, and how many words of them, are before each bucket, and of
-/// all.
-struct Run {
-    path: PathBuf,
+/// How rows are divided into runs. A run is a file of records behind two lists: how many records, and how many words of
+/// them, are before each bucket, and of all.
+#[derive(Debug, PartialEq, Eq)]
+struct Division {
+    /// Rows of a run.
+    run_rows: u64,
+    /// Runs, and how many are made at a time.
+    runs: u64,
+    writers: u64,
+    /// Threads that make one.
+    lanes: u64,
+}
+
+impl Division {
+    fn of(rows: u64, thread_rows: u64, threads: u64) -> Self {
+        // So many threads' memory for one run.
+        let together = rows.div_ceil(thread_rows).div_ceil(RUNS_MOST).clamp(1, threads);
+        let run_rows = together * thread_rows;
+        let runs = rows.div_ceil(run_rows);
+        let writers = (threads / together).min(runs).max(1);
+        Self { run_rows, runs, writers, lanes: threads / writers }
+    }
+}
+
+/// The rows of a run that one thread has taken into memory.
+struct Lane {
+    records: Vec<u32>,
+    /// Where each record begins, and where the last one ends.
+    ends: Vec<u64>,
+    /// Keys in order, each with its record.
+    order: Vec<(u64, u32)>,
+    /// Records, and words of them, before each bucket, and of all.
     starts: Vec<u64>,
     words: Vec<u64>,
 }
 
+impl Lane {
+    /// The records of a bucket.
+    fn bucket(&self, bucket: usize) -> impl Iterator<Item = &[u32]> {
+        let some = self.starts[bucket] as usize..self.starts[bucket + 1] as usize;
+        let record = move |at: usize| self.ends[at] as usize..self.ends[at + 1] as usize;
+        self.order[some].iter().map(move |&(_, at)| &self.records[record(at as usize)])
+    }
+}
+
 impl Shuffle<'_> {
+    fn count(&self) -> u64 {
+        self.rows.end - self.rows.start
+    }
+
     fn buckets(&self) -> u64 {
-        (self.rows.end - self.rows.start).div_ceil((self.run_rows / 2).max(1))
+        self.count().div_ceil((self.thread_rows / 2).max(1))
     }
 
     fn random(&self) -> Random {
@@ -76,31 +125,32 @@ impl Shuffle<'_> {
 
     /// Writes all runs that are not there yet.
     pub(super) fn spread(&self, meter: &Meter<'_>) -> Result<Shuffled<'_>> {
-        let runs = (self.rows.end - self.rows.start).div_ceil(self.run_rows);
-        let runs = (0..runs).into_par_iter().map(|run| {
-            let from = self.rows.start + run * self.run_rows;
-            let rows = from..self.rows.end.min(from + self.run_rows);
-            let count = rows.end - rows.start;
-            let path = self.path(run);
-            let known = if path.exists() { self.whole(&path, count)? } else { None };
-            let run = match known {
-                Some(run) => run,
-                None => {
-                    self.write(&path, rows)?;
-                    let changed = || Error::bad_file(path.clone(), "changed while it was used");
-                    self.whole(&path, count)?.ok_or_else(changed)?
-                }
-            };
-            meter.add(Stage::Shuffle, count);
-            Ok(run)
-        });
-        let runs: Vec<Run> = runs.collect::<Result<_>>()?;
-        let starts = (0..=self.buckets() as usize).map(|bucket| runs.iter().map(|run| run.starts[bucket]).sum());
-        Ok(Shuffled { of: self, starts: starts.collect(), runs })
+        let division = Division::of(self.count(), self.thread_rows, self.threads as u64);
+        let all = Mutex::new(vec![0u64; self.buckets() as usize + 1]);
+        let writers = division.writers as usize;
+        (0..writers).into_par_iter().with_max_len(1).try_for_each(|writer| {
+            for run in (writer as u64..division.runs).step_by(writers) {
+                let from = self.rows.start + run * division.run_rows;
+                let rows = from..self.rows.end.min(from + division.run_rows);
+                let count = rows.end - rows.start;
+                let path = self.path(run);
+                let known = if path.exists() { self.whole(&path, count)? } else { None };
+                let starts = match known {
+                    Some(starts) => starts,
+                    None => self.write(&path, rows, division.lanes)?,
+                };
+                meter.add(Stage::Shuffle, count);
+                let mut all = all.lock().expect("no thread panics with this lock");
+                all.iter_mut().zip(starts).for_each(|(all, start)| *all += start);
+            }
+            Ok(())
+        })?;
+        let starts = all.into_inner().expect("no thread panics with this lock");
+        Ok(Shuffled { of: self, starts, runs: division.runs })
     }
 
-    /// A run of `count` rows, if the file is one that was finished.
-    fn whole(&self, path: &Path, count: u64) -> Result<Option<Run>> {
+    /// The rows before each bucket, and of all, of a run of `count` rows, if the file is one that was finished.
+    fn whole(&self, path: &Path, count: u64) -> Result<Option<Vec<u64>>> {
         let file = File::open(path).map_err(Error::io(path, "open"))?;
         let bytes = file.metadata().map_err(Error::io(path, "read"))?.len();
         let head = self.buckets() as usize + 1;
@@ -113,18 +163,40 @@ impl Shuffle<'_> {
         let sorted = starts.is_sorted() && words.is_sorted();
         let whole =
             sorted && starts[head - 1] == count && words[head - 1].checked_mul(4) == Some(bytes - 16 * head as u64);
-        Ok(whole.then(|| Run { path: path.to_owned(), starts, words }))
+        Ok(whole.then_some(starts))
     }
 
-    /// One run: its rows in the order of their keys, behind where each bucket begins.
-    fn write(&self, path: &Path, rows: Range<u64>) -> Result<()> {
+    /// One run, made by so many threads; returns the rows before each bucket, and of all.
+    fn write(&self, path: &Path, rows: Range<u64>, lanes: u64) -> Result<Vec<u64>> {
+        let each = (rows.end - rows.start).div_ceil(lanes).max(1);
+        let begins = (rows.start..rows.end).step_by(each as usize).collect::<Vec<_>>().into_par_iter();
+        let lanes = begins.with_max_len(1).map(|from| self.lane(from..rows.end.min(from + each)));
+        let lanes: Vec<Lane> = lanes.collect::<Result<_>>()?;
+        let buckets = self.buckets() as usize;
+        let sums = |of: &dyn Fn(&Lane) -> &[u64]| -> Vec<u64> {
+            (0..=buckets).map(|bucket| lanes.iter().map(|lane| of(lane)[bucket]).sum()).collect()
+        };
+        let (starts, words) = (sums(&|lane| &lane.starts[..]), sums(&|lane| &lane.words[..]));
+        let mut file = WholeFile::create(path)?;
+        file.append(bytemuck::cast_slice(&starts))?;
+        file.append(bytemuck::cast_slice(&words))?;
+        for bucket in 0..buckets {
+            if interrupt::requested() {
+                return Err(Error::Interrupted);
+            }
+            for record in lanes.iter().flat_map(|lane| lane.bucket(bucket)) {
+                file.append(bytemuck::cast_slice(record))?;
+            }
+        }
+        file.finish_unsynced().map(|_| starts)
+    }
+
+    /// Takes rows into memory and sorts their keys.
+    fn lane(&self, rows: Range<u64>) -> Result<Lane> {
         let random = self.random();
-        let count = (rows.end - rows.start) as usize;
-        let mut records: Vec<u32> = Vec::new();
-        // Where each record ends.
-        let mut ends = vec![0u64];
-        let mut order: Vec<(u64, u32)> = Vec::with_capacity(count);
         let mut row = rows.start;
+        let mut order: Vec<(u64, u32)> = Vec::with_capacity((rows.end - rows.start) as usize);
+        let (mut records, mut ends): (Vec<u32>, Vec<u64>) = (Vec::new(), vec![0]);
         let mut samples = Samples::new(self.description);
         self.stored.each(rows, &mut Scratch::default(), &mut samples, |samples| {
             for at in 0..samples.len() {
@@ -150,23 +222,13 @@ impl Shuffle<'_> {
         order.sort_unstable();
         let buckets = self.buckets();
         let bucket = |key: u64| ((u128::from(key) * u128::from(buckets)) >> 64) as u64;
-        let starts: Vec<u64> =
-            (0..=buckets).map(|b| order.partition_point(|&(key, _)| bucket(key) < b) as u64).collect();
-        let record = |at: u32| ends[at as usize] as usize..ends[at as usize + 1] as usize;
-        let (mut before, mut from) = (0, 0);
-        let words = starts.iter().map(|&start| {
-            let bucket = &order[std::mem::replace(&mut from, start as usize)..start as usize];
-            before += bucket.iter().map(|&(_, at)| record(at).len() as u64).sum::<u64>();
-            before
-        });
-        let words: Vec<u64> = words.collect();
-        let mut file = Growing::create(path)?;
-        file.append(bytemuck::cast_slice(&starts))?;
-        file.append(bytemuck::cast_slice(&words))?;
-        for &(_, at) in &order {
-            file.append(bytemuck::cast_slice(&records[record(at)]))?;
+        let starts = (0..=buckets).map(|b| order.partition_point(|&(key, _)| bucket(key) < b) as u64).collect();
+        let mut lane = Lane { records, ends, order, starts, words: vec![0] };
+        for bucket in 0..buckets as usize {
+            let words = lane.bucket(bucket).map(|record| record.len() as u64).sum::<u64>();
+            lane.words.push(lane.words[bucket] + words);
         }
-        file.finish()
+        Ok(lane)
     }
 }
 
@@ -186,14 +248,13 @@ impl Shuffled<'_> {
             if end <= range.start || start >= range.end || start == end {
                 continue;
             }
+            if interrupt::requested() {
+                return Err(Error::Interrupted);
+            }
             records.clear();
             order.clear();
-            for run in &self.runs {
-                let (from, to) = (run.words[bucket], run.words[bucket + 1]);
-                let at = 16 * run.words.len() as u64 + 4 * from;
-                // There may be more runs than files that a process may have open.
-                let file = File::open(&run.path).map_err(Error::io(&run.path, "open"))?;
-                read_at(&file, &run.path, at, (to - from) as usize, &mut some)?;
+            for run in 0..self.runs {
+                self.read(run, bucket, &mut some)?;
                 records.extend_from_slice(&some);
             }
             let mut at = 0;
@@ -213,9 +274,21 @@ impl Shuffled<'_> {
         Ok(())
     }
 
+    /// Reads a run's records of a bucket.
+    fn read(&self, run: u64, bucket: usize, records: &mut Vec<u32>) -> Result<()> {
+        let path = self.of.path(run);
+        // There may be more runs than files that a process may have open.
+        let file = File::open(&path).map_err(Error::io(&path, "open"))?;
+        let (head, mut words) = (self.starts.len(), Vec::new());
+        read_at::<u64>(&file, &path, 8 * (head + bucket) as u64, 2, &mut words)?;
+        let count = words[1].checked_sub(words[0]);
+        let count = count.ok_or_else(|| Error::bad_file(path.clone(), "changed while it was used"))?;
+        read_at(&file, &path, 16 * head as u64 + 4 * words[0], count as usize, records)
+    }
+
     /// Removes the runs.
     pub(super) fn remove(&self) -> Result<()> {
-        self.runs.iter().try_for_each(|run| disk::remove(&run.path))
+        (0..self.runs).try_for_each(|run| disk::remove(&self.of.path(run)))
     }
 }
 
@@ -249,5 +322,27 @@ fn push(records: &[u32], samples: &mut Samples, description: &Description) {
         let (weights, rest) = rest.split_at(if column.weighted { mine.len() } else { 0 });
         lookups.weights.extend(weights.iter().map(|&bits| f32::from_bits(bits)));
         ids = rest;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_threads_with_little_memory_share_it_among_few_runs() {
+        // Criteo's Terabyte log with 4 GiB on 64 threads; then memory that is enough, too little, and for a single run.
+        for (rows, thread_rows, threads, most) in [
+            (4_195_197_692, 178_000, 64, RUNS_MOST),
+            (4_195_197_692, 2_800_000, 64, 1499),
+            (4_195_197_692, 1000, 4, 1_048_800),
+            (9000, 4096, 3, 3),
+            (100, 4096, 8, 1),
+        ] {
+            let Division { run_rows, runs, writers, lanes } = Division::of(rows, thread_rows, threads);
+            assert!(runs <= most && (runs - 1) * run_rows < rows && runs * run_rows >= rows, "{rows} {thread_rows}");
+            assert!(writers >= 1 && writers * lanes <= threads, "{rows} {thread_rows}: {writers} {lanes}");
+            assert!(run_rows.div_ceil(lanes) <= thread_rows, "{rows} {thread_rows}: {lanes}");
+        }
     }
 }

@@ -10,7 +10,6 @@ use std::path::Path;
 
 use bytemuck::{Pod, Zeroable};
 
-use super::disk::full;
 use crate::base::{Error, Result};
 use crate::data::Vocabulary;
 use crate::data::table::Key;
@@ -92,7 +91,7 @@ impl Writer {
             unseen_row: u32::from(unseen_row),
             ..Head::zeroed()
         };
-        file.append(bytemuck::bytes_of(&head)).map_err(full)?;
+        file.append(bytemuck::bytes_of(&head))?;
         Ok(Self { file, head, hasher: crc32fast::Hasher::new() })
     }
 
@@ -100,14 +99,14 @@ impl Writer {
         let bytes: &[u8] = bytemuck::cast_slice(keys);
         self.head.values += keys.len() as u64;
         self.hasher.update(bytes);
-        self.file.append(bytes).map_err(full)
+        self.file.append(bytes)
     }
 
     pub(super) fn finish(mut self) -> Result<Size> {
         self.head.crc = self.hasher.finalize();
         self.head.head_crc = self.head.own_crc();
-        self.file.overwrite_start(bytemuck::bytes_of(&self.head)).map_err(full)?;
-        self.file.finish().map_err(full)?;
+        self.file.overwrite_start(bytemuck::bytes_of(&self.head))?;
+        self.file.finish()?;
         Ok(Size { values: self.head.values, unseen_row: self.head.unseen_row > 0 })
     }
 }

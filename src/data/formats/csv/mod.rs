@@ -13,7 +13,7 @@ mod lookups;
 mod propose;
 pub(in crate::data) mod records;
 pub(in crate::data) mod row;
-mod scan;
+pub(in crate::data) mod scan;
 mod schema;
 pub mod sniff;
 

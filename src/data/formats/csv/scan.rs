@@ -67,9 +67,14 @@ pub(super) struct GoodRows<'a> {
 
 /// The names of a file's columns: its first record, or what the schema lists where it has no header. The label need not
 /// be among them where it is optional.
-fn header(path: &Path, schema: &TextSchema, policy: RowPolicy) -> Result<Vec<Vec<u8>>> {
-    let mut records = Records::open_at(path, schema.delimiter, policy.max_line, Place::default())?;
-    header_of(path, schema, policy.labels, &mut records)
+pub(in crate::data) fn header(
+    path: &Path,
+    schema: &TextSchema,
+    labels: Labels,
+    max_line: usize,
+) -> Result<Vec<Vec<u8>>> {
+    let mut records = Records::open_at(path, schema.delimiter, max_line, Place::default())?;
+    header_of(path, schema, labels, &mut records)
 }
 
 /// The same of records that stand at their first one; where that is a row, it comes again.
@@ -165,7 +170,8 @@ impl Part {
         progress: &mut Progress<'_>,
     ) -> Result<Self> {
         let found = Found::at(path)?;
-        let columns = Columns::find(path, schema, &header(path, schema, policy)?, policy.labels)?;
+        let columns =
+            Columns::find(path, schema, &header(path, schema, policy.labels, policy.max_line)?, policy.labels)?;
         let (mut rows, mut marks) = (0, Vec::<(u64, Place)>::new());
         let mut longest = vec![1; schema.categorical.len()];
         let mut whole: Vec<bool> = schema.dense.iter().map(|column| !column.float).collect();

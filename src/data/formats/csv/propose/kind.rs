@@ -85,11 +85,16 @@ pub(super) fn kind(seen: &Seen, whole: bool) -> (Kind, String) {
         return (Kind::Out, "a vector of numbers, by its header: no feature that a model has a place for".to_owned());
     }
     let fractions = seen.is_numeric() && seen.whole < present;
-    if distinct == present && present >= ENOUGH && !fractions && names_rows(seen) {
-        return (Kind::Out, format!("each of its {} values occurs once, as a row's number or name", Count(present)));
+    if distinct == seen.counted && present >= ENOUGH && !fractions && names_rows(seen) {
+        let first = if seen.counted < present { "first " } else { "" };
+        let values = format!("each of its {first}{} values", Count(distinct));
+        return (Kind::Out, format!("{values} occurs once, as a row's number or name"));
     }
     match stated(&seen.name).1 {
-        Some(Stated::Token) => return (Kind::Categorical, format!("{} tokens, by its header", Count(distinct))),
+        Some(Stated::Token) => {
+            let tokens = format!("{}{} tokens", seen.at_least(), Count(distinct));
+            return (Kind::Categorical, format!("{tokens}, by its header"));
+        }
         Some(Stated::Tokens) => return (Kind::List(" "), "lists of tokens, by its header".to_owned()),
         _ => (),
     }
@@ -144,26 +149,26 @@ fn time(seen: &Seen) -> Option<(Kind, String)> {
 }
 
 fn text(seen: &Seen, whole: bool) -> (Kind, String) {
-    let (present, distinct) = (seen.present, seen.distinct());
+    let (counted, distinct) = (seen.counted, seen.distinct());
     for (list, separator) in seen.lists.iter().zip(SEPARATORS) {
         // Values of lists occur again, in this field and others; words of names do not.
         let repeats = list.distinct.len() as f64 <= 0.5 * list.parts as f64;
-        if 20 * list.several > present && repeats && list.distinct.len() as u64 <= distinct {
-            let what = format!("lists of {} values", Count(list.distinct.len() as u64));
+        if 20 * list.several > counted && repeats && list.distinct.len() as u64 <= distinct {
+            let what = format!("lists of {}{} values", seen.at_least(), Count(list.distinct.len() as u64));
             return (Kind::List(separator), format!("{what}, separated by {separator:?}"));
         }
     }
-    if whole && present >= ENOUGH && 20 * distinct >= 19 * present {
-        let share = 100 * distinct / present;
+    if whole && counted >= ENOUGH && 20 * distinct >= 19 * counted {
+        let share = 100 * distinct / counted;
         return (Kind::Out, format!("{share} % of its values differ: too few occur again to learn from"));
     }
-    (Kind::Categorical, format!("{} different values", Count(distinct)))
+    (Kind::Categorical, format!("{}{} different values", seen.at_least(), Count(distinct)))
 }
 
 fn integers(seen: &Seen) -> (Kind, String) {
     let distinct = seen.distinct();
-    let mean = seen.present as f64 / distinct as f64;
-    let values = format!("{} different integers", Count(distinct));
+    let mean = seen.counted as f64 / distinct as f64;
+    let values = format!("{}{} different integers", seen.at_least(), Count(distinct));
     // Numbers beyond an i32 are read as floats.
     let float = seen.integers < seen.present || seen.most > f64::from(i32::MAX) || seen.least < -f64::from(i32::MAX);
     if stated(&seen.name).1 == Some(Stated::Float) {
@@ -182,7 +187,7 @@ fn integers(seen: &Seen) -> (Kind, String) {
             format!("{values}, small ones the most frequent: counts"),
         );
     }
-    let numbered = (0.0..=1.0).contains(&seen.least) && distinct as f64 >= 0.3 * (seen.most - seen.least);
+    let numbered = (0.0..=1.0).contains(&seen.least) && distinct as f64 >= 0.3 * seen.range();
     if mean >= OFTEN || numbered || repeats_without_neighbours(seen) {
         return (
             Kind::Categorical,

@@ -100,14 +100,17 @@ fn two_values(seen: &Seen) -> Option<(String, String)> {
 pub(super) fn advice(seen: &Seen) -> Option<String> {
     let name = &seen.name;
     let bits = ["0", "1"].iter().map(|bit| seen.times(bit)).sum::<u64>();
-    if 2 * bits >= seen.present {
+    if 2 * bits >= seen.counted {
         return None;
     }
     let (held, rule) = match two_values(seen).or_else(|| rating(seen)) {
         Some((rule, _)) if seen.is_numeric() => (format!("numbers from {} to {}", seen.least, seen.most), rule),
         Some((rule, _)) => (seen.texts.iter().map(|text| format!("{text:?}")).collect::<Vec<_>>().join(" and "), rule),
         None if seen.is_numeric() => (format!("numbers from {} to {}", seen.least, seen.most), format!("{name} >= N")),
-        None => (Many(seen.distinct(), "different value").to_string(), format!("{name} == {}", seen.texts[0])),
+        None => (
+            seen.at_least().to_owned() + &Many(seen.distinct(), "different value").to_string(),
+            format!("{name} == {}", seen.texts[0]),
+        ),
     };
     Some(format!(
         "column {name} holds {held}, and a label is 0 or 1: say which rows are positive by a comparison (>=, <=, >, <, == or \

@@ -14,6 +14,9 @@ pub(super) const SEPARATORS: [&str; 4] = ["|", ";", ",", " "];
 /// Values that are kept, evenly spread over the rows: for quantiles.
 const KEPT: usize = 8192;
 
+/// Different values that are counted, more than rows are looked at unless somebody asks for more.
+const MOST: usize = 1 << 20;
+
 /// Different texts that are kept.
 const TEXTS: usize = 3;
 
@@ -24,6 +27,8 @@ pub(super) struct Seen {
     /// Fields that are not blank.
     pub(super) present: u64,
     pub(super) blank: u64,
+    /// The first of them, whose values are counted: all, up to [`MOST`] different ones.
+    pub(super) counted: u64,
     /// How often each value occurs, by its hash.
     values: HashMap<u64, u64>,
     /// The first different values.
@@ -76,6 +81,7 @@ impl Seen {
             name: name.to_owned(),
             present: 0,
             blank: 0,
+            counted: 0,
             values: HashMap::new(),
             texts: Vec::new(),
             numbers: 0,
@@ -102,13 +108,18 @@ impl Seen {
             return;
         }
         self.present += 1;
-        let times = self.values.entry(hash(field)).or_insert(0);
-        *times += 1;
-        if *times == 1 && self.texts.len() < TEXTS {
-            self.texts.push(String::from_utf8_lossy(field).into_owned());
+        let counts = self.values.len() < MOST && self.lists.iter().all(|list| list.distinct.len() < MOST);
+        if counts {
+            self.counted += 1;
+            let times = self.values.entry(hash(field)).or_insert(0);
+            *times += 1;
+            if *times == 1 && self.texts.len() < TEXTS {
+                self.texts.push(String::from_utf8_lossy(field).into_owned());
+            }
         }
         match number(field) {
-            Some(value) => self.add_number(field, value),
+            Some(value) => self.add_number(field, value, counts),
+            None if !counts => (),
             None => {
                 for (list, separator) in self.lists.iter_mut().zip(SEPARATORS) {
                     list.add(field, separator);
@@ -118,7 +129,7 @@ impl Seen {
         self.moments.iter_mut().filter(|moments| moments.all).for_each(|moments| moments.add(field));
     }
 
-    fn add_number(&mut self, field: &[u8], value: f64) {
+    fn add_number(&mut self, field: &[u8], value: f64, counts: bool) {
         self.numbers += 1;
         self.whole += u64::from(value.fract() == 0.0);
         self.integers += u64::from(!field.iter().any(|byte| matches!(byte, b'.' | b'e' | b'E')));
@@ -127,7 +138,7 @@ impl Seen {
         (self.least, self.most) = (self.least.min(value), self.most.max(value));
         self.rising &= value > self.last;
         self.last = value;
-        if value.fract() == 0.0 && value.abs() < 9e15 {
+        if counts && value.fract() == 0.0 && value.abs() < 9e15 {
             *self.occurring.entry(value as i64).or_insert(0) += 1;
         }
         if (self.numbers - 1).is_multiple_of(self.stride) {
@@ -143,9 +154,23 @@ impl Seen {
         }
     }
 
-    /// Different values.
+    /// Different values of the fields that are counted.
     pub(super) fn distinct(&self) -> u64 {
         self.values.len() as u64
+    }
+
+    /// What is said before a number of different values.
+    pub(super) fn at_least(&self) -> &'static str {
+        if self.counted < self.present { "at least " } else { "" }
+    }
+
+    /// From the least to the greatest number of the fields that are counted.
+    pub(super) fn range(&self) -> f64 {
+        let all = || self.occurring.keys();
+        match (all().min(), all().max()) {
+            (Some(&least), Some(&most)) if self.counted < self.present => most as f64 - least as f64,
+            _ => self.most - self.least,
+        }
     }
 
     /// How often a value occurs.
@@ -204,5 +229,34 @@ impl Moments {
     /// Days of the week that occur.
     pub(super) fn weekdays(&self) -> u32 {
         self.weekdays.count_ones()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::kind::{Kind, kind};
+    use super::*;
+
+    #[test]
+    fn of_very_many_values_those_of_the_first_rows_are_counted() {
+        let [mut user, mut name, mut price] = ["user", "name", "price"].map(Seen::new);
+        let rows = MOST as u64 + 5000;
+        for row in 0..rows {
+            user.add((row / 2).to_string().as_bytes());
+            name.add(row.to_string().as_bytes());
+            price.add((row * 3).to_string().as_bytes());
+        }
+        assert_eq!((user.counted, user.at_least(), user.distinct()), (rows, "", rows.div_ceil(2)));
+        for seen in [&name, &price] {
+            assert_eq!((seen.present, seen.counted, seen.distinct()), (rows, MOST as u64, MOST as u64));
+            assert_eq!((seen.occurring.len(), seen.at_least(), seen.numbers), (MOST, "at least ", rows));
+        }
+        assert_eq!((price.range(), price.most), (3.0 * (MOST - 1) as f64, 3.0 * (rows - 1) as f64));
+        let (found, reason) = kind(&name, true);
+        assert!(found == Kind::Out && reason.contains("each of its first 1,048,576 values occurs once"), "{reason}");
+        name.add(b"0");
+        name.add(b"a word");
+        let (found, reason) = kind(&name, true);
+        assert!(found == Kind::Out && reason.contains("each of its first 1,048,576 values"), "{reason}");
     }
 }
