@@ -56,10 +56,10 @@ pub fn listed(folder: &Path, action: &'static str) -> Result<Vec<PathBuf>> {
 
 /// A mapped file: one that is replaced and not written into, as octorec's own are.
 ///
-/// Another program can write into it all the same, as `cp` onto it does. Whoever reads a mapping is ready for that: what
-/// it parses, unpacks, or relies on once it was checked, it copies before; in place it reads plain numbers alone, of
-/// which all bits are a value. These may then be others than those that were checked, and a run computes with what it
-/// finds. One limit remains, which no mapping can lift: for Rust, memory behind a `&[u8]` does not change, so that a
+/// Another program can write into it all the same, as `cp` onto it does. Whoever reads a mapping is ready for that:
+/// what it parses, unpacks, or relies on once it was checked, it copies before; in place it reads plain numbers alone,
+/// of which all bits are a value. These may then be others than those that were checked, and a run computes with what
+/// it finds. One limit remains, which no mapping can lift: for Rust, memory behind a `&[u8]` does not change, so that a
 /// compiler may read a number twice and take both for one.
 #[derive(Debug)]
 pub struct FileMap {
