@@ -15,6 +15,7 @@
 //! Invariant: a checkpoint file is always whole. It is written under another name, flushed to the disk and then
 //! renamed, so a full disk, a crash or a signal leaves the previous one untouched.
 
+mod head;
 mod place;
 mod rounds;
 mod weights;
@@ -24,9 +25,10 @@ pub use place::TrainedOn;
 use std::path::Path;
 use std::sync::Arc;
 
-use safetensors::tensor::{Dtype, Metadata, SafeTensors};
+use safetensors::tensor::{Dtype, Metadata};
 use serde::{Deserialize, Serialize};
 
+use self::head::head_of;
 use self::rounds::{Rounds, SAVE};
 use super::Ranks;
 use super::order::Shuffled;
@@ -103,6 +105,10 @@ impl Header {
 pub struct Checkpoint<'a> {
     path: &'a Path,
     bytes: Arc<FileMap>,
+    /// All bytes before the tensors, as they were when it was opened.
+    head: Vec<u8>,
+    /// What these say of the tensors.
+    metadata: Metadata,
     /// Whether what is read is checked, where there is something to check it by.
     verified: bool,
     hashes: Option<Hashes>,
@@ -221,14 +227,13 @@ impl<'a> Checkpoint<'a> {
     /// # Errors
     /// As [`Checkpoint::open`].
     pub fn open_as(path: &'a Path, verified: bool) -> Result<Self> {
-        let mut checkpoint = Self { path, bytes: Arc::new(FileMap::open(path)?), verified, hashes: None };
-        checkpoint.tensors()?;
-        if verified {
-            let metadata = checkpoint.metadata()?;
-            let hashes = Hashes::read(&checkpoint.bytes, &metadata).map_err(|reason| checkpoint.fail(reason))?;
-            checkpoint.hashes = hashes;
-        }
-        Ok(checkpoint)
+        let bytes = Arc::new(FileMap::open(path)?);
+        // That it was cut short, if it was: all else may follow from it.
+        let fail = |reason| bytes.check().err().unwrap_or(Error::Checkpoint { path: path.to_owned(), reason });
+        let (head, metadata) =
+            head_of(&bytes).map_err(|reason| fail(format!("is no whole safetensors file: {reason}")))?;
+        let hashes = if verified { Hashes::read(&head, &metadata).map_err(fail)? } else { None };
+        Ok(Self { path, bytes, head, metadata, verified, hashes })
     }
 
     /// Whether it should be checked and carries nothing to check it by: another program's file, or an older version's.
@@ -382,13 +387,12 @@ impl<'a> Checkpoint<'a> {
 
     /// An error that names this file.
     pub(in crate::train) fn fail(&self, reason: String) -> Error {
-        // That it was cut short, if it was: all else may follow from it.
+        // As where it was opened.
         self.bytes.check().err().unwrap_or(Error::Checkpoint { path: self.path.to_owned(), reason })
     }
 
     fn own_header(&self) -> Result<Option<Header>> {
-        let metadata = self.metadata()?;
-        let Some(text) = metadata.metadata().as_ref().and_then(|entries| entries.get(METADATA)) else {
+        let Some(text) = self.metadata.metadata().as_ref().and_then(|entries| entries.get(METADATA)) else {
             return Ok(None);
         };
         let header: Header = serde_json::from_str(text)
@@ -411,20 +415,13 @@ impl<'a> Checkpoint<'a> {
         }
         Ok(Some(header))
     }
-
-    fn metadata(&self) -> Result<Metadata> {
-        let (_, metadata) = SafeTensors::read_metadata(&self.bytes).map_err(|error| self.fail(error.to_string()))?;
-        Ok(metadata)
-    }
-
-    fn tensors(&self) -> Result<SafeTensors<'_>> {
-        SafeTensors::deserialize(&self.bytes)
-            .map_err(|error| self.fail(format!("is no whole safetensors file: {error}")))
-    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
+    use std::os::unix::fs::FileExt;
+
     use super::*;
 
     fn header() -> serde_json::Value {
@@ -432,6 +429,23 @@ mod tests {
         let (progress, scales, dense) = (Progress::default(), Scales::new(), Vec::new());
         let header = Header { progress, config, weighted, sequences, vocabulary: None, scales, dense, data: None };
         serde_json::to_value(header).unwrap()
+    }
+
+    #[test]
+    fn what_a_head_has_said_stays_when_another_program_writes_into_the_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("model.safetensors");
+        let name = String::from("emb_l.0.weight");
+        let tensors = [(name.clone(), Dtype::F32, vec![2, 1], 8)].into_iter();
+        let mut file = TensorFile::begin(&path, (METADATA, header().to_string()), tensors).unwrap();
+        file.append(&[0; 8]).unwrap();
+        file.finish().unwrap();
+        let checkpoint = Checkpoint::open(&path).unwrap();
+        File::options().write(true).open(&path).unwrap().write_all_at(&[0xFF; 64], 0).unwrap();
+        assert_eq!(checkpoint.header().unwrap(), Some((Progress::default(), Config::default())));
+        assert_eq!(checkpoint.rows(&[name]), [Some(2)]);
+        // Who opens it now finds it damaged.
+        assert!(Checkpoint::open(&path).is_err());
     }
 
     #[test]
