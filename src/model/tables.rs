@@ -19,7 +19,7 @@ use super::table_group::{ReplicatedGroup, TableGroup};
 use crate::base::config::{ModelConfig, Pooling};
 use crate::base::{RankId, Result, TableId};
 use crate::data::{Bag, Batch, Schema};
-use crate::embedding::{Choice, LookUp, Lookups, Slots, Source};
+use crate::embedding::{Choice, LookUp, Lookups, Slots, Source, Target};
 use crate::exchange::{
     self, HotRows, Ids, Layout, Pass, RankContext, Replicas, Route, Vectors, divide_by_bag_lengths, replica_groups,
 };
@@ -307,18 +307,17 @@ impl Tables {
 /// Pools what is asked for of some shards on a route into a message.
 fn pool(
     group: &mut TableGroup,
-    by: (&Team, Stores),
+    (team, stores): (&Team, Stores),
     (ids, route): (&Ids, Route),
     place: &exchange::Group,
     message: &mut [f32],
 ) {
     let lookups = ids.pooled(route.asking, place);
     let lookups = if place.plain { lookups.unweighted() } else { lookups };
-    match ids.vectors(route, Pass::Forward) {
-        rows @ Vectors::Rows(_) => group.look_up.run_by(by, &group.tables, lookups, message, rows.slots(place)),
-        Vectors::Bags(starts) => {
-            let vectors = &mut message[starts[place.shards.start]..starts[place.shards.end]];
-            group.look_up.run_apart(by, &group.tables, lookups, vectors);
-        }
-    }
+    let (vectors, slots) = match ids.vectors(route, Pass::Forward) {
+        rows @ Vectors::Rows(_) => (message, Some(rows.slots(place))),
+        Vectors::Bags(starts) => (&mut message[starts[place.shards.start]..starts[place.shards.end]], None),
+    };
+    let target = Target { lookups, vectors, slots, stores };
+    group.look_up.run_all(team, &group.tables, &mut [target]);
 }
