@@ -37,7 +37,8 @@ const TABLE_BUCKETS: usize = 1024;
 /// Buckets that there are at least for each thread, so that they can be balanced.
 const THREAD_BUCKETS: usize = 16;
 
-/// Look-ups of a piece of the work, at least: of fewer, the leader takes as long to cut it as a thread to move its rows.
+/// Look-ups of a piece of the work, at least: of fewer, the leader takes as long to cut it as a thread to move its
+/// rows.
 const FEW: usize = 64;
 
 /// Buckets of up to this many look-ups are sorted by insertion.
@@ -88,7 +89,8 @@ impl Sorter {
     /// Room for `lookups` look-ups in all; more are possible, but allocate once.
     pub(super) fn new(spec: &Spec, lookups: usize, supply: &mut Supply<'_>) -> Result<Self> {
         let Spec { tables, threads, dim, .. } = *spec;
-        let sums = threads * Team::PIECES_A_THREAD * sum_width(spec.kept, dim);
+        let pieces = threads * Team::PIECES_A_THREAD;
+        let sums = pieces * sum_width(spec.kept, dim);
         let buckets =
             (2 * lookups / BUCKET_LOOKUPS + 2 * THREAD_BUCKETS * threads + 2 * tables).min(tables * TABLE_BUCKETS);
         Ok(Self {
@@ -98,12 +100,12 @@ impl Sorter {
             starts: supply.buffer("starts of buckets", buckets + 1)?,
             before: vec![0; threads],
             layouts: Vec::with_capacity(tables),
-            bounds: Vec::with_capacity(threads * Team::PIECES_A_THREAD + 1),
-            lend_tables: Lender::new(tables, threads),
-            lend_records: Lender::new(1, threads),
-            lend_spare: Lender::new(1, threads),
-            lend_row_moments: Lender::new(0, threads),
-            lend_row_weights: Lender::new(0, threads),
+            bounds: Vec::with_capacity(pieces + 1),
+            lend_tables: Lender::new(tables, pieces),
+            lend_records: Lender::new(1, pieces),
+            lend_spare: Lender::new(1, pieces),
+            lend_row_moments: Lender::new(0, pieces),
+            lend_row_weights: Lender::new(0, pieces),
             beside: Default::default(),
             sums: supply.buffer("sums of a row's gradients", sums)?,
             kept: spec.kept,

@@ -11,7 +11,7 @@ use crate::base::{RankId, TableId};
 use crate::data::hot::Inputs;
 use crate::embedding::PackedBag;
 use crate::exchange::layout::Layout;
-use crate::exchange::stretches::line_up;
+use crate::exchange::stretches::exclusive_scan;
 use crate::exchange::vectors::MessageForm;
 use crate::exchange::{Minibatch, RankContext};
 use crate::memory::Buffer;
@@ -84,7 +84,7 @@ impl Division {
         team.share(Each::new(units), |unit| unit.count(&given(unit.table)));
         // What each stretch has follows that of the stretch before; ranges only count it yet.
         let stretches = units.first().map_or(1, |unit| unit.stretch[1]);
-        line_up(team, units, stretches);
+        exclusive_scan(team, units, stretches);
         for first in units.iter_mut().step_by(stretches) {
             let bags = batch.bags[first.table].samples();
             for (part, to) in owners[first.table].parts.iter().enumerate() {
