@@ -31,6 +31,20 @@ pub trait Carrier: Send + Sync {
     /// Afterwards the message is the receiver's, whatever it was written with: plain stores or streaming ones.
     fn try_send(&mut self, to: RankId, bytes: usize, write: &mut dyn FnMut(&mut [Line])) -> bool;
 
+    /// Hands over those of several messages, to different ranks, for which there are places now: `fill` gets the lines
+    /// of all that can be filled together, at once or some after others, and what is handed over leaves `due`. Returns
+    /// whether anything was. Between its opening and its handing over nothing is waited for.
+    ///
+    /// # Panics
+    /// When the ranks of `due` are not in the order in which they follow this one, the first behind the last.
+    fn try_send_each(&mut self, due: &mut Vec<Outgoing>, fill: &mut dyn FnMut(&mut [Opened<'_>])) -> bool {
+        let before = due.len();
+        due.retain(|&Outgoing { to, bytes, stores }| {
+            !self.try_send(to, bytes, &mut |lines| fill(&mut [Opened { to, stores, lines }]))
+        });
+        due.len() < before
+    }
+
     /// How a message of `bytes` bytes to `to` is best written: past the caches, unless a carrier knows better. Shared
     /// memory knows no nodes: to a rank on the same one, too, lines go by its memory, not by a cache that both share.
     fn stores(&self, _to: RankId, _bytes: usize) -> Stores {
@@ -94,6 +108,28 @@ pub trait Carrier: Send + Sync {
         self.release(from);
         Ok(true)
     }
+}
+
+/// A message that waits for its place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Outgoing {
+    /// Whom it is for.
+    pub to: RankId,
+    /// How long it is.
+    pub bytes: usize,
+    /// How it is best written: see [`Carrier::stores`].
+    pub stores: Stores,
+}
+
+/// A message that has its place, and is the sender's until it is handed over.
+#[derive(Debug)]
+pub struct Opened<'a> {
+    /// Whom it is for.
+    pub to: RankId,
+    /// How it is best written.
+    pub stores: Stores,
+    /// Exactly those that it takes.
+    pub lines: &'a mut [Line],
 }
 
 /// What a lane must carry.

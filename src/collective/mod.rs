@@ -8,8 +8,8 @@
 //! fabric that gives ranks of one machine theirs.
 //!
 //! A lane is used by one thread at a time. Several threads of a rank, of its compute team or beside it, work at the
-//! same time on lanes of their own: on contiguous parts of a tensor, each with [`Slices`] of its own, or on parts of
-//! parcels ([`Parcels::lane`]). A compute team may also fill the messages of one lane together ([`OneSided::begin`]).
+//! same time on lanes of their own: on contiguous parts of a tensor, each with [`Slices`] of its own. A compute team
+//! may also fill the messages of one lane together ([`OneSided::begin`]).
 //!
 //! The order in which terms are added is fixed by the schedule alone; no result depends on who was first.
 
@@ -32,7 +32,7 @@ mod slices;
 mod world;
 
 pub use bound::Bound;
-pub use carrier::{Carrier, Fabric, LaneSpec, Links};
+pub use carrier::{Carrier, Fabric, LaneSpec, Links, Opened, Outgoing};
 pub use choice::{MOST_COMPARED, Priced, Reduced, candidates, priced};
 pub use executor::Executor;
 pub use launch::{Member, launch, launch_local};

@@ -1,16 +1,17 @@
 //! An all-to-all of one message from each rank to each: whoever produces rows writes them straight into the receiver's
 //! window, and the receiver reads them where they lie.
 //!
-//! [`OneSided::begin`] lets a closure fill each message and hands it over; [`OneSided::finish`] waits for the others'
-//! messages and lends them until they are dropped. Between the two the rank computes. What stays with its rank never
-//! enters a message.
+//! [`OneSided::begin`] lets a closure fill the messages, as many at once as have a place, and hands them over;
+//! [`OneSided::finish`] waits for the others' messages and lends them until they are dropped. Between the two the rank
+//! computes. What stays with its rank never enters a message.
 //!
 //! Where the carrier has room for a whole message, it is written and read in place. Where it has less (a network, or a
 //! window that is meant to be small), the message is staged in memory of this exchange and travels in pieces; then
 //! `begin` never waits, and `finish` also sends what has not left yet, so ranks cannot wait for each other in a circle.
 
-use super::carrier::Carrier;
+use super::carrier::{Carrier, Opened, Outgoing};
 use crate::base::{Error, Place, RankId, Result};
+use crate::memory::recycled;
 use crate::sync::{Line, Stores};
 
 /// One rank's part of an all-to-all.
@@ -21,6 +22,9 @@ pub struct OneSided {
     /// The next rank's first; none is empty.
     sends: Vec<Message>,
     receives: Vec<Message>,
+    /// Messages that wait for a place, and those that are filled together: memory that runs use again.
+    due: Vec<Outgoing>,
+    opened: Vec<Opened<'static>>,
 }
 
 /// A message from or to one peer.
@@ -110,6 +114,8 @@ impl OneSided {
             handed_over: true,
             sends: peers().collect(),
             receives: peers().collect(),
+            due: Vec::with_capacity(ranks),
+            opened: Vec::with_capacity(ranks),
         }
     }
 
@@ -131,43 +137,48 @@ impl OneSided {
         }
     }
 
-    /// Fills all messages of this rank and hands them over. `pack` gets the receiver, exactly the lines of the message,
-    /// and how they are best written (see [`crate::sync::write_lines`]), on any threads that it joins; what it does not
-    /// write is what an earlier message left there.
+    /// Fills all messages of this rank and hands them over. `pack` gets those that can be filled now, all that is left
+    /// of them at once where their places are free, to be filled on any threads that it joins; what it does not write
+    /// is what an earlier message left there.
     ///
-    /// Waits only for windows that the receivers still read: those of the run before the last.
+    /// Waits only for windows that the receivers still read, those of the run before the last; never with a message
+    /// that is filled and not handed over.
     ///
     /// # Errors
     /// [`Error::Rank`] when the job is in trouble.
-    pub fn begin(
-        &mut self,
-        carrier: &mut dyn Carrier,
-        mut pack: impl FnMut(RankId, &mut [Line], Stores),
-    ) -> Result<()> {
+    pub fn begin(&mut self, carrier: &mut dyn Carrier, mut pack: impl FnMut(&mut [Opened<'_>])) -> Result<()> {
         self.place.sequence += 1;
         carrier.enter(self.place);
         self.sends.iter_mut().chain(&mut self.receives).for_each(|message| message.done = 0);
-        loop {
-            let (mut progress, mut waits_for) = (false, None);
-            for message in self.sends.iter_mut().filter(|message| message.in_place() && !message.is_done()) {
-                let to = message.peer;
-                let stores = carrier.stores(to, message.bytes);
-                if carrier.try_send(to, message.bytes, &mut |lines| pack(to, lines, stores)) {
-                    message.done = message.bytes;
-                    progress = true;
-                } else {
-                    waits_for = Some(to);
-                }
-            }
-            match (waits_for, progress) {
-                (_, true) => carrier.moved(),
-                (Some(peer), false) => carrier.pause(self.place, peer).map_err(Error::Rank)?,
-                (None, false) => break,
+        let in_place = self.sends.iter().filter(|message| message.in_place() && !message.is_done());
+        self.due.clear();
+        self.due.extend(in_place.map(|&Message { peer: to, bytes, .. }| {
+            let stores = carrier.stores(to, bytes);
+            Outgoing { to, bytes, stores }
+        }));
+        while let Some(last) = self.due.last() {
+            let peer = last.to;
+            if carrier.try_send_each(&mut self.due, &mut pack) {
+                carrier.moved();
+            } else {
+                carrier.pause(self.place, peer).map_err(Error::Rank)?;
             }
         }
-        for message in self.sends.iter_mut().filter(|message| !message.in_place()) {
-            pack(message.peer, &mut message.staged, Stores::Plain);
-            message.push(carrier);
+        let mut staged: Vec<Opened<'_>> = recycled(std::mem::take(&mut self.opened));
+        staged.extend(self.sends.iter_mut().filter(|message| !message.in_place()).map(|message| {
+            let Message { peer, staged, .. } = message;
+            Opened { to: *peer, stores: Stores::Plain, lines: staged }
+        }));
+        if !staged.is_empty() {
+            pack(&mut staged);
+        }
+        self.opened = recycled(staged);
+        for message in &mut self.sends {
+            if message.in_place() {
+                message.done = message.bytes;
+            } else {
+                message.push(carrier);
+            }
         }
         self.handed_over = false;
         self.hand_over(carrier);
@@ -224,12 +235,13 @@ impl OneSided {
             }
         }
         carrier.moved();
-        Ok(Incoming { carrier, receives: &self.receives, kept: false })
+        Ok(Incoming { own: self.place.rank, carrier, receives: &self.receives, kept: false })
     }
 }
 
 /// The messages of an all-to-all, read where they lie; dropping them gives the windows back, unless they are kept.
 pub struct Incoming<'a> {
+    own: RankId,
     carrier: &'a mut dyn Carrier,
     receives: &'a [Message],
     kept: bool,
@@ -244,7 +256,9 @@ impl Incoming<'_> {
     /// The message from a rank; empty when nothing is due from it.
     #[must_use]
     pub fn from(&self, rank: RankId) -> &[Line] {
-        match self.receives.iter().find(|message| message.peer == rank) {
+        // The next rank's is the first; this rank's own would be behind the last.
+        let ranks = self.receives.len() + 1;
+        match self.receives.get((rank.index() + ranks - self.own.index() - 1) % ranks) {
             Some(message) if message.bytes == 0 => &[],
             Some(message) if message.in_place() => self.carrier.front(rank),
             Some(message) => &message.staged,

@@ -70,25 +70,6 @@ impl Parcels {
         Self::new(ranks, &(0..ranks).map(source).collect::<Vec<_>>())
     }
 
-    /// Part `lane` of `lanes` of every parcel, cut at multiples of `grain` elements (a row, say) from its start, at the
-    /// same places of the same buffers.
-    ///
-    /// # Panics
-    /// When there is no such lane, or `grain` is 0.
-    #[must_use]
-    pub fn lane(&self, lane: usize, lanes: usize, grain: usize) -> Self {
-        assert!(lane < lanes && grain > 0, "lane {lane} of {lanes}, grain {grain}");
-        let cut = |range: &Range<usize>| {
-            let grains = range.len().div_ceil(grain);
-            let at = |index: usize| (range.start + grains * index / lanes * grain).min(range.end);
-            at(lane)..at(lane + 1)
-        };
-        let part =
-            |parcel: &Parcel| Parcel { send: cut(&parcel.send), receive: cut(&parcel.receive), ..parcel.clone() };
-        let parcels = self.parcels.iter().map(|parcels| parcels.iter().map(part).collect()).collect();
-        Self { owners: self.owners.clone(), ranks: self.ranks, parcels }
-    }
-
     /// How many ranks there are.
     #[must_use]
     pub const fn ranks(&self) -> usize {
@@ -159,7 +140,5 @@ mod tests {
         assert_eq!((&second[0].receive, &first[0].receive, &third[0].receive), (&(0..1), &(1..3), &(3..8)));
         assert_eq!([0, 1].map(|rank| parcels.send_len(RankId(rank))), [5, 10]);
         assert_eq!([0, 1].map(|rank| parcels.receive_len(RankId(rank))), [8, 7]);
-        let lanes = [0, 1].map(|lane| parcels.lane(lane, 2, 2).of(2)[0].send.clone());
-        assert_eq!(lanes, [2..4, 4..7]);
     }
 }

@@ -7,10 +7,10 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use super::carrier::{Carrier, Fabric, Links};
+use super::carrier::{Carrier, Fabric, Links, Opened, Outgoing};
 use crate::base::{Error, Place, RankId, Result, Trouble};
-use crate::memory::{Buffer, Supply};
-use crate::sync::{Barrier, Job, Line, Receiver, Sender, Waiting, window_lines, windows};
+use crate::memory::{Buffer, Supply, recycled};
+use crate::sync::{Barrier, Job, Line, Receiver, Sender, Slot, Waiting, window_lines, windows};
 
 /// Where the ranks of a job exchange the ends of their windows.
 pub struct SharedMemory {
@@ -70,8 +70,8 @@ impl Fabric for SharedMemory {
         let lanes = readers.into_iter().enumerate().map(|(lane, readers)| {
             let writers = (0..ranks).map(|to| ends[at(lane, to, rank.index())].take()).collect();
             let (job, sent, waited) = (self.job.clone(), vec![0; ranks], Duration::ZERO);
-            Box::new(Lane { job, rank, writers, readers, sent, waited, waiting: Waiting::default() })
-                as Box<dyn Carrier>
+            let (waiting, memory) = (Waiting::default(), OpenMemory::new(ranks));
+            Box::new(Lane { job, rank, writers, readers, sent, waited, waiting, memory }) as Box<dyn Carrier>
         });
         Ok(lanes.collect())
     }
@@ -88,6 +88,19 @@ pub struct Lane {
     sent: Vec<usize>,
     waited: Duration,
     waiting: Waiting,
+    memory: OpenMemory,
+}
+
+/// Memory that is used again whenever several windows are open at once.
+struct OpenMemory {
+    slots: Vec<(Outgoing, Slot<'static>)>,
+    opened: Vec<Opened<'static>>,
+}
+
+impl OpenMemory {
+    fn new(ranks: usize) -> Self {
+        Self { slots: Vec::with_capacity(ranks), opened: Vec::with_capacity(ranks) }
+    }
 }
 
 impl Lane {
@@ -121,6 +134,36 @@ impl Carrier for Lane {
         slot.publish(bytes);
         self.sent[to.index()] += bytes;
         true
+    }
+
+    fn try_send_each(&mut self, due: &mut Vec<Outgoing>, fill: &mut dyn FnMut(&mut [Opened<'_>])) -> bool {
+        let Self { rank, writers, sent, memory, .. } = self;
+        let (before, behind) = writers.split_at_mut(rank.index());
+        let (mut slots, mut wanted): (Vec<(Outgoing, Slot<'_>)>, _) =
+            (recycled(std::mem::take(&mut memory.slots)), due.iter().peekable());
+        for (to, end) in (rank.index()..).zip(behind).chain((0..).zip(before)) {
+            let Some(message) = wanted.next_if(|message| message.to.index() == to) else { continue };
+            let end = end.as_mut().expect("a window to a rank that receives");
+            slots.extend(end.try_open().map(|slot| (*message, slot)));
+        }
+        assert!(wanted.next().is_none(), "ranks in the order in which they follow {rank}: {due:?}");
+        let any = !slots.is_empty();
+        if any {
+            let mut opened: Vec<Opened<'_>> = recycled(std::mem::take(&mut memory.opened));
+            opened.extend(slots.iter_mut().map(|(Outgoing { to, bytes, stores }, slot)| {
+                let lines = &mut slot[..Line::hold(*bytes)];
+                Opened { to: *to, stores: *stores, lines }
+            }));
+            fill(&mut opened);
+            memory.opened = recycled(opened);
+        }
+        due.retain(|message| slots.iter().all(|(gone, _)| gone.to != message.to));
+        for (Outgoing { to, bytes, .. }, slot) in slots.drain(..) {
+            slot.publish(bytes);
+            sent[to.index()] += bytes;
+        }
+        memory.slots = recycled(slots);
+        any
     }
 
     #[inline]
@@ -187,6 +230,7 @@ pub(super) fn pair(job: &Job, bytes: usize) -> [Lane; 2] {
             sent: vec![0; 2],
             waited: Duration::ZERO,
             waiting: Waiting::default(),
+            memory: OpenMemory::new(2),
         }
     };
     [lane(0, to_second, from_second), lane(1, to_first, from_first)]

@@ -154,7 +154,7 @@ fn skew(tables: &[Table], sources: &[GradientSource<'_>], threads: usize) -> (f6
                 rows = left.next().expect("the sources have all look-ups");
             }
             *row = rows[wanted - before];
-            // The inverse of `owned::cut_evenly`, up to rounding.
+            // The inverse of `Lender::cut_each`, up to rounding.
             work[*row as usize * threads / table.rows() % TOLD_APART] += each;
         }
         sampled.sort_unstable();

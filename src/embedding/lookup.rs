@@ -14,7 +14,7 @@ use crate::base::config::Pooling;
 use crate::data::BagView;
 use crate::machine::team::Team;
 use crate::simd::{Kernel, Simd};
-use crate::sync::{Band, Lender, Lent, Line, Matrix, Stores};
+use crate::sync::{Band, Each, Lender, Lent, Line, Matrix, Stores};
 
 /// How many samples ahead the place of a pooled vector is asked for.
 const WRITE_DISTANCE: usize = 12;
@@ -27,6 +27,9 @@ const STAGED: usize = 2048;
 /// for them would cost more than is saved.
 const FEW: usize = STAGED / 16;
 
+/// What cells of a piece weigh, at least: of fewer, the leader takes as long to cut it as a thread to pool its rows.
+const LEAST: usize = 64;
+
 /// Vectors that are put together, from a line on.
 #[repr(align(64))]
 struct Staged([f32; STAGED]);
@@ -38,11 +41,25 @@ pub struct LookUp {
     lender: Lender<f32>,
 }
 
+/// Look-ups in some tables, and where what is pooled of them goes: a rank's samples, say, and the message to it.
+#[derive(Debug)]
+pub struct Target<'a> {
+    /// The look-ups.
+    pub lookups: Lookups<'a>,
+    /// Room for the vectors, which is used up.
+    pub vectors: &'a mut [f32],
+    /// Where they lie there, in rows of samples; or table after table, in each one a bag, of which tables may then have
+    /// any numbers.
+    pub slots: Option<Slots<'a>>,
+    /// How they are stored: vectors that are whole aligned lines can pass the caches, others are stored as ever.
+    pub stores: Stores,
+}
+
 impl LookUp {
     /// A forward pass for a team of `threads`.
     #[must_use]
     pub fn new(pooling: Pooling, tables: usize, threads: usize) -> Self {
-        Self { pooling, lender: Lender::new(tables, threads) }
+        Self { pooling, lender: Lender::new(tables, threads * Team::PIECES_A_THREAD) }
     }
 
     /// Writes, for every row (sample) of `features` and every table, the sum or the mean of the rows that the sample's
@@ -54,92 +71,70 @@ impl LookUp {
     /// When a bag has not as many samples as `features` or names a row that the table does not have (see
     /// `Batch::check`), or tables differ in width.
     pub fn run(&mut self, team: &Team, tables: &[Table], lookups: Lookups<'_>, features: &mut [f32], slots: Slots<'_>) {
-        self.run_by((team, Stores::Plain), tables, lookups, features, slots);
+        let target = Target { lookups, vectors: features, slots: Some(slots), stores: Stores::Plain };
+        self.run_all(team, tables, &mut [target]);
     }
 
-    /// As [`LookUp::run`], with such stores: vectors that are whole aligned lines can pass the caches, others are
-    /// stored as ever.
+    /// The same for several targets at once, whose samples the team shares.
     ///
     /// # Panics
-    /// As [`LookUp::run`].
-    pub fn run_by(
-        &mut self,
-        (team, stores): (&Team, Stores),
-        tables: &[Table],
-        lookups: Lookups<'_>,
-        features: &mut [f32],
-        slots: Slots<'_>,
-    ) {
-        let Some(dim) = width(tables, lookups) else { return };
-        let Slots { row, starts, positions, step } = slots;
-        let samples = features.len() / row;
-        assert!(lookups.bags().all(|bag| bag.samples() == samples * positions), "as many bags a sample");
-        assert!(positions == 1 || tables.len() == 1 && step >= dim, "sequences of one table, in vectors side by side");
-        if positions == 1 {
-            cut(&mut self.lender, lookups, team.pieces());
-        } else {
-            cut_evenly(&mut self.lender, samples, team.pieces());
+    /// As [`LookUp::run`], and when a target without slots has not as many vectors as bags.
+    pub fn run_all(&mut self, team: &Team, tables: &[Table], targets: &mut [Target<'_>]) {
+        targets.iter().for_each(|target| target.lookups.check(tables.len()));
+        let Some(dim) = tables.first().map(Table::dim) else { return };
+        assert!(tables.iter().all(|table| table.dim() == dim), "all tables have one width");
+        let bags = || targets.iter().flat_map(|target| target.lookups.bags());
+        let total: usize = bags().map(weight).sum();
+        let pieces = team.pieces().min(total / LEAST + 1);
+        let sequences = targets.iter().any(|target| target.slots.is_some_and(|slots| slots.positions > 1));
+        if !sequences {
+            cut(&mut self.lender, bags(), total, pieces);
         }
-        // A sequence is a window of its own, with what lies between its vectors.
-        let lent = self.lender.windows(features, row, starts, (positions - 1) * step + dim);
-        pool((team, stores), tables, (lookups, self.pooling), [positions, step], lent);
-    }
-
-    /// The same into vectors that lie table after table, in each one a bag: tables may have any numbers of bags.
-    ///
-    /// # Panics
-    /// When there are not as many vectors as bags, or as [`LookUp::run`].
-    pub fn run_apart(
-        &mut self,
-        (team, stores): (&Team, Stores),
-        tables: &[Table],
-        lookups: Lookups<'_>,
-        vectors: &mut [f32],
-    ) {
-        let Some(dim) = width(tables, lookups) else { return };
-        let bags: usize = lookups.bags().map(|bag| bag.samples()).sum();
-        assert_eq!(vectors.len(), bags * dim, "a vector a bag");
-        cut(&mut self.lender, lookups, team.pieces());
-        let mut left = vectors;
-        let mut block = |bags: usize| left.split_off_mut(..bags * dim).expect("a vector a bag");
-        let lent = self.lender.matrices(lookups.bags().map(|bag| Matrix { data: block(bag.samples()), width: dim }));
-        pool((team, stores), tables, (lookups, self.pooling), [1, dim], lent);
+        let mut loan = self.lender.begin();
+        for Target { lookups, vectors, slots, .. } in targets.iter_mut() {
+            let mut left = std::mem::take(vectors);
+            let Some(Slots { row, starts, positions, step }) = *slots else {
+                for bag in lookups.bags() {
+                    let data = left.split_off_mut(..bag.samples() * dim).expect("a vector a bag");
+                    loan.matrix(Matrix { data, width: dim });
+                }
+                assert!(left.is_empty(), "a vector a bag");
+                continue;
+            };
+            let samples = left.len() / row;
+            assert!(lookups.bags().all(|bag| bag.samples() == samples * positions), "as many bags a sample");
+            assert!(positions == 1 || tables.len() == 1 && step >= dim, "sequences of one table, vectors side by side");
+            // A sequence is a window of its own, with what lies between its vectors.
+            loan.windows(left, row, starts, (positions - 1) * step + dim);
+        }
+        if sequences {
+            loan.cut_evenly(pieces);
+        }
+        pool(team, tables, targets, self.pooling, loan.lend());
     }
 }
 
-/// Columns of all these tables, which are those of the look-ups; nothing where there are none.
-///
-/// # Panics
-/// As [`LookUp::run`].
-fn width(tables: &[Table], lookups: Lookups<'_>) -> Option<usize> {
-    lookups.check(tables.len());
-    let dim = tables.first()?.dim();
-    assert!(tables.iter().all(|table| table.dim() == dim), "all tables have one width");
-    Some(dim)
-}
-
-/// Pools all bags, of which a sample has so many a table, in vectors so far from each other.
-fn pool(
-    (team, stores): (&Team, Stores),
-    tables: &[Table],
-    (lookups, pooling): (Lookups<'_>, Pooling),
-    vectors: [usize; 2],
-    lent: Lent<'_, f32>,
-) {
+/// Pools all bags.
+fn pool(team: &Team, tables: &[Table], targets: &[Target<'_>], pooling: Pooling, lent: Lent<'_, f32>) {
     let isa = team.isa();
-    team.share(lent, |mut out| {
-        for (of, table) in tables.iter().enumerate() {
-            let (bag, weights, out) = (lookups.bag(of), lookups.weights(of), out.band(of));
-            let streams = stores == Stores::Streaming && can_stream(&out, table.dim(), vectors);
+    // Nothing is the threads' own but the memory that they begin with: none, until a vector is put together there.
+    let mut threads = vec![(); team.threads()];
+    team.share_with(Each::new(&mut threads), lent, |()| None::<Staged>, |staged, mut out| {
+        for at in out.matrices() {
+            let (Target { lookups, slots, stores, .. }, of) = (&targets[at / tables.len()], at % tables.len());
+            let (table, bag, weights, out) = (&tables[of], lookups.bag(of), lookups.weights(of), out.band(at));
+            let vectors = slots.map_or([1, table.dim()], |slots| [slots.positions, slots.step]);
+            let streams = *stores == Stores::Streaming && can_stream(&out, table.dim(), vectors);
             with_seen!(table, form => match table.row_weights() {
                 None if streams => {
-                    isa.run(PoolBags::<_, _, true> { form, table, learned: Alike, bag, vectors, weights, pooling, out });
+                    let staged = staged.get_or_insert_with(|| Staged([0.0; STAGED]));
+                    isa.run(PoolBags { form, table, learned: Alike, bag, vectors, weights, pooling, staged: Some(staged), out });
                 }
                 None => {
-                    isa.run(PoolBags::<_, _, false> { form, table, learned: Alike, bag, vectors, weights, pooling, out });
+                    isa.run(PoolBags { form, table, learned: Alike, bag, vectors, weights, pooling, staged: None, out });
                 }
                 Some(learned) => {
-                    isa.run(PoolBags::<_, _, false> { form, table, learned, bag, vectors, weights, pooling, out });
+                    isa.run(PoolBags { form, table, learned, bag, vectors, weights, pooling, staged: None, out });
                 }
             });
         }
@@ -152,28 +147,23 @@ fn can_stream(out: &Band<'_, f32>, dim: usize, [positions, step]: [usize; 2]) ->
     whole && dim <= STAGED && out.rows().len() * positions * dim >= FEW
 }
 
-/// Cuts the (table, bag) cells into ranges of equal weight.
-fn cut(lender: &mut Lender<f32>, lookups: Lookups<'_>, pieces: usize) {
-    lender.reset(lookups.tables(), pieces);
-    let total: usize = lookups.bags().map(|bag| bag.look_ups() + bag.samples()).sum();
-    let (mut before, mut next) = (0, 0);
-    for (index, bag) in lookups.bags().enumerate() {
-        let samples = bag.samples();
-        let end = before + bag.look_ups() + samples;
-        // Boundaries in tables before this one are at its first cell, where all are at first.
-        while next <= pieces && total * next / pieces < end {
-            lender.cut(index, next, first_cell(bag, total * next / pieces - before));
-            next += 1;
-        }
-        (next..=pieces).for_each(|later| lender.cut(index, later, samples));
-        before = end;
-    }
+/// What a table's bags weigh: their look-ups, and one more each.
+fn weight(bag: BagView<'_>) -> usize {
+    bag.look_ups() + bag.samples()
 }
 
-/// Gives every piece nearly as many samples of the only table.
-fn cut_evenly(lender: &mut Lender<f32>, samples: usize, pieces: usize) {
-    lender.reset(1, pieces);
-    (0..=pieces).for_each(|piece| lender.cut(0, piece, samples * piece / pieces));
+/// Cuts the (table, bag) cells, which weigh so much in all, into so many ranges of equal weight.
+fn cut<'a>(lender: &mut Lender<f32>, bags: impl Iterator<Item = BagView<'a>>, total: usize, pieces: usize) {
+    lender.reset();
+    let (mut before, mut next) = (0, 1);
+    for (index, bag) in bags.enumerate() {
+        let end = before + weight(bag);
+        while next < pieces && total * next / pieces < end {
+            lender.cut(index, first_cell(bag, total * next / pieces - before));
+            next += 1;
+        }
+        before = end;
+    }
 }
 
 /// The first sample before which cells weigh `wanted` or more; all of them weigh more.
@@ -196,7 +186,7 @@ fn first_cell(bag: BagView<'_>, wanted: usize) -> usize {
 
 /// One table's bags for a range of samples, stored as ever or streamed: what is read on another node had better not be
 /// fetched from there first.
-struct PoolBags<'a, F, W, const STREAMS: bool> {
+struct PoolBags<'a, F, W> {
     form: F,
     table: &'a Table,
     learned: W,
@@ -205,15 +195,17 @@ struct PoolBags<'a, F, W, const STREAMS: bool> {
     vectors: [usize; 2],
     weights: Option<&'a [f32]>,
     pooling: Pooling,
+    /// Where vectors are put together that pass the caches.
+    staged: Option<&'a mut Staged>,
     out: Band<'a, f32>,
 }
 
-impl<F: Seen, W: Weigh, const STREAMS: bool> Kernel for PoolBags<'_, F, W, STREAMS> {
+impl<F: Seen, W: Weigh> Kernel for PoolBags<'_, F, W> {
     type Out = ();
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        let Self { form, table, learned, bag, vectors: [positions, step], weights, pooling, mut out } = self;
+        let Self { form, table, learned, bag, vectors: [positions, step], weights, pooling, staged, mut out } = self;
         let (dim, rows) = (table.dim(), bag.rows);
         let mine = out.rows();
         if mine.is_empty() {
@@ -229,8 +221,7 @@ impl<F: Seen, W: Weigh, const STREAMS: bool> Kernel for PoolBags<'_, F, W, STREA
             learned.prefetch(simd, row as usize);
         }
         let bags = Bags { form, table, width, dim, rows, learned, offsets: bag, weights, pooling, distance };
-        if STREAMS {
-            let mut staged = Staged([0.0; STAGED]);
+        if let Some(staged) = staged {
             let most = STAGED / dim;
             for first in (mine.start * positions..mine.end * positions).step_by(most) {
                 let held = most.min(mine.end * positions - first);
@@ -301,10 +292,11 @@ mod tests {
         let bags = [skewed, even];
         for threads in 1..7 {
             let mut lender = Lender::new(2, threads);
-            cut(&mut lender, Lookups::plain(&bags), threads);
+            cut(&mut lender, bags.iter().map(Bag::view), 117, threads);
+            let range = |index: usize, part: usize| lender.range(part, [index, 5], 2);
             let weight = |part: usize| -> usize {
                 let weigh = |(index, bag): (usize, &Bag)| {
-                    let range = lender.range(index, part);
+                    let range = range(index, part);
                     (bag.offsets[range.end] - bag.offsets[range.start]) as usize + range.len()
                 };
                 bags.iter().enumerate().map(weigh).sum()
@@ -313,7 +305,7 @@ mod tests {
             assert_eq!(weights.iter().sum::<usize>(), 117);
             // No range is heavier than its share and the largest cell.
             assert!(weights.iter().all(|&weight| weight <= 117 / threads + 101), "{weights:?}");
-            (0..2).for_each(|index| assert_eq!(lender.range(index, threads - 1).end, 5));
+            (0..2).for_each(|index| assert!((0..threads).flat_map(|part| range(index, part)).eq(0..5)));
         }
     }
 
@@ -333,10 +325,14 @@ mod tests {
         // Tables without a cell, and pieces that begin with a table.
         let bag = |samples: u32| Bag { offsets: (0..=samples).collect(), rows: vec![0; samples as usize] };
         let mut lender = Lender::new(4, 4);
-        cut(&mut lender, Lookups::plain(&[bag(0), bag(6), bag(0), bag(2)]), 4);
-        let ranges = |table: usize| (0..4).map(|piece| lender.range(table, piece)).collect::<Vec<_>>();
-        assert_eq!([ranges(0), ranges(2)], [vec![0..0; 4], vec![0..0; 4]]);
-        assert_eq!([ranges(1), ranges(3)], [vec![0..2, 2..4, 4..6, 6..6], vec![0..0, 0..0, 0..0, 0..2]]);
+        let samples = [0, 6, 0, 2];
+        cut(&mut lender, samples.map(bag).iter().map(Bag::view), 16, 4);
+        let rows = |table: usize, piece| lender.range(piece, [table, samples[table] as usize], 4).collect::<Vec<_>>();
+        let ranges = |table: usize| [0, 1, 2, 3].map(|piece| rows(table, piece));
+        let expected = |ranges: [std::ops::Range<usize>; 4]| ranges.map(|range| range.collect::<Vec<_>>());
+        assert_eq!([ranges(0), ranges(2)], [(); 2].map(|()| expected([0..0, 0..0, 0..0, 0..0])));
+        assert_eq!(ranges(1), expected([0..2, 2..4, 4..6, 6..6]));
+        assert_eq!(ranges(3), expected([0..0, 0..0, 0..0, 0..2]));
     }
 
     #[test]
@@ -357,14 +353,14 @@ mod tests {
         let total: usize = bags.iter().map(|bag| bag.rows.len() + 90).sum();
         for pieces in [1, 2, 3, 7, 16, 40] {
             let mut lender = Lender::new(3, pieces);
-            cut(&mut lender, Lookups::plain(&bags), pieces);
+            cut(&mut lender, bags.iter().map(Bag::view), total, pieces);
             let mut next = [0; 3];
             for piece in 0..pieces {
                 let mut weight = 0;
                 for (index, bag) in bags.iter().enumerate() {
-                    let range = lender.range(index, piece);
-                    assert_eq!(range.start, next[index], "ranges follow each other");
-                    next[index] = range.end;
+                    let range = lender.range(piece, [index, 90], 3);
+                    assert!(range.is_empty() || range.start == next[index], "ranges follow each other");
+                    next[index] += range.len();
                     weight += (bag.offsets[range.end] - bag.offsets[range.start]) as usize + range.len();
                 }
                 let share = total as f64 / pieces as f64;

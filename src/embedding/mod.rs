@@ -20,7 +20,7 @@ mod weights;
 
 pub use choice::Choice;
 pub use form::seen_words;
-pub use lookup::LookUp;
+pub use lookup::{LookUp, Target};
 pub use moved::{Copier, Moved};
 pub use table::{Table, TableTensor};
 pub use update::{Spec, Updater};

@@ -96,27 +96,24 @@ impl Copier {
     /// evenly among its rows.
     fn cut(&mut self, moved: &[Moved<'_>], words: usize, pieces: usize) {
         let Self { tables, lend_rows, lend_weights, .. } = self;
-        lend_rows.reset(tables.len(), pieces);
-        // Lists of thousands of tables' boundaries take their time: none where there is nothing.
-        let weighted = tables.iter().any(|(_, weighted)| *weighted);
-        lend_weights.reset(if weighted { tables.len() } else { 0 }, pieces);
-        let (mut moved, mut before, mut next) = (moved.iter().peekable(), 0, 1);
-        for (table, (rows, weighted)) in tables.iter().enumerate() {
-            let of_table = std::iter::from_fn(|| moved.next_if(|moved| moved.table == table));
-            let own: usize = of_table.map(|moved| moved.seen.len()).sum();
-            let mut cut = |piece: usize, row: usize| {
-                lend_rows.cut(table, piece, row);
-                if *weighted {
-                    lend_weights.cut(table, piece, row);
-                }
-            };
-            // Boundaries in tables before this one are at its first row, where all are at first.
-            while words * next / pieces < before + own {
-                cut(next, rows * (words * next / pieces - before) / own);
+        lend_rows.reset();
+        lend_weights.reset();
+        let (mut before, mut next) = (0, 1);
+        for of_table in moved.chunk_by(|a, b| a.table == b.table) {
+            let table = of_table[0].table;
+            let (rows, weighted) = tables[table];
+            let own: usize = of_table.iter().map(|moved| moved.seen.len()).sum();
+            while next < pieces && words * next / pieces < before + own {
+                let row = rows * (words * next / pieces - before) / own;
+                lend_rows.cut(table, row);
+                // Of a table without weights a matrix without rows is lent.
+                lend_weights.cut(table, if weighted { row } else { 0 });
                 next += 1;
             }
-            (next..=pieces).for_each(|later| cut(later, *rows));
             before += own;
+        }
+        if !tables.iter().any(|(_, weighted)| *weighted) {
+            lend_weights.cut_each(pieces);
         }
     }
 }
@@ -200,15 +197,17 @@ mod tests {
         for pieces in [1, 2, 5, 16] {
             copier.cut(&moved, 300, pieces);
             for (table, (rows, weighted)) in sizes.into_iter().enumerate() {
-                let range = |piece| copier.lend_rows.range(table, piece);
+                let range = |piece| copier.lend_rows.range(piece, [table, rows], sizes.len());
                 assert!((0..pieces).flat_map(range).eq(0..rows), "table {table} in {pieces} pieces");
-                let weights = |piece| copier.lend_weights.range(table, piece);
+                let weights =
+                    |piece| copier.lend_weights.range(piece, [table, if weighted { rows } else { 0 }], sizes.len());
                 assert!((0..pieces).all(|piece| weights(piece) == if weighted { range(piece) } else { 0..0 }));
             }
             for piece in 0..pieces {
                 // A word has 4 rows of the first of the two tables, and 1.5 of the other.
-                let words = copier.lend_rows.range(1, piece).len() as f64 / 4.0
-                    + copier.lend_rows.range(4, piece).len() as f64 / 1.5;
+                let rows =
+                    |table: usize| copier.lend_rows.range(piece, [table, sizes[table].0], sizes.len()).len() as f64;
+                let words = rows(1) / 4.0 + rows(4) / 1.5;
                 assert!((words - 300.0 / pieces as f64).abs() < 2.0, "{words} words in piece {piece} of {pieces}");
             }
         }

@@ -5,7 +5,7 @@ use super::form::Form;
 use super::gradient_source::GradientSource;
 use super::row::{MOST_AHEAD, Move, columns, prefetch, rows_ahead};
 use crate::simd::{Kernel, Simd};
-use crate::sync::{Band, Lender};
+use crate::sync::Band;
 
 /// One table's rows, moved look-up by look-up: samples in ascending order, a bag's look-ups in theirs. The definition
 /// of every other way.
@@ -33,16 +33,6 @@ impl<F: Form> Kernel for MoveSerially<'_, F> {
                 let (gradient, factor) = source.at(sample, position);
                 columns(simd, dim, &mut Move { form, row, dim, gradient, factor, rate });
             }
-        }
-    }
-}
-
-/// Gives every thread the same number of rows of each table: SC20, Algorithm 4, lines 4 and 5.
-pub(super) fn cut_evenly(lender: &mut Lender<u32>, tables: &[Table], threads: usize) {
-    lender.reset(tables.len(), threads);
-    for (index, table) in tables.iter().enumerate() {
-        for thread in 0..=threads {
-            lender.cut(index, thread, table.rows() * thread / threads);
         }
     }
 }

@@ -37,6 +37,10 @@ const TABLE_BUCKETS: usize = 1024;
 /// Buckets that there are at least for each thread, so that they can be balanced.
 const THREAD_BUCKETS: usize = 16;
 
+/// Look-ups of a piece of the work, at least: of fewer, the leader takes as long to cut it as a thread to move its
+/// rows.
+const FEW: usize = 64;
+
 /// Buckets of up to this many look-ups are sorted by insertion.
 const SMALL: usize = 24;
 
@@ -85,7 +89,8 @@ impl Sorter {
     /// Room for `lookups` look-ups in all; more are possible, but allocate once.
     pub(super) fn new(spec: &Spec, lookups: usize, supply: &mut Supply<'_>) -> Result<Self> {
         let Spec { tables, threads, dim, .. } = *spec;
-        let sums = threads * Team::PIECES_A_THREAD * sum_width(spec.kept, dim);
+        let pieces = threads * Team::PIECES_A_THREAD;
+        let sums = pieces * sum_width(spec.kept, dim);
         let buckets =
             (2 * lookups / BUCKET_LOOKUPS + 2 * THREAD_BUCKETS * threads + 2 * tables).min(tables * TABLE_BUCKETS);
         Ok(Self {
@@ -95,12 +100,12 @@ impl Sorter {
             starts: supply.buffer("starts of buckets", buckets + 1)?,
             before: vec![0; threads],
             layouts: Vec::with_capacity(tables),
-            bounds: Vec::with_capacity(threads + 1),
-            lend_tables: Lender::new(tables, threads),
-            lend_records: Lender::new(1, threads),
-            lend_spare: Lender::new(1, threads),
-            lend_row_moments: Lender::new(0, threads),
-            lend_row_weights: Lender::new(0, threads),
+            bounds: Vec::with_capacity(pieces + 1),
+            lend_tables: Lender::new(tables, pieces),
+            lend_records: Lender::new(1, pieces),
+            lend_spare: Lender::new(1, pieces),
+            lend_row_moments: Lender::new(0, pieces),
+            lend_row_weights: Lender::new(0, pieces),
             beside: Default::default(),
             sums: supply.buffer("sums of a row's gradients", sums)?,
             kept: spec.kept,
@@ -123,7 +128,8 @@ impl Sorter {
         self.count(team, sources, [total, buckets]);
         self.places(team, buckets);
         self.scatter(team, sources, [total, buckets]);
-        self.share_out(total, buckets, team.pieces());
+        let pieces = team.pieces().min(total / FEW + 1);
+        self.share_out(total, buckets, pieces);
 
         let Self { records, spare, starts, layouts, bounds, lend_tables, lend_records, lend_spare, .. } = self;
         let (starts, layouts, bounds, rate) = (&starts[..=buckets], &layouts[..], &bounds[..], step_size.rate);
@@ -141,15 +147,16 @@ impl Sorter {
         let records = lend_records.matrices([Matrix { data: &mut records[..total], width: 1 }]);
         let spare = lend_spare.matrices([Matrix { data: &mut spare[..total], width: 1 }]);
         let (sums_gradients, width) = (self.kept.sums_gradients(), sum_width(self.kept, dim));
-        self.sums.grow(team.pieces() * width);
-        let sums = Rows::new(&mut self.sums[..team.pieces() * width], width, team.pieces(), 1);
+        self.sums.grow(pieces * width);
+        let sums = Rows::new(&mut self.sums[..pieces * width], width, pieces, 1);
         let lent = ((tables, (lent_moments, lent_weights)), ((records, spare), sums));
         team.share(lent, |((mut tables, (mut moments, mut weights)), ((mut records, mut spare), sums))| {
             let (first, end) = (bounds[tables.part()], bounds[tables.part() + 1]);
             let (mut records, mut spare) = (records.band(0), spare.band(0));
             let (records, spare) = (records.all(), spare.all());
             let offset = |bucket: usize| (starts[bucket] - starts[first]) as usize;
-            for (index, layout) in layouts.iter().enumerate() {
+            for index in tables.matrices() {
+                let layout = layouts[index];
                 let (from, to) = (first.max(layout.first), end.min(layout.first + layout.buckets));
                 if from >= to {
                     continue;
@@ -280,25 +287,24 @@ impl Sorter {
             self.bounds.push(if piece == 0 { 0 } else { above - usize::from(nearer) });
         }
         self.bounds.push(buckets);
-        self.lend_tables.reset(self.layouts.len(), pieces);
-        self.lend_records.reset(1, pieces);
-        self.lend_spare.reset(1, pieces);
-        let rowwise = self.kept.optimizer.row_moment().is_some();
-        self.lend_row_moments.reset(if rowwise { self.layouts.len() } else { 0 }, pieces);
-        self.lend_row_weights.reset(if self.kept.row_weights { self.layouts.len() } else { 0 }, pieces);
-        for (piece, &bound) in self.bounds.iter().enumerate() {
-            self.lend_records.cut(0, piece, starts[bound] as usize);
-            self.lend_spare.cut(0, piece, starts[bound] as usize);
-            for (index, layout) in self.layouts.iter().enumerate() {
-                let bucket = bound.saturating_sub(layout.first);
-                let row = if bucket >= layout.buckets { layout.rows } else { bucket << layout.shift };
-                self.lend_tables.cut(index, piece, row);
-                if rowwise {
-                    self.lend_row_moments.cut(index, piece, row);
-                }
-                if self.kept.row_weights {
-                    self.lend_row_weights.cut(index, piece, row);
-                }
+        let Self { lend_tables, lend_records, lend_spare, lend_row_moments, lend_row_weights, .. } = self;
+        [&mut *lend_records, lend_spare].into_iter().for_each(Lender::reset);
+        lend_tables.reset();
+        let mut beside =
+            [(lend_row_moments, self.kept.optimizer.row_moment().is_some()), (lend_row_weights, self.kept.row_weights)];
+        beside.iter_mut().for_each(|(lend, _)| lend.reset());
+        for &bound in &self.bounds[1..pieces] {
+            let at = starts[bound] as usize;
+            lend_records.cut(0, at);
+            lend_spare.cut(0, at);
+            let index = self.layouts.partition_point(|layout| layout.first <= bound) - 1;
+            let (layout, bucket) = (self.layouts[index], bound - self.layouts[index].first);
+            let row = if bucket >= layout.buckets { layout.rows } else { bucket << layout.shift };
+            lend_tables.cut(index, row);
+            // Where none are kept there are no matrices.
+            for (lend, kept) in &mut beside {
+                let [index, row] = if *kept { [index, row] } else { [0; 2] };
+                lend.cut(index, row);
             }
         }
     }

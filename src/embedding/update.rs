@@ -20,7 +20,7 @@ use super::atomic::{MoveLocked, MoveShared};
 use super::choice::{Choice, Contest};
 use super::form::{Form, with_form};
 use super::gradient_source::{GradientSource, sample_of};
-use super::owned::{MoveOwn, MoveSerially, cut_evenly};
+use super::owned::{MoveOwn, MoveSerially};
 use super::row::{Scale, columns};
 use super::sorted::Sorter;
 use super::{Source, Table};
@@ -92,7 +92,7 @@ impl Updater {
         Ok(Self {
             rtm,
             stripes: locked.then(Stripes::default),
-            lender: Lender::new(spec.tables, spec.threads),
+            lender: Lender::new(spec.tables, 0),
             sorter: Sorter::new(&spec, if sorts { spec.lookups } else { 0 }, supply)?,
             rows: supply.buffer("gradient rows", if spec.fused { 0 } else { spec.lookups * spec.dim })?,
             spec,
@@ -212,7 +212,8 @@ impl Updater {
                 }
             }
             Update::RaceFree => {
-                cut_evenly(&mut self.lender, tables, threads);
+                // SC20, Algorithm 4, lines 4 and 5.
+                self.lender.cut_each(threads);
                 let lent = self.lender.matrices(tables.iter_mut().map(Table::matrix_mut));
                 team.each(lent, |mut own| {
                     for (index, sources) in of_table().enumerate() {

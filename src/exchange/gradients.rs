@@ -7,10 +7,10 @@ use super::messages::RowMessages;
 use super::vectors::MessageForm;
 use super::{Ids, Minibatch, Pass, RankContext, Route, Vectors};
 use crate::base::{RankId, Result};
-use crate::collective::Carrier;
+use crate::collective::{Carrier, Opened};
 use crate::memory::{Buffer, Supply};
 use crate::simd::Isa;
-use crate::sync::{Line, Rows, Stores, write_lines};
+use crate::sync::{Lender, Line, Matrix, Stores, write_lines};
 
 /// The exchange of gradients.
 #[derive(Debug)]
@@ -18,6 +18,7 @@ pub struct Gradients {
     messages: RowMessages,
     /// Where messages have vectors of some bags only: those of this rank's own bags with divided rows.
     own: Buffer<Line>,
+    lender: Lender<Line>,
 }
 
 impl Gradients {
@@ -34,6 +35,7 @@ impl Gradients {
         Ok(Self {
             messages: RowMessages::new(context, Pass::Backward, batch, supply)?,
             own: supply.buffer("gradients of own bags", own.div_ceil(Line::FLOATS))?,
+            lender: Lender::new(layout.ranks(), context.team.threads()),
         })
     }
 
@@ -55,18 +57,31 @@ impl Gradients {
         if !layout.asks_owners(minibatch.inputs) {
             return Ok(());
         }
-        let pack = |owner: RankId, lines: &mut [Line], stores: Stores| {
-            let vectors = ids.vectors(Route { owner, asking }, Pass::Backward);
-            team.each(Rows::new(lines, vectors.lines_together(), team.threads(), 1), |band| {
-                pack((isa, stores), layout, (ids, owner, vectors), gradient, band.first, band.data);
+        let Self { messages, own, lender } = self;
+        let vectors = |owner| ids.vectors(Route { owner, asking }, Pass::Backward);
+        let mut pack_all = |messages: &mut [Opened<'_>]| {
+            let mut loan = lender.begin();
+            for Opened { to, lines, .. } in messages.iter_mut() {
+                loan.matrix(Matrix { data: std::mem::take(lines), width: vectors(*to).lines_together() });
+            }
+            loan.cut_evenly(team.threads());
+            let messages = &*messages;
+            team.each(loan.lend(), |mut share| {
+                let mut staged = [0.0; STAGED];
+                for at in share.matrices() {
+                    let (Opened { to, stores, .. }, mut band) = (&messages[at], share.band(at));
+                    let (first, of) = (band.rows().start, (ids, *to, vectors(*to)));
+                    pack((isa, *stores), layout, of, gradient, first, (band.all(), &mut staged));
+                }
             });
         };
         // Those of its own samples stay where the network has left them, if messages have a row a sample.
-        if !self.own.is_empty() {
-            let elements = ids.vectors(Route::own(asking), Pass::Backward).elements(context.samples(minibatch.whole));
-            pack(asking, &mut self.own[..elements.div_ceil(Line::FLOATS)], Stores::Plain);
+        if !own.is_empty() {
+            let elements = vectors(asking).elements(context.samples(minibatch.whole));
+            let lines = &mut own[..elements.div_ceil(Line::FLOATS)];
+            pack_all(&mut [Opened { to: asking, stores: Stores::Plain, lines }]);
         }
-        self.messages.begin(context, carrier, minibatch, ids, pack)
+        messages.begin(context, carrier, minibatch, ids, pack_all)
     }
 
     /// Waits for the gradients of all ranks and lends them to `take`: of each rank a row of this rank's stride for each
@@ -112,13 +127,13 @@ fn pack(
     (ids, owner, vectors): (&Ids, RankId, &Vectors),
     gradient: &[f32],
     first: usize,
-    to: &mut [Line],
+    (to, staged): (&mut [Line], &mut [f32; STAGED]),
 ) {
     // As much as fills up a row of any message, and whole lines of what travels.
     const NONE: [f32; 32] = [0.0; 32];
     let (row, groups) = (layout.feature_row(), layout.groups(Route { owner, asking: ids.rank() }));
     let elements = size_of_val(to) / size_of::<f32>();
-    let mut writer = LineWriter::new(isa, stores, to);
+    let mut writer = LineWriter { isa, stores, to, staged, len: 0 };
     match vectors {
         Vectors::Rows(stride) => {
             let width: usize = groups.iter().map(|group| group.width * group.positions * group.shards.len()).sum();
@@ -161,22 +176,18 @@ fn pack(
 const STAGED: usize = 2048;
 
 /// Lines that are written in order, from pieces of any length.
-pub(super) struct LineWriter<'a> {
+struct LineWriter<'a> {
     isa: Isa,
     stores: Stores,
     /// What is left.
     to: &'a mut [Line],
-    staged: [f32; STAGED],
+    staged: &'a mut [f32; STAGED],
     /// Elements that are staged.
     len: usize,
 }
 
-impl<'a> LineWriter<'a> {
-    pub fn new(isa: Isa, stores: Stores, to: &'a mut [Line]) -> Self {
-        Self { isa, stores, to, staged: [0.0; STAGED], len: 0 }
-    }
-
-    pub fn put(&mut self, mut piece: &[f32]) {
+impl LineWriter<'_> {
+    fn put(&mut self, mut piece: &[f32]) {
         while !piece.is_empty() {
             let (now, later) = piece.split_at(piece.len().min(STAGED - self.len));
             self.staged[self.len..self.len + now.len()].copy_from_slice(now);
@@ -189,7 +200,7 @@ impl<'a> LineWriter<'a> {
     }
 
     /// Writes what is staged: whole lines.
-    pub fn flush(&mut self) {
+    fn flush(&mut self) {
         let lines = Line::hold(self.len * size_of::<f32>());
         let (now, later) = std::mem::take(&mut self.to).split_at_mut(lines);
         write_lines(self.isa, self.stores, now, &self.staged[..self.len]);

@@ -31,8 +31,8 @@ pub struct HotRows {
     rows: Words,
     /// Sums for all owners.
     out: Vec<u32>,
-    /// Where those for each owner begin; one more entry than ranks. Until all rows have room, entries behind the one
-    /// after `last` are of the step before.
+    /// Where those for each owner begin; one more entry than ranks. While room is being allotted, entries beyond
+    /// `last + 1` are stale.
     starts: Vec<usize>,
     /// The last owner that has got room.
     last: usize,

@@ -1,11 +1,11 @@
 //! Ids of rows, from the ranks that have the samples to those that have the rows; with them, where a column has
 //! weights, those of its look-ups.
 //!
-//! The team puts every look-up into the message of its row's owner, once ([`Division`]). Messages are read where they
-//! lie, unless some of their bags are marked: what is to be pooled is copied out of these.
+//! The team puts every look-up into the message of its row's owner, once ([`Division`]). Messages are copied out of the
+//! windows and read there, unless some of their bags are marked: what is to be pooled is copied out of these again.
 //!
 //! Where ranks have copies of hot rows, a bag whose rows are all hot is pooled from the rank's own copies, in the bag's
-//! order, and so to the same bits. Any other bag goes to the owners of its rows as a whole, whose hot rows are as good.
+//! order, and so to the same bits. A bag with any cold row goes whole to the owners; their hot rows are up to date too.
 //! So a stream has the bags that are there, one after another, and a message of pooled rows or of gradients a vector
 //! for each: see [`MessageForm`].
 //!
@@ -17,8 +17,6 @@ mod division;
 mod owners;
 mod streams;
 mod unit;
-
-pub use owners::Split;
 
 use cold::Cold;
 use division::Division;
@@ -33,7 +31,7 @@ use crate::data::hot::Inputs;
 use crate::data::{BagView, Batch};
 use crate::embedding::{Lookups, PackedBag};
 use crate::memory::{Buffer, Supply};
-use crate::sync::Line;
+use crate::sync::{Each, Line};
 
 /// The exchange of ids, with its memory: after a step's [`Ids::exchange`], the look-ups of all ranks in this rank's
 /// shards. Of its own, those in divided rows alone: whole tables are looked up as the minibatch says.
@@ -46,15 +44,26 @@ pub struct Ids {
     out: Buffer<u32>,
     /// By sender.
     into: Vec<Vec<u32>>,
-    /// Where each stream lies, by sender.
-    bags: Vec<Vec<PackedBag>>,
-    /// What is to be pooled of it, by sender, where some bags are marked.
-    cold: Vec<Cold>,
+    /// What is found there, by sender.
+    found: Vec<Found>,
     /// By owner: where the vectors lie of what it pools for this rank, and of their gradients.
     asked: Vec<[Vectors; 2]>,
-    /// By asking rank: the same of what this rank pools for it.
-    answered: Vec<[Vectors; 2]>,
 }
+
+/// What a rank has sent.
+#[derive(Debug)]
+struct Found {
+    from: RankId,
+    /// Where each stream lies.
+    bags: Vec<PackedBag>,
+    /// What is to be pooled of it, where some bags are marked.
+    cold: Option<Cold>,
+    /// Where the vectors lie of what this rank pools for it, and of their gradients.
+    vectors: [Vectors; 2],
+}
+
+/// Streams of all ranks that the leader finds alone by the time that many threads have begun and ended together.
+const FEW: usize = 256;
 
 /// Bytes of a message of ids in minibatches of `batch` samples: the offsets of every stream, and every look-up, in
 /// proportion to the rows that the receiver has.
@@ -82,6 +91,12 @@ impl Ids {
         let into = |from| if from == rank { Vec::new() } else { Vec::with_capacity(expected(from, rank)) };
         let streams = |asking| layout.streams(Route { owner: rank, asking }).len();
         let vectors = |route: Route| [(); 2].map(|()| Vectors::new(form, layout.row_of(route)));
+        let found = |from| Found {
+            from,
+            bags: vec![PackedBag::default(); streams(from)],
+            cold: form.marked().then(|| Cold::new(streams(from))),
+            vectors: vectors(Route { owner: rank, asking: from }),
+        };
         Ok(Self {
             rank,
             words: Words::new(rank, ranks, context.team.isa(), "exchange of ids"),
@@ -91,10 +106,8 @@ impl Ids {
                 all().map(|to| expected(rank, to)).sum::<usize>() + Division::beside(layout, rank, samples),
             )?,
             into: all().map(into).collect(),
-            bags: all().map(|from| vec![PackedBag::default(); streams(from)]).collect(),
-            cold: all().filter(|_| form.marked()).map(|from| Cold::new(streams(from))).collect(),
+            found: all().map(found).collect(),
             asked: all().map(|owner| vectors(Route { owner, asking: rank })).collect(),
-            answered: all().map(|asking| vectors(Route { owner: rank, asking })).collect(),
         })
     }
 
@@ -114,7 +127,7 @@ impl Ids {
             let due = if layout.weighted(table) { bag.rows.len() } else { 0 };
             assert_eq!(weights.len(), due, "{table}: one weight a look-up, where its column has weights");
         }
-        if layout.ranks() == 1 && self.bags[0].is_empty() {
+        if layout.ranks() == 1 && self.found[0].bags.is_empty() {
             return Ok(());
         }
         self.division.write(context, minibatch, &mut self.out);
@@ -148,40 +161,16 @@ impl Ids {
                 into.resize(words, 0);
             }
         }
-        for from in (0..layout.ranks() as u32).map(RankId) {
-            self.find(layout, from, layout.samples(whole, from));
-        }
+        let Self { rank, division, out, into, found, .. } = self;
+        let (rank, streams, out, into) = (*rank, division.streams(), &out[..], &into[..]);
+        let all = found.iter().map(|found| found.bags.len()).sum();
+        let much = layout.form().marked() || context.team.is_much(all, FEW);
+        context.team.share_if(much, Each::new(found), |found| {
+            let from = found.from;
+            let message = if from == rank { &out[streams.message(from)] } else { &into[from.index()][..] };
+            found.find(layout, rank, layout.samples(whole, from), message);
+        });
         Ok(())
-    }
-
-    /// Finds the streams in what has come from a rank, which has so many samples.
-    ///
-    /// # Panics
-    /// When they are not what fills it.
-    fn find(&mut self, layout: &Layout, from: RankId, samples: usize) {
-        let (form, at, route) = (layout.form(), from.index(), Route { owner: self.rank, asking: from });
-        let mut bags = std::mem::take(&mut self.bags[at]);
-        let message = self.message(from);
-        let mut end = 0;
-        for (bag, stream) in bags.iter_mut().zip(layout.streams(route)) {
-            let count = match form {
-                MessageForm::RowPerSample => samples * stream.positions,
-                MessageForm::VectorPerBag { .. } => message[end] as usize,
-            };
-            *bag = PackedBag::find(message, end + form.head(), count, stream.weighted);
-            end = bag.weights.end + form.marks(count);
-        }
-        assert_eq!(end, message.len(), "as many words as the streams of {from} take");
-        if let Some(mut cold) = self.cold.get_mut(at).map(std::mem::take) {
-            cold.take(self.message(from), &bags);
-            self.cold[at] = cold;
-        }
-        let groups = layout.groups(route);
-        let pooled = self.cold.get(at).map_or(&bags, |cold| &cold.bags);
-        for (vectors, bags) in self.answered[at].iter_mut().zip([pooled, &bags]) {
-            vectors.place(groups, |stream| bags[stream].offsets.len() - 1);
-        }
-        self.bags[at] = bags;
     }
 
     /// What `from` looks up in the shards of one of this rank's groups, as rows are moved by it: a bag a sample of that
@@ -195,7 +184,7 @@ impl Ids {
         if !group.travels(Route { owner: self.rank, asking: from }) {
             return Lookups::of(batch).in_tables(&group.tables);
         }
-        Lookups::packed(self.message(from), &self.bags[from.index()]).in_tables(&group.streams)
+        Lookups::packed(self.message(from), &self.found[from.index()].bags).in_tables(&group.streams)
     }
 
     /// What this rank pools for `from` in the shards of one of its groups: no bags that `from` pools from copies of hot
@@ -218,8 +207,9 @@ impl Ids {
     }
 
     fn asked(&self, from: RankId) -> Lookups<'_> {
-        match self.cold.get(from.index()) {
-            None => Lookups::packed(self.message(from), &self.bags[from.index()]),
+        let Found { bags, cold, .. } = &self.found[from.index()];
+        match cold {
+            None => Lookups::packed(self.message(from), bags),
             Some(cold) => Lookups::packed(&cold.words, &cold.bags),
         }
     }
@@ -250,7 +240,8 @@ impl Ids {
     /// When there is no such rank.
     #[must_use]
     pub fn vectors(&self, Route { owner, asking }: Route, pass: Pass) -> &Vectors {
-        let vectors = if asking == self.rank { &self.asked[owner.index()] } else { &self.answered[asking.index()] };
+        let vectors =
+            if asking == self.rank { &self.asked[owner.index()] } else { &self.found[asking.index()].vectors };
         &vectors[pass as usize]
     }
 
@@ -275,6 +266,35 @@ impl Ids {
     /// The words from a rank.
     fn message(&self, from: RankId) -> &[u32] {
         if from == self.rank { &self.out[self.division.streams().message(from)] } else { &self.into[from.index()] }
+    }
+}
+
+impl Found {
+    /// Finds the streams for `owner` in the rank's message; it has so many samples.
+    ///
+    /// # Panics
+    /// When they are not what fills it.
+    fn find(&mut self, layout: &Layout, owner: RankId, samples: usize, message: &[u32]) {
+        let Self { from, bags, cold, vectors } = self;
+        let (form, route) = (layout.form(), Route { owner, asking: *from });
+        let mut end = 0;
+        for (bag, stream) in bags.iter_mut().zip(layout.streams(route)) {
+            let count = match form {
+                MessageForm::RowPerSample => samples * stream.positions,
+                MessageForm::VectorPerBag { .. } => message[end] as usize,
+            };
+            *bag = PackedBag::find(message, end + form.head(), count, stream.weighted);
+            end = bag.weights.end + form.marks(count);
+        }
+        assert_eq!(end, message.len(), "as many words as the streams of {from} take");
+        if let Some(cold) = cold {
+            cold.take(message, bags);
+        }
+        let bags = &*bags;
+        let pooled = cold.as_ref().map_or(bags, |cold| &cold.bags);
+        for (vectors, bags) in vectors.iter_mut().zip([pooled, bags]) {
+            vectors.place(layout.groups(route), |stream| bags[stream].offsets.len() - 1);
+        }
     }
 }
 

@@ -4,12 +4,12 @@
 //! beside it first, and widened when it has come.
 
 use super::vectors::MessageForm;
-use super::{Ids, Minibatch, Pass, RankContext, Route, message_floats, row_floats};
+use super::{Ids, Minibatch, Pass, RankContext, Route, message_elements, row_elements};
 use crate::base::config::Wire;
 use crate::base::{RankId, Result};
-use crate::collective::{Carrier, Incoming, OneSided, narrow, widen};
-use crate::memory::{Buffer, Supply};
-use crate::sync::{Line, Rows, Stores};
+use crate::collective::{Carrier, Incoming, OneSided, Opened, narrow, widen};
+use crate::memory::{Buffer, Supply, recycled};
+use crate::sync::{Lender, Line, Matrix, Rows, Stores};
 
 /// Lines of floats that become one line of bfloat16.
 const PAIR: usize = 2;
@@ -21,8 +21,13 @@ pub struct RowMessages {
     pass: Pass,
     /// Samples of the minibatch whose messages are planned.
     planned: usize,
-    /// Where rows are rounded on the way: one message, before it is.
+    /// Where rows are rounded on the way: all messages, before they are.
     out: Buffer<Line>,
+    /// Those that are filled together, and of each where it is in `out` and how it is written: memory that runs use
+    /// again.
+    whole: Vec<Opened<'static>>,
+    places: Vec<(usize, Stores)>,
+    lender: Lender<Line>,
     /// And all that come, widened.
     into: Buffer<Line>,
     /// Where what comes from each rank begins among what was widened; one more entry than ranks.
@@ -43,21 +48,23 @@ impl RowMessages {
             Pass::Forward => "exchange of pooled rows",
             Pass::Backward => "exchange of gradients",
         };
-        let floats = |from, to| {
+        let lines = |from, to| {
             let Route { owner, asking } = Route::of(pass, from, to);
-            row_floats(layout, batch, owner, asking)
+            Line::hold(row_elements(layout, batch, owner, asking) * size_of::<f32>())
         };
         let others = || (0..layout.ranks() as u32).map(RankId).filter(|other| *other != rank && wire != Wire::F32);
-        let out = others().map(|to| floats(rank, to)).max().unwrap_or(0);
-        let into: usize = others().map(|from| floats(from, rank)).sum();
-        let mut lines = |name, bytes| supply.buffer(name, Line::hold(bytes));
+        let out: usize = others().map(|to| lines(rank, to)).sum();
+        let into: usize = others().map(|from| lines(from, rank)).sum();
         Ok(Self {
             messages: OneSided::new(rank, layout.ranks(), stage),
             pass,
             planned: 0,
             starts: vec![0; layout.ranks() + 1],
-            out: lines("rows before they are rounded", out)?,
-            into: lines("rows that came rounded", into)?,
+            out: supply.buffer("rows before they are rounded", out)?,
+            whole: Vec::with_capacity(layout.ranks()),
+            places: Vec::with_capacity(layout.ranks()),
+            lender: Lender::new(layout.ranks(), context.team.threads()),
+            into: supply.buffer("rows that came rounded", into)?,
             widened: false,
         })
     }
@@ -70,16 +77,16 @@ impl RowMessages {
             return;
         }
         let (own, bytes) = (carrier.rank(), layout.wire().bytes());
-        let floats = |from, to| message_floats(layout, ids, whole, pass, Route::of(pass, from, to));
-        self.messages.plan(carrier, |from, to| floats(from, to) / size_of::<f32>() * bytes);
+        let elements = |from, to| message_elements(layout, ids, whole, pass, Route::of(pass, from, to));
+        self.messages.plan(carrier, |from, to| elements(from, to) * bytes);
         for from in (0..carrier.ranks() as u32).map(RankId) {
-            let lines = if from == own { 0 } else { Line::hold(floats(from, own)) };
+            let lines = if from == own { 0 } else { Line::hold(elements(from, own) * size_of::<f32>()) };
             self.starts[from.index() + 1] = self.starts[from.index()] + lines;
         }
         self.planned = whole;
     }
 
-    /// Lets `fill` write the floats of each message of a minibatch, whose look-ups `ids` have, and hands it over: as
+    /// Lets `fill` write the floats of the messages of a minibatch, whose look-ups `ids` have, and hands them over: as
     /// [`OneSided::begin`].
     ///
     /// # Errors
@@ -90,23 +97,38 @@ impl RowMessages {
         carrier: &mut dyn Carrier,
         minibatch: &Minibatch,
         ids: &Ids,
-        mut fill: impl FnMut(RankId, &mut [Line], Stores),
+        mut fill: impl FnMut(&mut [Opened<'_>]),
     ) -> Result<()> {
         self.plan(context, carrier, minibatch, ids);
         self.widened = false;
-        let Self { messages, out, .. } = self;
+        let Self { messages, out, whole, places, lender, .. } = self;
         if context.layout.wire() == Wire::F32 {
             return messages.begin(carrier, fill);
         }
         let team = &context.team;
         let isa = team.isa();
-        messages.begin(carrier, |to, lines, stores| {
-            let floats = &mut out[..PAIR * lines.len()];
-            fill(to, floats, Stores::Plain);
-            let floats: &[f32] = bytemuck::cast_slice(floats);
-            team.each(Rows::new(lines, 1, team.threads(), 1), |band| {
-                let from = band.first * PAIR * Line::FLOATS;
-                narrow(isa, stores, &floats[from..from + band.rows * PAIR * Line::FLOATS], band.data);
+        messages.begin(carrier, |rounded| {
+            let (mut messages, mut left): (Vec<Opened<'_>>, _) = (recycled(std::mem::take(whole)), &mut out[..]);
+            let (mut start, mut loan) = (0, lender.begin());
+            places.clear();
+            for Opened { to, stores, lines } in rounded {
+                let floats = left.split_off_mut(..PAIR * lines.len()).expect("room for all messages");
+                messages.push(Opened { to: *to, stores: Stores::Plain, lines: floats });
+                places.push((start, *stores));
+                start += lines.len();
+                loan.matrix(Matrix { data: std::mem::take(lines), width: 1 });
+            }
+            fill(&mut messages);
+            *whole = recycled(messages);
+            loan.cut_evenly(team.threads());
+            let (floats, places): (&[f32], _) = (bytemuck::cast_slice(&out[..]), &places[..]);
+            team.each(loan.lend(), |mut share| {
+                for at in share.matrices() {
+                    let ((start, stores), mut band) = (places[at], share.band(at));
+                    let [from, to] =
+                        [band.rows().start, band.rows().end].map(|line| (start + line) * PAIR * Line::FLOATS);
+                    narrow(isa, stores, &floats[from..to], band.all());
+                }
             });
         })
     }
@@ -143,13 +165,20 @@ impl RowMessages {
         *widened = true;
         let team = &context.team;
         let isa = team.isa();
-        for from in (0..starts.len() as u32 - 1).map(RankId) {
-            let lines = incoming.from(from);
-            let floats = &mut into[starts[from.index()]..starts[from.index() + 1]];
-            team.each(Rows::new(floats, PAIR, team.threads(), 1), |band| {
-                widen(isa, &lines[band.first..band.first + band.rows], bytemuck::cast_slice_mut(band.data));
-            });
-        }
+        let (incoming, starts) = (&incoming, &starts[..]);
+        let all = starts[starts.len() - 1];
+        team.each(Rows::new(&mut into[..all], PAIR, team.threads(), 1), |band| {
+            let (mut at, mut left) = (PAIR * band.first, band.data);
+            // Of the rank whose floats the first ones are, and of those behind it.
+            let mut from = starts.partition_point(|start| *start <= at) - 1;
+            while !left.is_empty() {
+                let len = left.len().min(starts[from + 1] - at);
+                let floats = left.split_off_mut(..len).expect("no more than there are");
+                let lines = &incoming.from(RankId(from as u32))[(at - starts[from]) / PAIR..][..len / PAIR];
+                widen(isa, lines, bytemuck::cast_slice_mut(floats));
+                (at, from) = (at + len, from + 1);
+            }
+        });
         Ok(Arrived::Widened { into, starts })
     }
 }

@@ -32,24 +32,21 @@ mod words;
 
 pub use context::{Minibatch, RankContext};
 pub use gradients::Gradients;
-pub use hot::{HotRows, MovedList, MovedRows};
-pub use ids::{Ids, Split};
-pub use layout::{Group, HotCopies, Layout, LayoutSpec, RankShards, Stream};
+pub use hot::{HotRows, MovedRows};
+pub use ids::Ids;
+pub use layout::{Group, HotCopies, Layout, LayoutSpec, Stream};
 pub use ordered::{Nodes, Unpooled};
 pub use pieces::{Pieces, PiecesMemory};
 pub use pooled::Pooled;
 pub use replicas::{Replicas, replica_groups};
 pub use row_gradients::RowListPart;
-pub use stretches::{Stretch, line_up_table};
+pub use stretches::{Stretch, exclusive_scan_table};
 pub use traffic::Traffic;
 pub use vectors::Vectors;
 
 use crate::base::RankId;
 use crate::collective::{LaneSpec, Links};
-use crate::data::BagView;
-use crate::machine::team::Team;
-use crate::sync::{Line, Rows};
-use std::ops::Range;
+use crate::sync::Line;
 
 /// The sizes of the lanes that a job's ranks need.
 #[derive(Debug, Clone)]
@@ -141,9 +138,8 @@ fn pairs(ranks: usize) -> impl Iterator<Item = (RankId, RankId)> {
 }
 
 /// Bytes of pooled rows from one rank to another: a row of the owner's stride a sample of the receiver.
-#[must_use]
-pub fn pooled_bytes(layout: &Layout, batch: usize, from: RankId, to: RankId) -> usize {
-    row_floats(layout, batch, from, to) / size_of::<f32>() * layout.wire().bytes()
+fn pooled_bytes(layout: &Layout, batch: usize, from: RankId, to: RankId) -> usize {
+    row_elements(layout, batch, from, to) * layout.wire().bytes()
 }
 
 /// Who exchange vectors: the owner of rows, and the rank that asks it for them.
@@ -181,31 +177,30 @@ impl Route {
     }
 }
 
-/// Bytes of floats of a message on a route, one end of which is the rank that `ids` are of, in a minibatch of `whole`
-/// samples. Whole lines of what travels.
-fn message_floats(layout: &Layout, ids: &Ids, whole: usize, pass: Pass, route: Route) -> usize {
-    let floats = ids.vectors(route, pass).elements(layout.samples(whole, route.asking));
-    floats.next_multiple_of(Line::BYTES / layout.wire().bytes()) * size_of::<f32>()
+/// Elements of a message on a route, one end of which is the rank that `ids` are of, in a minibatch of `whole` samples.
+/// Whole lines of what travels.
+fn message_elements(layout: &Layout, ids: &Ids, whole: usize, pass: Pass, route: Route) -> usize {
+    let elements = ids.vectors(route, pass).elements(layout.samples(whole, route.asking));
+    elements.next_multiple_of(Line::BYTES / layout.wire().bytes())
 }
 
 /// Bytes of the last message on a route, one end of which is the rank that `ids` are of, as they go over the wire.
 #[must_use]
 pub fn message_bytes(layout: &Layout, ids: &Ids, whole: usize, pass: Pass, route: Route) -> usize {
-    message_floats(layout, ids, whole, pass, route) / size_of::<f32>() * layout.wire().bytes()
+    message_elements(layout, ids, whole, pass, route) * layout.wire().bytes()
 }
 
-/// Bytes of floats of pooled rows, before they leave.
-fn row_floats(layout: &Layout, batch: usize, from: RankId, to: RankId) -> usize {
-    layout.samples(batch, to) * layout.of(from).stride * size_of::<f32>()
+/// Elements of pooled rows from one rank to another.
+fn row_elements(layout: &Layout, batch: usize, from: RankId, to: RankId) -> usize {
+    layout.samples(batch, to) * layout.of(from).stride
 }
 
 /// Bytes of gradients: those of [`pooled_bytes`], the other way.
-#[must_use]
-pub fn gradient_bytes(layout: &Layout, batch: usize, from: RankId, to: RankId) -> usize {
+fn gradient_bytes(layout: &Layout, batch: usize, from: RankId, to: RankId) -> usize {
     pooled_bytes(layout, batch, to, from)
 }
 
-/// Things in groups of such as are alike, each group where its first one is.
+/// Groups equivalent items, in order of first appearance.
 #[must_use]
 pub fn in_groups<T>(all: impl Iterator<Item = T>, alike: impl Fn(&T, &T) -> bool) -> Vec<Vec<T>> {
     let mut groups = Vec::<Vec<T>>::new();
@@ -216,29 +211,4 @@ pub fn in_groups<T>(all: impl Iterator<Item = T>, alike: impl Fn(&T, &T) -> bool
         }
     }
     groups
-}
-
-/// Divides some tables' columns of each sample's features, of `row` elements, by the length of the sample's bag, as a
-/// product with its reciprocal: sums of rows become means, and gradients of means those of sums. Columns of empty bags
-/// stay.
-pub fn divide_by_bag_lengths<'a>(
-    team: &Team,
-    tables: impl Iterator<Item = (Range<usize>, BagView<'a>)> + Clone + Sync,
-    (features, row): (&mut [f32], usize),
-) {
-    if tables.clone().next().is_none() {
-        return;
-    }
-    team.each(Rows::new(features, row, team.threads(), 1), |band| {
-        for (columns, bag) in tables.clone() {
-            for (sample, row) in (band.first..).zip(band.data.chunks_exact_mut(row)) {
-                let count = bag.of(sample).len();
-                // The part that the embedding floor computes too; by 1 nothing changes.
-                let part = 1.0 / count as f32;
-                if count > 1 {
-                    row[columns.clone()].iter_mut().for_each(|x| *x *= part);
-                }
-            }
-        }
-    });
 }

@@ -12,7 +12,7 @@ use super::ordered::Unpooled;
 use super::vectors::MessageForm;
 use super::{Ids, Minibatch, Pass, RankContext, Route, Vectors};
 use crate::base::{RankId, Result, TableId};
-use crate::collective::Carrier;
+use crate::collective::{Carrier, Opened};
 use crate::data::Batch;
 use crate::math::Part;
 use crate::memory::{Buffer, Supply};
@@ -43,8 +43,9 @@ impl Pooled {
     }
 
     /// Lets `look_up` write, for each other rank, this rank's part of the pooled rows of that rank's samples: rows of
-    /// the layout's stride, or the vectors that `ids` tell of, by the stores that are best. Where copies serve all
-    /// look-ups, nothing is pooled for others, here and in [`Pooled::finish`].
+    /// the layout's stride, or the vectors that `ids` tell of, by the stores that are best; for as many ranks at once
+    /// as have a place for them. Where copies serve all look-ups, nothing is pooled for others, here and in
+    /// [`Pooled::finish`].
     ///
     /// # Errors
     /// [`crate::base::Error::Rank`] when the job is in trouble.
@@ -57,14 +58,15 @@ impl Pooled {
         carrier: &mut dyn Carrier,
         minibatch: &Minibatch,
         ids: &Ids,
-        mut look_up: impl FnMut(RankId, &mut [f32], Stores),
+        mut look_up: impl FnMut(&mut [Opened<'_>]),
     ) -> Result<()> {
         if !context.layout.owners_pool(minibatch.inputs) {
             return Ok(());
         }
-        let fill = |to, lines: &mut [Line], stores| {
-            let stores = if size_of_val(lines) < LONG { Stores::Plain } else { stores };
-            look_up(to, bytemuck::cast_slice_mut(lines), stores);
+        let fill = |messages: &mut [Opened<'_>]| {
+            let short = messages.iter_mut().filter(|message| size_of_val::<[Line]>(message.lines) < LONG);
+            short.for_each(|message| message.stores = Stores::Plain);
+            look_up(messages);
         };
         self.messages.begin(context, carrier, minibatch, ids, fill)
     }

@@ -4,7 +4,7 @@
 use crate::machine::team::Team;
 use crate::sync::Rows;
 
-/// Units below which the leader lines them up alone: it has fetched so few from other cores' caches by the time that
+/// Units below which the leader scans them alone: it has fetched so few from other cores' caches by the time that
 /// many threads have begun and ended together.
 const FEW: usize = 128;
 
@@ -14,16 +14,15 @@ pub trait Stretch: Send {
     fn counts(&mut self) -> impl Iterator<Item = &mut u32>;
 }
 
-/// Makes of the counts of each table's stretches, so many one after another, where each one's begins behind those of
-/// the stretches before; of the first one's, which begin at 0, how many there are in all, until the caller has taken
-/// that.
-pub(super) fn line_up<U: Stretch>(team: &Team, units: &mut [U], stretches: usize) {
+/// Exclusive prefix sum of counts over each table's stretches, so many one after another, in place. The first stretch,
+/// whose own offsets are 0, holds the totals until the caller takes them.
+pub(super) fn exclusive_scan<U: Stretch>(team: &Team, units: &mut [U], stretches: usize) {
     let (much, tables) = (team.is_much(units.len(), FEW), units.len() / stretches);
-    team.share_if(much, Rows::new(units, stretches, tables.max(1), 1), |band| line_up_table(band.data));
+    team.share_if(much, Rows::new(units, stretches, tables.max(1), 1), |band| exclusive_scan_table(band.data));
 }
 
 /// The same with one table's, which may be of any lengths.
-pub fn line_up_table<U: Stretch>(units: &mut [U]) {
+pub fn exclusive_scan_table<U: Stretch>(units: &mut [U]) {
     let Some((first, later)) = units.split_first_mut() else { return };
     for unit in later {
         for (sum, count) in first.counts().zip(unit.counts()) {
@@ -48,14 +47,14 @@ mod tests {
     }
 
     #[test]
-    fn stretches_begin_behind_those_before_whoever_lines_them_up() {
+    fn stretches_begin_behind_those_before_whoever_scans_them() {
         for (tables, stretches, threads) in
             [(0, 3, 2), (2, 1, 1), (5, 4, 3), (1, 4 * FEW, 3), (4 * FEW, 3, 3), (FEW, 3, 1)]
         {
             let count = |unit: usize, which: usize| (unit * 7 + which * 3) as u32 % 11;
             let mut units: Vec<_> =
                 (0..tables * stretches).map(|unit| Counts((0..3).map(|which| count(unit, which)).collect())).collect();
-            line_up(&Team::new(threads).unwrap(), &mut units, stretches);
+            exclusive_scan(&Team::new(threads).unwrap(), &mut units, stretches);
             for (unit, Counts(found)) in units.iter().enumerate() {
                 let (first, own) = (unit / stretches * stretches, unit % stretches);
                 let until = first + if own == 0 { stretches } else { own };

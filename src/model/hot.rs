@@ -14,12 +14,12 @@ use crate::base::{RankId, Result, TableId};
 use crate::data::hot::HotSlots;
 use crate::data::{Batch, Schema};
 use crate::embedding::{Copier, Moved, Table};
-use crate::exchange::{HotRows, Ids, Layout, MovedRows, RankContext, Route, Split, in_groups};
+use crate::exchange::{HotRows, Ids, Layout, MovedRows, RankContext, Route, in_groups};
 use crate::machine::team::Team;
 use crate::memory::{Supply, recycled};
 use crate::model::TrainSpec;
 use crate::optim::{Optimizer, ParamGroup, ParamState};
-use crate::shard::scheme::Shard;
+use crate::shard::scheme::{Shard, Split};
 use crate::sync::{Each, Rows};
 
 /// The copies, and which of its own hot rows a step meets.

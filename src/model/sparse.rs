@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use super::table_group::GroupSpec;
 use crate::base::Result;
 use crate::embedding::{Source, Table, Updater};
-use crate::exchange::{RowListPart, Stretch, line_up_table};
+use crate::exchange::{RowListPart, Stretch, exclusive_scan_table};
 use crate::machine::team::Team;
 use crate::memory::{Supply, recycled};
 use crate::optim::ParamState;
@@ -162,7 +162,7 @@ impl RowUnit {
     /// how many there are.
     fn line_up(units: &mut [Self], mut of: impl FnMut(usize, usize, usize)) {
         for of_set in units.chunk_by_mut(|a, b| a.set == b.set) {
-            line_up_table(of_set);
+            exclusive_scan_table(of_set);
             let Self { set, next, .. } = &mut of_set[0];
             next.iter_mut().enumerate().for_each(|(receiver, all)| of(*set, receiver, std::mem::take(all) as usize));
         }

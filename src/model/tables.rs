@@ -18,16 +18,15 @@ use super::init::{self, Bounds};
 use super::table_group::{ReplicatedGroup, TableGroup};
 use crate::base::config::{ModelConfig, Pooling};
 use crate::base::{RankId, Result, TableId};
+use crate::collective::Opened;
 use crate::data::{Bag, Batch, Schema};
-use crate::embedding::{Choice, LookUp, Lookups, Slots, Source};
-use crate::exchange::{
-    self, HotRows, Ids, Layout, Pass, RankContext, Replicas, Route, Vectors, divide_by_bag_lengths, replica_groups,
-};
+use crate::embedding::{Choice, LookUp, Lookups, Slots, Source, Target};
+use crate::exchange::{self, HotRows, Ids, Layout, Pass, RankContext, Replicas, Route, Vectors, replica_groups};
 use crate::machine::team::Team;
 use crate::memory::{Supply, recycled};
 use crate::model::{StoredTables, TrainSpec, table_param_groups};
 use crate::optim::{ByGroup, ParamState, StepSizes};
-use crate::sync::Stores;
+use crate::sync::{Rows, Stores};
 
 /// A rank's part of the tables.
 #[derive(Debug)]
@@ -51,6 +50,7 @@ pub struct Tables {
     row: usize,
     /// Memory that steps use again.
     sources: Vec<Source<'static>>,
+    targets: Vec<Target<'static>>,
 }
 
 impl Tables {
@@ -92,6 +92,7 @@ impl Tables {
             bounds: Bounds::of(config, &schema.rows()),
             row: layout.feature_row(),
             sources: Vec::new(),
+            targets: Vec::with_capacity(layout.ranks()),
         })
     }
 
@@ -140,20 +141,28 @@ impl Tables {
         self.groups.iter().find_map(|group| group.updater.as_ref()?.note())
     }
 
-    /// Forward: pools this rank's shards for the samples of another rank, into a message's rows, by such stores.
-    pub fn look_up(&mut self, context: &RankContext, ids: &Ids, to: RankId, message: &mut [f32], stores: Stores) {
-        let (by, route) = ((&context.team, stores), Route { owner: self.rank, asking: to });
-        for (group, place) in self.groups.iter_mut().zip(&context.layout.of(self.rank).groups) {
-            pool(group, by, (ids, route), place, message);
+    /// Forward: pools this rank's shards for the samples of other ranks, into messages to them.
+    pub fn look_up(&mut self, context: &RankContext, ids: &Ids, messages: &mut [Opened<'_>]) {
+        let Self { rank, groups, targets: memory, .. } = self;
+        for (group, place) in groups.iter_mut().zip(&context.layout.of(*rank).groups) {
+            let mut targets: Vec<Target<'_>> = recycled(std::mem::take(memory));
+            targets.extend(messages.iter_mut().map(|Opened { to, stores, lines }| {
+                let route = Route { owner: *rank, asking: *to };
+                target((ids, route), place, bytemuck::cast_slice_mut(lines), *stores)
+            }));
+            group.look_up.run_all(&context.team, &group.tables, &mut targets);
+            *memory = recycled(targets);
         }
     }
 
     /// Forward: pools what this rank holds of divided rows for its own samples, into rows of the layout's partial
     /// stride or the vectors that `ids` tell of.
     pub fn look_up_divided(&mut self, context: &RankContext, ids: &Ids, partial: &mut [f32]) {
-        let (by, route) = ((&context.team, Stores::Plain), Route::own(self.rank));
-        let divided = self.groups.iter_mut().zip(context.layout.groups(route));
-        divided.for_each(|(group, place)| pool(group, by, (ids, route), place, partial));
+        let route = Route::own(self.rank);
+        for (group, place) in self.groups.iter_mut().zip(context.layout.groups(route)) {
+            let targets = &mut [target((ids, route), place, partial, Stores::Plain)];
+            group.look_up.run_all(&context.team, &group.tables, targets);
+        }
     }
 
     /// Forward: pools what this rank holds whole for some of its own samples, into these samples' features.
@@ -195,20 +204,33 @@ impl Tables {
         self.single.run(team, table, Lookups::plain(std::slice::from_ref(bag)), rows, slots);
     }
 
-    /// Divides sums of rows, or their gradients, by the lengths of their bags, where the sample's rank does so and the
-    /// model pools means; in the features of these samples.
+    /// Divides sums of rows, or their gradients, by the lengths of their bags, as a product with the reciprocal, where
+    /// the sample's rank does so and the model pools means; in the features of these samples. Columns of empty bags
+    /// stay.
     pub fn divide_by_bag_lengths(
         &self,
         context: &RankContext,
         (batch, samples): (&Batch, &Range<usize>),
         features: &mut [f32],
     ) {
-        let (team, layout) = (&context.team, &*context.layout);
-        if self.pooling == Pooling::Mean && !features.is_empty() {
-            let tables = (0..).map(TableId).zip(&batch.bags).filter(|(table, _)| layout.averages_at_sample(*table));
-            let of_samples = tables.map(|(table, bag)| (layout.columns(table), bag.view().of_samples(samples)));
-            divide_by_bag_lengths(team, of_samples, (features, self.row));
+        let (team, layout, row) = (&context.team, &*context.layout, self.row);
+        let tables = || (0..).map(TableId).zip(&batch.bags).filter(|(table, _)| layout.averages_at_sample(*table));
+        if self.pooling != Pooling::Mean || features.is_empty() || tables().next().is_none() {
+            return;
         }
+        team.each(Rows::new(features, row, team.threads(), 1), |band| {
+            for (table, bag) in tables() {
+                let (columns, bag) = (layout.columns(table), bag.view().of_samples(samples));
+                for (sample, row) in (band.first..).zip(band.data.chunks_exact_mut(row)) {
+                    let count = bag.of(sample).len();
+                    // The part that the embedding floor computes too; by 1 nothing changes.
+                    let part = 1.0 / count as f32;
+                    if count > 1 {
+                        row[columns.clone()].iter_mut().for_each(|x| *x *= part);
+                    }
+                }
+            }
+        });
     }
 
     /// Moves the rows of this rank's shards that samples of any rank looked up, each against the message of its pooled
@@ -306,21 +328,18 @@ impl Tables {
     }
 }
 
-/// Pools what is asked for of some shards on a route into a message.
-fn pool(
-    group: &mut TableGroup,
-    by: (&Team, Stores),
-    (ids, route): (&Ids, Route),
-    place: &exchange::Group,
-    message: &mut [f32],
-) {
+/// What is asked for of some shards on a route, and where it goes in a message.
+fn target<'a>(
+    (ids, route): (&'a Ids, Route),
+    place: &'a exchange::Group,
+    message: &'a mut [f32],
+    stores: Stores,
+) -> Target<'a> {
     let lookups = ids.pooled(route.asking, place);
     let lookups = if place.plain { lookups.unweighted() } else { lookups };
-    match ids.vectors(route, Pass::Forward) {
-        rows @ Vectors::Rows(_) => group.look_up.run_by(by, &group.tables, lookups, message, rows.slots(place)),
-        Vectors::Bags(starts) => {
-            let vectors = &mut message[starts[place.shards.start]..starts[place.shards.end]];
-            group.look_up.run_apart(by, &group.tables, lookups, vectors);
-        }
-    }
+    let (vectors, slots) = match ids.vectors(route, Pass::Forward) {
+        rows @ Vectors::Rows(_) => (message, Some(rows.slots(place))),
+        Vectors::Bags(starts) => (&mut message[starts[place.shards.start]..starts[place.shards.end]], None),
+    };
+    Target { lookups, vectors, slots, stores }
 }

@@ -36,7 +36,7 @@ impl Model<'_> {
     }
 
     /// Bytes of what a rank receives and sends, and of what its updates reserve. Windows of rows are double; rows that
-    /// travel rounded are widened beside them. Ids go in pieces, and are kept as a whole on both sides.
+    /// travel rounded are whole beside them, at both ends. Ids go in pieces, and are kept as a whole on both sides.
     pub(super) fn buffers(&self, tally: &Tally, rank: usize) -> i64 {
         let own = &tally.ranks[rank];
         let updates = own.update_room + tally.replicas.update_room;
@@ -47,9 +47,9 @@ impl Model<'_> {
         let sent = (i128::from(tally.all.ids_room) * i128::from(slice) / i128::from(batch.max(1))) as i64;
         let [ids_in, ids_out] = [own.streams * (batch + ranks) + own.ids_room, tally.all.streams * (slice + 1) + sent];
         let element = self.workload.exchange_bytes;
-        let widened = if element < size_of::<f32>() { size_of::<f32>() } else { 0 };
+        let whole = if element < size_of::<f32>() { 2 * size_of::<f32>() } else { 0 };
         let rows = tally.all.columns * slice + own.columns * batch;
-        updates + ID_BYTES as i64 * (ids_in + ids_out) + rows * (2 * element + widened) as i64
+        updates + ID_BYTES as i64 * (ids_in + ids_out) + rows * (2 * element + whole) as i64
     }
 
     /// Samples of a rank's slice that walk through its network at a time.

@@ -28,5 +28,5 @@ pub use forecast::{Cost, RankCost};
 pub use hot::{FaePrice, HotPrice, HotPrices};
 pub use planner::{Options, Plan, plan};
 pub use rank_load::RankLoad;
-pub use scheme::{Kind, Part, Rows, Scheme, Shard, Sharding};
+pub use scheme::{Kind, Part, Rows, Scheme, Shard, Sharding, Split};
 pub use workload::{Load, Reserve, TableLoad, Workload};

@@ -289,29 +289,49 @@ impl Sharding {
         self.shards.iter().filter(move |shard| shard.rank == rank)
     }
 
-    /// Who has a row, and as which row of the shard: one shard, all column slices, or a replica on each rank.
-    ///
-    /// # Panics
-    /// When the table does not have that row.
-    pub fn owners(&self, table: TableId, row: u64) -> impl Iterator<Item = (&Shard, u64)> {
-        assert!(row < self.rows(table), "{table} has {} rows, not row {row}", self.rows(table));
-        let shards = self.of_table(table);
-        // Cyclic rows may have thousands of parts, and their owner is known at once.
-        let shards = match self.scheme(table) {
-            Scheme::RowCyclic(ranks) => std::slice::from_ref(&shards[(row % ranks.len() as u64) as usize]),
-            Scheme::RowContiguous(_) => {
-                let part = shards.partition_point(|shard| shard.rows.first <= row) - 1;
-                std::slice::from_ref(&shards[part])
-            }
-            _ => shards,
-        };
-        shards.iter().filter_map(move |shard| Some((shard, shard.rows.local(row)?)))
-    }
-
     /// Whether the pooled sums of a table's shards are partial: the receiver adds them up instead of joining columns.
     #[must_use]
     pub fn partial(&self, table: TableId) -> bool {
         self.scheme(table).kind() == Kind::Row
+    }
+}
+
+/// How a table's rows are divided into parts, which are numbered as its shards are.
+#[derive(Debug)]
+pub enum Split {
+    /// Every part gets all look-ups.
+    Whole,
+    /// Row r goes to part r % n.
+    Cyclic(u32),
+    /// The first row of each part.
+    Contiguous(Vec<u32>),
+}
+
+impl Split {
+    /// That of a table.
+    #[must_use]
+    pub fn new(sharding: &Sharding, table: TableId) -> Self {
+        match sharding.scheme(table) {
+            Scheme::RowCyclic(ranks) => Self::Cyclic(ranks.len() as u32),
+            Scheme::RowContiguous(_) => {
+                Self::Contiguous(sharding.of_table(table).iter().map(|shard| shard.rows.first as u32).collect())
+            }
+            Scheme::Table(_) | Scheme::Column(_) | Scheme::Replicated => Self::Whole,
+        }
+    }
+
+    /// The part that has a row, and the row's number there.
+    #[must_use]
+    #[inline(always)]
+    pub fn part(&self, row: u32) -> (usize, u32) {
+        match self {
+            Self::Whole => (0, row),
+            Self::Cyclic(parts) => ((row % parts) as usize, row / parts),
+            Self::Contiguous(firsts) => {
+                let part = firsts.partition_point(|first| *first <= row) - 1;
+                (part, row - firsts[part])
+            }
+        }
     }
 }
 

@@ -29,5 +29,5 @@ pub use parts::{Each, Parts, RowPart, Rows, each_alone};
 pub use primitive::{AtomicU32, AtomicU64, Yielding};
 pub use region::{Crew, Patience};
 pub use rtm::Rtm;
-pub use shares::{Band, Lender, Lent, Matrix, Share};
+pub use shares::{Band, Lender, Lent, Loan, Matrix, Share};
 pub use window::{Receiver, SLOTS, Sender, Slot, window_lines, windows};

@@ -1,10 +1,11 @@
 //! Rows of several matrices, lent to the threads of a region in ranges that the caller chooses.
 //!
-//! [`super::Rows`] cuts one matrix into equal bands. Embedding tables need more: every thread takes a range of rows of
-//! each of many matrices, the ranges follow the work instead of the row count, and a matrix may be a window of columns
-//! of a wider one. A [`Lender`] keeps the memory for this from step to step, so that lending allocates nothing.
+//! [`super::Rows`] cuts one matrix into equal bands. Embedding tables need more: parts go through the rows of many
+//! matrices, they follow the work instead of the row count, and a matrix may be a window of columns of a wider one. A
+//! [`Lender`] keeps the memory for this from step to step, so that lending allocates nothing.
 //!
-//! Invariant: ranges of one matrix are ascending and cover it, matrices do not overlap, so no row is lent twice.
+//! Invariant: parts follow each other and cover all matrices, or in equal shares each of them; matrices do not overlap,
+//! so no row is lent twice.
 
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -30,13 +31,69 @@ struct View<T> {
     width: usize,
 }
 
-/// Where each part's range begins in each matrix, and the memory for lending.
+/// How rows are cut into parts, and the memory for lending.
 #[derive(Debug)]
 pub struct Lender<T> {
     views: Vec<View<T>>,
-    /// `parts + 1` boundaries a matrix.
-    cuts: Vec<usize>,
-    parts: usize,
+    cuts: Cuts,
+}
+
+/// Which rows each part has. However many matrices there are, what is written and checked is a place a part.
+#[derive(Debug, Default)]
+struct Cuts {
+    /// Parts follow each other through one matrix after the other: where each but the first begins, as a matrix and one
+    /// of its rows.
+    places: Vec<[usize; 2]>,
+    /// Instead: so many parts, each of nearly as many rows of every matrix.
+    of_each: Option<usize>,
+}
+
+impl Cuts {
+    const fn parts(&self) -> usize {
+        match self.of_each {
+            Some(parts) => parts,
+            None => self.places.len() + 1,
+        }
+    }
+
+    /// Where a part begins and ends in the order of matrices, of which there are so many.
+    fn ends(&self, part: usize, matrices: usize) -> [[usize; 2]; 2] {
+        let first = if part == 0 { [0, 0] } else { self.places[part - 1] };
+        [first, self.places.get(part).copied().unwrap_or([matrices, 0])]
+    }
+
+    /// The rows that a part has of a matrix of so many, one of so many matrices.
+    fn range(&self, part: usize, [matrix, rows]: [usize; 2], matrices: usize) -> Range<usize> {
+        if let Some(parts) = self.of_each {
+            return rows * part / parts..rows * (part + 1) / parts;
+        }
+        let [[first, start], [last, end]] = self.ends(part, matrices);
+        if matrix < first || matrix > last {
+            return 0..0;
+        }
+        (if matrix == first { start } else { 0 })..(if matrix == last { end } else { rows })
+    }
+
+    /// The matrices of which a part may have rows.
+    fn matrices(&self, part: usize, matrices: usize) -> Range<usize> {
+        if self.of_each.is_some() {
+            return 0..matrices;
+        }
+        let [[first, _], [last, end]] = self.ends(part, matrices);
+        first..last + usize::from(end > 0)
+    }
+
+    /// Whether no two parts have a row of these matrices in common, and every row is somebody's.
+    fn fit<T>(&self, views: &[View<T>]) -> bool {
+        match self.of_each {
+            Some(parts) => parts > 0 && views.iter().all(|view| view.rows.checked_mul(parts).is_some()),
+            None => {
+                let rows = |matrix: usize| if matrix == views.len() { Some(0) } else { Some(views.get(matrix)?.rows) };
+                let inside = |[matrix, row]: &[usize; 2]| rows(*matrix).is_some_and(|rows| *row <= rows);
+                self.places.is_sorted() && self.places.iter().all(inside)
+            }
+        }
+    }
 }
 
 // SAFETY: between two loans the pointers are never followed: a loan replaces them all first.
@@ -48,67 +105,79 @@ unsafe impl<T: Send> Send for Lender<T> {}
 unsafe impl<T: Send> Sync for Lender<T> {}
 
 impl<T> Lender<T> {
-    /// Room for `matrices` matrices in `parts` parts.
-    ///
-    /// # Panics
-    /// When `parts` is 0, or so many boundaries cannot be counted.
+    /// Room for `matrices` matrices in `parts` parts; more are possible, but allocate once.
     #[must_use]
     pub fn new(matrices: usize, parts: usize) -> Self {
-        let mut lender = Self { views: Vec::with_capacity(matrices), cuts: Vec::new(), parts };
-        lender.reset(matrices, parts);
-        lender
+        let cuts = Cuts { places: Vec::with_capacity(parts), of_each: None };
+        Self { views: Vec::with_capacity(matrices), cuts }
     }
 
-    /// Sets all boundaries to 0; allocates only when there are more of them than ever before.
-    ///
-    /// # Panics
-    /// When `parts` is 0, or so many boundaries cannot be counted.
-    pub fn reset(&mut self, matrices: usize, parts: usize) {
-        assert!(parts > 0, "rows are lent to somebody");
-        self.parts = parts;
-        self.cuts.clear();
-        let cuts = parts.checked_add(1).and_then(|cuts| cuts.checked_mul(matrices));
-        self.cuts.resize(cuts.expect("the boundaries can be counted"), 0);
+    /// One part, of all rows, until it is cut.
+    pub fn reset(&mut self) {
+        self.cuts.places.clear();
+        self.cuts.of_each = None;
     }
 
-    /// Part `part` of `matrix` begins at `row`, and the part before it ends there; `part` may be the number of parts.
-    ///
-    /// # Panics
-    /// When there is no such matrix or part.
-    pub fn cut(&mut self, matrix: usize, part: usize, row: usize) {
-        assert!(part <= self.parts, "part {part} of {}", self.parts);
-        self.cuts[matrix * (self.parts + 1) + part] = row;
+    /// The last part ends before row `row` of `matrix`, and another one begins there.
+    pub fn cut(&mut self, matrix: usize, row: usize) {
+        self.cuts.places.push([matrix, row]);
     }
 
-    /// The range of rows of `matrix` that part `part` has.
-    #[must_use]
-    pub fn range(&self, matrix: usize, part: usize) -> Range<usize> {
-        let at = matrix * (self.parts + 1) + part;
-        self.cuts[at]..self.cuts[at + 1]
+    /// So many parts, each of nearly as many rows of every matrix.
+    pub fn cut_each(&mut self, parts: usize) {
+        self.reset();
+        self.cuts.of_each = Some(parts);
+    }
+
+    /// The rows that part `part` would have of `matrix`, if that had so many, and it is one of so many matrices.
+    #[cfg(test)]
+    pub(crate) fn range(&self, part: usize, matrix: [usize; 2], matrices: usize) -> Range<usize> {
+        self.cuts.range(part, matrix, matrices)
     }
 
     /// Lends whole matrices.
     ///
     /// # Panics
-    /// When the boundaries are not ascending from 0 to each matrix's rows, or their number is wrong.
+    /// As [`Loan::lend`].
     pub fn matrices<'a>(&'a mut self, matrices: impl IntoIterator<Item = Matrix<'a, T>>) -> Lent<'a, T>
     where
         T: 'a,
     {
-        self.views.clear();
-        self.views.extend(matrices.into_iter().map(|Matrix { data, width }| {
-            assert!(width > 0 && data.len().is_multiple_of(width), "{} elements in rows of {width}", data.len());
-            View { rows: data.len() / width, stride: width, width, start: data.as_mut_ptr() }
-        }));
-        self.checked()
+        let mut loan = self.begin();
+        matrices.into_iter().for_each(|matrix| loan.matrix(matrix));
+        loan.lend()
     }
 
-    /// Lends windows of `width` columns of one matrix of rows of `stride`: window m, which is matrix m, begins at
-    /// column `starts[m]`.
+    /// Begins a loan, of no matrix yet.
+    pub fn begin(&mut self) -> Loan<'_, T> {
+        self.views.clear();
+        Loan { lender: self, memory: PhantomData }
+    }
+}
+
+/// Matrices that are about to be lent, in the order in which they are added.
+#[derive(Debug)]
+pub struct Loan<'a, T> {
+    lender: &'a mut Lender<T>,
+    memory: PhantomData<&'a mut [T]>,
+}
+
+impl<'a, T> Loan<'a, T> {
+    /// Adds a whole matrix.
     ///
     /// # Panics
-    /// As [`Lender::matrices`], and when the windows overlap or do not fit into a row.
-    pub fn windows<'a>(&'a mut self, data: &'a mut [T], stride: usize, starts: &[usize], width: usize) -> Lent<'a, T> {
+    /// When it has no columns, or no whole number of rows.
+    pub fn matrix(&mut self, Matrix { data, width }: Matrix<'a, T>) {
+        assert!(width > 0 && data.len().is_multiple_of(width), "{} elements in rows of {width}", data.len());
+        let view = View { rows: data.len() / width, stride: width, width, start: data.as_mut_ptr() };
+        self.lender.views.push(view);
+    }
+
+    /// Adds windows of `width` columns of one matrix of rows of `stride`: one beginning at each of these columns.
+    ///
+    /// # Panics
+    /// When they have no columns, overlap or do not fit into a row, or the matrix has no whole number of rows.
+    pub fn windows(&mut self, data: &'a mut [T], stride: usize, starts: &[usize], width: usize) {
         assert!(width > 0, "windows have columns");
         let apart = starts.windows(2).all(|pair| pair[0].checked_add(width).is_some_and(|end| end <= pair[1]));
         let inside = starts.last().is_none_or(|last| last.checked_add(width).is_some_and(|end| end <= stride));
@@ -117,22 +186,43 @@ impl<T> Lender<T> {
         let rows = data.len() / stride;
         // Once for all windows: the slice is not borrowed again while pointers into it are alive, which would end them.
         let start = data.as_mut_ptr();
-        self.views.clear();
-        self.views.extend(starts.iter().map(|first| {
+        self.lender.views.extend(starts.iter().map(|first| {
             // Wrapping, because without rows there is nothing to point to.
             View { start: start.wrapping_add(*first), rows, stride, width }
         }));
-        self.checked()
     }
 
-    fn checked(&self) -> Lent<'_, T> {
-        let cuts = self.views.len().checked_mul(self.parts + 1);
-        assert_eq!(Some(self.cuts.len()), cuts, "boundaries of every matrix");
-        for (view, cuts) in self.views.iter().zip(self.cuts.chunks_exact(self.parts + 1)) {
-            let covers = cuts[0] == 0 && cuts[self.parts] == view.rows;
-            assert!(covers && cuts.is_sorted(), "boundaries go up from 0 to {} rows: {cuts:?}", view.rows);
+    /// Cuts the rows into so many parts that have nearly as many elements each, one behind the other.
+    ///
+    /// # Panics
+    /// When `parts` is 0.
+    pub fn cut_evenly(&mut self, parts: usize) {
+        assert!(parts > 0, "rows are lent to somebody");
+        self.lender.reset();
+        let Lender { views, cuts } = &mut *self.lender;
+        let all: usize = views.iter().map(|view| view.rows * view.width).sum();
+        let (mut before, mut next) = (0, 1);
+        for (matrix, View { rows, width, .. }) in views.iter().enumerate() {
+            let end = before + rows * width;
+            while next < parts && all * next / parts < end {
+                cuts.places.push([matrix, (all * next / parts - before).div_ceil(*width)]);
+                next += 1;
+            }
+            before = end;
         }
-        Lent { views: &self.views, cuts: &self.cuts, parts: self.parts }
+        // Where there is nothing, all parts are empty.
+        cuts.places.resize(parts - 1, [views.len(), 0]);
+    }
+
+    /// Lends them, cut as the lender was told.
+    ///
+    /// # Panics
+    /// When parts overlap, or there are no such rows.
+    #[must_use]
+    pub fn lend(self) -> Lent<'a, T> {
+        let Lender { views, cuts } = self.lender;
+        assert!(cuts.fit(views), "boundaries go up through {} matrices: {cuts:?}", views.len());
+        Lent { views, cuts }
     }
 }
 
@@ -140,28 +230,28 @@ impl<T> Lender<T> {
 #[derive(Debug)]
 pub struct Lent<'a, T> {
     views: &'a [View<T>],
-    cuts: &'a [usize],
-    parts: usize,
+    cuts: &'a Cuts,
 }
 
 // SAFETY: a shared loan only gives out shares, which are as sendable as `&mut [T]`.
 #[allow(unsafe_code)]
 unsafe impl<T: Send> Sync for Lent<'_, T> {}
 
-// SAFETY: share i has the rows between boundaries i and i + 1 of each matrix; boundaries ascend (checked when lent), so
-// different shares have no row in common. The lender borrowed all matrices exclusively for the loan's lifetime, and
-// T: Send lets a share's rows be used on any thread.
+// SAFETY: share i has the rows of each matrix between the i-th boundary and the next, in the order of matrices and then
+// of rows, or between i and i + 1 equal parts of the matrix; boundaries ascend (checked when lent), so different shares
+// have no row in common. The loan borrowed all matrices exclusively for its lifetime, and T: Send lets a share's rows
+// be used on any thread.
 #[allow(unsafe_code)]
 unsafe impl<'a, T: Send> Parts for Lent<'a, T> {
     type Part = Share<'a, T>;
 
     fn len(&self) -> usize {
-        self.parts
+        self.cuts.parts()
     }
 
     unsafe fn part(&self, index: usize) -> Share<'a, T> {
-        assert!(index < self.parts, "part {index} of {}", self.parts);
-        Share { views: self.views, cuts: self.cuts, parts: self.parts, part: index }
+        assert!(index < self.len(), "part {index} of {}", self.len());
+        Share { views: self.views, cuts: self.cuts, part: index }
     }
 }
 
@@ -169,8 +259,7 @@ unsafe impl<'a, T: Send> Parts for Lent<'a, T> {
 #[derive(Debug)]
 pub struct Share<'a, T> {
     views: &'a [View<T>],
-    cuts: &'a [usize],
-    parts: usize,
+    cuts: &'a Cuts,
     part: usize,
 }
 
@@ -181,11 +270,20 @@ impl<T> Share<'_, T> {
         self.part
     }
 
+    /// The matrices of which it may have rows: there are none of others.
+    #[must_use]
+    pub fn matrices(&self) -> Range<usize> {
+        self.cuts.matrices(self.part, self.views.len())
+    }
+
     /// The rows of one matrix.
+    ///
+    /// # Panics
+    /// When there is no such matrix.
     pub fn band(&mut self, matrix: usize) -> Band<'_, T> {
-        let View { start, stride, width, .. } = self.views[matrix];
-        let at = matrix * (self.parts + 1) + self.part;
-        Band { start, first: self.cuts[at], end: self.cuts[at + 1], stride, width, memory: PhantomData }
+        let View { start, rows, stride, width } = self.views[matrix];
+        let Range { start: first, end } = self.cuts.range(self.part, [matrix, rows], self.views.len());
+        Band { start, first, end, stride, width, memory: PhantomData }
     }
 }
 
@@ -276,136 +374,4 @@ impl Band<'_, f32> {
 }
 
 #[cfg(all(test, not(loom)))]
-mod tests {
-    use super::*;
-    use crate::simd::{Isa, Kernel};
-    use crate::sync::{Crew, Patience};
-
-    #[test]
-    fn every_row_is_lent_once() {
-        let crew = Crew::start(3, Patience::SHARED_CORE, |_| ()).unwrap();
-        let (mut a, mut b) = (vec![0u32; 7 * 2], vec![0u32; 4 * 3]);
-        let mut lender = Lender::new(2, 3);
-        for (matrix, cuts) in [[0, 0, 5, 7], [0, 1, 1, 4]].iter().enumerate() {
-            cuts.iter().enumerate().for_each(|(part, &row)| lender.cut(matrix, part, row));
-        }
-        assert_eq!(lender.range(0, 1), 0..5);
-        let matrices = [Matrix { data: &mut a[..], width: 2 }, Matrix { data: &mut b[..], width: 3 }];
-        crew.deal(lender.matrices(matrices), |mut share| {
-            for matrix in 0..2 {
-                let mark = share.part() as u32 + 1;
-                let mut band = share.band(matrix);
-                band.rows().for_each(|row| band.row(row).iter_mut().for_each(|x| *x += mark));
-                band.all().iter_mut().for_each(|x| *x += 10);
-            }
-        });
-        assert_eq!(a, [12, 12, 12, 12, 12, 12, 12, 12, 12, 12, 13, 13, 13, 13]);
-        assert_eq!(b, [11, 11, 11, 13, 13, 13, 13, 13, 13, 13, 13, 13]);
-    }
-
-    #[test]
-    fn windows_leave_other_columns_alone() {
-        let crew = Crew::start(2, Patience::SHARED_CORE, |_| ()).unwrap();
-        let mut data = vec![0u32; 3 * 8];
-        let mut lender = Lender::new(2, 2);
-        for window in 0..2 {
-            lender.cut(window, 1, 1 + window);
-            lender.cut(window, 2, 3);
-        }
-        crew.deal(lender.windows(&mut data, 8, &[1, 4], 3), |mut share| {
-            for window in 0..2 {
-                let mut band = share.band(window);
-                band.rows().for_each(|row| band.row(row).fill(window as u32 + 1));
-            }
-        });
-        assert!(data.chunks(8).all(|row| row == [0, 1, 1, 1, 2, 2, 2, 0]), "{data:?}");
-    }
-
-    /// Streams 1, 2, 3 … into all rows, in parts that end within rows.
-    struct Fill<'a>(Band<'a, f32>);
-
-    impl Kernel for Fill<'_> {
-        type Out = ();
-
-        #[inline(always)]
-        fn run<S: Simd>(mut self, simd: S) {
-            let from: Vec<f32> = (1..=self.0.rows().len() * self.0.width()).map(|x| x as f32).collect();
-            let first = self.0.rows().start * self.0.width();
-            from.chunks(48).enumerate().for_each(|(part, from)| self.0.stream(simd, first + part * 48, from));
-        }
-    }
-
-    #[test]
-    fn rows_of_whole_lines_are_streamed() {
-        let mut lines = vec![Line::default(); 3 * 4];
-        let floats: &mut [f32] = bytemuck::cast_slice_mut(&mut lines);
-        let mut lender = Lender::new(1, 1);
-        lender.cut(0, 1, 3);
-        for (start, width, whole) in [(16, 32, true), (8, 32, false), (16, 24, false)] {
-            let lent = lender.windows(floats, 64, &[start], width);
-            // SAFETY: the only part, once.
-            #[allow(unsafe_code)]
-            let mut share = unsafe { lent.part(0) };
-            assert_eq!(share.band(0).has_lines(), whole, "{width} columns from {start} on");
-        }
-        for isa in Isa::all() {
-            floats.fill(0.0);
-            let lent = lender.windows(floats, 64, &[16], 32);
-            // SAFETY: as above.
-            #[allow(unsafe_code)]
-            let mut share = unsafe { lent.part(0) };
-            isa.run(Fill(share.band(0)));
-            for (row, floats) in floats.chunks(64).enumerate() {
-                let expected = |at: usize| if (16..48).contains(&at) { (row * 32 + at - 15) as f32 } else { 0.0 };
-                assert!((0..64).all(|at| floats[at] == expected(at)), "{isa:?} row {row}: {floats:?}");
-            }
-        }
-    }
-
-    #[test]
-    #[should_panic(expected = "whole lines are streamed")]
-    fn rows_that_end_within_a_line_are_not_streamed() {
-        let mut lines = vec![Line::default(); 3];
-        let mut lender = Lender::new(1, 1);
-        lender.cut(0, 1, 2);
-        let lent = lender.matrices([Matrix { data: bytemuck::cast_slice_mut(&mut lines), width: 24 }]);
-        // SAFETY: the only part, once.
-        #[allow(unsafe_code)]
-        let mut share = unsafe { lent.part(0) };
-        Isa::best().run(Fill(share.band(0)));
-    }
-
-    #[test]
-    #[should_panic(expected = "boundaries go up")]
-    fn overlapping_ranges_are_refused() {
-        let mut lender = Lender::new(1, 2);
-        lender.cut(0, 1, 5);
-        lender.cut(0, 2, 4);
-        let _ = lender.matrices([Matrix { data: &mut [0u8; 4], width: 1 }]);
-    }
-
-    #[test]
-    #[should_panic(expected = "row 2 of 0..2")]
-    fn a_foreign_row_is_refused() {
-        let crew = Crew::start(1, Patience::SHARED_CORE, |_| ()).unwrap();
-        let mut lender = Lender::new(1, 2);
-        lender.cut(0, 1, 2);
-        lender.cut(0, 2, 4);
-        crew.deal(lender.matrices([Matrix { data: &mut [0u8; 4], width: 1 }]), |mut share| {
-            let _ = share.band(0).row(2);
-        });
-    }
-
-    #[test]
-    #[should_panic(expected = "the boundaries can be counted")]
-    fn boundaries_whose_number_wraps_are_refused() {
-        // Twice 2^63 + 1 boundaries are 2 where products wrap, none of which would be checked.
-        let _ = Lender::<u8>::new(2, 1 << 63);
-    }
-
-    #[test]
-    #[should_panic(expected = "lie side by side in 8")]
-    fn windows_whose_end_wraps_are_refused() {
-        let _ = Lender::new(2, 1).windows(&mut [0u8; 8], 8, &[0, usize::MAX - 1], 2);
-    }
-}
+mod tests;

@@ -108,9 +108,7 @@ fn exchange_ids(rank: &mut Rank, minibatch: &Minibatch) -> Result<()> {
 fn look_up_for_others(rank: &mut Rank, minibatch: &Minibatch) -> Result<()> {
     let Rank { context, tables, ids, pooled, lanes, clock, .. } = rank;
     clock.exchange([Stage::LookUp, Stage::WaitRows], &mut *lanes.pooled, |lane| {
-        pooled.begin(context, lane, minibatch, ids, |to, message, stores| {
-            tables.look_up(context, ids, to, message, stores);
-        })
+        pooled.begin(context, lane, minibatch, ids, |messages| tables.look_up(context, ids, messages))
     })
 }
 

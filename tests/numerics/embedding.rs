@@ -7,7 +7,7 @@
 use octorec::base::config::{Pooling, Precision, Setting, TrainConfig, Update};
 use octorec::base::rng::{Random, Stream};
 use octorec::data::{Batch, Column, Schema};
-use octorec::embedding::{LookUp, Lookups, Slots, Source, Spec, Table, Updater};
+use octorec::embedding::{LookUp, Lookups, Slots, Source, Spec, Table, Target, Updater};
 use octorec::machine::team::Team;
 use octorec::memory::{Arena, Pages, Supply};
 use octorec::optim::{Averages, Optimizer, ParamState, rowwise_rate};
@@ -305,8 +305,8 @@ fn instruction_sets_and_threads_change_no_bit() {
     }
 }
 
-/// Writes vectors by such stores.
-type Write<'a> = dyn Fn((&Team, Stores), &mut LookUp, &mut [f32]) + 'a;
+/// Where vectors lie in some memory, from an element on.
+type Place<'a> = (usize, Option<Slots<'a>>);
 
 /// Whatever cuts the samples: nothing, one place or several; sequences have several bags a sample.
 #[test]
@@ -337,6 +337,38 @@ fn samples_are_pooled_some_by_some_as_all_at_once() {
     }
 }
 
+/// Targets of several lengths and forms, one of them without a bag: each gets what it would get alone.
+#[test]
+fn several_targets_at_once_get_what_each_gets_alone() {
+    let (samples, dim) = (40, 16);
+    let case = Case::skewed(dim, samples, 12, true, Pooling::Mean);
+    let (tables, places) = (case.tables(), [0, 1, 2]);
+    let (row, starts) = (4 * dim, [0, dim, 3 * dim]);
+    let slots = Slots::new(row, &starts);
+    let targets = [(0..13, true), (13..13, true), (13..20, false), (20..samples, true), (5..6, false)];
+    let len = |(range, in_rows): &(std::ops::Range<usize>, bool)| range.len() * if *in_rows { row } else { 3 * dim };
+    for (isa, threads) in Isa::all().into_iter().flat_map(|isa| [(isa, 1), (isa, 3)]) {
+        let team = Team::with_isa(threads, isa).unwrap();
+        for stores in [Stores::Plain, Stores::Streaming] {
+            let pooled = |at_once: usize| {
+                let mut look_up = LookUp::new(case.pooling, tables.len(), threads);
+                let mut memory: Vec<_> = targets.iter().map(|of| vec![Line::from([7; 16]); len(of) / 16]).collect();
+                let mut all: Vec<_> = std::iter::zip(&targets, &mut memory)
+                    .map(|((range, in_rows), memory)| Target {
+                        lookups: case.lookups().in_tables(&places).in_bags(range),
+                        vectors: bytemuck::cast_slice_mut(memory),
+                        slots: in_rows.then_some(slots),
+                        stores,
+                    })
+                    .collect();
+                all.chunks_mut(at_once).for_each(|some| look_up.run_all(&team, &tables, some));
+                memory
+            };
+            assert!(pooled(targets.len()) == pooled(1), "{isa:?}, {threads} threads, {stores:?}");
+        }
+    }
+}
+
 /// Rows and vectors of whole aligned lines pass the caches, others do not; whatever lies between vectors stays.
 #[test]
 fn streamed_vectors_are_stored_ones() {
@@ -346,28 +378,25 @@ fn streamed_vectors_are_stored_ones() {
         let whole = (3 * dim + 16).next_multiple_of(16);
         for (isa, threads) in Isa::all().into_iter().flat_map(|isa| [(isa, 1), (isa, 3)]) {
             let team = Team::with_isa(threads, isa).unwrap();
-            let written = |stores: Stores, floats: usize, write: &Write<'_>| {
+            let written = |stores: Stores, floats: usize, (first, slots): Place<'_>| {
                 let mut memory = vec![Line::from([u32::MAX; 16]); floats.div_ceil(16)];
                 let mut look_up = LookUp::new(case.pooling, tables.len(), threads);
-                write((&team, stores), &mut look_up, &mut bytemuck::cast_slice_mut(&mut memory)[..floats]);
+                let vectors = &mut bytemuck::cast_slice_mut(&mut memory)[first..floats];
+                let target = Target { lookups: case.lookups(), vectors, slots, stores };
+                look_up.run_all(&team, &tables, &mut [target]);
                 memory
             };
             for (row, first) in [(whole, 16), (whole, 2), (whole + 3, 16)] {
                 let starts = [0, 1, 2].map(|table| first + table * dim);
-                let [plain, streamed] = [Stores::Plain, Stores::Streaming].map(|stores| {
-                    written(stores, samples * row, &|by, look_up, to| {
-                        look_up.run_by(by, &tables, case.lookups(), to, Slots::new(row, &starts));
-                    })
-                });
+                let slots = Some(Slots::new(row, &starts));
+                let [plain, streamed] =
+                    [Stores::Plain, Stores::Streaming].map(|stores| written(stores, samples * row, (0, slots)));
                 assert!(plain == streamed, "{isa:?}, {threads} threads, dim {dim}, rows of {row} from {first} on");
             }
             for first in [0, 3] {
                 let floats = first + 3 * samples * dim;
-                let [plain, streamed] = [Stores::Plain, Stores::Streaming].map(|stores| {
-                    written(stores, floats, &|by, look_up, to| {
-                        look_up.run_apart(by, &tables, case.lookups(), &mut to[first..]);
-                    })
-                });
+                let [plain, streamed] =
+                    [Stores::Plain, Stores::Streaming].map(|stores| written(stores, floats, (first, None)));
                 assert!(plain == streamed, "{isa:?}, {threads} threads, dim {dim}, vectors from {first} on");
             }
         }
@@ -384,14 +413,16 @@ fn sequences_are_bags_whose_vectors_lie_in_one_row() {
         for (isa, threads) in Isa::all().into_iter().flat_map(|isa| [(isa, 1), (isa, 3)]) {
             let (team, mut look_up) = (Team::with_isa(threads, isa).unwrap(), LookUp::new(case.pooling, 1, threads));
             let mut apart = vec![0.0; samples * positions * dim];
-            look_up.run_apart((&team, Stores::Plain), tables, lookups, &mut apart);
+            let plain = Target { lookups, vectors: &mut apart, slots: None, stores: Stores::Plain };
+            look_up.run_all(&team, tables, &mut [plain]);
             for (step, stores) in
                 [dim, dim + 16].map(|step| [(step, Stores::Plain), (step, Stores::Streaming)]).concat()
             {
                 let row = (16 + positions * step).next_multiple_of(16);
                 let mut memory = vec![Line::from([u32::MAX; 16]); samples * row / 16];
-                let slots = Slots::new(row, &[16]).sequences(positions, step);
-                look_up.run_by((&team, stores), tables, lookups, bytemuck::cast_slice_mut(&mut memory), slots);
+                let slots = Some(Slots::new(row, &[16]).sequences(positions, step));
+                let vectors = bytemuck::cast_slice_mut(&mut memory);
+                look_up.run_all(&team, tables, &mut [Target { lookups, vectors, slots, stores }]);
                 let mut expected = vec![u32::MAX; samples * row];
                 for (at, vector) in apart.chunks(dim).enumerate() {
                     let first = at / positions * row + 16 + at % positions * step;

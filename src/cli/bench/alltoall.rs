@@ -16,7 +16,7 @@ use crate::base::units::Bytes;
 use crate::base::{Error, RankId, Result, even_part};
 use crate::cli::table::Table;
 use crate::collective::plan::{Exchange, relayed};
-use crate::collective::{Between, Executor, LaneSpec, Links, OneSided, Parcels, Payload, Raw, Works, World};
+use crate::collective::{Between, Executor, LaneSpec, Links, OneSided, Opened, Parcels, Payload, Raw, Works, World};
 use crate::machine::Site;
 use crate::memory::Buffer;
 use crate::sync::{Line, write_lines};
@@ -181,8 +181,10 @@ impl AllToAllArgs {
             } else {
                 let mut exchange = OneSided::new(lane.rank(), lane.ranks(), "bench all-to-all");
                 exchange.plan(lane, |_, _| message_bytes);
-                let mut pack = |to: RankId, lines: &mut [Line], stores| {
-                    write_lines(isa, stores, lines, &send[spans(to.index())]);
+                let mut pack = |messages: &mut [Opened<'_>]| {
+                    for Opened { to, stores, lines } in messages {
+                        write_lines(isa, *stores, lines, &send[spans(to.index())]);
+                    }
                 };
                 clock.run(&mut member.barrier, || {
                     exchange.begin(lane, &mut pack)?;

@@ -12,7 +12,7 @@ use super::driver::Driver;
 use super::endpoint::{Endpoint, Message, POSTED, Route, header, lines_of};
 use crate::base::units::Bytes;
 use crate::base::{Error, Place, RankId, Result, Trouble};
-use crate::collective::carrier::{Carrier, Fabric, LaneSpec, Links};
+use crate::collective::carrier::{Carrier, Fabric, LaneSpec, Links, Opened, Outgoing};
 use crate::collective::shared_memory::SharedMemory;
 use crate::ffi::mpi::{Calls, Communicator, Part};
 use crate::memory::{Buffer, Supply};
@@ -225,6 +225,7 @@ impl Fabric for Bridge {
                 staging: staging.collect(),
                 current: peers.iter().map(|_| None).collect(),
                 sent: vec![0; peers.len()],
+                within: Vec::with_capacity(peers.len()),
                 inside,
                 endpoint,
                 peers,
@@ -268,6 +269,8 @@ struct Lane {
     /// By sender, the message that was seen.
     current: Vec<Option<Message>>,
     sent: Vec<usize>,
+    /// Memory for messages to ranks of this machine that wait for their places.
+    within: Vec<Outgoing>,
     /// Messages come for as long as this is held.
     _ways: Arc<Ways>,
 }
@@ -314,6 +317,22 @@ impl Carrier for Lane {
             self.endpoint.send(peer, std::mem::take(part));
         }
         true
+    }
+
+    fn try_send_each(&mut self, due: &mut Vec<Outgoing>, fill: &mut dyn FnMut(&mut [Opened<'_>])) -> bool {
+        // Windows on this machine are filled together, frames for others one after another.
+        let (peers, before) = (self.peers.clone(), due.len());
+        let mut within = std::mem::take(&mut self.within);
+        within.extend(due.extract_if(.., |message| peers[message.to.index()].is_none()));
+        within.iter().for_each(|message| self.sent[message.to.index()] += message.bytes);
+        self.inside.try_send_each(&mut within, fill);
+        within.iter().for_each(|message| self.sent[message.to.index()] -= message.bytes);
+        due.retain(|&Outgoing { to, bytes, stores }| {
+            !self.try_send(to, bytes, &mut |lines| fill(&mut [Opened { to, stores, lines }]))
+        });
+        due.append(&mut within);
+        self.within = within;
+        due.len() < before
     }
 
     fn stores(&self, to: RankId, bytes: usize) -> Stores {

@@ -5,7 +5,7 @@ use std::ops::Range;
 use crate::embedding::PackedBag;
 
 /// Streams without the bags that have a mark.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Cold {
     pub(super) words: Vec<u32>,
     pub(super) bags: Vec<PackedBag>,

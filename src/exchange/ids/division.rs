@@ -11,7 +11,7 @@ use crate::base::{RankId, TableId};
 use crate::data::hot::Inputs;
 use crate::embedding::PackedBag;
 use crate::exchange::layout::Layout;
-use crate::exchange::stretches::line_up;
+use crate::exchange::stretches::exclusive_scan;
 use crate::exchange::vectors::MessageForm;
 use crate::exchange::{Minibatch, RankContext};
 use crate::memory::Buffer;
@@ -34,15 +34,17 @@ impl Division {
     /// For a rank, in minibatches of so many samples of this rank.
     pub(super) fn new(context: &RankContext, samples: usize) -> Self {
         let (rank, team, layout) = (context.rank, &context.team, &*context.layout);
-        let (form, stretches) = (layout.form(), team.threads());
         let tables = (0..layout.sharding().tables() as u32).map(TableId);
         let owners: Vec<Owners> = tables.map(|table| Owners::new(layout, table)).collect();
+        let divided = || owners.iter().enumerate().filter(|(_, owners)| !owners.parts.is_empty());
+        // Enough units for all threads to end together, and no more: of thousands of tables each is one.
+        let stretches = team.pieces().div_ceil(divided().count().max(1)).clamp(1, team.threads());
+        let form = layout.form();
         let unit = |(table, owners): (usize, &Owners), stretch| {
             let look_ups = (samples * layout.lookups(TableId(table as u32))).div_ceil(stretches);
             BagUnit::new(table, [stretch, stretches], owners.parts.len(), look_ups, form)
         };
-        let divided = owners.iter().enumerate().filter(|(_, owners)| !owners.parts.is_empty());
-        let units = divided.flat_map(|of| (0..stretches).map(move |stretch| unit(of, stretch))).collect();
+        let units = divided().flat_map(|of| (0..stretches).map(move |stretch| unit(of, stretch))).collect();
         let served: Vec<usize> = layout.served(rank).map(|table| table.index()).collect();
         Self {
             units,
@@ -82,7 +84,7 @@ impl Division {
         team.share(Each::new(units), |unit| unit.count(&given(unit.table)));
         // What each stretch has follows that of the stretch before; ranges only count it yet.
         let stretches = units.first().map_or(1, |unit| unit.stretch[1]);
-        line_up(team, units, stretches);
+        exclusive_scan(team, units, stretches);
         for first in units.iter_mut().step_by(stretches) {
             let bags = batch.bags[first.table].samples();
             for (part, to) in owners[first.table].parts.iter().enumerate() {

@@ -2,7 +2,7 @@
 
 use crate::base::{RankId, TableId};
 use crate::exchange::layout::Layout;
-use crate::shard::scheme::{Kind, Scheme, Sharding};
+use crate::shard::scheme::{Kind, Sharding, Split};
 
 /// Who gets the look-ups of a table.
 #[derive(Debug)]
@@ -12,45 +12,6 @@ pub(super) struct Owners {
     /// columns of it.
     pub parts: Vec<(RankId, usize)>,
     pub weighted: bool,
-}
-
-/// How a table's rows are divided into parts, which are numbered as its shards are.
-#[derive(Debug)]
-pub enum Split {
-    /// Every part gets all look-ups.
-    Whole,
-    /// Row r goes to part r % n.
-    Cyclic(u32),
-    /// The first row of each part.
-    Contiguous(Vec<u32>),
-}
-
-impl Split {
-    /// That of a table.
-    #[must_use]
-    pub fn new(sharding: &Sharding, table: TableId) -> Self {
-        match sharding.scheme(table) {
-            Scheme::RowCyclic(ranks) => Self::Cyclic(ranks.len() as u32),
-            Scheme::RowContiguous(_) => {
-                Self::Contiguous(sharding.of_table(table).iter().map(|shard| shard.rows.first as u32).collect())
-            }
-            Scheme::Table(_) | Scheme::Column(_) | Scheme::Replicated => Self::Whole,
-        }
-    }
-
-    /// The part that has a row, and the row's number there.
-    #[must_use]
-    #[inline(always)]
-    pub fn part(&self, row: u32) -> (usize, u32) {
-        match self {
-            Self::Whole => (0, row),
-            Self::Cyclic(parts) => ((row % parts) as usize, row / parts),
-            Self::Contiguous(firsts) => {
-                let part = firsts.partition_point(|first| *first <= row) - 1;
-                (part, row - firsts[part])
-            }
-        }
-    }
 }
 
 impl Owners {

@@ -4,7 +4,7 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::owners::{Owners, Split};
+use super::owners::Owners;
 use super::streams::Streams;
 use crate::base::even_part;
 use crate::data::Bag;
@@ -12,6 +12,7 @@ use crate::data::hot::TableSlots;
 use crate::embedding::PackedBag;
 use crate::exchange::stretches::Stretch;
 use crate::exchange::vectors::MessageForm;
+use crate::shard::scheme::Split;
 
 /// Some bags of one table.
 #[derive(Debug)]
@@ -19,8 +20,8 @@ pub(super) struct BagUnit {
     pub(super) table: usize,
     /// Which stretch of the bags, of how many.
     pub(super) stretch: [usize; 2],
-    /// For each part, and where bags may be hot at last for this rank's copies: first how many of the look-ups are its
-    /// own, then where the next one goes among them.
+    /// One counter per part, and a last one for this rank's hot copies, where bags may be hot: while counting, its
+    /// look-ups; while writing, the next position.
     next: Vec<u32>,
     /// What bags each part gets, unless it gets all.
     met: Vec<Met>,

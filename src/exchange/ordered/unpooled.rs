@@ -14,8 +14,10 @@ use crate::exchange::layout::Layout;
 use crate::exchange::vectors::MessageForm;
 use crate::exchange::words::Words;
 use crate::exchange::{Ids, Minibatch, Pass, RankContext, Route};
-use crate::shard::scheme::Shard;
+use crate::machine::team::Team;
+use crate::shard::scheme::{Shard, Split};
 use crate::simd::{Simd, combine};
+use crate::sync::Each;
 
 /// Where the row of a look-up is to be found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,7 +57,8 @@ pub struct Unpooled {
     into: Vec<Vec<u32>>,
     /// For each divided table its look-ups, in their order.
     sources: Vec<(TableId, Vec<RowSource>)>,
-    /// Those tables' parts.
+    /// How those tables' rows are divided, and their parts.
+    splits: Vec<Split>,
     parts: Vec<Vec<PartialSum>>,
     /// The look-ups that are sent themselves, a bag each.
     bag: Bag,
@@ -76,6 +79,7 @@ impl Unpooled {
         let parts = |(table, _): &(TableId, _)| sharding.of_table(*table).iter().map(part).collect();
         let words = Words::new(*rank, ranks, team.isa(), "exchange of rows");
         Self {
+            splits: sources.iter().map(|(table, _)| Split::new(sharding, *table)).collect(),
             parts: sources.iter().map(parts).collect(),
             sources,
             rank: *rank,
@@ -120,18 +124,19 @@ impl Unpooled {
         }
         let out = &self.out;
         self.words.all_to_all_v(&context.team, carrier, |peer| &out[peer], &mut self.into)?;
-        self.find(layout, ids, &minibatch.slice);
+        self.find(&context.team, layout, ids, &minibatch.slice);
         Ok(())
     }
 
     /// Where each look-up of this rank's samples finds its row.
-    fn find(&mut self, layout: &Layout, ids: &Ids, batch: &Batch) {
-        let sharding = layout.sharding();
-        for ((table, sources), parts) in self.sources.iter_mut().zip(&mut self.parts) {
+    fn find(&mut self, team: &Team, layout: &Layout, ids: &Ids, batch: &Batch) {
+        let own = self.rank;
+        let tables = (Each::new(&mut self.sources), (Each::new(&mut self.parts), Each::new(&mut self.splits)));
+        team.share(tables, |((table, sources), (parts, split))| {
             sources.clear();
             let (bag, hot) = (&batch.bags[table.index()], ids.hot_bag(*table));
             for part in parts.iter_mut() {
-                let ([group, at], route) = (part.place, Route { owner: part.rank, asking: self.rank });
+                let ([group, at], route) = (part.place, Route { owner: part.rank, asking: own });
                 let slots = ids.vectors(route, Pass::Forward).slots(&layout.of(part.rank).groups[group]);
                 (part.rows, part.bags, part.sums) = (0, 0, [slots.starts[at], slots.row]);
             }
@@ -144,10 +149,10 @@ impl Unpooled {
                 parts.iter_mut().for_each(|part| part.in_bag = 0);
                 let first = sources.len();
                 for &row in bag.of(sample) {
-                    let (shard, _) = sharding.owners(*table, u64::from(row)).next().expect("every row has an owner");
-                    let part = &mut parts[shard.part];
+                    let (number, _) = split.part(row);
+                    let part = &mut parts[number];
                     part.in_bag += 1;
-                    sources.push(RowSource { part: shard.part as u32, row: part.bags, pooled: true });
+                    sources.push(RowSource { part: number as u32, row: part.bags, pooled: true });
                 }
                 for source in &mut sources[first..] {
                     let part = &mut parts[source.part as usize];
@@ -159,7 +164,7 @@ impl Unpooled {
                 let every = layout.form() == MessageForm::RowPerSample;
                 parts.iter_mut().for_each(|part| part.bags += u32::from(every || part.in_bag > 0));
             }
-        }
+        });
         // A message has its rank's shards in the layout's order.
         for rank in (0..layout.ranks() as u32).map(RankId) {
             let mut end = 0;

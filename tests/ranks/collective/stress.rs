@@ -7,7 +7,9 @@ use std::time::Duration;
 use octorec::base::rng::{Random, Stream};
 use octorec::base::{Place, RankId, Trouble};
 use octorec::collective::plan::{Exchange, Topology, reductions};
-use octorec::collective::{Between, Carrier, Executor, Links, OneSided, Parcels, Payload, Slices, Tensor};
+use octorec::collective::{
+    Between, Carrier, Executor, Links, OneSided, Opened, Outgoing, Parcels, Payload, Slices, Tensor,
+};
 use octorec::simd::Isa;
 use octorec::sync::Line;
 
@@ -56,6 +58,16 @@ impl Carrier for Dawdling {
         self.lane.try_send(to, bytes, &mut |lines| {
             delays.dawdle();
             write(lines);
+            delays.dawdle();
+        })
+    }
+
+    fn try_send_each(&mut self, due: &mut Vec<Outgoing>, fill: &mut dyn FnMut(&mut [Opened<'_>])) -> bool {
+        let delays = &mut self.delays;
+        delays.dawdle();
+        self.lane.try_send_each(due, &mut |messages| {
+            delays.dawdle();
+            fill(messages);
             delays.dawdle();
         })
     }
@@ -158,9 +170,11 @@ fn rounds(ranks: usize, rounds: u64) {
                 }
             }
             for (one_sided, lane) in [(&mut one_sided, &mut in_place), (&mut in_pieces, &mut carrier)] {
-                one_sided.begin(lane, |to, lines, _| {
-                    own_delays.dawdle();
-                    lines.fill(Line::from([word(me, to.index()); 16]));
+                one_sided.begin(lane, |messages| {
+                    for Opened { to, lines, .. } in messages {
+                        own_delays.dawdle();
+                        lines.fill(Line::from([word(me, to.index()); 16]));
+                    }
                 })?;
                 own_delays.dawdle();
                 let incoming = one_sided.finish(lane)?;

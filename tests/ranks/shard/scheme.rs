@@ -2,7 +2,7 @@
 
 use octorec::base::{RankId, TableId};
 use octorec::data::Slice;
-use octorec::shard::{Kind, Part, Rows, Scheme, Sharding};
+use octorec::shard::{Kind, Part, Rows, Scheme, Sharding, Split};
 use proptest::prelude::*;
 
 use super::{any_sharding, sample_rank};
@@ -32,8 +32,14 @@ proptest! {
     #[test]
     fn owners_of_a_row_are_the_shards_that_have_it(sharding in any_sharding()) {
         for table in (0..sharding.tables() as u32).map(TableId) {
+            let split = Split::new(&sharding, table);
             for row in 0..sharding.rows(table) {
-                let owners: Vec<_> = sharding.owners(table, row).map(|(shard, local)| (shard.part, local)).collect();
+                let owners: Vec<_> = match (&split, split.part(row as u32)) {
+                    (Split::Whole, (_, local)) => {
+                        sharding.of_table(table).iter().map(|shard| (shard.part, u64::from(local))).collect()
+                    }
+                    (_, (part, local)) => vec![(part, u64::from(local))],
+                };
                 let shards = sharding.of_table(table).iter();
                 let having: Vec<_> = shards
                     .filter_map(|shard| {

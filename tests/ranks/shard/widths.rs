@@ -256,11 +256,11 @@ fn room_is_kept_for_the_longest_bags_for_evaluations_and_for_copies() {
     adds(&work, [[64 * 5 * 16 * 4, 0], [0; 2]], "gradient rows");
     work.reserve.copies = 1000;
     adds(&work, [[0, 1000]; 2], "copies of hot rows");
-    // Halves in two windows, and whole numbers beside them.
+    // Halves in two windows, and whole numbers beside them at both ends: 12 bytes for 8.
     work.exchange_bytes = 2;
-    adds(&work, [[0; 2]; 2], "rows that are widened");
+    adds(&work, [[(64 + 32) * 16 * 4, 0], [32 * 16 * 4, 0]], "rows before they are rounded and after");
     work.reserve.samples = 128;
-    let rows = [(64 + 32) * 16 * 8, 32 * 16 * 8];
+    let rows = [(64 + 32) * 16 * 12, 32 * 16 * 12];
     let ids = [4 * (64 + 64 * 5 + 32 + 32 * 5), 4 * (32 + 32 * 5)];
     let updates = 64 * 5 * (16 + 64);
     adds(&work, [[rows[0] + ids[0] + updates, 3200], [rows[1] + ids[1], 3200]], "an evaluation");
