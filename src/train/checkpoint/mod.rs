@@ -24,7 +24,7 @@ pub use place::TrainedOn;
 use std::path::Path;
 use std::sync::Arc;
 
-use safetensors::tensor::{Dtype, Metadata, SafeTensors};
+use safetensors::tensor::{Dtype, Metadata, SafeTensors, TensorInfo};
 use serde::{Deserialize, Serialize};
 
 use self::rounds::{Rounds, SAVE};
@@ -55,26 +55,27 @@ pub struct Progress {
     pub shuffled: Option<Shuffled>,
 }
 
+/// What octorec says of a model in its file's head.
 #[derive(Debug, Serialize, Deserialize)]
-struct Header {
+pub(in crate::train) struct Header {
     progress: Progress,
-    config: Config,
+    pub config: Config,
     /// The tables whose look-ups had weights, ascending; `None` in files of versions that did not say.
     #[serde(default)]
-    weighted: Option<Vec<usize>>,
+    pub weighted: Option<Vec<usize>>,
     /// The tables whose look-ups are steps of a time series, ascending.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    sequences: Vec<usize>,
+    pub sequences: Vec<usize>,
     /// The [`digest`] of the vocabulary by which categories became rows; `None` where there is none, or the file is of
     /// a version that did not say.
     #[serde(default)]
     vocabulary: Option<String>,
     /// What was learned of dense columns.
     #[serde(default, skip_serializing_if = "Scales::is_empty")]
-    scales: Scales,
+    pub scales: Scales,
     /// Names and transforms of dense columns, where the data say; those of categories are the model's columns.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    dense: Vec<(String, String)>,
+    pub dense: Vec<(String, String)>,
     /// What it was trained on; `None` of samples that are not stored, and in files of versions that did not say.
     #[serde(default, rename = "trained_on", skip_serializing_if = "Option::is_none")]
     data: Option<TrainedOn>,
@@ -96,6 +97,30 @@ impl Header {
             data,
         }
     }
+
+    /// That of a file with this head, if it is octorec's.
+    ///
+    /// # Errors
+    /// What is wrong with it, for people.
+    fn read(head: &Metadata) -> std::result::Result<Option<Self>, String> {
+        let Some(text) = head.metadata().as_ref().and_then(|entries| entries.get(METADATA)) else { return Ok(None) };
+        let header: Self = serde_json::from_str(text)
+            .map_err(|error| format!("its header is damaged or of another version: {error}"))?;
+        let Progress { step, epoch, sample, shuffled } = header.progress;
+        if shuffled.is_some_and(|at| !at.is_sound()) {
+            let reason =
+                "its header is damaged: no turns of hot and cold inputs stand so: start from its weights with --init";
+            return Err(reason.to_owned());
+        }
+        let [cold, hot] = shuffled.map_or([0; 2], |at| at.counts);
+        let numbers = [("step", step), ("epoch", epoch), ("sample", sample), ("cold", cold), ("hot", hot)];
+        match numbers.into_iter().find(|(_, number)| i64::try_from(*number).is_err()) {
+            None => Ok(Some(header)),
+            Some((name, number)) => Err(format!(
+                "its header is damaged: no run reaches {name} {number}: start from its weights with --init"
+            )),
+        }
+    }
 }
 
 /// A checkpoint file, open for reading.
@@ -103,6 +128,11 @@ impl Header {
 pub struct Checkpoint<'a> {
     path: &'a Path,
     bytes: Arc<FileMap>,
+    /// Its head, and how many bytes that takes.
+    metadata: Metadata,
+    head: usize,
+    /// What octorec says in it; nothing in another program's file. Or what is wrong with that.
+    header: std::result::Result<Option<Header>, String>,
     /// Whether what is read is checked, where there is something to check it by.
     verified: bool,
     hashes: Option<Hashes>,
@@ -221,14 +251,15 @@ impl<'a> Checkpoint<'a> {
     /// # Errors
     /// As [`Checkpoint::open`].
     pub fn open_as(path: &'a Path, verified: bool) -> Result<Self> {
-        let mut checkpoint = Self { path, bytes: Arc::new(FileMap::open(path)?), verified, hashes: None };
-        checkpoint.tensors()?;
-        if verified {
-            let metadata = checkpoint.metadata()?;
-            let hashes = Hashes::read(&checkpoint.bytes, &metadata).map_err(|reason| checkpoint.fail(reason))?;
-            checkpoint.hashes = hashes;
-        }
-        Ok(checkpoint)
+        let bytes = Arc::new(FileMap::open(path)?);
+        let refused = |reason| failure(&bytes, path, reason);
+        let (head, metadata) = SafeTensors::read_metadata(&bytes)
+            .map_err(|error| refused(format!("is no whole safetensors file: {error}")))?;
+        let hashes = if verified { Hashes::read(&bytes, &metadata).map_err(refused)? } else { None };
+        let header = Header::read(&metadata);
+        // Behind the head's length.
+        let head = size_of::<u64>() + head;
+        Ok(Self { path, bytes, metadata, head, header, verified, hashes })
     }
 
     /// Whether it should be checked and carries nothing to check it by: another program's file, or an older version's.
@@ -242,7 +273,7 @@ impl<'a> Checkpoint<'a> {
     /// # Errors
     /// When the header is damaged.
     pub fn header(&self) -> Result<Option<(Progress, Config)>> {
-        Ok(self.own_header()?.map(|header| (header.progress, header.config)))
+        Ok(self.own_header()?.map(|header| (header.progress, header.config.clone())))
     }
 
     /// What the model has learned of its data's dense columns; `None` in another program's file.
@@ -250,7 +281,7 @@ impl<'a> Checkpoint<'a> {
     /// # Errors
     /// As [`Checkpoint::header`].
     pub fn scales(&self) -> Result<Option<Scales>> {
-        Ok(self.own_header()?.map(|header| header.scales))
+        Ok(self.own_header()?.map(|header| header.scales.clone()))
     }
 
     /// How this data's weights of look-ups differ from those of the data that the model was trained on, for people;
@@ -259,7 +290,7 @@ impl<'a> Checkpoint<'a> {
     /// # Errors
     /// As [`Checkpoint::header`].
     pub fn other_weights(&self, schema: &Schema) -> Result<Option<String>> {
-        let Some(before) = self.own_header()?.and_then(|header| header.weighted) else { return Ok(None) };
+        let Some(before) = self.own_header()?.and_then(|header| header.weighted.as_ref()) else { return Ok(None) };
         let now = weighted(schema);
         let differing = (0..schema.tables.len()).find(|table| before.contains(table) != now.contains(table));
         Ok(differing.map(|table| {
@@ -278,7 +309,7 @@ impl<'a> Checkpoint<'a> {
         // Of a damaged header, which whoever goes on by it has met, the weights are as good.
         let Some(header) = self.own_header().ok().flatten() else { return Ok(()) };
         let plain = |names: Vec<String>| names.into_iter().map(|name| (name, String::new())).collect::<Vec<_>>();
-        let categories = [header.config.model.columns, source.schema().names()].map(plain);
+        let categories = [header.config.model.columns.clone(), source.schema().names()].map(plain);
         for (kind, had, has) in
             [("dense", &header.dense, &source.dense_columns()), ("categorical", &categories[0], &categories[1])]
         {
@@ -313,10 +344,10 @@ impl<'a> Checkpoint<'a> {
     /// # Errors
     /// [`Error::Checkpoint`] when it is another, or missing.
     pub fn check_vocabulary(&self, vocabulary: Option<&Vocabulary>, path: &Path) -> Result<()> {
-        let Some(wanted) = self.own_header()?.and_then(|header| header.vocabulary) else { return Ok(()) };
+        let Some(wanted) = self.own_header()?.and_then(|header| header.vocabulary.as_ref()) else { return Ok(()) };
         let path = path.display();
         match vocabulary {
-            Some(vocabulary) if !self.verified || digest(vocabulary) == wanted => Ok(()),
+            Some(vocabulary) if !self.verified || digest(vocabulary) == *wanted => Ok(()),
             Some(_) => Err(self.fail(format!(
                 "{path} is not the vocabulary that this model was trained with: categories would get other rows; put its own \
                  back"
@@ -335,9 +366,9 @@ impl<'a> Checkpoint<'a> {
     /// [`Error::Checkpoint`] when they are not.
     pub fn check_numbers(&self, vocabulary: Option<&Vocabulary>, beside: &Path) -> Result<()> {
         // Of a damaged header the weights are as good.
-        let of_weights = self.own_header().ok().flatten().and_then(|header| header.vocabulary);
+        let of_weights = self.own_header().ok().flatten().and_then(|header| header.vocabulary.as_ref());
         match (of_weights, vocabulary) {
-            (Some(wanted), Some(vocabulary)) if digest(vocabulary) != wanted => Err(self.fail(format!(
+            (Some(wanted), Some(vocabulary)) if digest(vocabulary) != *wanted => Err(self.fail(format!(
                 "values of these data get other rows than this model has for them: put the vocabulary that it was trained with \
                  at {}, or train from the start",
                 beside.display()
@@ -356,71 +387,31 @@ impl<'a> Checkpoint<'a> {
         })
     }
 
-    /// The tables whose look-ups had weights; none where the file does not say.
-    ///
-    /// # Errors
-    /// As [`Checkpoint::header`].
-    pub(in crate::train) fn weighted(&self) -> Result<Vec<usize>> {
-        Ok(self.own_header()?.and_then(|header| header.weighted).unwrap_or_default())
-    }
-
-    /// The dense columns that it was trained on, where the data said: names, and how numbers are transformed.
-    ///
-    /// # Errors
-    /// As [`Checkpoint::header`].
-    pub(in crate::train) fn dense_columns(&self) -> Result<Vec<(String, String)>> {
-        Ok(self.own_header()?.map(|header| header.dense).unwrap_or_default())
-    }
-
-    /// The tables whose look-ups are steps of a time series.
-    ///
-    /// # Errors
-    /// As [`Checkpoint::header`].
-    pub(in crate::train) fn sequences(&self) -> Result<Vec<usize>> {
-        Ok(self.own_header()?.map(|header| header.sequences).unwrap_or_default())
-    }
-
     /// An error that names this file.
     pub(in crate::train) fn fail(&self, reason: String) -> Error {
-        // That it was cut short, if it was: all else may follow from it.
-        self.bytes.check().err().unwrap_or(Error::Checkpoint { path: self.path.to_owned(), reason })
+        failure(&self.bytes, self.path, reason)
     }
 
-    fn own_header(&self) -> Result<Option<Header>> {
-        let metadata = self.metadata()?;
-        let Some(text) = metadata.metadata().as_ref().and_then(|entries| entries.get(METADATA)) else {
-            return Ok(None);
-        };
-        let header: Header = serde_json::from_str(text)
-            .map_err(|error| self.fail(format!("its header is damaged or of another version: {error}")))?;
-        let Progress { step, epoch, sample, shuffled } = header.progress;
-        if shuffled.is_some_and(|at| !at.is_sound()) {
-            let reason =
-                "its header is damaged: no turns of hot and cold inputs stand so: start from its weights with --init";
-            return Err(self.fail(reason.to_owned()));
-        }
-        let [cold, hot] = shuffled.map_or([0; 2], |at| at.counts);
-        let numbers = [("step", step), ("epoch", epoch), ("sample", sample), ("cold", cold), ("hot", hot)];
-        for (name, number) in numbers {
-            if i64::try_from(number).is_err() {
-                let reason = format!(
-                    "its header is damaged: no run reaches {name} {number}: start from its weights with --init"
-                );
-                return Err(self.fail(reason));
-            }
-        }
-        Ok(Some(header))
+    /// What octorec says in its file's head; nothing in another program's.
+    ///
+    /// # Errors
+    /// As [`Checkpoint::header`].
+    pub(in crate::train) fn own_header(&self) -> Result<Option<&Header>> {
+        self.header.as_ref().map(Option::as_ref).map_err(|reason| self.fail(reason.clone()))
     }
 
-    fn metadata(&self) -> Result<Metadata> {
-        let (_, metadata) = SafeTensors::read_metadata(&self.bytes).map_err(|error| self.fail(error.to_string()))?;
-        Ok(metadata)
+    /// What a tensor is, and its bytes, if it is there.
+    fn find(&self, name: &str) -> Option<(&TensorInfo, &[u8])> {
+        let info = self.metadata.info(name)?;
+        let (start, end) = info.data_offsets;
+        Some((info, &self.bytes[self.head + start..self.head + end]))
     }
+}
 
-    fn tensors(&self) -> Result<SafeTensors<'_>> {
-        SafeTensors::deserialize(&self.bytes)
-            .map_err(|error| self.fail(format!("is no whole safetensors file: {error}")))
-    }
+/// An error that names a checkpoint's file.
+fn failure(bytes: &FileMap, path: &Path, reason: String) -> Error {
+    // That it was cut short, if it was: all else may follow from it.
+    bytes.check().err().unwrap_or(Error::Checkpoint { path: path.to_owned(), reason })
 }
 
 #[cfg(test)]

@@ -5,10 +5,10 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use safetensors::tensor::{Dtype, SafeTensors, TensorView};
+use safetensors::tensor::Dtype;
 use twox_hash::XxHash3_64;
 
-use super::{Checkpoint, PIECE};
+use super::{Checkpoint, Header, PIECE};
 use crate::base::config::ModelConfig;
 use crate::base::units::Many;
 use crate::base::{Error, Result, interrupt};
@@ -24,22 +24,21 @@ impl Checkpoint<'_> {
     /// Whether it has what the ranks' optimizers keep, or they keep nothing.
     ///
     /// # Errors
-    /// When it is no whole file, or a rank has failed.
+    /// When a rank has failed.
     pub fn has_moments(&self, ranks: &Ranks) -> Result<bool> {
-        let kept = self.moments(ranks, &ranks.parameters()?)?;
+        let kept = self.moments(ranks, &ranks.parameters()?);
         Ok(kept.iter().all(|(moments, found)| *found || moments.is_empty()))
     }
 
     /// What the optimizers of layers and of rows keep beside these tensors, each with whether the file has any of it.
-    fn moments(&self, ranks: &Ranks, of: &[Parameter]) -> Result<[(Vec<Parameter>, bool); 2]> {
-        let (tensors, (rows, layers)) =
-            (self.tensors()?, ranks.moments(of).into_iter().partition(Parameter::is_of_table));
+    fn moments(&self, ranks: &Ranks, of: &[Parameter]) -> [(Vec<Parameter>, bool); 2] {
+        let (rows, layers) = ranks.moments(of).into_iter().partition(Parameter::is_of_table);
         // All of them count their updates: that alone is not theirs.
-        let has = |moment: &Parameter| !moment.counts_updates() && tensors.tensor(&moment.name).is_ok();
-        Ok([layers, rows].map(|moments: Vec<_>| {
+        let has = |moment: &Parameter| !moment.counts_updates() && self.metadata.info(&moment.name).is_some();
+        [layers, rows].map(|moments: Vec<_>| {
             let found = moments.iter().any(has);
             (moments, found)
-        }))
+        })
     }
 
     /// Overwrites every tensor of the ranks' model, piece by piece, and what the optimizer of layers or of rows keeps
@@ -52,26 +51,25 @@ impl Checkpoint<'_> {
     /// when another machine has another file.
     pub fn load_into(&self, ranks: &Ranks) -> Result<()> {
         self.check_everywhere(ranks)?;
-        let tensors = self.tensors()?;
         let mut parameters = ranks.parameters()?;
         let tables = parameters.iter().filter(|parameter| parameter.table().is_some()).count();
         let ours = |name: &str| ROOTS.iter().any(|root| name.starts_with(root));
         // Searched by hash: there may be many thousands of tables.
         let known: HashSet<&str> = parameters.iter().map(|parameter| &*parameter.name).collect();
-        for name in tensors.names() {
-            if ours(name) && !known.contains(name) {
+        for name in self.metadata.offset_keys() {
+            if ours(&name) && !known.contains(&*name) {
                 return Err(self.fail(format!(
                     "tensor {name} has no place in the model ({tables} tables, see the model section of the configuration)",
                 )));
             }
         }
-        let kept = self.moments(ranks, &parameters)?.into_iter().filter(|(_, found)| *found);
+        let kept = self.moments(ranks, &parameters).into_iter().filter(|(_, found)| *found);
         let kept: Vec<_> = kept.flat_map(|(moments, _)| moments).collect();
         parameters.extend(kept);
         let mut updates: [Option<f32>; 2] = [None; 2];
         let (stored, held) = (ranks.stored_tables()?, ranks.held_tables());
         for parameter in &parameters {
-            let tensor = self.tensor(&tensors, parameter)?;
+            let bytes = self.tensor(parameter)?;
             let stays = match parameter.slot {
                 TensorSlot::Table(table, TableTensor::Weight) => !held[table.index()] || stored[table.index()],
                 TensorSlot::Table(table, TableTensor::Moment(_) | TableTensor::RowMoment) => !held[table.index()],
@@ -85,9 +83,9 @@ impl Checkpoint<'_> {
                 continue;
             }
             if parameter.counts_updates() {
-                self.check_updates(parameter, tensor.data(), &mut updates[usize::from(parameter.is_of_table())])?;
+                self.check_updates(parameter, bytes, &mut updates[usize::from(parameter.is_of_table())])?;
             }
-            self.pieces(parameter, tensor.data(), &mut |rows, values| ranks.import_rows(parameter, rows, values))?;
+            self.pieces(parameter, bytes, &mut |rows, values| ranks.import_rows(parameter, rows, values))?;
         }
         // Machines read as quickly as their disks do.
         ranks.meet("load a checkpoint")
@@ -96,12 +94,12 @@ impl Checkpoint<'_> {
     /// What [`Checkpoint::load_into`] takes of it and leaves, in one line.
     ///
     /// # Errors
-    /// When it is no whole file, or a rank has failed.
+    /// When a rank has failed.
     pub fn told(&self, ranks: &Ranks) -> Result<String> {
         /// Tensors that are left which are named.
         const NAMED: usize = 3;
-        let (tensors, parameters) = (self.tensors()?, ranks.parameters()?);
-        let [layers, rows] = self.moments(ranks, &parameters)?;
+        let parameters = ranks.parameters()?;
+        let [layers, rows] = self.moments(ranks, &parameters);
         let kept = [("layers", layers), ("rows", rows)];
         let state =
             kept.iter().filter(|(_, (moments, _))| !moments.is_empty()).map(|(of, (moments, found))| match found {
@@ -115,7 +113,8 @@ impl Checkpoint<'_> {
             moments.iter().filter(|_| *found)
         }));
         let known: HashSet<&str> = of_model.map(|parameter| &*parameter.name).collect();
-        let mut left: Vec<_> = tensors.names().into_iter().filter(|name| !known.contains(name)).collect();
+        let mut left = self.metadata.offset_keys();
+        left.retain(|name| !known.contains(&**name));
         left.sort_unstable();
         let more = if left.len() > NAMED { ", ..." } else { "" };
         let left = match &left[..] {
@@ -134,12 +133,11 @@ impl Checkpoint<'_> {
         if ranks.world().machines() == 1 {
             return Ok(());
         }
-        let (head, _) = SafeTensors::read_metadata(&self.bytes).map_err(|error| self.fail(error.to_string()))?;
         // The head of octorec's own files has the hashes of all tensors.
-        let digest = XxHash3_64::oneshot(&self.bytes[..size_of::<u64>() + head]);
+        let digest = XxHash3_64::oneshot(&self.bytes[..self.head]);
         // Of a damaged header the weights are as good.
-        let header = self.header().ok().flatten();
-        let step = header.map_or(String::new(), |(progress, _)| format!("of step {}, ", progress.step));
+        let header = self.own_header().ok().flatten();
+        let step = header.map_or(String::new(), |header| format!("of step {}, ", header.progress.step));
         let own = format!("{step}of {} bytes, with head {digest:016x}", self.bytes.len());
         let all = ranks.everywhere("compare checkpoints", own.into_bytes())?;
         let Some(other) = all.iter().position(|theirs| *theirs != all[0]) else { return Ok(()) };
@@ -157,36 +155,29 @@ impl Checkpoint<'_> {
     /// # Errors
     /// As [`Checkpoint::load_into`], and those of `each`.
     pub(in crate::train) fn read(&self, of: &Parameter, each: &mut dyn FnMut(&[f32]) -> Result<()>) -> Result<()> {
-        let tensors = self.tensors()?;
-        self.pieces(of, self.tensor(&tensors, of)?.data(), &mut |_, values| each(values))
+        self.pieces(of, self.tensor(of)?, &mut |_, values| each(values))
     }
 
-    /// The rows of a tensor by this name; nothing where there is none.
-    ///
-    /// # Errors
-    /// When it is no whole file.
-    pub(in crate::train) fn rows(&self, names: &[String]) -> Result<Vec<Option<usize>>> {
-        let tensors = self.tensors()?;
-        Ok(names.iter().map(|name| rows_of(&tensors, name)).collect())
+    /// The rows of the tensor of this name; nothing where there is none.
+    pub(in crate::train) fn rows(&self, name: &str) -> Option<usize> {
+        self.metadata.info(name).and_then(|tensor| tensor.shape.first().copied())
     }
 
-    /// A tensor of this shape.
-    fn tensor<'t>(&self, tensors: &SafeTensors<'t>, of: &Parameter) -> Result<TensorView<'t>> {
-        let tensor = tensors.tensor(&of.name).map_err(|_| self.fail(format!("tensor {} is missing", of.name)))?;
+    /// The bytes of a tensor of this shape.
+    fn tensor(&self, of: &Parameter) -> Result<&[u8]> {
+        let (tensor, bytes) = self.find(&of.name).ok_or_else(|| self.fail(format!("tensor {} is missing", of.name)))?;
         // One matrix of several is that matrix, as facebookresearch/tbsm has its `A`.
-        if tensor.shape().strip_prefix(&[1]) != Some(&of.shape[..]) && tensor.shape() != of.shape {
+        if tensor.shape.strip_prefix(&[1]) != Some(&of.shape[..]) && tensor.shape != of.shape {
             return Err(self.fail(format!(
                 "tensor {} has shape {:?} but the model needs {:?}: they come from different data or another model",
-                of.name,
-                tensor.shape(),
-                of.shape
+                of.name, tensor.shape, of.shape
             )));
         }
-        if tensor.dtype() != Dtype::F32 {
-            let reason = format!("tensor {} has type {:?}; convert it to F32", of.name, tensor.dtype());
+        if tensor.dtype != Dtype::F32 {
+            let reason = format!("tensor {} has type {:?}; convert it to F32", of.name, tensor.dtype);
             return Err(self.fail(reason));
         }
-        Ok(tensor)
+        Ok(bytes)
     }
 
     /// Gives `each` the rows of a tensor, piece by piece, and checks them.
@@ -228,15 +219,12 @@ impl Checkpoint<'_> {
     }
 
     /// What the weights of its model's tables are called: as many as it has.
-    ///
-    /// # Errors
-    /// When the file is damaged.
-    pub(in crate::train) fn table_names(&self, model: &ModelConfig) -> Result<Vec<String>> {
-        let (project, tensors, mut columns) = (Project::of(model), self.tensors()?, 0);
-        while rows_of(&tensors, &project.column(columns, model)).is_some() {
+    pub(in crate::train) fn table_names(&self, model: &ModelConfig) -> Vec<String> {
+        let (project, mut columns) = (Project::of(model), 0);
+        while self.rows(&project.column(columns, model)).is_some() {
             columns += 1;
         }
-        Ok(project.tables(model, model.tables(columns)))
+        project.tables(model, model.tables(columns))
     }
 
     /// The tables of its model, to be looked up where they are; `None` in another program's file.
@@ -244,14 +232,12 @@ impl Checkpoint<'_> {
     /// # Errors
     /// As [`Checkpoint::header`].
     pub fn stored_tables(&self) -> Result<Option<StoredTables>> {
-        let Some((_, config)) = self.header()? else { return Ok(None) };
-        let (head, metadata) = SafeTensors::read_metadata(&self.bytes).map_err(|error| self.fail(error.to_string()))?;
-        let mut names = self.table_names(&config.model)?;
+        let Some(Header { config, .. }) = self.own_header()? else { return Ok(None) };
+        let mut names = self.table_names(&config.model);
         names.truncate(config.model.deep_tables(names.len()));
         let place = |name: &String| {
-            let tensor = metadata.info(name).filter(|tensor| tensor.dtype == Dtype::F32)?;
-            // Behind the head, which is behind its length.
-            let start = size_of::<u64>() + head + tensor.data_offsets.0;
+            let tensor = self.metadata.info(name).filter(|tensor| tensor.dtype == Dtype::F32)?;
+            let start = self.head + tensor.data_offsets.0;
             let &[rows, dim] = &tensor.shape[..] else { return None };
             Some((start, [rows, dim]))
         };
@@ -273,10 +259,8 @@ impl Checkpoint<'_> {
     /// When a table is damaged.
     pub fn check_stored(&self, tables: &[Parameter], stop: &AtomicBool) -> Result<()> {
         let Some(hashes) = &self.hashes else { return Ok(()) };
-        let tensors = self.tensors()?;
         for of in tables {
-            let tensor = self.tensor(&tensors, of)?;
-            match hashes.check(&of.name, tensor.data()).found_sound_alone(stop) {
+            match hashes.check(&of.name, self.tensor(of)?).found_sound_alone(stop) {
                 None if interrupt::requested() => return Err(Error::Interrupted),
                 None => return Ok(()),
                 Some(true) => self.bytes.check()?,
@@ -289,9 +273,4 @@ impl Checkpoint<'_> {
     fn damaged(&self, of: &Parameter) -> Error {
         self.fail(format!("tensor {} is damaged (its hash differs): {REMEDY}", of.name))
     }
-}
-
-/// Rows of a tensor, if it is there.
-fn rows_of(tensors: &SafeTensors<'_>, name: &str) -> Option<usize> {
-    tensors.tensor(name).ok().and_then(|tensor| tensor.shape().first().copied())
 }
