@@ -145,7 +145,6 @@ impl OneSided {
         mut pack: impl FnMut(RankId, &mut [Line], Stores),
     ) -> Result<()> {
         self.place.sequence += 1;
-        carrier.enter(self.place);
         self.sends.iter_mut().chain(&mut self.receives).for_each(|message| message.done = 0);
         loop {
             let (mut progress, mut waits_for) = (false, None);
