@@ -30,7 +30,7 @@ use crate::machine::team::Team;
 use crate::memory::{Buffer, Supply, recycled};
 use crate::optim::{ParamState, StepSize};
 use crate::simd::{Kernel, Simd};
-use crate::sync::{Lender, Matrix, Rows, Rtm, Stripes, atomic_floats};
+use crate::sync::{Lender, Matrix, Rows, Rtm, Stripes, atomic_words_32};
 
 /// Minibatches after which `auto` looks at the look-ups again.
 const LOOK_AGAIN: u64 = 256;
@@ -235,7 +235,7 @@ impl Updater {
                                 isa.run(MoveLocked { form, table, dim, source, rate, positions: part(thread) });
                             });
                         } else {
-                            let weights = atomic_floats(bytemuck::cast_slice_mut(table.words_mut()));
+                            let weights = atomic_words_32(table.words_mut());
                             let shared = MoveShared { weights, dim, source, rate, rtm: self.rtm.ok() };
                             team.run(|thread| shared.run(part(thread)));
                         }

@@ -74,21 +74,16 @@ pub fn current_pu() -> PuId {
     PuId(sched_getcpu() as u32)
 }
 
-unsafe extern "C" {
-    fn syscall(number: c_long, ...) -> c_long;
-}
-
 /// Asks the system to let this process use AMX tiles, in all its threads, for good; whether it does.
 ///
 /// Source: Linux, Documentation/arch/x86/xstate.rst. A thread that touches a tile without permission is killed
 /// (SIGILL).
 #[must_use]
 pub fn permit_tile_data() -> bool {
-    const SYS_ARCH_PRCTL: c_long = 158;
     const ARCH_REQ_XCOMP_PERM: c_int = 0x1023;
     const XFEATURE_XTILEDATA: c_long = 18;
     // SAFETY: this request takes one number and writes no memory; kernels that do not know it return an error.
-    unsafe { syscall(SYS_ARCH_PRCTL, c_long::from(ARCH_REQ_XCOMP_PERM), XFEATURE_XTILEDATA) == 0 }
+    unsafe { libc::syscall(libc::SYS_arch_prctl, c_long::from(ARCH_REQ_XCOMP_PERM), XFEATURE_XTILEDATA) == 0 }
 }
 
 /// Address space that nobody can touch yet, aligned to [`HUGE_PAGE_BYTES`].

@@ -4,18 +4,28 @@
 //! Sources: MPI 3.1, chapters 3 (point-to-point), 4 (datatypes), 8 (errors) and 12.4 (threads). The crate `mpi` starts
 //! and ends the library; its communicators stay on one thread and its requests borrow, so both are wrapped anew here.
 //!
-//! Every object here is used by one thread at a time unless the library grants [`Calls::Any`]; who uses it otherwise
-//! breaks no memory of Rust's, since a request keeps its buffers until the library says that it has done with them, but
-//! may confuse the library. The bridge between machines (`collective::mpi`) keeps to that.
+//! Every call fails where the library does not run, and panics on another thread than the one that started the library,
+//! unless that grants [`Calls::Any`]. A request keeps its buffers until the library says that it has done with them.
+//! What other processes do no type can hold: those of a job are one program, and agree on collective calls, their order
+//! and their counts, as the methods demand.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::fmt;
+use std::marker::PhantomData;
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::ptr;
+use std::sync::{PoisonError, RwLock, RwLockReadGuard};
+use std::thread::{self, ThreadId};
 
 use bytemuck::Pod;
+use mpi::collective::SystemOperation;
 use mpi::environment::Universe;
+use mpi::raw::AsRaw;
+use mpi::traits::Equivalence;
 use mpi::{Threading, ffi};
+
+/// Whether the library runs. Calls hold it, so that the library does not end meanwhile.
+static RUNS: RwLock<bool> = RwLock::new(false);
 
 /// Which threads may call the library at the same time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,21 +36,53 @@ pub enum Calls {
     One,
 }
 
-/// The library, started. It ends when this is dropped, on the same thread.
+/// The library, started. It ends when this is dropped, which waits for calls of other threads, on the thread that
+/// started it:
+///
+/// ```compile_fail,E0277
+/// # use octorec::ffi::mpi::{Calls, Library};
+/// let library = Library::start(Calls::Any);
+/// std::thread::spawn(move || drop(library));
+/// ```
 pub struct Library {
-    _universe: Universe,
-    /// Which threads may call it.
-    pub calls: Calls,
+    universe: Universe,
+    calls: Calls,
+    /// Neither Send nor Sync.
+    thread: PhantomData<*const ()>,
 }
 
 /// A group of processes with messages of their own (MPI_Comm). It lives as long as the process: to free one is
 /// collective, and peers may be gone.
-pub struct Communicator(ffi::MPI_Comm);
+///
+/// All methods panic on a thread that may not call ([`Library::calls`]).
+pub struct Communicator {
+    handle: ffi::MPI_Comm,
+    callers: Callers,
+}
 
-// SAFETY: a communicator is a handle to what belongs to the process, not to a thread; who may call is in `Calls`.
+// SAFETY: a communicator is a handle to what belongs to the process, not to a thread; each call checks its thread and
+// that the library runs.
 unsafe impl Send for Communicator {}
 // SAFETY: as above; no method changes it.
 unsafe impl Sync for Communicator {}
+
+/// The only thread that may call the library, if not all may.
+#[derive(Debug, Clone, Copy)]
+struct Callers(Option<ThreadId>);
+
+impl Callers {
+    /// Checks that this thread may call.
+    fn check(self) {
+        assert!(self.0.is_none_or(|only| only == thread::current().id()), "one thread alone may call MPI");
+    }
+
+    /// For a call: the library runs until what is returned is dropped.
+    fn enter(self) -> Result<RwLockReadGuard<'static, bool>, Failure> {
+        self.check();
+        let runs = RUNS.read().unwrap_or_else(PoisonError::into_inner);
+        if *runs { Ok(runs) } else { Err(Failure::of("MPI does not run")) }
+    }
+}
 
 /// Memory of which the first elements are to be sent.
 #[derive(Debug, Default)]
@@ -96,7 +138,14 @@ impl Library {
         let (universe, level) = mpi::initialize_with_threading(wanted)?;
         let any = (wanted, level) == (Threading::Multiple, Threading::Multiple);
         let calls = if any { Calls::Any } else { Calls::One };
-        Some(Self { _universe: universe, calls })
+        *RUNS.write().unwrap_or_else(PoisonError::into_inner) = true;
+        Some(Self { universe, calls, thread: PhantomData })
+    }
+
+    /// Which threads may call it.
+    #[must_use]
+    pub fn calls(&self) -> Calls {
+        self.calls
     }
 
     /// Its name and version, in one line.
@@ -111,9 +160,15 @@ impl Library {
     /// # Errors
     /// What the library says.
     pub fn world(&self) -> Result<Communicator, Failure> {
-        // SAFETY: the library's constant.
-        let world = unsafe { ffi::RSMPI_COMM_WORLD };
-        Communicator::copy(world)
+        let callers = Callers((self.calls == Calls::One).then(|| thread::current().id()));
+        Communicator { handle: self.universe.world().as_raw(), callers }.duplicate()
+    }
+}
+
+impl Drop for Library {
+    fn drop(&mut self) {
+        // Behind all calls, and before `universe` ends the library.
+        *RUNS.write().unwrap_or_else(PoisonError::into_inner) = false;
     }
 }
 
@@ -123,54 +178,58 @@ impl Communicator {
     /// # Errors
     /// What the library says.
     pub fn duplicate(&self) -> Result<Self, Failure> {
-        Self::copy(self.0)
-    }
-
-    fn copy(of: ffi::MPI_Comm) -> Result<Self, Failure> {
+        let _runs = self.callers.enter()?;
         let mut new = MaybeUninit::uninit();
-        // SAFETY: `of` is a communicator, `new` a place for one.
-        done(unsafe { ffi::MPI_Comm_dup(of, new.as_mut_ptr()) })?;
+        // SAFETY: a communicator, and a place for one.
+        done(unsafe { ffi::MPI_Comm_dup(self.handle, new.as_mut_ptr()) })?;
         // SAFETY: the call has written it.
         let new = unsafe { new.assume_init() };
         // SAFETY: the library's constant.
         let to_caller = unsafe { ffi::RSMPI_ERRORS_RETURN };
         // SAFETY: a communicator and a handler that exist.
         done(unsafe { ffi::MPI_Comm_set_errhandler(new, to_caller) })?;
-        Ok(Self(new))
+        Ok(Self { handle: new, callers: self.callers })
     }
 
     /// The number of this process among them.
     ///
     /// # Panics
-    /// Never: a communicator is whole.
+    /// When the library has ended.
     #[must_use]
     pub fn rank(&self) -> usize {
+        let _runs = self.callers.enter().expect("the library runs");
         let mut rank = 0;
         // SAFETY: a communicator, and a place for a number.
-        done(unsafe { ffi::MPI_Comm_rank(self.0, &raw mut rank) }).expect("a communicator of this job");
+        done(unsafe { ffi::MPI_Comm_rank(self.handle, &raw mut rank) }).expect("a communicator of this job");
         rank as usize
     }
 
     /// How many processes they are.
     ///
     /// # Panics
-    /// Never: a communicator is whole.
+    /// When the library has ended.
     #[must_use]
     pub fn size(&self) -> usize {
+        let _runs = self.callers.enter().expect("the library runs");
         let mut size = 0;
         // SAFETY: as above.
-        done(unsafe { ffi::MPI_Comm_size(self.0, &raw mut size) }).expect("a communicator of this job");
+        done(unsafe { ffi::MPI_Comm_size(self.handle, &raw mut size) }).expect("a communicator of this job");
         size as usize
     }
 
-    /// Ends all processes of the job, now (MPI_Abort).
+    /// Ends all processes of the job, now (MPI_Abort); only this one where the library ends or has ended.
     pub fn abort(&self, code: u8) -> ! {
-        // SAFETY: no memory of this process is used afterwards.
-        unsafe { ffi::MPI_Abort(self.0, c_int::from(code)) };
+        self.callers.check();
+        if let Ok(runs) = RUNS.try_read()
+            && *runs
+        {
+            // SAFETY: no memory of this process is used afterwards.
+            unsafe { ffi::MPI_Abort(self.handle, c_int::from(code)) };
+        }
         std::process::exit(c_int::from(code))
     }
 
-    /// Adds up what all processes have (MPI_Allreduce); all call it at the same time.
+    /// Adds up what all processes have (MPI_Allreduce); all call it at the same time, with as many values.
     ///
     /// # Errors
     /// What the library says.
@@ -179,18 +238,17 @@ impl Communicator {
     /// When there are more than 2^31 - 1.
     pub fn all_reduce(&self, values: &mut [f32]) -> Result<(), Failure> {
         let count = c_int::try_from(values.len()).expect("less than 2^31 elements");
-        // SAFETY: the library's constant.
-        let float = unsafe { ffi::RSMPI_FLOAT };
-        // SAFETY: as above.
-        let sum = unsafe { ffi::RSMPI_SUM };
+        let (float, sum) = (f32::equivalent_datatype().as_raw(), SystemOperation::sum().as_raw());
         let before = values.to_vec();
         let (from, to) = (before.as_ptr().cast::<c_void>(), values.as_mut_ptr().cast::<c_void>());
-        // SAFETY: so many floats are to be read there, and as many to be written elsewhere, before the call returns.
-        done(unsafe { ffi::MPI_Allreduce(from, to, count, float, sum, self.0) })
+        let _runs = self.callers.enter()?;
+        // SAFETY: so many floats are to be read there, and as many to be written elsewhere, before the call returns;
+        // the other processes pass as many, which this method demands of all.
+        done(unsafe { ffi::MPI_Allreduce(from, to, count, float, sum, self.handle) })
     }
 
     /// Sends each process its part, the parts of all being of one size, and receives as many (MPI_Alltoall); all call
-    /// it at the same time.
+    /// it at the same time, with parts of that size.
     ///
     /// # Errors
     /// What the library says.
@@ -202,9 +260,10 @@ impl Communicator {
         assert!(from.len() == to.len() && from.len().is_multiple_of(processes), "a part for each process");
         let count = c_int::try_from(from.len() / processes).expect("less than 2 GiB");
         let (from, to) = (from.as_ptr().cast::<c_void>(), to.as_mut_ptr().cast::<c_void>());
+        let _runs = self.callers.enter()?;
         // SAFETY: a part for each process is to be read there, and as much to be written elsewhere, before the call
-        // returns.
-        done(unsafe { ffi::MPI_Alltoall(from, count, byte(), to, count, byte(), self.0) })
+        // returns; the parts of other processes are as long, which this method demands of all.
+        done(unsafe { ffi::MPI_Alltoall(from, count, byte(), to, count, byte(), self.handle) })
     }
 
     /// Sends as many bytes to process `other` as it sends here at the same time (MPI_Sendrecv).
@@ -218,11 +277,11 @@ impl Communicator {
         assert_eq!(from.len(), to.len(), "as many there as back");
         let (count, other) = (c_int::try_from(from.len()).expect("less than 2 GiB"), other as c_int);
         let (from, to) = (from.as_ptr().cast::<c_void>(), to.as_mut_ptr().cast::<c_void>());
-        // SAFETY: the library's constant.
-        let ignored = unsafe { ffi::RSMPI_STATUS_IGNORE };
-        let byte = byte();
-        // SAFETY: so many bytes are to be read there, and as many to be written elsewhere, before the call returns.
-        done(unsafe { ffi::MPI_Sendrecv(from, count, byte, other, 0, to, count, byte, other, 0, self.0, ignored) })
+        let (byte, ignored, of) = (byte(), ignored(), self.handle);
+        let _runs = self.callers.enter()?;
+        // SAFETY: so many bytes are to be read there, and as many to be written elsewhere, before the call returns; a
+        // message that is longer is an error (MPI 3.1, 3.2.4).
+        done(unsafe { ffi::MPI_Sendrecv(from, count, byte, other, 0, to, count, byte, other, 0, of, ignored) })
     }
 
     /// Waits for all processes (MPI_Barrier).
@@ -230,8 +289,9 @@ impl Communicator {
     /// # Errors
     /// What the library says.
     pub fn barrier(&self) -> Result<(), Failure> {
+        let _runs = self.callers.enter()?;
         // SAFETY: a communicator that exists.
-        done(unsafe { ffi::MPI_Barrier(self.0) })
+        done(unsafe { ffi::MPI_Barrier(self.handle) })
     }
 
     /// Begins to send the first elements of all parts, one after another, as one message of this tag to process `to`.
@@ -242,6 +302,7 @@ impl Communicator {
     /// # Panics
     /// When a part is 2 GiB or longer, or shorter than what is to be sent of it.
     pub fn send<T: Pod>(&self, parts: Vec<Part<T>>, to: usize, tag: u16) -> Result<Sending<T>, Failure> {
+        let _runs = self.callers.enter()?;
         let byte = byte();
         let mut request = MaybeUninit::uninit();
         let (to, tag) = (to as c_int, c_int::from(tag));
@@ -251,17 +312,18 @@ impl Communicator {
             let at: *const c_void = only.as_ptr().cast();
             // SAFETY: the part lies there, is not written, and does not move until the request is done: `Sending` owns
             // it.
-            done(unsafe { ffi::MPI_Isend(at, bytes(only), byte, to, tag, self.0, request.as_mut_ptr()) })?;
+            done(unsafe { ffi::MPI_Isend(at, bytes(only), byte, to, tag, self.handle, request.as_mut_ptr()) })?;
         } else {
             let (lengths, places): (Vec<c_int>, Vec<ffi::MPI_Aint>) =
-                filled().map(|part| (bytes(part), part.as_ptr().addr() as ffi::MPI_Aint)).unzip();
+                filled().map(|part| (bytes(part), part.as_ptr().expose_provenance() as ffi::MPI_Aint)).unzip();
             let kind = Layout::new(&lengths, &places, byte)?;
-            // SAFETY: as above for all parts, which lie where `kind` says, counted from address 0 (MPI_BOTTOM).
-            done(unsafe { ffi::MPI_Isend(ptr::null(), 1, kind.0, to, tag, self.0, request.as_mut_ptr()) })?;
+            // SAFETY: as above for all parts, which lie where `kind` says, counted from address 0 (MPI_BOTTOM), and may
+            // be read by their addresses alone, since these were exposed.
+            done(unsafe { ffi::MPI_Isend(ptr::null(), 1, kind.0, to, tag, self.handle, request.as_mut_ptr()) })?;
         }
         // SAFETY: the call has written it.
-        let request = unsafe { request.assume_init() };
-        Ok(Sending { request: Request(request), parts: ManuallyDrop::new(parts) })
+        let request = Request { handle: unsafe { request.assume_init() }, callers: self.callers };
+        Ok(Sending { request, parts: ManuallyDrop::new(parts) })
     }
 
     /// Begins to receive the next message of this tag from process `from`, which is no longer than `into`.
@@ -272,30 +334,28 @@ impl Communicator {
     /// # Panics
     /// When there is room for 2 GiB or more.
     pub fn receive<T: Pod>(&self, mut into: Vec<T>, from: usize, tag: u16) -> Result<Receiving<T>, Failure> {
+        let _runs = self.callers.enter()?;
         let mut request = MaybeUninit::uninit();
         let bytes = c_int::try_from(size_of_val(&into[..])).expect("less than 2 GiB");
         let at: *mut c_void = into.as_mut_ptr().cast();
         let (from, tag) = (from as c_int, c_int::from(tag));
         // SAFETY: the lines lie there, nobody reads or writes them, and they do not move until the request is done:
         // `Receiving` owns them.
-        done(unsafe { ffi::MPI_Irecv(at, bytes, byte(), from, tag, self.0, request.as_mut_ptr()) })?;
+        done(unsafe { ffi::MPI_Irecv(at, bytes, byte(), from, tag, self.handle, request.as_mut_ptr()) })?;
         // SAFETY: the call has written it.
-        let request = unsafe { request.assume_init() };
-        Ok(Receiving { request: Request(request), memory: ManuallyDrop::new(into) })
+        let request = Request { handle: unsafe { request.assume_init() }, callers: self.callers };
+        Ok(Receiving { request, memory: ManuallyDrop::new(into) })
     }
 }
 
 fn byte() -> ffi::MPI_Datatype {
-    // SAFETY: the library's constant.
-    unsafe { ffi::RSMPI_UINT8_T }
+    u8::equivalent_datatype().as_raw()
 }
 
-/// Bytes of a message.
-fn count(status: &ffi::MPI_Status) -> Result<usize, Failure> {
-    let mut bytes = 0;
-    // SAFETY: a status that the library has written, and a place for a number.
-    done(unsafe { ffi::MPI_Get_count(status, byte(), &raw mut bytes) })?;
-    Ok(bytes as usize)
+/// The place of a status that nobody reads.
+fn ignored() -> *mut ffi::MPI_Status {
+    // SAFETY: the library's constant.
+    unsafe { ffi::RSMPI_STATUS_IGNORE }
 }
 
 /// A datatype: parts of these lengths at these addresses.
@@ -323,24 +383,38 @@ impl Drop for Layout {
 }
 
 /// Something under way.
-struct Request(ffi::MPI_Request);
+struct Request {
+    handle: ffi::MPI_Request,
+    callers: Callers,
+}
 
-// SAFETY: a handle to what belongs to the process, not to a thread; who may call is in `Calls`.
+// SAFETY: a handle to what belongs to the process, not to a thread; each call checks its thread and that the library
+// runs.
 unsafe impl Send for Request {}
 
 impl Request {
-    /// Whether it is done, with the bytes of what was received.
-    fn test(&mut self) -> Result<Option<usize>, Failure> {
-        // Of what was sent the library need not write all of the status.
-        let (mut flag, mut status) = (0, MaybeUninit::zeroed());
-        // SAFETY: a request under way, and places for a flag and a status.
-        done(unsafe { ffi::MPI_Test(&raw mut self.0, &raw mut flag, status.as_mut_ptr()) })?;
+    /// Whether what was sent has left.
+    fn has_left(&mut self) -> Result<bool, Failure> {
+        let _runs = self.callers.enter()?;
+        let mut flag = 0;
+        // SAFETY: a request under way, or none any more, and a place for a flag.
+        done(unsafe { ffi::MPI_Test(&raw mut self.handle, &raw mut flag, ignored()) })?;
+        Ok(flag != 0)
+    }
+
+    /// The bytes of what was received, once it has come.
+    fn received(&mut self) -> Result<Option<usize>, Failure> {
+        let _runs = self.callers.enter()?;
+        // The library need not write all of the status.
+        let (mut flag, mut bytes, mut status) = (0, 0, MaybeUninit::zeroed());
+        // SAFETY: a request under way, or none any more, and places for a flag and a status.
+        done(unsafe { ffi::MPI_Test(&raw mut self.handle, &raw mut flag, status.as_mut_ptr()) })?;
         if flag == 0 {
             return Ok(None);
         }
-        // SAFETY: numbers and handles, of which zeros are a value, or what the call has written.
-        let status = unsafe { status.assume_init() };
-        count(&status).map(Some)
+        // SAFETY: a status that the library has written, and a place for a number.
+        done(unsafe { ffi::MPI_Get_count(status.as_ptr(), byte(), &raw mut bytes) })?;
+        Ok(Some(bytes as usize))
     }
 }
 
@@ -356,7 +430,7 @@ impl<T> Sending<T> {
     /// # Errors
     /// What the library says.
     pub fn test(&mut self) -> Result<Option<Vec<Part<T>>>, Failure> {
-        Ok(self.request.test()?.map(|_| std::mem::take(&mut *self.parts)))
+        Ok(self.request.has_left()?.then(|| std::mem::take(&mut *self.parts)))
     }
 }
 
@@ -372,7 +446,7 @@ impl<T> Receiving<T> {
     /// # Errors
     /// What the library says, e.g. that the message was longer than the memory.
     pub fn test(&mut self) -> Result<Option<(Vec<T>, usize)>, Failure> {
-        Ok(self.request.test()?.map(|bytes| (std::mem::take(&mut *self.memory), bytes)))
+        Ok(self.request.received()?.map(|bytes| (std::mem::take(&mut *self.memory), bytes)))
     }
 
     /// Waits for nothing any more, and gives the memory back; a message that has just come is lost.
@@ -380,12 +454,29 @@ impl<T> Receiving<T> {
     /// # Errors
     /// What the library says.
     pub fn cancel(mut self) -> Result<Vec<T>, Failure> {
+        let _runs = self.request.callers.enter()?;
         // SAFETY: a request under way.
-        done(unsafe { ffi::MPI_Cancel(&raw mut self.request.0) })?;
-        // SAFETY: the library's constant.
-        let ignored = unsafe { ffi::RSMPI_STATUS_IGNORE };
+        done(unsafe { ffi::MPI_Cancel(&raw mut self.request.handle) })?;
         // SAFETY: as above; of a request that was cancelled, this returns (MPI 3.1, 3.8.4).
-        done(unsafe { ffi::MPI_Wait(&raw mut self.request.0, ignored) })?;
+        done(unsafe { ffi::MPI_Wait(&raw mut self.request.handle, ignored()) })?;
         Ok(std::mem::take(&mut *self.memory))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mpi::topology::SimpleCommunicator;
+
+    use super::*;
+
+    #[test]
+    fn a_call_before_the_library_runs_fails_and_one_of_another_thread_panics() {
+        let world = |only| Communicator { handle: SimpleCommunicator::world().as_raw(), callers: Callers(only) };
+        // No test of this binary starts MPI.
+        assert_eq!(world(None).barrier(), Err(Failure::of("MPI does not run")));
+        let own = thread::current().id();
+        assert_eq!(world(Some(own)).barrier(), Err(Failure::of("MPI does not run")));
+        let elsewhere = thread::spawn(move || world(Some(own)).barrier()).join().unwrap_err();
+        assert_eq!(elsewhere.downcast_ref(), Some(&"one thread alone may call MPI"));
     }
 }

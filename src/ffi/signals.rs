@@ -165,16 +165,15 @@ extern "C" fn on_abort(_: c_int) {
 /// Writes to standard error and ends the process with exit code 1, without memory, locks or destructors. Of several
 /// threads that want to at a time, one does.
 pub fn end_with(message: &[u8]) -> ! {
-    // SAFETY: only reads.
-    let own = unsafe { libc::gettid() };
+    let own = rustix::thread::gettid().as_raw_pid();
     while ENDING.swap(true, Ordering::AcqRel) {
         if ENDER.load(Ordering::Acquire) == own {
             // A signal has interrupted this thread's own last words.
             // SAFETY: ends the process.
             unsafe { libc::_exit(1) };
         }
-        // SAFETY: waits for a signal, or for the end of the process.
-        unsafe { libc::pause() };
+        // Until a signal comes, or the process ends.
+        rustix::event::pause();
     }
     ENDER.store(own, Ordering::Release);
     let mut left = message;

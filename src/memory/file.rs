@@ -3,7 +3,8 @@
 //! A mapping is the quickest way to bytes that stay where they are: a checkpoint larger than the free memory is
 //! streamed from one. octorec replaces its own files by renaming, never by writing into them; others may copy over
 //! theirs while a run reads them, and then a read that fails says which file it was. Where somebody cuts a mapped file
-//! short, what is missing reads as zeros, and [`FileMap::check`] tells.
+//! short, what is missing reads as zeros, and [`FileMap::check`] tells; where somebody writes into it, its numbers
+//! change ([`FileMap`]).
 #![allow(unsafe_code)]
 
 use std::fs::{File, Metadata};
@@ -53,7 +54,13 @@ pub fn listed(folder: &Path, action: &'static str) -> Result<Vec<PathBuf>> {
     Ok(paths)
 }
 
-/// A mapped file: one that is replaced and never written into, as octorec's own are.
+/// A mapped file: one that is replaced and not written into, as octorec's own are.
+///
+/// Another program can write into it all the same, as `cp` onto it does. Whoever reads a mapping is ready for that:
+/// what it parses, unpacks, or relies on once it was checked, it copies before; in place it reads plain numbers alone,
+/// of which all bits are a value. These may then be others than those that were checked, and a run computes with what
+/// it finds. One limit remains, which no mapping can lift: for Rust, memory behind a `&[u8]` does not change, so that a
+/// compiler may read a number twice and take both for one.
 #[derive(Debug)]
 pub struct FileMap {
     map: Mmap,
@@ -71,10 +78,11 @@ impl FileMap {
     pub fn open(path: &Path) -> Result<Self> {
         let file = input::open(path)?;
         let number = number(&file.metadata().map_err(Error::io(path, "read"))?);
-        // SAFETY: octorec replaces files by renaming, never by writing into them, so the bytes behind this mapping do
-        // not change while it lives, and so do other programs that write safetensors. Block files and checkpoints alone
-        // are mapped; data in other formats is read with `FileBytes`. (Of a file that a foreign program cuts short, the
-        // rest turns to zeros, and `check` tells.)
+        // SAFETY: the bytes behind this mapping do not change while it lives: octorec replaces files by renaming, never
+        // by writing into them. Block files and checkpoints alone are mapped; data in other formats is read with
+        // `FileBytes`. Where another program writes into one, what is read is numbers, and what else it leads to was
+        // copied before it was checked, within the limit that `FileMap` names. (Of a file that a foreign program cuts
+        // short, the rest turns to zeros, and `check` tells.)
         let map = unsafe { Mmap::map(&file) };
         let map = map.map_err(Error::io(path, "map"))?;
         let watched = Watched::add(&map);

@@ -87,7 +87,8 @@ fn repair(address: usize) -> bool {
             watched.lost.store(true, Ordering::Release);
             let (at, flags) = (std::ptr::with_exposed_provenance_mut(page), MapFlags::PRIVATE | MapFlags::FIXED);
             // SAFETY: page..page + len lies in a mapping of whole pages that whoever watches it owns (invariant of
-            // `end`); it is read as bytes alone, and zeros are bytes.
+            // `end`). What was there turns to zeros, which is a change as one by another program is: of a `FileMap`
+            // plain numbers alone are read in place, and zeros are numbers.
             return unsafe { mmap_anonymous(at, len, ProtFlags::READ, flags) }.is_ok();
         }
         place = watched.next.get().map(|next| &**next);

@@ -4,12 +4,10 @@
 //! with its slice's length checked first.
 #![allow(unsafe_code)]
 
-use std::arch::asm;
 use std::arch::x86_64::{
-    __m256, __m256i, _CMP_NLE_UQ, _MM_HINT_T0, _mm_prefetch, _mm256_add_ps, _mm256_and_ps, _mm256_cmp_ps,
-    _mm256_cmpgt_epi32, _mm256_div_ps, _mm256_fmadd_ps, _mm256_loadu_ps, _mm256_maskload_ps, _mm256_maskstore_ps,
-    _mm256_mul_ps, _mm256_set1_epi32, _mm256_set1_ps, _mm256_setr_epi32, _mm256_setzero_ps, _mm256_sqrt_ps,
-    _mm256_storeu_ps, _mm256_stream_ps,
+    __m256, __m256i, _CMP_NLE_UQ, _mm256_add_ps, _mm256_and_ps, _mm256_cmp_ps, _mm256_cmpgt_epi32, _mm256_div_ps,
+    _mm256_fmadd_ps, _mm256_loadu_ps, _mm256_maskload_ps, _mm256_maskstore_ps, _mm256_mul_ps, _mm256_set1_epi32,
+    _mm256_set1_ps, _mm256_setr_epi32, _mm256_setzero_ps, _mm256_sqrt_ps, _mm256_storeu_ps, _mm256_stream_ps,
 };
 
 use super::{Kernel, Simd};
@@ -143,22 +141,16 @@ impl Simd for Avx2 {
 
     #[inline(always)]
     fn prefetch(self, at: &[f32]) {
-        // SAFETY: a prefetch never faults, and SSE is part of x86-64.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(at.as_ptr().cast()) }
+        super::prefetch(at.as_ptr());
     }
 
     #[inline(always)]
     fn prefetch_ahead<T>(self, at: &[T], elements: usize) {
-        // SAFETY: a prefetch never faults, whatever the address, and SSE is part of x86-64.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(at.as_ptr().wrapping_add(elements).cast()) }
+        super::prefetch(at.as_ptr().wrapping_add(elements));
     }
 
     #[inline(always)]
     fn prefetch_write<T>(self, at: &[T], elements: usize) {
-        // SAFETY: a prefetch never faults, whatever the address, and changes nothing; where this one is unknown it does
-        // nothing.
-        unsafe {
-            asm!("prefetchw [{}]", in(reg) at.as_ptr().wrapping_add(elements), options(nostack, preserves_flags));
-        }
+        super::prefetch_to_write(at.as_ptr().wrapping_add(elements));
     }
 }

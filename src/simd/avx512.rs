@@ -4,13 +4,12 @@
 //! with its slice's length checked first.
 #![allow(unsafe_code)]
 
-use std::arch::asm;
 use std::arch::x86_64::{
-    __m256i, __m512, __m512i, _CMP_NLE_UQ, _MM_HINT_T0, _mm_prefetch, _mm256_loadu_si256, _mm256_storeu_si256,
-    _mm512_add_ps, _mm512_castps_si512, _mm512_castsi512_ps, _mm512_cmp_ps_mask, _mm512_cvtepi32_epi16,
-    _mm512_cvtepu16_epi32, _mm512_div_ps, _mm512_fmadd_ps, _mm512_loadu_ps, _mm512_mask_storeu_ps,
-    _mm512_maskz_loadu_ps, _mm512_maskz_mov_ps, _mm512_mul_ps, _mm512_or_si512, _mm512_permutex2var_ps, _mm512_set1_ps,
-    _mm512_setzero_ps, _mm512_slli_epi32, _mm512_sqrt_ps, _mm512_srli_epi32, _mm512_storeu_ps, _mm512_stream_ps,
+    __m256i, __m512, __m512i, _CMP_NLE_UQ, _mm256_loadu_si256, _mm256_storeu_si256, _mm512_add_ps, _mm512_castps_si512,
+    _mm512_castsi512_ps, _mm512_cmp_ps_mask, _mm512_cvtepi32_epi16, _mm512_cvtepu16_epi32, _mm512_div_ps,
+    _mm512_fmadd_ps, _mm512_loadu_ps, _mm512_mask_storeu_ps, _mm512_maskz_loadu_ps, _mm512_maskz_mov_ps, _mm512_mul_ps,
+    _mm512_or_si512, _mm512_permutex2var_ps, _mm512_set1_ps, _mm512_setzero_ps, _mm512_slli_epi32, _mm512_sqrt_ps,
+    _mm512_srli_epi32, _mm512_storeu_ps, _mm512_stream_ps,
 };
 
 use super::{Kernel, Simd};
@@ -177,23 +176,17 @@ impl Simd for Avx512 {
 
     #[inline(always)]
     fn prefetch(self, at: &[f32]) {
-        // SAFETY: a prefetch never faults, and SSE is part of x86-64.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(at.as_ptr().cast()) }
+        super::prefetch(at.as_ptr());
     }
 
     #[inline(always)]
     fn prefetch_ahead<T>(self, at: &[T], elements: usize) {
-        // SAFETY: a prefetch never faults, whatever the address, and SSE is part of x86-64.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(at.as_ptr().wrapping_add(elements).cast()) }
+        super::prefetch(at.as_ptr().wrapping_add(elements));
     }
 
     #[inline(always)]
     fn prefetch_write<T>(self, at: &[T], elements: usize) {
-        // SAFETY: a prefetch never faults, whatever the address, and changes nothing; where this one is unknown it does
-        // nothing.
-        unsafe {
-            asm!("prefetchw [{}]", in(reg) at.as_ptr().wrapping_add(elements), options(nostack, preserves_flags));
-        }
+        super::prefetch_to_write(at.as_ptr().wrapping_add(elements));
     }
 
     #[inline(always)]

@@ -26,12 +26,36 @@ pub use isa::{Isa, Kernel};
 pub(crate) struct Ordered;
 
 impl Drop for Ordered {
+    #[inline]
     fn drop(&mut self) {
         // SAFETY: SSE is part of x86-64, and a fence has no other precondition.
         #[allow(unsafe_code)]
         unsafe {
             std::arch::x86_64::_mm_sfence();
         }
+    }
+}
+
+/// Asks for the cache line at an address, where there is memory or not, to be brought close; a hint without effect on
+/// values.
+#[inline(always)]
+pub(crate) fn prefetch<T>(at: *const T) {
+    use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+    // SAFETY: a prefetch never faults, whatever the address, and SSE is part of x86-64.
+    #[allow(unsafe_code)]
+    unsafe {
+        _mm_prefetch::<_MM_HINT_T0>(at.cast());
+    }
+}
+
+/// The same of a line that will be written, so that no other core need be asked for it then.
+#[inline(always)]
+fn prefetch_to_write<T>(at: *const T) {
+    // SAFETY: a prefetch never faults, whatever the address, and changes nothing; where this one is unknown it does
+    // nothing.
+    #[allow(unsafe_code)]
+    unsafe {
+        std::arch::asm!("prefetchw [{}]", in(reg) at, options(nostack, preserves_flags));
     }
 }
 

@@ -4,23 +4,15 @@
 //! because the end of a region orders everything before it (see `region`).
 
 use super::primitive::{AtomicU32, AtomicU64, Ordering};
+use crate::simd::prefetch;
 
-/// Floats that several threads may change at once.
-#[must_use]
-#[allow(unsafe_code)]
-pub fn atomic_floats(data: &mut [f32]) -> &[AtomicU32] {
-    const { assert!(size_of::<AtomicU32>() == size_of::<f32>() && align_of::<AtomicU32>() == align_of::<f32>()) };
-    // SAFETY: same size and alignment, every bit pattern is valid in both, and the exclusive borrow lasts as long as
-    // the atomic view, so that nobody uses the memory otherwise meanwhile.
-    unsafe { std::slice::from_raw_parts(data.as_mut_ptr().cast(), data.len()) }
-}
-
-/// 32-bit words that several threads may write at once, each to places of its own.
+/// 32-bit words, or the bits of floats, that several threads may change at once.
 #[must_use]
 #[allow(unsafe_code)]
 pub fn atomic_words_32(data: &mut [u32]) -> &[AtomicU32] {
     const { assert!(size_of::<AtomicU32>() == size_of::<u32>() && align_of::<AtomicU32>() == align_of::<u32>()) };
-    // SAFETY: as above.
+    // SAFETY: same size and alignment, every bit pattern is valid in both, and the exclusive borrow lasts as long as
+    // the atomic view, so that nobody uses the memory otherwise meanwhile.
     unsafe { std::slice::from_raw_parts(data.as_mut_ptr().cast(), data.len()) }
 }
 
@@ -56,12 +48,7 @@ pub fn mul_add(float: &AtomicU32, factor: f32, gradient: f32) {
 /// Asks for the cache lines of these floats; a hint.
 #[inline(always)]
 pub fn ask(floats: &[AtomicU32]) {
-    use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
     for line in floats.chunks(16) {
-        // SAFETY: a prefetch never faults, and SSE is part of x86-64.
-        #[allow(unsafe_code)]
-        unsafe {
-            _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast());
-        }
+        prefetch(line.as_ptr());
     }
 }

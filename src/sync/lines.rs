@@ -6,7 +6,7 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use crate::simd::{Isa, Kernel, Simd};
+use crate::simd::{Isa, Kernel, Ordered, Simd};
 
 /// A cache line: 64 bytes, aligned.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Pod, Zeroable)]
@@ -40,16 +40,6 @@ pub enum Stores {
     Streaming,
     /// Into the caches: for a reader near by, soon.
     Plain,
-}
-
-/// Puts all earlier non-temporal stores of this thread before its later stores.
-#[inline]
-pub(super) fn fence_streams() {
-    // SAFETY: SSE is part of x86-64, and a fence has no other precondition.
-    #[allow(unsafe_code)]
-    unsafe {
-        std::arch::x86_64::_mm_sfence();
-    }
 }
 
 /// Copies `from` to the first lines of `to`; the last line, if `from` ends inside of it, is filled up with zeros.
@@ -138,7 +128,7 @@ fn stream_sse2(to: &mut [Line], from: &[u8]) {
             }
         }
     }
-    fence_streams();
+    drop(Ordered);
 }
 
 #[cfg(all(test, not(loom)))]

@@ -12,6 +12,7 @@ use std::ptr::NonNull;
 use crossbeam::utils::CachePadded;
 
 use super::primitive::{AtomicBool, Ordering, thread};
+use crate::simd::prefetch;
 
 /// Locks: enough that threads rarely meet by chance.
 #[cfg(not(loom))]
@@ -86,14 +87,8 @@ impl<T> LockedRows<'_, T> {
     /// Asks for the cache lines of a row; a hint.
     #[inline(always)]
     pub fn ask(&self, row: usize) {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         for byte in (0..self.width * size_of::<T>()).step_by(64) {
-            let line = self.start.as_ptr().cast::<i8>().wrapping_add(row * self.width * size_of::<T>() + byte);
-            // SAFETY: a prefetch never faults, and SSE is part of x86-64.
-            #[allow(unsafe_code)]
-            unsafe {
-                _mm_prefetch::<_MM_HINT_T0>(line);
-            }
+            prefetch(self.start.as_ptr().cast::<i8>().wrapping_add(row * self.width * size_of::<T>() + byte));
         }
     }
 

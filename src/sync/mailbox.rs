@@ -23,14 +23,14 @@ const CARRIED: usize = 5;
 /// What a closure has captured, or its address when that is larger.
 type Captures = MaybeUninit<[*const (); CARRIED]>;
 
-/// What a helper is told: mostly a region's closure, its type and lifetime taken away, valid from idle -> running until
-/// joined.
+/// What a helper is told.
 #[derive(Clone, Copy)]
-pub(super) struct Order {
-    /// Calls the closure that the captures hold; nothing else may be handed to it. `None`: they hold a number instead,
-    /// that of the mailbox to go to, or [`NOWHERE`].
-    call: Option<unsafe fn(&Captures, usize)>,
-    captures: Captures,
+pub(super) enum Order {
+    /// A region's closure, its type and lifetime taken away, valid from idle -> running until joined: what calls it,
+    /// and the captures that hold it; nothing else may be handed to that.
+    Call(unsafe fn(&Captures, usize), Captures),
+    /// To wait at this mailbox from now on, or to end: [`NOWHERE`].
+    GoTo(usize),
 }
 
 /// The mailbox of a helper whose life ends.
@@ -58,32 +58,19 @@ impl Order {
             unsafe {
                 captures.as_mut_ptr().cast::<F>().write(*body);
             }
-            Self { call: Some(call::<F>), captures }
+            Self::Call(call::<F>, captures)
         } else {
             // SAFETY: the first word is there and takes an address.
             #[allow(unsafe_code)]
             unsafe {
                 captures.as_mut_ptr().cast::<&F>().write(body);
             }
-            Self { call: Some(call::<&F>), captures }
+            Self::Call(call::<&F>, captures)
         }
-    }
-
-    /// To wait at mailbox number `mailbox` from now on.
-    pub(super) fn go_to(mailbox: usize) -> Self {
-        let mut captures = Captures::uninit();
-        // SAFETY: the first word is there and takes a number.
-        #[allow(unsafe_code)]
-        unsafe {
-            captures.as_mut_ptr().cast::<usize>().write(mailbox);
-        }
-        Self { call: None, captures }
     }
 
     /// To end.
-    pub(super) fn end() -> Self {
-        Self::go_to(NOWHERE)
-    }
+    pub(super) const END: Self = Self::GoTo(NOWHERE);
 
     /// Does what it says, as thread `index`.
     ///
@@ -91,16 +78,15 @@ impl Order {
     /// What the closure borrows is alive, which it is while the region's `Crew::lead` has neither returned nor unwound.
     #[allow(unsafe_code)]
     pub(super) unsafe fn run(&self, index: usize) -> Next {
-        let Some(call) = self.call else {
-            // SAFETY: without a call the captures come from `go_to`, which has written the first word.
-            return match unsafe { self.captures.as_ptr().cast::<usize>().read() } {
-                NOWHERE => Next::End,
-                mailbox => Next::GoTo(mailbox),
-            };
-        };
-        // SAFETY: `call` and `captures` come from one `Order::call`, the only place that makes an order with a closure.
-        unsafe { call(&self.captures, index) };
-        Next::Stay
+        match self {
+            Self::Call(call, captures) => {
+                // SAFETY: both come from one `Order::call`, the only place that makes an order with a closure.
+                unsafe { call(captures, index) };
+                Next::Stay
+            }
+            Self::GoTo(NOWHERE) => Next::End,
+            Self::GoTo(mailbox) => Next::GoTo(*mailbox),
+        }
     }
 }
 
@@ -136,7 +122,7 @@ unsafe impl Send for Mailbox {}
 
 impl Mailbox {
     pub(super) fn new() -> Self {
-        Self { epoch: AtomicUsize::new(0), done: AtomicUsize::new(0), order: Guarded::new(Order::end()) }
+        Self { epoch: AtomicUsize::new(0), done: AtomicUsize::new(0), order: Guarded::new(Order::END) }
     }
 
     /// idle -> running; for the leader.

@@ -19,7 +19,7 @@ mod rtm;
 mod shares;
 mod window;
 
-pub use atoms::{ask, atomic_floats, atomic_words, atomic_words_32, mul_add, put};
+pub use atoms::{ask, atomic_words, atomic_words_32, mul_add, put};
 pub use barrier::{Barrier, barriers};
 pub use grid::{Grid, GridPart};
 pub use job::{Job, Waiting};

@@ -12,7 +12,8 @@ use super::Crew;
 ///
 /// # Safety
 /// An implementation guarantees that pieces with different indices share no memory, that a piece may be used on any
-/// thread, and that nobody else reaches the memory while the value lives.
+/// thread and is valid for as long as its type allows, that nobody else reaches the memory while the value or any piece
+/// lives, and that `len` never changes.
 #[allow(unsafe_code)]
 pub unsafe trait Parts: Sync {
     /// One piece.

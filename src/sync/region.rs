@@ -223,7 +223,7 @@ impl Crew {
     /// Sends a helper to one of its mailboxes.
     fn seat(&mut self, helper: usize, candidate: usize) {
         let place = helper * CANDIDATES + candidate;
-        self.tell(helper, Order::go_to(place));
+        self.tell(helper, Order::GoTo(place));
         self.places[helper] = place;
     }
 
@@ -260,11 +260,16 @@ impl Crew {
 
 impl Drop for Crew {
     fn drop(&mut self) {
+        // A region's thread that ends the process drops what is its own, as a crew in a `thread_local!`, and never
+        // comes back to its region: the helpers, which share their mailboxes, are left to it.
+        if self.running.get() {
+            return;
+        }
         for place in &self.places {
-            // SAFETY: idle, because a region borrows the crew until it is joined; nothing is borrowed.
+            // SAFETY: idle, because no region runs: the last one was joined. Nothing is borrowed.
             #[allow(unsafe_code)]
             unsafe {
-                self.shared.mailboxes[*place].post(Order::end());
+                self.shared.mailboxes[*place].post(Order::END);
             }
         }
         self.wake();

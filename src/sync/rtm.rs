@@ -37,8 +37,8 @@ impl Rtm {
             return Err("this processor has transactional memory but not AVX2 and FMA");
         }
         let proof = Self(());
-        let mut row = [0.0f32; 8];
-        let tried = (0..64).any(|_| proof.mul_add(super::atomic_floats(&mut row), 1.0, 1.0, &[1.0; 8]));
+        let mut row = [0.0f32.to_bits(); 8];
+        let tried = (0..64).any(|_| proof.mul_add(super::atomic_words_32(&mut row), 1.0, 1.0, &[1.0; 8]));
         if tried {
             Ok(proof)
         } else {
@@ -135,7 +135,8 @@ mod tests {
             let gradient: Vec<f32> = (0..len).map(|e| 1.0 / (e as f32 + 1.3)).collect();
             let moved: Vec<f32> = (0..len).map(|e| (-0.1f32).mul_add(0.7 * gradient[e], before[e])).collect();
             let mut row = before.clone();
-            let done = rtm.mul_add(super::super::atomic_floats(&mut row), -0.1, 0.7, &gradient);
+            let words = bytemuck::cast_slice_mut(&mut row);
+            let done = rtm.mul_add(super::super::atomic_words_32(words), -0.1, 0.7, &gradient);
             assert_eq!(row, if done { moved } else { before }, "{len} elements");
             committed += usize::from(done);
         }

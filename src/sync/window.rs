@@ -29,9 +29,10 @@ use std::ptr::NonNull;
 
 use crossbeam::utils::CachePadded;
 
-use super::lines::{Line, fence_streams};
+use super::lines::Line;
 use super::primitive::{Arc, AtomicUsize, Guarded, Ordering};
 use crate::memory::Buffer;
+use crate::simd::Ordered;
 
 /// Slots of a window.
 pub const SLOTS: usize = 2;
@@ -200,7 +201,8 @@ impl Slot<'_> {
         let Sender { window, sent, .. } = &mut *self.sender;
         assert!(bytes <= window.lines * size_of::<Line>(), "a message of {bytes} bytes in {} lines", window.lines);
         window.marks[*sent % SLOTS].with_mut(|_| ());
-        fence_streams();
+        // Behind the lines, which may have gone past the caches.
+        drop(Ordered);
         // Relaxed: published by `count`.
         window.filled.bytes[*sent % SLOTS].store(bytes, Ordering::Relaxed);
         *sent = sent.wrapping_add(1);

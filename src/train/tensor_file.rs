@@ -294,8 +294,8 @@ impl TensorFile {
 pub(super) struct Hashes(HashMap<String, String>);
 
 impl Hashes {
-    /// Takes them from a whole file's bytes, whose metadata was read; `None` where there are none: in another program's
-    /// file, or one of a version that wrote none.
+    /// Takes them from a file's bytes, its head at least, whose metadata was read; `None` where there are none: in
+    /// another program's file, or one of a version that wrote none.
     ///
     /// # Errors
     /// What is wrong with the head, for people.

@@ -47,7 +47,7 @@ impl Driver {
             let library = Library::start(wanted).ok_or_else(|| Failure::of("it was started before"));
             match library.and_then(|library| Ok((library.world()?, library))) {
                 Ok((world, library)) => {
-                    let _ = started.send(Ok((library.calls, library.version(), world.rank(), world.size())));
+                    let _ = started.send(Ok((library.calls(), library.version(), world.rank(), world.size())));
                     serve(&world, &inbox, &theirs);
                     drop(library);
                     drop(ends);

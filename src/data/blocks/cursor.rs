@@ -20,6 +20,10 @@ pub struct Cursor<'a> {
     /// The number of the next sample in the file.
     next: u64,
     columns: Vec<Column<'a>>,
+    /// The entries of the block that is entered.
+    entries: Vec<Section>,
+    /// A section's bytes while they are unpacked.
+    packed: Vec<u8>,
     codes: Vec<u32>,
     bytes: u64,
     /// Bytes of a sample that are read in place in the current block and were not counted when it was entered.
@@ -49,7 +53,8 @@ impl Column<'_> {
 impl<'a> Cursor<'a> {
     pub(super) fn new(file: &'a BlockFile, number: usize, next: u64) -> Self {
         let columns = file.parts.iter().map(|_| Column::default()).collect();
-        Self { file, number, entered: None, next, columns, codes: Vec::new(), bytes: 0, row_bytes: 0 }
+        let (entries, packed, codes) = (Vec::new(), Vec::new(), Vec::new());
+        Self { file, number, entered: None, next, columns, entries, packed, codes, bytes: 0, row_bytes: 0 }
     }
 
     pub(super) fn rows_of_block(&self) -> usize {
@@ -73,11 +78,12 @@ impl<'a> Cursor<'a> {
     pub(super) fn load(&mut self) -> Result<()> {
         // After an error the columns belong to no block.
         self.entered = None;
-        let block = self.file.block(self.number)?;
+        let block = self.file.block(self.number, &mut self.entries)?;
         let sound = self.file.is_sound(self.number);
         let mut row_bytes = 0;
         for at in 0..self.columns.len() {
-            let (section, codec, stored) = self.file.section(&block, at, sound)?;
+            let section = self.entries[at];
+            let (codec, stored) = self.file.section(&block, at, &section)?;
             if sound && codec == Codec::Raw {
                 row_bytes += stored.len() as u64;
             } else {
@@ -89,14 +95,23 @@ impl<'a> Cursor<'a> {
             column.is_raw = codec == Codec::Raw;
             column.raw = stored;
             if !column.is_raw {
+                // What is unpacked is what was checked, even where others write into the file.
+                self.packed.clear();
+                self.packed.extend_from_slice(stored);
+            }
+            let packed = if column.is_raw { stored } else { &self.packed[..] };
+            if !sound && crc32fast::hash(packed) != section.crc {
+                return Err(damaged("the checksum does not match"));
+            }
+            if !column.is_raw {
                 // A block of 2^20 samples with 2^10 look-ups each; more is not what a writer makes.
                 if plain > 1 << 32 {
                     return Err(damaged("its size is impossible"));
                 }
                 column.unpacked.resize(plain, 0);
                 let found = match codec {
-                    Codec::Lz4 => lz4_flex::block::decompress_into(stored, &mut column.unpacked).ok(),
-                    _ => zstd::bulk::decompress_to_buffer(stored, &mut column.unpacked[..]).ok(),
+                    Codec::Lz4 => lz4_flex::block::decompress_into(packed, &mut column.unpacked).ok(),
+                    _ => zstd::bulk::decompress_to_buffer(packed, &mut column.unpacked[..]).ok(),
                 };
                 if found != Some(plain) {
                     return Err(damaged("it does not decompress"));

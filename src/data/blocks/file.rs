@@ -1,8 +1,13 @@
 //! A block file, mapped. Opening reads its head and index; each block is checked when it is first read, whoever reads
 //! it: later readers of the same opened file, such as the other ranks of a process, touch only the rows that they want.
+//!
+//! Others may write into the file ([`FileMap`]): all that leads to other bytes is copied before it is checked, and
+//! numbers alone are read in place.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytemuck::Zeroable;
 
 use super::cursor::Cursor;
 use super::layout::{
@@ -57,11 +62,11 @@ impl BlockFile {
             )));
         }
         let start = size_of::<FileHead>();
-        let schema = bytes.get(start..start.saturating_add(head.schema_bytes as usize));
+        let schema = bytes.get(start..start.saturating_add(head.schema_bytes as usize)).map(<[u8]>::to_vec);
         let schema = schema.filter(|schema| crc32fast::hash(schema) == head.schema_crc);
-        let schema = schema.and_then(|schema| std::str::from_utf8(schema).ok());
+        let schema = schema.and_then(|schema| String::from_utf8(schema).ok());
         let Some(schema) = schema else { return Err(fail("its schema is damaged (checksum)".to_owned())) };
-        let description = Description::parse(schema, path)?;
+        let description = Description::parse(&schema, path)?;
         let first_block = aligned(start + schema.len());
         let mut file = Self {
             path: path.to_owned(),
@@ -83,7 +88,8 @@ impl BlockFile {
         let Some(trailer) = read::<Trailer>(&self.bytes, end).filter(|trailer| trailer.magic == END) else {
             return Err(self.truncated(first_block));
         };
-        let index = usize::try_from(trailer.index).ok().and_then(|index| self.bytes.get(index..end));
+        let index =
+            usize::try_from(trailer.index).ok().and_then(|index| self.bytes.get(index..end)).map(<[u8]>::to_vec);
         let index = index.filter(|index| index_crc(&trailer, index) == trailer.crc);
         let tables = self.description.categorical.len();
         let blocks = usize::try_from(trailer.blocks).ok().and_then(|blocks| blocks.checked_mul(size_of::<BlockRef>()));
@@ -199,15 +205,16 @@ impl BlockFile {
         Ok(cursor.rows_of_block() as u64)
     }
 
-    /// A block, its head and entries checked.
-    pub(super) fn block(&self, number: usize) -> Result<Block<'_>> {
+    /// A block, its head and entries checked; the latter are then in `entries`.
+    pub(super) fn block(&self, number: usize, entries: &mut Vec<Section>) -> Result<Block<'_>> {
         let BlockRef { offset, first } = self.blocks[number];
         let next = self.blocks.get(number + 1).map_or(self.rows, |block| block.first);
-        let head_bytes = size_of::<BlockHead>() + self.parts.len() * size_of::<Section>();
+        entries.resize(self.parts.len(), Section::zeroed());
+        let entries: &mut [u8] = bytemuck::cast_slice_mut(entries);
         let found = usize::try_from(offset).ok().and_then(|at| {
             let head = read::<BlockHead>(&self.bytes, at).filter(|head| head.magic == BLOCK)?;
             let bytes = self.bytes.get(at..at.checked_add(usize::try_from(head.bytes).ok()?)?)?;
-            let entries = bytes.get(size_of::<BlockHead>()..head_bytes)?;
+            entries.copy_from_slice(bytes.get(size_of::<BlockHead>()..)?.get(..entries.len())?);
             (block_crc(&head, entries) == head.crc).then_some((head, bytes))
         });
         let damaged = |what: &str| {
@@ -222,24 +229,14 @@ impl BlockFile {
         Ok(Block { number, first, rows: head.rows as usize, bytes })
     }
 
-    /// The entry of one section, and its bytes in the file; `sound`: their checksum was verified before.
-    pub(super) fn section<'a>(
-        &'a self,
-        block: &Block<'a>,
-        at: usize,
-        sound: bool,
-    ) -> Result<(Section, Codec, &'a [u8])> {
-        let entry = size_of::<BlockHead>() + at * size_of::<Section>();
-        let section = read::<Section>(block.bytes, entry).expect("entries were checked to be there");
+    /// How the section with this entry, a block's number `at`, is stored, and its bytes in the file.
+    pub(super) fn section<'a>(&self, block: &Block<'a>, at: usize, section: &Section) -> Result<(Codec, &'a [u8])> {
         let stored = usize::try_from(section.offset)
             .ok()
             .and_then(|from| block.bytes.get(from..from.checked_add(section.stored as usize)?));
         let Some(stored) = stored else { return Err(self.damaged(block, at, "its place lies beyond the block")) };
-        if !sound && crc32fast::hash(stored) != section.crc {
-            return Err(self.damaged(block, at, "the checksum does not match"));
-        }
         match Codec::of_number(section.codec) {
-            Some(codec) if matches!(section.width, 0 | 1 | 2 | 4) => Ok((section, codec, stored)),
+            Some(codec) if matches!(section.width, 0 | 1 | 2 | 4) => Ok((codec, stored)),
             _ => Err(self.damaged(block, at, "its encoding is unknown")),
         }
     }

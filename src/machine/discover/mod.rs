@@ -9,6 +9,7 @@ mod objects;
 mod quota;
 
 use std::collections::BTreeSet;
+use std::io::ErrorKind;
 use std::path::Path;
 
 use hwlocality::Topology;
@@ -86,8 +87,12 @@ pub fn xml(text: &str, name: &str, origin: &str) -> Result<Machine> {
         });
         serde_json::to_vec(&found).expect("a machine has names, numbers and lists")
     };
-    let answer = in_child(SECONDS, answer)
-        .map_err(|error| failed(format!("hwloc {error}: export the machine anew with `lstopo FILE.xml`")))?;
+    let answer = in_child(SECONDS, answer).map_err(|error| {
+        failed(match error.kind() {
+            ErrorKind::Unsupported => format!("{error}: describe the machine instead, see --topology"),
+            _ => format!("hwloc {error}: export the machine anew with `lstopo FILE.xml`"),
+        })
+    })?;
     let found: std::result::Result<Machine, String> = serde_json::from_slice(&answer).expect("it was just written");
     found.map_err(failed)
 }

@@ -48,6 +48,16 @@ fn sleepers_wake_up() {
     assert_eq!(calls.load(Ordering::Relaxed), 40);
 }
 
+#[test]
+fn a_crew_that_is_dropped_within_its_region_tells_its_helpers_nothing() {
+    let crew = Crew::start(2, Patience::SHARED_CORE, |_| ()).unwrap();
+    let shared = crew.shared.clone();
+    // As where a thread ends the process within a region, and the system drops what is the thread's own.
+    crew.running.set(true);
+    drop(crew);
+    assert_eq!(shared.mailboxes[0].last(), 0, "the helper may be reading its order");
+}
+
 thread_local! {
     static CREW: std::cell::OnceCell<Crew> = const { std::cell::OnceCell::new() };
 }

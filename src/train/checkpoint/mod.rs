@@ -15,6 +15,7 @@
 //! Invariant: a checkpoint file is always whole. It is written under another name, flushed to the disk and then
 //! renamed, so a full disk, a crash or a signal leaves the previous one untouched.
 
+mod head;
 mod place;
 mod rounds;
 mod weights;
@@ -24,9 +25,10 @@ pub use place::TrainedOn;
 use std::path::Path;
 use std::sync::Arc;
 
-use safetensors::tensor::{Dtype, Metadata, SafeTensors, TensorInfo};
+use safetensors::tensor::{Dtype, Metadata};
 use serde::{Deserialize, Serialize};
 
+use self::head::head_of;
 use self::rounds::{Rounds, SAVE};
 use super::Ranks;
 use super::order::Shuffled;
@@ -128,10 +130,11 @@ impl Header {
 pub struct Checkpoint<'a> {
     path: &'a Path,
     bytes: Arc<FileMap>,
-    /// Its head, and how many bytes that takes.
+    /// All bytes before the tensors, as they were when it was opened.
+    head: Vec<u8>,
+    /// What these say of the tensors.
     metadata: Metadata,
-    head: usize,
-    /// What octorec says in it; nothing in another program's file. Or what is wrong with that.
+    /// What octorec says there; nothing in another program's file. Or what is wrong with that.
     header: std::result::Result<Option<Header>, String>,
     /// Whether what is read is checked, where there is something to check it by.
     verified: bool,
@@ -252,14 +255,12 @@ impl<'a> Checkpoint<'a> {
     /// As [`Checkpoint::open`].
     pub fn open_as(path: &'a Path, verified: bool) -> Result<Self> {
         let bytes = Arc::new(FileMap::open(path)?);
-        let refused = |reason| failure(&bytes, path, reason);
-        let (head, metadata) = SafeTensors::read_metadata(&bytes)
-            .map_err(|error| refused(format!("is no whole safetensors file: {error}")))?;
-        let hashes = if verified { Hashes::read(&bytes, &metadata).map_err(refused)? } else { None };
+        let fail = |reason| failure(&bytes, path, reason);
+        let (head, metadata) =
+            head_of(&bytes).map_err(|reason| fail(format!("is no whole safetensors file: {reason}")))?;
+        let hashes = if verified { Hashes::read(&head, &metadata).map_err(fail)? } else { None };
         let header = Header::read(&metadata);
-        // Behind the head's length.
-        let head = size_of::<u64>() + head;
-        Ok(Self { path, bytes, metadata, head, header, verified, hashes })
+        Ok(Self { path, bytes, head, metadata, header, verified, hashes })
     }
 
     /// Whether it should be checked and carries nothing to check it by: another program's file, or an older version's.
@@ -399,13 +400,6 @@ impl<'a> Checkpoint<'a> {
     pub(in crate::train) fn own_header(&self) -> Result<Option<&Header>> {
         self.header.as_ref().map(Option::as_ref).map_err(|reason| self.fail(reason.clone()))
     }
-
-    /// What a tensor is, and its bytes, if it is there.
-    fn find(&self, name: &str) -> Option<(&TensorInfo, &[u8])> {
-        let info = self.metadata.info(name)?;
-        let (start, end) = info.data_offsets;
-        Some((info, &self.bytes[self.head + start..self.head + end]))
-    }
 }
 
 /// An error that names a checkpoint's file.
@@ -416,6 +410,9 @@ fn failure(bytes: &FileMap, path: &Path, reason: String) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
+    use std::os::unix::fs::FileExt;
+
     use super::*;
 
     fn header() -> serde_json::Value {
@@ -423,6 +420,23 @@ mod tests {
         let (progress, scales, dense) = (Progress::default(), Scales::new(), Vec::new());
         let header = Header { progress, config, weighted, sequences, vocabulary: None, scales, dense, data: None };
         serde_json::to_value(header).unwrap()
+    }
+
+    #[test]
+    fn what_a_head_has_said_stays_when_another_program_writes_into_the_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("model.safetensors");
+        let name = String::from("emb_l.0.weight");
+        let tensors = [(name.clone(), Dtype::F32, vec![2, 1], 8)].into_iter();
+        let mut file = TensorFile::begin(&path, (METADATA, header().to_string()), tensors).unwrap();
+        file.append(&[0; 8]).unwrap();
+        file.finish().unwrap();
+        let checkpoint = Checkpoint::open(&path).unwrap();
+        File::options().write(true).open(&path).unwrap().write_all_at(&[0xFF; 64], 0).unwrap();
+        assert_eq!(checkpoint.header().unwrap(), Some((Progress::default(), Config::default())));
+        assert_eq!(checkpoint.rows(&[name]), [Some(2)]);
+        // Who opens it now finds it damaged.
+        assert!(Checkpoint::open(&path).is_err());
     }
 
     #[test]

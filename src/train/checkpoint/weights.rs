@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicBool;
 use safetensors::tensor::Dtype;
 use twox_hash::XxHash3_64;
 
-use super::{Checkpoint, Header, PIECE};
+use super::{Checkpoint, PIECE};
 use crate::base::config::ModelConfig;
 use crate::base::units::Many;
 use crate::base::{Error, Result, interrupt};
@@ -57,7 +57,7 @@ impl Checkpoint<'_> {
         // Searched by hash: there may be many thousands of tables.
         let known: HashSet<&str> = parameters.iter().map(|parameter| &*parameter.name).collect();
         for name in self.metadata.offset_keys() {
-            if ours(&name) && !known.contains(&*name) {
+            if ours(&name) && !known.contains(&name[..]) {
                 return Err(self.fail(format!(
                     "tensor {name} has no place in the model ({tables} tables, see the model section of the configuration)",
                 )));
@@ -114,7 +114,7 @@ impl Checkpoint<'_> {
         }));
         let known: HashSet<&str> = of_model.map(|parameter| &*parameter.name).collect();
         let mut left = self.metadata.offset_keys();
-        left.retain(|name| !known.contains(&**name));
+        left.retain(|name| !known.contains(&name[..]));
         left.sort_unstable();
         let more = if left.len() > NAMED { ", ..." } else { "" };
         let left = match &left[..] {
@@ -134,10 +134,10 @@ impl Checkpoint<'_> {
             return Ok(());
         }
         // The head of octorec's own files has the hashes of all tensors.
-        let digest = XxHash3_64::oneshot(&self.bytes[..self.head]);
+        let digest = XxHash3_64::oneshot(&self.head);
         // Of a damaged header the weights are as good.
-        let header = self.own_header().ok().flatten();
-        let step = header.map_or(String::new(), |header| format!("of step {}, ", header.progress.step));
+        let header = self.header().ok().flatten();
+        let step = header.map_or(String::new(), |(progress, _)| format!("of step {}, ", progress.step));
         let own = format!("{step}of {} bytes, with head {digest:016x}", self.bytes.len());
         let all = ranks.everywhere("compare checkpoints", own.into_bytes())?;
         let Some(other) = all.iter().position(|theirs| *theirs != all[0]) else { return Ok(()) };
@@ -158,14 +158,19 @@ impl Checkpoint<'_> {
         self.pieces(of, self.tensor(of)?, &mut |_, values| each(values))
     }
 
-    /// The rows of the tensor of this name; nothing where there is none.
-    pub(in crate::train) fn rows(&self, name: &str) -> Option<usize> {
-        self.metadata.info(name).and_then(|tensor| tensor.shape.first().copied())
+    /// The rows of tensors by these names; nothing where there is none.
+    pub(in crate::train) fn rows(&self, names: &[String]) -> Vec<Option<usize>> {
+        names.iter().map(|name| self.rows_of(name)).collect()
+    }
+
+    fn rows_of(&self, name: &str) -> Option<usize> {
+        self.metadata.info(name)?.shape.first().copied()
     }
 
     /// The bytes of a tensor of this shape.
     fn tensor(&self, of: &Parameter) -> Result<&[u8]> {
-        let (tensor, bytes) = self.find(&of.name).ok_or_else(|| self.fail(format!("tensor {} is missing", of.name)))?;
+        let tensor = self.metadata.info(&of.name);
+        let tensor = tensor.ok_or_else(|| self.fail(format!("tensor {} is missing", of.name)))?;
         // One matrix of several is that matrix, as facebookresearch/tbsm has its `A`.
         if tensor.shape.strip_prefix(&[1]) != Some(&of.shape[..]) && tensor.shape != of.shape {
             return Err(self.fail(format!(
@@ -177,7 +182,8 @@ impl Checkpoint<'_> {
             let reason = format!("tensor {} has type {:?}; convert it to F32", of.name, tensor.dtype);
             return Err(self.fail(reason));
         }
-        Ok(bytes)
+        let (from, to) = tensor.data_offsets;
+        Ok(&self.bytes[self.head.len()..][from..to])
     }
 
     /// Gives `each` the rows of a tensor, piece by piece, and checks them.
@@ -221,7 +227,7 @@ impl Checkpoint<'_> {
     /// What the weights of its model's tables are called: as many as it has.
     pub(in crate::train) fn table_names(&self, model: &ModelConfig) -> Vec<String> {
         let (project, mut columns) = (Project::of(model), 0);
-        while self.rows(&project.column(columns, model)).is_some() {
+        while self.rows_of(&project.column(columns, model)).is_some() {
             columns += 1;
         }
         project.tables(model, model.tables(columns))
@@ -232,12 +238,12 @@ impl Checkpoint<'_> {
     /// # Errors
     /// As [`Checkpoint::header`].
     pub fn stored_tables(&self) -> Result<Option<StoredTables>> {
-        let Some(Header { config, .. }) = self.own_header()? else { return Ok(None) };
+        let Some((_, config)) = self.header()? else { return Ok(None) };
         let mut names = self.table_names(&config.model);
         names.truncate(config.model.deep_tables(names.len()));
         let place = |name: &String| {
             let tensor = self.metadata.info(name).filter(|tensor| tensor.dtype == Dtype::F32)?;
-            let start = self.head + tensor.data_offsets.0;
+            let start = self.head.len() + tensor.data_offsets.0;
             let &[rows, dim] = &tensor.shape[..] else { return None };
             Some((start, [rows, dim]))
         };

@@ -91,7 +91,7 @@ impl<'a> Exported<'a> {
         let (model, project) = (&config.model, Project::of(&config.model));
         let names = checkpoint.table_names(model);
         // One that is not there is missed where it is read.
-        let rows: Vec<u64> = names.iter().map(|name| checkpoint.rows(name).unwrap_or(0) as u64).collect();
+        let rows: Vec<u64> = checkpoint.rows(&names).into_iter().map(|rows| rows.unwrap_or(0) as u64).collect();
         let (dims, groups) = (model.dims(&rows), table_param_groups(model, rows.len()));
         let table = |(table, (name, (rows, dim))): (usize, (String, (&u64, &usize)))| {
             Parameter::of_table(name, table, [*rows as usize, *dim], groups[table])
