@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use super::RankId;
 
-/// Where a rank stands: its stage and the stage's running number.
+/// Where a rank stands: its stage, and which one of them it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
     /// Who.
     pub rank: RankId,
     /// Doing what, as a noun: "all-to-all of pooled rows".
     pub stage: &'static str,
-    /// For the how-manieth time, from 1; 0 before the first.
+    /// In which step, or for the how-manieth time, from 1; 0 before the first.
     pub sequence: u64,
 }
 

@@ -72,9 +72,6 @@ pub trait Carrier: Send + Sync {
     /// When there is none.
     fn release(&mut self, from: RankId);
 
-    /// Notes what this rank begins.
-    fn enter(&mut self, place: Place);
-
     /// Nothing could be done: lets a moment pass. `peer` is one of those that are waited for.
     ///
     /// # Errors

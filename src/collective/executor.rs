@@ -141,7 +141,6 @@ impl Executor {
     pub fn run(&mut self, carrier: &mut dyn Carrier, memory: &mut dyn Memory) -> Result<()> {
         assert_eq!(self.payload, memory.payload(), "schedule and memory agree how elements travel");
         self.place.sequence += 1;
-        carrier.enter(self.place);
         let mut copied = 0;
         let (place, payload, local_copies) = (self.place, self.payload, &self.local_copies);
         self.rounds

@@ -148,7 +148,6 @@ impl OneSided {
     /// [`Error::Rank`] when the job is in trouble.
     pub fn begin(&mut self, carrier: &mut dyn Carrier, mut pack: impl FnMut(&mut [Opened<'_>])) -> Result<()> {
         self.place.sequence += 1;
-        carrier.enter(self.place);
         self.sends.iter_mut().chain(&mut self.receives).for_each(|message| message.done = 0);
         let in_place = self.sends.iter().filter(|message| message.in_place() && !message.is_done());
         self.due.clear();

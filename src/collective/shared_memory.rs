@@ -191,10 +191,6 @@ impl Carrier for Lane {
         self.reader(from).release();
     }
 
-    fn enter(&mut self, place: Place) {
-        self.job.enter(place);
-    }
-
     fn pause(&mut self, place: Place, peer: RankId) -> std::result::Result<(), Trouble> {
         self.waiting.turn(&self.job, place, peer)
     }

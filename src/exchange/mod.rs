@@ -36,7 +36,7 @@ pub use hot::{HotRows, MovedRows};
 pub use ids::Ids;
 pub use layout::{Group, HotCopies, Layout, LayoutSpec, Stream};
 pub use ordered::{Nodes, Unpooled};
-pub use pieces::{Pieces, PiecesMemory};
+pub use pieces::{Pieces, PiecesMemory, meeting, met};
 pub use pooled::Pooled;
 pub use replicas::{Replicas, replica_groups};
 pub use row_gradients::RowListPart;

@@ -62,14 +62,29 @@ impl<'a> Pieces<'a> {
     /// it.
     fn meet(&mut self, range: &Range<usize>, mut with: impl FnMut(Isa, &mut [f32], Range<usize>, Range<usize>)) {
         debug_assert!(range.start.is_multiple_of(Line::FLOATS), "messages begin at lines");
-        for (start, tensor) in &mut self.pieces {
-            let (from, to) = (range.start.max(*start), range.end.min(*start + tensor.len()));
-            if from < to {
-                let lines = (from - range.start) / Line::FLOATS..(to - range.start).div_ceil(Line::FLOATS);
-                with(self.isa, tensor, from - *start..to - *start, lines);
+        for at in meeting(&self.pieces, |(start, _)| *start, range) {
+            let (start, tensor) = &mut self.pieces[at];
+            if let Some((part, lines)) = met((*start, tensor.len()), range, Line::FLOATS) {
+                with(self.isa, tensor, part, lines);
             }
         }
     }
+}
+
+/// The numbers of the pieces, ascending by where they begin, that `range` may meet.
+#[must_use]
+pub fn meeting<T>(pieces: &[T], start: impl Fn(&T) -> usize, range: &Range<usize>) -> Range<usize> {
+    let first = pieces.partition_point(|piece| start(piece) <= range.start).saturating_sub(1);
+    first..first + pieces[first..].partition_point(|piece| start(piece) < range.end)
+}
+
+/// The part of a piece that begins at `start` which `range` means, and the lines, of so many elements, that hold it in
+/// the message of `range`; nothing where they do not meet.
+#[must_use]
+pub fn met((start, len): (usize, usize), range: &Range<usize>, line: usize) -> Option<(Range<usize>, Range<usize>)> {
+    let (from, to) = (range.start.max(start), range.end.min(start + len));
+    let lines = || (from - range.start) / line..(to - range.start).div_ceil(line);
+    (from < to).then(|| (from - start..to - start, lines()))
 }
 
 impl Memory for Pieces<'_> {
@@ -91,5 +106,26 @@ impl Memory for Pieces<'_> {
 
     fn keep(&mut self, source: Range<usize>, target: Range<usize>) {
         assert_eq!(source, target, "a sum stays where it is");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_meets_the_pieces_that_it_overlaps_wherever_it_begins_and_ends() {
+        // Some are empty, and what fills up lines is no piece's.
+        let pieces = [(0, 5), (16, 0), (16, 32), (48, 0), (48, 0), (48, 1), (64, 40)];
+        for (start, end) in (0..=112).flat_map(|start| (start..=112).map(move |end| (start, end))) {
+            let range = start..end;
+            let all = pieces.iter().enumerate().filter_map(|(at, piece)| Some((at, met(*piece, &range, 16)?)));
+            let found = meeting(&pieces, |(start, _)| *start, &range);
+            let found = found.filter_map(|at| Some((at, met(pieces[at], &range, 16)?)));
+            assert!(found.eq(all), "{range:?}");
+        }
+        assert_eq!(met((16, 32), &(0..40), 16), Some((0..24, 1..3)));
+        assert_eq!(met((16, 32), &(32..112), 16), Some((16..32, 0..1)));
+        assert!(meeting(&[0; 0], |start| *start, &(0..16)).is_empty());
     }
 }

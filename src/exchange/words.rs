@@ -59,7 +59,6 @@ impl Words {
     ) -> Result<()> {
         let (own, ranks, by) = (carrier.rank().index(), carrier.ranks(), By { isa: self.isa, team: Some(team) });
         self.place.sequence += 1;
-        carrier.enter(self.place);
         self.peers.fill(Progress::default());
         let mut handed_over = false;
         loop {
@@ -98,7 +97,6 @@ impl Words {
         let [next, previous] = [own + 1, own + ranks - 1].map(|peer| RankId((peer % ranks) as u32));
         self.place.sequence += 1;
         let place = self.place;
-        carrier.enter(place);
         let (mut sent, mut got) = (0, 0);
         let (mut sending, mut receiving) = (Progress::default(), Progress::default());
         loop {

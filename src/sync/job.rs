@@ -38,7 +38,7 @@ struct Shared {
     deadline: Duration,
     poisoned: CachePadded<AtomicBool>,
     first: Mutex<Option<Trouble>>,
-    /// Always the standard library's lock: it is in no protocol.
+    /// Always the standard library's lock: it is in no protocol. A rank's compute thread alone writes its own.
     places: Box<[CachePadded<std::sync::Mutex<Place>>]>,
     /// Of each rank of another machine, that machine.
     elsewhere: Box<[Option<String>]>,
@@ -85,7 +85,8 @@ impl Job {
         self.0.deadline
     }
 
-    /// Notes what a rank begins, for messages about it.
+    /// Notes what a rank's compute thread begins, for messages about the rank. Other threads of a rank note nothing:
+    /// where one waits, it says so itself.
     ///
     /// # Panics
     /// When there is no such rank.
@@ -93,7 +94,7 @@ impl Job {
         *self.0.places[place.rank.index()].lock().unwrap_or_else(std::sync::PoisonError::into_inner) = place;
     }
 
-    /// What a rank began last.
+    /// What a rank's compute thread began last.
     ///
     /// # Panics
     /// When there is no such rank.
@@ -125,6 +126,12 @@ impl Job {
         Err(first.clone().expect("poisoned after the trouble was written"))
     }
 
+    /// Looks whether `ready` has something for as long as the job's threads spin: what is there soon is found without a
+    /// wake-up. Nothing at once where they share cores.
+    pub fn look<T>(&self, mut ready: impl FnMut() -> Option<T>) -> Option<T> {
+        (1..).take_while(|looks| self.0.patience.linger(*looks)).find_map(|_| ready())
+    }
+
     /// Waits until `ready` has something; `place` waits for `peer`.
     ///
     /// # Errors
@@ -148,19 +155,19 @@ impl Job {
     fn stalled(&self, place: Place, peer: RankId) -> Trouble {
         let Shared { elsewhere, .. } = &*self.0;
         let machine = elsewhere[peer.index()].clone();
-        // A thread of this rank may wait for another one of it.
+        let own = self.place(place.rank);
         let began = |rank: RankId| {
             let last = self.place(rank);
-            let same = (last.stage, last.sequence) == (place.stage, place.sequence);
-            let known = elsewhere[rank.index()].is_none() && (rank != place.rank || peer == place.rank);
-            (known && !same).then_some(last)
+            let same = (last.stage, last.sequence) == (own.stage, own.sequence);
+            (elsewhere[rank.index()].is_none() && !same).then_some(last)
         };
         let local = (0..self.ranks() as u32).filter_map(|rank| began(RankId(rank)));
         let behind = if machine.is_some() { Vec::new() } else { local.collect() };
         Trouble::Stalled { place, peer, machine, waited: self.deadline(), behind }
     }
 
-    /// Runs what a thread of `rank` does; its panic or error poisons the job.
+    /// Runs what a thread of `rank` does; its panic or error poisons the job, and is told with the stage in which the
+    /// rank's compute thread is.
     ///
     /// # Errors
     /// The body's own error, or the job's first trouble if it panicked.
@@ -271,6 +278,29 @@ mod tests {
             assert_eq!(job.check().unwrap_err(), trouble);
             // Whoever waits now learns of the first trouble at once.
             assert_eq!(job.wait(place(1), RankId(0), || None::<()>).unwrap_err(), trouble);
+        }
+    }
+
+    #[test]
+    fn ranks_that_wait_where_the_one_that_tells_it_waits_are_not_behind() {
+        let job = Job::new(3, Patience::SHARED_CORE, Duration::from_millis(20));
+        for (rank, stage) in [(0, "reduce"), (1, "reduce"), (2, "update")] {
+            job.enter(Place { rank: RankId(rank), stage, sequence: 4 });
+        }
+        let text = job.wait(place(0), RankId(1), || None::<()>).unwrap_err().to_string();
+        assert!(text.contains("rank 0 in test #3") && text.contains("(began last: rank 2 in update #4)"), "{text}");
+    }
+
+    #[test]
+    fn who_has_a_core_of_its_own_looks_before_it_is_woken_and_others_do_not() {
+        for (patience, looks) in [(Patience::OWN_CORE, 7), (Patience::SHARED_CORE, 0)] {
+            let (job, mut looked) = (Job::new(1, patience, Duration::from_secs(5)), 0);
+            let found = job.look(|| {
+                looked += 1;
+                (looked == 7).then_some("task")
+            });
+            assert_eq!((found, looked), (Some("task").filter(|_| looks > 0), looks));
+            assert_eq!(job.look(|| None::<()>), None, "it ends");
         }
     }
 

@@ -50,7 +50,7 @@ impl Patience {
 
     /// Waits a moment before a thread's look number `looks` (from 1): not at all at first, then for a `pause`. False
     /// when the thread has looked often enough and should give its core away.
-    fn linger(self, looks: u32) -> bool {
+    pub(super) fn linger(self, looks: u32) -> bool {
         let eager = if self.spins == 0 { 0 } else { EAGER_LOOKS };
         if looks > eager {
             if looks - eager > self.spins {

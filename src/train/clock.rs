@@ -8,8 +8,10 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
+use crate::base::{Place, RankId};
 use crate::collective::Carrier;
 use crate::model::Stage;
+use crate::sync::Job;
 
 /// Steps that a trace keeps at most.
 const TRACED_STEPS: u64 = 1000;
@@ -30,9 +32,11 @@ pub struct Span {
     pub took: Duration,
 }
 
-/// The time of every stage of a rank since it was started.
+/// The time of every stage of a rank since it was started; its job knows in which one it is.
 #[derive(Debug)]
 pub struct Clock {
+    job: Job,
+    rank: RankId,
     seconds: [f64; Stage::ALL.len()],
     steps: u64,
     /// When the current step's first stage began.
@@ -57,17 +61,24 @@ pub struct Breakdown {
 }
 
 impl Clock {
-    /// A clock at 0; `traced` also keeps when each stage began.
+    /// The clock of a job's rank, at 0; `traced` also keeps when each stage began.
     #[must_use]
-    pub fn new(traced: bool) -> Self {
+    pub fn new(job: Job, rank: RankId, traced: bool) -> Self {
         // All at once: a step allocates nothing.
         let spans = if traced { Vec::with_capacity(TRACED_SPANS) } else { Vec::new() };
-        Self { seconds: [0.0; Stage::ALL.len()], steps: 0, step_began: None, stopped: false, spans, traced }
+        let seconds = [0.0; Stage::ALL.len()];
+        Self { job, rank, seconds, steps: 0, step_began: None, stopped: false, spans, traced }
+    }
+
+    /// Notes what the rank does now, for messages about it.
+    pub(super) fn enter(&self, stage: &'static str) {
+        self.job.enter(Place { rank: self.rank, stage, sequence: self.steps + 1 });
     }
 
     /// Runs and times a stage.
     #[inline]
     pub fn time<T>(&mut self, stage: Stage, work: impl FnOnce() -> T) -> T {
+        self.enter(stage.name());
         let began = Instant::now();
         let result = work();
         self.count(stage, began, began.elapsed());
@@ -82,6 +93,7 @@ impl Clock {
         lane: &mut dyn Carrier,
         work: impl FnOnce(&mut dyn Carrier) -> T,
     ) -> T {
+        self.enter(stage.name());
         let (began, before) = (Instant::now(), lane.waited());
         let result = work(lane);
         let (took, waited) = (began.elapsed(), lane.waited().saturating_sub(before));
@@ -130,11 +142,11 @@ impl Clock {
 
     /// The mean step; `busy` is how long communication threads were at work in all steps.
     #[must_use]
-    pub fn breakdown(&self, rank: u32, busy: Duration) -> Breakdown {
+    pub fn breakdown(&self, busy: Duration) -> Breakdown {
         let each = |seconds: f64| if self.steps == 0 { 0.0 } else { seconds * 1e3 / self.steps as f64 };
         let exposed = self.seconds[Stage::ReduceDense as usize];
         Breakdown {
-            rank,
+            rank: self.rank.0,
             stages_ms: self.seconds.iter().map(|&seconds| each(seconds)).collect(),
             hidden_dense_ms: each((busy.as_secs_f64() - exposed).max(0.0)),
             steps: self.steps,
@@ -145,8 +157,12 @@ impl Clock {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::{Place, RankId, Trouble};
-    use crate::sync::Line;
+    use crate::base::Trouble;
+    use crate::sync::{Line, Patience};
+
+    fn clock(traced: bool) -> Clock {
+        Clock::new(Job::new(4, Patience::SHARED_CORE, Duration::from_secs(5)), RankId(3), traced)
+    }
 
     /// A lane whose user has waited, and waits as long again whenever it moves something.
     struct Waited(Duration, Duration);
@@ -171,7 +187,6 @@ mod tests {
             &[]
         }
         fn release(&mut self, _: RankId) {}
-        fn enter(&mut self, _: Place) {}
         fn pause(&mut self, _: Place, _: RankId) -> std::result::Result<(), Trouble> {
             Ok(())
         }
@@ -188,7 +203,7 @@ mod tests {
 
     #[test]
     fn what_waits_for_others_is_no_part_of_its_stage() {
-        let (mut clock, mut lane) = (Clock::new(false), Waited(Duration::from_secs(7), Duration::ZERO));
+        let (mut clock, mut lane) = (clock(false), Waited(Duration::from_secs(7), Duration::ZERO));
         clock.exchange([Stage::PackIds, Stage::WaitIds], &mut lane, |_| ());
         let ms = |clock: &Clock, stage: Stage| clock.seconds[stage as usize] * 1e3;
         assert!(ms(&clock, Stage::WaitIds) == 0.0, "it has not waited since");
@@ -201,7 +216,7 @@ mod tests {
         clock.exchange([Stage::PackIds, Stage::WaitIds], &mut slow, longer);
         assert!(ms(&clock, Stage::PackIds) - before >= 5.0 && ms(&clock, Stage::WaitIds) == 0.0);
         // All of it was waiting.
-        let (mut clock, mut lane) = (Clock::new(false), Waited(Duration::ZERO, Duration::from_millis(5)));
+        let (mut clock, mut lane) = (self::clock(false), Waited(Duration::ZERO, Duration::from_millis(5)));
         clock.exchange([Stage::PackIds, Stage::WaitIds], &mut lane, |lane| {
             std::thread::sleep(Duration::from_millis(5));
             lane.moved();
@@ -210,13 +225,28 @@ mod tests {
         clock.time(Stage::ReduceDense, || std::thread::sleep(Duration::from_millis(2)));
         clock.step_done();
         let exposed = ms(&clock, Stage::ReduceDense);
-        let hidden = clock.breakdown(0, Duration::from_secs(1)).hidden_dense_ms;
+        let hidden = clock.breakdown(Duration::from_secs(1)).hidden_dense_ms;
         assert!((hidden - (1e3 - exposed)).abs() < 1e-6 && exposed >= 2.0, "{hidden} and {exposed}");
     }
 
     #[test]
+    fn the_job_knows_in_which_stage_of_which_step_a_rank_is() {
+        let mut clock = clock(false);
+        let job = clock.job.clone();
+        let now = || job.place(RankId(3)).to_string();
+        for step in 1..=2 {
+            let of = |stage: Stage| format!("rank 3 in {} #{step}", stage.name());
+            clock.time(Stage::BackBottom, || assert_eq!(now(), of(Stage::BackBottom)));
+            let mut lane = Waited(Duration::ZERO, Duration::ZERO);
+            let stages = [Stage::UpdateRows, Stage::WaitGradients];
+            clock.exchange(stages, &mut lane, |_| assert_eq!(now(), of(Stage::UpdateRows)));
+            clock.step_done();
+        }
+    }
+
+    #[test]
     fn stages_add_up_and_traces_are_spans_within_their_steps() {
-        let mut clock = Clock::new(true);
+        let mut clock = clock(true);
         for step in 1..=2 {
             assert_eq!(clock.time(Stage::WaitData, || step), step);
             clock.time(Stage::Top, || std::thread::sleep(Duration::from_millis(3)));
@@ -226,7 +256,7 @@ mod tests {
         let before = clock.stop(true);
         clock.time(Stage::Top, || std::thread::sleep(Duration::from_millis(3)));
         clock.stop(before);
-        let breakdown = clock.breakdown(3, Duration::from_millis(8));
+        let breakdown = clock.breakdown(Duration::from_millis(8));
         let ms = |stage: Stage| breakdown.stages_ms[stage as usize];
         assert!(ms(Stage::Top) >= 3.0 && ms(Stage::Bottom) == 0.0 && ms(Stage::WaitData) < 3.0);
         assert_eq!((breakdown.rank, breakdown.steps, breakdown.hidden_dense_ms), (3, 2, 4.0));
@@ -244,7 +274,7 @@ mod tests {
 
     #[test]
     fn a_trace_ends_and_never_grows_its_memory() {
-        let mut clock = Clock::new(true);
+        let mut clock = clock(true);
         for _ in 0..TRACED_STEPS + 5 {
             Stage::ALL.into_iter().for_each(|stage| clock.time(stage, || ()));
             clock.step_done();

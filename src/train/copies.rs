@@ -7,9 +7,10 @@
 
 use std::sync::Arc;
 
-use super::rank::CopyState;
+use super::rank::ALL_LANES;
 use super::{Rank, Ranks, Setup, hot_step};
 use crate::base::{RankId, Result};
+use crate::collective::Carrier;
 use crate::data::hot::HotSlots;
 use crate::exchange::{HotRows, Layout, RankContext};
 use crate::machine::team::Team;
@@ -22,6 +23,57 @@ pub(super) struct CopyMemory {
     pub arena: Arena,
     pub plan: Plan,
 }
+
+/// Whether copies of hot rows are equal to the rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum CopyState {
+    /// They are.
+    #[default]
+    Fresh,
+    /// Rows that are marked have moved since.
+    Stale,
+    /// Weights were set, of any rows.
+    Overwritten,
+}
+
+/// What a rank has for its copies of hot rows.
+pub(super) struct HotState {
+    pub rows: HotRows,
+    pub state: CopyState,
+    pub memory: CopyMemory,
+    /// Bytes to each rank that brought copies up to date, outside of any step's own.
+    pub filled: Vec<usize>,
+    /// Unless gradients of hot rows go with others.
+    pub gradients_lane: Option<Box<dyn Carrier>>,
+    pub rows_lane: Box<dyn Carrier>,
+}
+
+impl HotState {
+    /// That of copies which lie in this memory; takes the next lanes of the plan.
+    pub fn new(
+        setup: &Setup,
+        layout: &Layout,
+        rank: RankId,
+        memory: CopyMemory,
+        ends: &mut impl Iterator<Item = Box<dyn Carrier>>,
+    ) -> Self {
+        let mut lane = || ends.next().expect(ALL_LANES);
+        Self {
+            rows: hot_rows(setup, layout, rank),
+            state: CopyState::Overwritten,
+            memory,
+            filled: vec![0; layout.ranks()],
+            gradients_lane: layout.grains().is_none().then(&mut lane),
+            rows_lane: lane(),
+        }
+    }
+}
+
+fn hot_rows(setup: &Setup, layout: &Layout, rank: RankId) -> HotRows {
+    HotRows::new(layout, rank, setup.spec.samples, setup.isa).expect(HOT)
+}
+
+const HOT: &str = "a layout with hot rows";
 
 /// Copies whose memory is planned, and which are not built yet.
 pub(super) struct PlannedCopies<'a> {
@@ -53,7 +105,7 @@ impl<'a> PlannedCopies<'a> {
         let home = &setup.places[rank.index()].memory_nodes;
         let mut arena = Arena::build(&plan, home, Pages::Transparent, |memory| team.touch(memory))?;
         let copies = arena.fill(|supply| build(setup, layout, rank, team, supply))?;
-        Ok((copies.expect("a layout with hot rows"), CopyMemory { arena, plan }))
+        Ok((copies.expect(HOT), CopyMemory { arena, plan }))
     }
 }
 
@@ -65,19 +117,19 @@ impl Rank {
     /// Has copies of a layout's hot rows from now on, which differs from this rank's in nothing else, equal to the
     /// rows.
     fn revise_copies(&mut self, setup: &Setup, layout: Arc<Layout>) -> Result<()> {
-        self.enter("revision of hot rows");
+        self.clock.enter("revision of hot rows");
         let RankContext { rank, team, layout: old } = &self.context;
-        let planned = PlannedCopies::new(setup, &layout, *rank, team)?.expect("a layout with hot rows");
+        let planned = PlannedCopies::new(setup, &layout, *rank, team)?.expect(HOT);
         let (mut copies, memory) = planned.build()?;
         if let Some(before) = self.tables.replace_copies(None) {
             copies.take_over(&before, [old, &layout], team, *rank);
         }
         self.tables.replace_copies(Some(copies));
-        self.copy_memory = Some(memory);
-        self.hot = HotRows::new(&layout, *rank, setup.spec.samples, setup.isa);
-        self.context.layout = layout;
+        let hot = self.hot.as_mut().expect(HOT);
+        (hot.memory, hot.rows) = (memory, hot_rows(setup, &layout, *rank));
         // Copies that were equal to their rows lack those alone that are marked now.
-        self.copies = if self.copies == CopyState::Fresh { CopyState::Stale } else { CopyState::Overwritten };
+        hot.state = if hot.state == CopyState::Fresh { CopyState::Stale } else { CopyState::Overwritten };
+        self.context.layout = layout;
         hot_step::refresh_copies(self)
     }
 }
@@ -96,10 +148,11 @@ impl Ranks {
         let layout = Arc::new(self.layout.with_hot_revised(hot));
         self.layout = layout.clone();
         let setup = self.setup.clone();
+        let filled = |rank: &Rank| rank.hot.iter().flat_map(|hot| &hot.filled).sum::<usize>();
         let sent = self.all(move |rank| {
-            let before = rank.filled.iter().sum::<usize>();
+            let before = filled(rank);
             rank.revise_copies(&setup, layout.clone())?;
-            Ok((rank.filled.iter().sum::<usize>() - before) as u64)
+            Ok((filled(rank) - before) as u64)
         })?;
         Ok(self.everywhere("gather bytes of a revision", sent)?.iter().flatten().sum())
     }

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::Ranks;
 use super::feed::together;
-use super::metrics::{Asked, Evaluation, Exchange, Sums, Tally, Tied};
+use super::metrics::{Asked, Evaluation, Tally};
 use super::rank::Rank;
 use crate::base::config::TrainConfig;
 use crate::base::{Error, Result, TableId};
@@ -175,46 +175,29 @@ pub fn evaluate(
 ) -> Result<Option<Evaluation>> {
     let batch = questions.samples.map_or(batch, |most| batch.min(most.max(1) as usize));
     let parts = RankEvaluation::start_all(ranks, source, plan(split, batch), mode, questions.groups)?;
-    let first_rank = ranks.local().start;
     let (fetching, mut first) = (parts.clone(), 0);
-    let fetched =
-        ranks.all(move |rank| Ok(locked(&fetching[rank.context.rank.index() - first_rank]).fetch(rank, 0)))?;
+    let fetched = ranks.all_numbered(move |number, rank| Ok(locked(&fetching[number]).fetch(rank, 0)))?;
     let mut more = together(fetched.into_iter())?;
     while more && questions.samples.is_none_or(|most| first < most) {
         if ranks.interrupted() {
             return Err(Error::Interrupted);
         }
         let (parts, before) = (parts.clone(), first);
-        let done =
-            ranks.all(move |rank| locked(&parts[rank.context.rank.index() - first_rank]).score(rank, split, before))?;
+        let done = ranks.all_numbered(move |number, rank| locked(&parts[number]).score(rank, split, before))?;
         // Whether somebody has interrupted another machine.
         ranks.everywhere("evaluate a minibatch", Vec::<u8>::new())?;
         first += done[0].0;
         more = together(done.into_iter().map(|(_, more)| more))?;
     }
     let sorted = parts.clone();
-    ranks.all(move |rank| {
-        locked(&sorted[rank.context.rank.index() - first_rank]).tally.sort(Some(&rank.context.team));
+    ranks.all_numbered(move |number, rank| {
+        locked(&sorted[number]).tally.sort(&rank.context.team);
         Ok(())
     })?;
     let tallies: Vec<Tally> = parts.iter().map(|own| std::mem::take(&mut locked(own).tally)).collect();
     let asked = Asked { buckets: questions.buckets, groups: questions.groups.is_some() };
     let found = Evaluation::new(&tallies, asked, ranks)?;
     Ok((found.scores.samples > 0).then_some(found))
-}
-
-impl Exchange for Ranks {
-    fn machines(&self) -> (usize, usize) {
-        (self.world.machine(), self.world.machines())
-    }
-
-    fn sums(&self, own: Sums) -> Result<Vec<Sums>> {
-        Ok(self.everywhere("gather scores", vec![own])?.concat())
-    }
-
-    fn tied(&self, own: Vec<Tied>) -> Result<Vec<Vec<Tied>>> {
-        self.everywhere("merge scores", own)
-    }
 }
 
 /// Whether an evaluation is due after this step: by steps, or because a part of the epoch was completed.

@@ -57,7 +57,7 @@ impl Ranks {
     /// # Panics
     /// As [`RankLoader::start`].
     pub fn feed(&self, streams: &[Stream], mode: LoaderMode) -> Result<Vec<Result<bool>>> {
-        let (first, ranks, grains) = (self.local.start, self.layout().ranks(), self.layout().grains());
+        let (ranks, grains) = (self.layout().ranks(), self.layout().grains());
         let mut loaders: Vec<Vec<(Inputs, RankLoader)>> = self.local.clone().map(|_| Vec::new()).collect();
         for Stream { inputs, source, plan } in streams {
             let of = (self.local.clone(), ranks);
@@ -65,9 +65,8 @@ impl Ranks {
             loaders.iter_mut().zip(started).for_each(|(loaders, loader)| loaders.push((*inputs, loader)));
         }
         let loaders: Vec<_> = loaders.into_iter().map(Mutex::new).collect();
-        let more = self.all(move |rank| {
-            let loaders = &loaders[rank.context.rank.index() - first];
-            Ok(rank.feed(std::mem::take(&mut *loaders.lock().unwrap_or_else(PoisonError::into_inner))))
+        let more = self.all_numbered(move |number, rank| {
+            Ok(rank.feed(std::mem::take(&mut *loaders[number].lock().unwrap_or_else(PoisonError::into_inner))))
         })?;
         let mut more: Vec<_> = more.into_iter().map(Vec::into_iter).collect();
         Ok(streams.iter().map(|_| together(more.iter_mut().filter_map(Iterator::next))).collect())
@@ -101,7 +100,7 @@ impl Ranks {
         self.run(&mut |_| Task::Advance(inputs, rates))?;
         let outcome = |rank: usize| self.outcomes[rank].lock().unwrap_or_else(PoisonError::into_inner);
         let Step { samples, position, .. } = outcome(0).step.take().expect("a step was made");
-        let loss = self.mean_loss(samples)?;
+        let loss = self.mean_loss()?;
         let more = (0..self.local.len()).map(|rank| outcome(rank).more.take().expect("a step was made"));
         Ok((Step { loss, samples, position }, together(more)))
     }

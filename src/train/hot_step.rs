@@ -4,69 +4,72 @@
 //! Without copies of hot rows they do nothing. Cold inputs read no copy: their stages leave copies behind their rows,
 //! until inputs come that read them.
 
-use super::rank::{CopyState, Rank};
+use super::Clock;
+use super::copies::{CopyState, HotState};
+use super::rank::Rank;
 use crate::base::Result;
 use crate::data::hot::Inputs;
-use crate::exchange::Minibatch;
-use crate::model::Stage;
+use crate::exchange::{Minibatch, RankContext};
+use crate::model::{Stage, Tables};
 
 /// Before look-ups read them: copies of hot rows that are not equal to their rows. No step sends this.
 pub(super) fn refresh_copies(rank: &mut Rank) -> Result<()> {
-    match std::mem::take(&mut rank.copies) {
+    let Rank { context, tables, hot, clock, .. } = rank;
+    let Some(hot) = hot else { return Ok(()) };
+    match std::mem::take(&mut hot.state) {
         CopyState::Fresh => return Ok(()),
         CopyState::Stale => {}
-        CopyState::Overwritten => rank.tables.mark_all_hot(&rank.context.layout),
+        CopyState::Overwritten => tables.mark_all_hot(&context.layout),
     }
-    let sent = |rank: &Rank| rank.lanes.hot_rows.as_ref().map_or_else(Vec::new, |lane| lane.sent().to_vec());
-    let before = sent(rank);
-    send_marked_rows(rank)?;
-    let after = sent(rank);
-    rank.filled
-        .iter_mut()
-        .zip(after.iter().zip(&before))
-        .for_each(|(filled, (after, before))| *filled += after - before);
+    let before = hot.rows_lane.sent().to_vec();
+    send_marked_rows(context, tables, hot, clock)?;
+    let sent = hot.rows_lane.sent().iter().zip(&before);
+    hot.filled.iter_mut().zip(sent).for_each(|(filled, (after, before))| *filled += after - before);
     Ok(())
 }
 
 /// Before rows are moved: sums of hot rows' gradients, from each rank to the owners, unless they have gone bag by bag.
 pub(super) fn sum_gradients(rank: &mut Rank, minibatch: &Minibatch) -> Result<()> {
-    let Rank { context, network, tables, ids, hot, lanes, clock, .. } = rank;
-    let (Some(hot), Some(lane)) = (hot, &mut lanes.hot_gradients) else { return Ok(()) };
+    let Rank { context, network, tables, ids, hot, clock, .. } = rank;
+    let Some(HotState { rows, gradients_lane: Some(lane), .. }) = hot else { return Ok(()) };
     if minibatch.inputs == Inputs::Cold {
         return Ok(());
     }
     clock.exchange([Stage::PackGradients, Stage::WaitGradients], &mut **lane, |lane| {
-        tables.sum_hot(context, ids, network.features(minibatch.slice.samples()), hot);
-        hot.exchange_sums(context, lane)
+        tables.sum_hot(context, ids, network.features(minibatch.slice.samples()), rows);
+        rows.exchange_sums(context, lane)
     })
 }
 
 /// After rows were moved: the hot ones among them, from their owners to all copies; after cold inputs copies stay
 /// behind.
 pub(super) fn send_moved_rows(rank: &mut Rank, minibatch: &Minibatch) -> Result<()> {
-    let Rank { context, tables, ids, hot, copies, clock, .. } = rank;
+    let Rank { context, tables, ids, hot, clock, .. } = rank;
     let Some(hot) = hot else { return Ok(()) };
     let is_cold = minibatch.inputs == Inputs::Cold;
     clock.time(Stage::UpdateRows, || {
-        tables.mark_hot(context, (ids, &minibatch.slice), Some(&*hot).filter(|_| !is_cold));
+        tables.mark_hot(context, (ids, &minibatch.slice), Some(&hot.rows).filter(|_| !is_cold));
     });
     if !is_cold {
-        return send_marked_rows(rank);
+        return send_marked_rows(context, tables, hot, clock);
     }
-    if *copies == CopyState::Fresh {
-        *copies = CopyState::Stale;
+    if hot.state == CopyState::Fresh {
+        hot.state = CopyState::Stale;
     }
     Ok(())
 }
 
 /// Hot rows that are marked, from their owners to all copies.
-fn send_marked_rows(rank: &mut Rank) -> Result<()> {
-    let Rank { context, tables, hot, lanes, clock, .. } = rank;
-    let (Some(hot), Some(lane)) = (hot, &mut lanes.hot_rows) else { return Ok(()) };
-    clock.exchange([Stage::UpdateRows, Stage::WaitRows], &mut **lane, |lane| {
-        tables.list_hot(context, hot);
-        hot.exchange_rows(&context.team, lane)?;
-        tables.take_hot(context, hot);
+fn send_marked_rows(
+    context: &RankContext,
+    tables: &mut Tables,
+    HotState { rows, rows_lane, .. }: &mut HotState,
+    clock: &mut Clock,
+) -> Result<()> {
+    clock.exchange([Stage::UpdateRows, Stage::WaitRows], &mut **rows_lane, |lane| {
+        tables.list_hot(context, rows);
+        rows.exchange_rows(&context.team, lane)?;
+        tables.take_hot(context, rows);
         Ok(())
     })
 }

@@ -5,31 +5,29 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::clock::Breakdown;
-use super::copies::{CopyMemory, PlannedCopies};
+use super::copies::{CopyState, HotState, PlannedCopies};
 use super::profile::StepWork;
 use super::ranks::Step;
 use super::rates::{Rates, Updates};
 use super::reduction::{self, DenseReduction};
 use super::{Clock, Setup, step};
-use crate::base::{Error, Place, RankId, Result, TableId};
+use crate::base::{Error, RankId, Result, TableId};
 use crate::collective::{Carrier, Fabric, Member};
 use crate::data::hot::Inputs;
 use crate::data::{Batch, Portion, RankLoader, Waited};
 use crate::exchange::{
-    Gradients, HotRows, Ids, Layout, Minibatch, Nodes, Pass, Pieces, Pooled, RankContext, Route, Unpooled,
-    message_bytes,
+    Gradients, Ids, Layout, Minibatch, Nodes, Pass, Pieces, Pooled, RankContext, Route, Unpooled, message_bytes,
 };
 use crate::layer::{LayerTensor, Linear};
 use crate::machine::team::Team;
 use crate::math::{CHAIN, Parts, Share};
 use crate::memory::{Arena, Buffer, Demand, Pages, Plan, Supply, check_capacity};
 use crate::model::{Network, NetworkSpec, Stage, Tables, TensorSlot, Work};
-use crate::sync::{Barrier, Job, Line};
+use crate::sync::{Barrier, Line};
 
 /// A rank of a job.
 pub struct Rank {
     pub(super) context: RankContext,
-    pub(super) job: Job,
     pub(super) network: Box<dyn Network>,
     pub(super) tables: Tables,
     pub(super) ids: Ids,
@@ -38,12 +36,7 @@ pub struct Rank {
     /// Where the number of ranks changes no bit.
     pub(super) unpooled: Option<Unpooled>,
     /// Where ranks have copies of hot rows.
-    pub(super) hot: Option<HotRows>,
-    pub(super) copies: CopyState,
-    /// The memory of its copies, if it has some.
-    pub(super) copy_memory: Option<CopyMemory>,
-    /// Bytes to each rank that brought copies of hot rows up to date, outside of any step's own.
-    pub(super) filled: Vec<usize>,
+    pub(super) hot: Option<HotState>,
     pub(super) reduction: Box<dyn DenseReduction>,
     pub(super) lanes: Lanes,
     pub(super) clock: Clock,
@@ -53,43 +46,29 @@ pub struct Rank {
     pub(super) looked_up: usize,
     /// The minibatch of the last step, whose memory the next one takes.
     last: Minibatch,
-    pub(super) steps: u64,
     pub(super) updates: Updates,
     feeds: Vec<Feed>,
     /// All of this rank's other memory, and what lies where in it.
     pub(super) arena: Arena,
     pub(super) plan: Plan,
-    barrier: Barrier,
 }
 
-const ALL_LANES: &str = "the lanes of the plan, in its order";
+pub(super) const ALL_LANES: &str = "the lanes of the plan, in its order";
 
-/// The lanes that the corridor uses; the dense reduction has its own.
+/// The lanes that the corridor uses; copies of hot rows and the dense reduction have their own.
 pub(super) struct Lanes {
     pub ids: Box<dyn Carrier>,
     pub pooled: Box<dyn Carrier>,
     pub gradients: Box<dyn Carrier>,
     /// With [`Rank::unpooled`].
     pub unpooled: Option<Box<dyn Carrier>>,
-    /// With [`Rank::hot`], unless gradients of hot rows go with others.
-    pub hot_gradients: Option<Box<dyn Carrier>>,
-    /// With [`Rank::hot`].
-    pub hot_rows: Option<Box<dyn Carrier>>,
 }
 
 impl Lanes {
     /// Takes them from those of the plan, of which they are the first.
     fn take(layout: &Layout, ends: &mut impl Iterator<Item = Box<dyn Carrier>>) -> Self {
         let mut lane = || ends.next().expect(ALL_LANES);
-        let (is_hot, by_grains) = (layout.hot().is_some(), layout.grains().is_some());
-        Self {
-            ids: lane(),
-            pooled: lane(),
-            gradients: lane(),
-            unpooled: by_grains.then(&mut lane),
-            hot_gradients: (is_hot && !by_grains).then(&mut lane),
-            hot_rows: is_hot.then(&mut lane),
-        }
+        Self { ids: lane(), pooled: lane(), gradients: lane(), unpooled: layout.grains().map(|_| lane()) }
     }
 }
 
@@ -112,18 +91,6 @@ impl Common {
         }
         barrier.wait_without_deadline("check of memory").map_err(Error::Rank)
     }
-}
-
-/// Whether copies of hot rows are equal to the rows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) enum CopyState {
-    /// They are.
-    #[default]
-    Fresh,
-    /// Rows that are marked have moved since.
-    Stale,
-    /// Weights were set, of any rows.
-    Overwritten,
 }
 
 /// What a rank has in its arena, all weights 0.
@@ -220,20 +187,17 @@ impl Rank {
 
         let mut ends = fabric.connect(&mut barrier, windows)?.into_iter();
         let lanes = Lanes::take(layout, &mut ends);
+        let hot = copy_memory.map(|memory| HotState::new(setup, layout, rank, memory, &mut ends));
         let replicas_lane = (!layout.replicated().is_empty()).then(|| ends.next().expect(ALL_LANES));
         let dense = reduction::DenseLanes { reducers: ends.collect(), replicas: replicas_lane };
         let reduction = reduction::build(setup, &job, layout, rank, &mut *network, nodes, dense)?;
         Ok(Self {
-            clock: Clock::new(setup.traced),
+            clock: Clock::new(job, rank, setup.traced),
             unpooled: layout.grains().map(|_| Unpooled::new(&context)),
-            hot: HotRows::new(layout, rank, most, setup.isa),
-            copies: CopyState::Overwritten,
-            copy_memory,
-            filled: vec![0; layout.ranks()],
+            hot,
             parts,
             looked_up: 0,
             last: Minibatch { slice: Arc::new(Batch::new(&setup.schema)), whole: 0, inputs: Inputs::Mixed },
-            steps: 0,
             updates: Updates::default(),
             feeds: Vec::new(),
             reduction,
@@ -243,11 +207,9 @@ impl Rank {
             gradients,
             arena,
             plan,
-            job,
             context,
             network,
             tables,
-            barrier,
         })
     }
 
@@ -262,7 +224,7 @@ impl Rank {
     }
 
     pub(super) fn initialise(&mut self, seed: u64) {
-        self.copies = CopyState::Overwritten;
+        self.overwrite_copies();
         self.network.initialise(seed);
         self.tables.initialise(&self.context.team, &self.context.layout, seed);
     }
@@ -331,19 +293,15 @@ impl Rank {
     }
 
     fn score(&mut self, slice: Arc<Batch>, whole: usize) -> Result<Vec<f32>> {
-        // What only looks brings no copies up to date: owners have every row.
-        let inputs = if self.copies == CopyState::Stale { Inputs::Cold } else { Inputs::Mixed };
+        // Scoring reads owners' rows while copies are merely stale; overwritten copies are refreshed first.
+        let is_stale = self.hot.as_ref().is_some_and(|hot| hot.state == CopyState::Stale);
+        let inputs = if is_stale { Inputs::Cold } else { Inputs::Mixed };
         let minibatch = Minibatch { slice, whole, inputs };
         // What an evaluation takes is no part of a step.
         let stopped = self.clock.stop(true);
         let result = step::evaluate(self, &minibatch);
         self.clock.stop(stopped);
         result.map(|()| self.network.probabilities(minibatch.slice.samples()).to_vec())
-    }
-
-    /// Notes what this rank does now, for messages about it.
-    pub(super) fn enter(&self, stage: &'static str) {
-        self.job.enter(Place { rank: self.context.rank, stage, sequence: self.steps });
     }
 
     /// How long this rank has waited for its loaders, and bytes that were read for it.
@@ -363,8 +321,10 @@ impl Rank {
         }
         // Where each rank updates a slice, all of them together update everything once.
         let update = self.network.work(Stage::UpdateDense, samples);
-        let stage = self.reduction.updates_in();
-        let part = if stage == Stage::UpdateDense { 1.0 } else { 1.0 / layout.ranks() as f64 };
+        let (stage, part) = match self.reduction.is_sliced() {
+            true => (Stage::ReduceDense, 1.0 / layout.ranks() as f64),
+            false => (Stage::UpdateDense, 1.0),
+        };
         work.add(stage, update.times(part));
         if slice.samples() == samples {
             let [look_up, update] = self.tables.work(layout, &self.ids, slice);
@@ -387,8 +347,8 @@ impl Rank {
     /// Some rows of a tensor of the network; of a moment, only what this rank keeps, and else 0.
     pub(super) fn export_layer(&mut self, index: usize, tensor: LayerTensor, rows: &Range<usize>) -> Vec<f32> {
         let layer = self.network.layer_mut(index);
-        if tensor.is_moment() {
-            self.reduction.clear_foreign_moments(layer);
+        if tensor.is_moment() && self.reduction.is_sliced() {
+            reduction::clear_foreign_moments(layer, self.context.rank, self.context.layout.ranks());
         }
         let values = layer.export(tensor, rows.clone());
         match self.network.named_inputs(index).filter(|_| tensor.has_inputs()) {
@@ -399,11 +359,15 @@ impl Rank {
         }
     }
 
+    fn overwrite_copies(&mut self) {
+        self.hot.iter_mut().for_each(|hot| hot.state = CopyState::Overwritten);
+    }
+
     /// Overwrites this rank's part of some rows of a tensor.
     pub(super) fn import(&mut self, slot: TensorSlot, rows: &Range<usize>, values: &[f32]) {
         match slot {
             TensorSlot::Table(table, tensor) => {
-                self.copies = CopyState::Overwritten;
+                self.overwrite_copies();
                 self.tables.import(&self.context.layout, table, tensor, rows, values);
             }
             TensorSlot::Layer(index, tensor) => self.import_layer(index, tensor, rows, values),
@@ -426,14 +390,6 @@ impl Rank {
 
     /// Where its steps have gone so far.
     pub(super) fn breakdown(&self) -> Breakdown {
-        self.clock.breakdown(self.context.rank.0, self.reduction.busy())
-    }
-
-    /// Waits until all ranks are here.
-    ///
-    /// # Errors
-    /// [`crate::base::Error::Rank`] when the job is in trouble.
-    pub fn meet(&mut self) -> Result<()> {
-        self.barrier.wait("meeting").map_err(Error::Rank)
+        self.clock.breakdown(self.reduction.busy())
     }
 }

@@ -14,20 +14,16 @@ use std::time::{Duration, Instant};
 use crossbeam::channel::{Receiver, RecvTimeoutError, Sender, bounded};
 
 use super::Setup;
+use super::metrics::LossSum;
 use super::rank::{Common, Rank};
 use super::rates::Rates;
-use crate::base::config::ModelConfig;
 use crate::base::{Error, NodeId, Place, PuId, RankId, Result, Trouble};
 use crate::collective::{Member, World};
 use crate::data::hot::Inputs;
-use crate::data::{Batch, Position, Schema};
+use crate::data::{Batch, Position};
 use crate::exchange::{LanePlan, Layout};
-use crate::machine::placement::Wishes;
-use crate::machine::{Machine, place};
-use crate::model::{Project, TrainSpec, check_columns, check_tables, table_param_groups};
+use crate::model::{Project, TrainSpec, table_param_groups};
 use crate::optim::ParamGroup;
-use crate::shard::scheme::{Scheme, Sharding};
-use crate::simd::Isa;
 use crate::sync::{Barrier, Job, Patience, barriers};
 
 /// How often it is looked whether the job is in trouble.
@@ -60,8 +56,10 @@ pub(super) enum Task {
 }
 
 /// What a rank tells of a step.
+#[derive(Default)]
 pub(super) struct Outcome {
-    losses: Vec<f64>,
+    /// Of its own samples.
+    losses: LossSum,
     pub(super) step: Option<Step<()>>,
     pub(super) more: Option<Result<bool>>,
 }
@@ -115,28 +113,20 @@ impl Task {
         match self {
             Self::Call(work) => {
                 rank.complete()?;
+                rank.clock.enter("work between steps");
                 work(rank)
             }
             Self::Train(batch, inputs, rates) => {
                 rank.train((&batch, inputs), rates)?;
-                outcome().take(rank);
+                outcome().losses = LossSum::of(rank.losses());
                 Ok(())
             }
             Self::Advance(inputs, rates) => {
                 let (step, more) = rank.advance(inputs, rates)?;
-                let mut outcome = outcome();
-                outcome.take(rank);
-                (outcome.step, outcome.more) = (Some(step), Some(more));
+                *outcome() = Outcome { losses: LossSum::of(rank.losses()), step: Some(step), more: Some(more) };
                 Ok(())
             }
         }
-    }
-}
-
-impl Outcome {
-    fn take(&mut self, rank: &Rank) {
-        self.losses.clear();
-        self.losses.extend_from_slice(rank.losses());
     }
 }
 
@@ -161,8 +151,8 @@ fn serve(
         Ok(rank) => rank,
         Err(failure) => return fail(failure),
     };
-    // The other end is dropped when the ranks are.
-    for task in tasks {
+    // Until the other end is dropped, when the ranks are.
+    while let Some(task) = job.look(|| tasks.try_recv().ok()).or_else(|| tasks.recv().ok()) {
         let result = job.guard(number, || task.run(&mut rank, outcome));
         let failed = result.map_err(fail).is_err();
         let _ = done.send(());
@@ -218,20 +208,9 @@ impl Ranks {
     ///
     /// # Panics
     /// When places and sharding have different numbers of ranks.
-    pub fn start(mut setup: Setup) -> Result<Self> {
-        assert_eq!(setup.places.len(), setup.sharding.ranks(), "a place for each rank of the sharding");
-        Setup::check_host(&setup.places)?;
-        setup.schema.check_model(&setup.config)?;
-        check_columns(setup.sharding.schemes(), &setup.config, setup.spec.optimizers[ParamGroup::Sparse])?;
-        assert!(setup.stored.is_none() || !setup.spec.learns(), "a checkpoint's rows are not moved");
-        if setup.stored.is_none() {
-            check_tables(&setup.schema, &setup.config, &setup.spec)?;
-        }
+    pub fn start(setup: Setup) -> Result<Self> {
+        let setup = setup.checked()?;
         let layout = Arc::new(setup.layout());
-        if setup.grains.is_some() {
-            // Grains part no pair of samples: a minibatch of an odd number may take the place of one more.
-            setup.spec.samples = setup.spec.samples.next_multiple_of(2);
-        }
         let patience = if setup.spin { Patience::OWN_CORE } else { Patience::SHARED_CORE };
         let job = Job::on_machines(setup.world.elsewhere(&setup.machines), patience, setup.deadline);
         let lanes = LanePlan::new(&layout, setup.spec.samples, setup.dense_lanes());
@@ -239,11 +218,7 @@ impl Ranks {
         let fabric = (setup.fabric)(&setup.world, &job, &setup.machines, lanes.into_lanes())?;
         let common = Arc::new(Common { layout: layout.clone(), fabric, demands: Mutex::default() });
         let homes = setup.places[local.clone()].iter().map(|place| place.memory_nodes.clone()).collect();
-        let outcome = |rank: u32| {
-            let losses = Vec::with_capacity(layout.samples(setup.spec.samples, RankId(rank)));
-            Mutex::new(Outcome { losses, step: None, more: None })
-        };
-        let outcomes: Arc<[Mutex<Outcome>]> = local.clone().map(|rank| outcome(rank as u32)).collect();
+        let outcomes: Arc<[Mutex<Outcome>]> = local.clone().map(|_| Mutex::default()).collect();
         let mut barriers = barriers(&job, local.clone()).into_iter();
         let barrier = barriers.next().expect("a job has ranks");
         let setup = Arc::new(setup);
@@ -275,8 +250,7 @@ impl Ranks {
             Ok(first) => ranks.first = RefCell::new(Some(first)),
             Err(error) => return Err(ranks.end(error)),
         }
-        let warnings = ranks.all(|rank| Ok(rank.warnings().to_vec()))?.concat();
-        for warning in warnings {
+        for warning in ranks.all(|rank| Ok(rank.warnings().to_vec()))?.concat() {
             // What holds of the machine all ranks find.
             if !ranks.warnings.contains(&warning) {
                 ranks.warnings.push(warning);
@@ -285,22 +259,6 @@ impl Ranks {
         // Machines touch their memory at their own pace, which is no step's.
         ranks.world.all_gather("start ranks", Vec::new(), ranks.job.deadline().max(TOUCHING))?;
         Ok(ranks)
-    }
-
-    /// Starts a single rank with whole tables on `threads` threads of this machine, all weights 0.
-    ///
-    /// # Errors
-    /// As [`Ranks::start`], and when the machine has no core for this process.
-    ///
-    /// # Panics
-    /// Never: whole tables are a division.
-    pub fn alone(config: &ModelConfig, schema: &Schema, spec: TrainSpec, threads: usize, isa: Isa) -> Result<Self> {
-        let wishes = Wishes { ranks: Some(1), threads: Some(threads), ..Wishes::default() };
-        let placement = place(&Machine::load("host")?, &wishes)?;
-        let rows: Vec<u64> = schema.tables.iter().map(|column| column.rows).collect();
-        let schemes = vec![Scheme::Table(RankId(0)); rows.len()];
-        let sharding = Sharding::new(&rows, config.dims(&rows), 1, schemes).expect("whole tables divide nothing");
-        Self::start(Setup { isa, ..Setup::new(config, schema, sharding, spec, &placement) })
     }
 
     /// Who holds what.
@@ -338,22 +296,16 @@ impl Ranks {
             let _ = tasks.send(task(number));
         }
         let mut result = self.job.guard(rank.context.rank, || task(0).run(rank, &self.outcomes[0]));
-        let (mut due, mut trouble_since) = (others.tasks.len(), None::<Instant>);
+        let mut due = others.tasks.len();
         while result.is_ok() && due > 0 {
-            match others.done.recv_timeout(LOOK_EVERY) {
+            let soon = self.job.look(|| others.done.try_recv().ok());
+            match soon.map_or_else(|| others.done.recv_timeout(LOOK_EVERY), Ok) {
                 Ok(()) => due -= 1,
                 Err(RecvTimeoutError::Disconnected) => due = 0,
-                // One that is stuck outside of any wait is left behind.
-                Err(RecvTimeoutError::Timeout) if self.job.check().is_err() => {
-                    if trouble_since.get_or_insert_with(Instant::now).elapsed() > self.job.deadline() {
-                        due = 0;
-                    }
-                }
                 Err(RecvTimeoutError::Timeout) => {}
             }
-            if due == 0 || trouble_since.is_some() {
-                result = self.job.check().map_err(Error::Rank);
-            }
+            // Once it is in trouble, ranks that still work are waited for where they are ended.
+            result = self.job.check().map_err(Error::Rank);
         }
         drop(others);
         result.map_err(|error| {
@@ -369,7 +321,7 @@ impl Ranks {
         others.tasks.clear();
         let deadline = Instant::now() + self.job.deadline();
         for thread in others.threads.drain(..) {
-            // One that is stuck outside of any wait is left behind.
+            // A rank stuck in code that never waits cannot be stopped; abandon its thread.
             while !thread.is_finished() && Instant::now() < deadline {
                 std::thread::sleep(Duration::from_millis(1));
             }
@@ -391,12 +343,23 @@ impl Ranks {
         &self,
         work: impl Fn(&mut Rank) -> Result<T> + Send + Sync + 'static,
     ) -> Result<Vec<T>> {
+        self.all_numbered(move |_, rank| work(rank))
+    }
+
+    /// As [`Ranks::all`]; each is given its number among those of this machine.
+    ///
+    /// # Errors
+    /// As [`Ranks::all`].
+    pub(super) fn all_numbered<T: Send + 'static>(
+        &self,
+        work: impl Fn(usize, &mut Rank) -> Result<T> + Send + Sync + 'static,
+    ) -> Result<Vec<T>> {
         let (work, ranks) = (Arc::new(work), self.local.len());
         let values: Arc<[Mutex<Option<T>>]> = (0..ranks).map(|_| Mutex::new(None)).collect();
         self.run(&mut |number| {
             let (work, values) = (work.clone(), values.clone());
             Task::Call(Box::new(move |rank| {
-                let value = work(rank)?;
+                let value = work(number, rank)?;
                 *values[number].lock().unwrap_or_else(PoisonError::into_inner) = Some(value);
                 Ok(())
             }))
@@ -418,7 +381,7 @@ impl Ranks {
     }
 
     /// Trains on one minibatch at learning rates `rates`, or one for all weights, and returns its mean loss (from
-    /// before the update): the sum of the samples' losses in their order, whatever the number of ranks.
+    /// before the update), whose bits do not depend on the number of ranks.
     ///
     /// # Errors
     /// As [`Ranks::all`].
@@ -437,23 +400,21 @@ impl Ranks {
     pub fn step_on(&self, batch: &Arc<Batch>, inputs: Inputs, rates: impl Into<Rates>) -> Result<f64> {
         let rates = rates.into();
         self.run(&mut |_| Task::Train(batch.clone(), inputs, rates))?;
-        self.mean_loss(batch.samples())
+        self.mean_loss()
     }
 
-    pub(super) fn mean_loss(&self, samples: usize) -> Result<f64> {
-        let mut sum = 0.0;
-        if self.world.machines() == 1 {
-            for outcome in &*self.outcomes {
-                let outcome = outcome.lock().unwrap_or_else(PoisonError::into_inner);
-                outcome.losses.iter().for_each(|loss| sum += loss);
-            }
-        } else {
-            let losses =
-                |outcome: &Mutex<Outcome>| outcome.lock().unwrap_or_else(PoisonError::into_inner).losses.clone();
-            let own: Vec<f64> = self.outcomes.iter().flat_map(losses).collect();
-            self.everywhere("gather losses", own)?.iter().flatten().for_each(|loss| sum += loss);
+    /// The mean loss of the last step's samples, on all machines.
+    pub(super) fn mean_loss(&self) -> Result<f64> {
+        let mut own = LossSum::default();
+        for outcome in &*self.outcomes {
+            own.plus(&outcome.lock().unwrap_or_else(PoisonError::into_inner).losses);
         }
-        Ok(sum / samples as f64)
+        if self.world.machines() == 1 {
+            return Ok(own.mean());
+        }
+        let mut sum = LossSum::default();
+        self.everywhere("gather losses", vec![own])?.iter().flatten().for_each(|own| sum.plus(own));
+        Ok(sum.mean())
     }
 
     /// The click probabilities of a minibatch's samples.

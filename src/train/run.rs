@@ -201,8 +201,8 @@ impl Run {
         self.output.as_mut().map_or(Ok(()), OutputDir::flush).and(traced)
     }
 
-    /// Saves what was trained before this error, unless it is a rank's, whose weights are gone, or one machine's, which
-    /// the others do not know of; returns the error.
+    /// Saves progress after an error outside the ranks; returns the error. A failed rank has lost its weights; with
+    /// several machines the others do not know of the error.
     pub(super) fn keep(&mut self, error: Error, reporter: &Reporter) -> Error {
         let step = self.state.progress.step;
         let alone = self.ranks.world().machines() == 1;

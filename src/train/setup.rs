@@ -14,7 +14,8 @@ use crate::exchange::{HotCopies, Layout, LayoutSpec, piece_of_pairs};
 use crate::machine::placement::{Placement, RankPlace};
 use crate::math::Grains;
 use crate::memory::check_host;
-use crate::model::{BuildNetwork, Graph, StoredTables, TrainSpec};
+use crate::model::{BuildNetwork, Graph, StoredTables, TrainSpec, check_columns, check_tables};
+use crate::optim::ParamGroup;
 use crate::shard::scheme::Sharding;
 use crate::simd::Isa;
 use crate::sync::Job;
@@ -110,6 +111,30 @@ impl Setup {
         }
     }
 
+    /// Checks that model, data, division and host go together, and rounds minibatches to what ranks make room for.
+    ///
+    /// # Errors
+    /// When the schema's columns are not the model's, the host cannot hold what connects the ranks, or a table is too
+    /// large for any machine.
+    ///
+    /// # Panics
+    /// When places and sharding have different numbers of ranks.
+    pub(super) fn checked(mut self) -> Result<Self> {
+        assert_eq!(self.places.len(), self.sharding.ranks(), "a place for each rank of the sharding");
+        Self::check_host(&self.places)?;
+        self.schema.check_model(&self.config)?;
+        check_columns(self.sharding.schemes(), &self.config, self.spec.optimizers[ParamGroup::Sparse])?;
+        assert!(self.stored.is_none() || !self.spec.learns(), "a checkpoint's rows are not moved");
+        if self.stored.is_none() {
+            check_tables(&self.schema, &self.config, &self.spec)?;
+        }
+        if self.grains.is_some() {
+            // Grains part no pair of samples: a minibatch of an odd number may take the place of one more.
+            self.spec.samples = self.spec.samples.next_multiple_of(2);
+        }
+        Ok(self)
+    }
+
     /// The ranks of this machine.
     #[must_use]
     pub fn local(&self) -> Range<usize> {
@@ -173,13 +198,38 @@ impl Setup {
     }
 }
 
+/// Compute threads of a rank that reduce dense gradients at most: the leader cuts each layer into pieces for each of
+/// them on each rank, 30 us a layer for 56 on 16 ranks, and so few move all that links between sockets take.
+const MOST_REDUCERS: usize = 16;
+
 /// How many threads of each rank reduce dense gradients: its communication threads if all ranks have some, else its
-/// compute threads; the least of any rank.
+/// compute threads, [`MOST_REDUCERS`] at most; the least of any rank.
 fn reducers(places: &[RankPlace]) -> usize {
     let least = |threads: fn(&RankPlace) -> usize| places.iter().map(threads).min().unwrap_or(1);
     let comm = least(|place| place.comm.len());
-    if comm > 0 { comm } else { least(|place| place.compute.len()) }
+    if comm > 0 { comm } else { least(|place| place.compute.len()).min(MOST_REDUCERS) }
 }
 
 /// The longest that a rank waits for another unless somebody says otherwise.
 pub const DEADLINE: Duration = Duration::from_secs(300);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::PuId;
+    use crate::machine::placement::Wishes;
+    use crate::machine::{Machine, place};
+
+    #[test]
+    fn few_of_many_compute_threads_reduce_and_all_that_are_there_for_it() {
+        let wishes = Wishes { ranks: Some(2), threads: Some(1), ..Wishes::default() };
+        let mut places = place(&Machine::load("host").unwrap(), &wishes).unwrap().ranks;
+        let mut of = |compute: [usize; 2], comm: [usize; 2]| {
+            for ((place, compute), comm) in places.iter_mut().zip(compute).zip(comm) {
+                (place.compute, place.comm) = (vec![PuId(0); compute], vec![PuId(1); comm]);
+            }
+            reducers(&places)
+        };
+        assert_eq!([of([56, 56], [0, 0]), of([56, 3], [0, 0]), of([56, 56], [20, 18])], [MOST_REDUCERS, 3, 18]);
+    }
+}

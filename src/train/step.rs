@@ -18,16 +18,15 @@ use crate::optim::StepSizes;
 
 /// Trains on this rank's slice of a minibatch; leaves the losses of its own samples.
 pub(super) fn step(rank: &mut Rank, minibatch: &Minibatch, step_sizes: StepSizes) -> Result<()> {
-    rank.reduction.begin_step(step_sizes);
     begin_rows(rank, minibatch)?;
     for part in 0..rank.parts.count() {
         forward(rank, minibatch, part)?;
-        backward(rank, minibatch, part)?;
+        backward(rank, minibatch, part, step_sizes)?;
     }
     hot_step::sum_gradients(rank, minibatch)?;
     update_rows(rank, minibatch, step_sizes)?;
     hot_step::send_moved_rows(rank, minibatch)?;
-    update_dense(rank)?;
+    update_dense(rank, step_sizes)?;
     rank.clock.step_done();
     Ok(())
 }
@@ -40,8 +39,6 @@ pub(super) fn evaluate(rank: &mut Rank, minibatch: &Minibatch) -> Result<()> {
 
 /// Rows of the whole slice: sent for, pooled for others, and this rank's own terms of divided rows.
 fn begin_rows(rank: &mut Rank, minibatch: &Minibatch) -> Result<()> {
-    rank.steps += 1;
-    rank.enter("forward");
     if minibatch.inputs != Inputs::Cold {
         hot_step::refresh_copies(rank)?;
     }
@@ -58,7 +55,6 @@ fn begin_rows(rank: &mut Rank, minibatch: &Minibatch) -> Result<()> {
 /// A part's way to the loss. The first one waits for the pooled rows of other ranks, which travel while this rank pools
 /// its own and the bottom MLP runs, and for the layers that the step before has moved.
 fn forward(rank: &mut Rank, minibatch: &Minibatch, part: usize) -> Result<()> {
-    rank.enter("forward");
     if rank.looked_up == part {
         look_up_own(rank, minibatch);
     }
@@ -77,11 +73,10 @@ fn forward(rank: &mut Rank, minibatch: &Minibatch, part: usize) -> Result<()> {
 
 /// A part's way back; the last one sends the gradients of pooled rows, of the whole slice. The reduction of each
 /// layer's gradient over the ranks begins as soon as the gradient is complete.
-fn backward(rank: &mut Rank, minibatch: &Minibatch, part: usize) -> Result<()> {
-    rank.enter("backward");
+fn backward(rank: &mut Rank, minibatch: &Minibatch, part: usize, step_sizes: StepSizes) -> Result<()> {
     let Rank { context, network, tables, reduction, parts, clock, .. } = rank;
     let (team, of) = (&context.team, &parts.part(part));
-    let announce = &mut |index, layer: &mut Linear| reduction.begin(index, layer);
+    let announce = &mut |index, layer: &mut Linear| reduction.begin(index, layer, step_sizes);
     clock.time(Stage::BackTop, || network.back_top(team, of, announce));
     clock.time(Stage::BackInteract, || {
         network.back_interact(team, of, announce);
@@ -93,7 +88,7 @@ fn backward(rank: &mut Rank, minibatch: &Minibatch, part: usize) -> Result<()> {
         send_gradients(rank, minibatch)?;
     }
     let Rank { context, network, reduction, parts, clock, .. } = rank;
-    let announce = &mut |index, layer: &mut Linear| reduction.begin(index, layer);
+    let announce = &mut |index, layer: &mut Linear| reduction.begin(index, layer, step_sizes);
     clock.time(Stage::BackBottom, || network.back_bottom(&context.team, &parts.part(part), announce));
     Ok(())
 }
@@ -176,7 +171,7 @@ fn update_rows(rank: &mut Rank, minibatch: &Minibatch, step_sizes: StepSizes) ->
     clock.exchange([Stage::UpdateRows, Stage::WaitGradients], &mut *lanes.gradients, |lane| {
         let batch = &*minibatch.slice;
         let own = (batch, network.features(batch.samples()));
-        let hot = hot.as_ref().filter(|_| minibatch.inputs != Inputs::Cold);
+        let hot = hot.as_ref().map(|hot| &hot.rows).filter(|_| minibatch.inputs != Inputs::Cold);
         gradients.finish(context, lane, minibatch, ids, |messages| {
             tables.update_rows(context, ids, messages, own, hot, step_sizes);
         })
@@ -184,7 +179,7 @@ fn update_rows(rank: &mut Rank, minibatch: &Minibatch, step_sizes: StepSizes) ->
 }
 
 /// Weights of layers and replicated tables, where their gradients are reduced.
-fn update_dense(rank: &mut Rank) -> Result<()> {
+fn update_dense(rank: &mut Rank, step_sizes: StepSizes) -> Result<()> {
     let Rank { context, network, tables, reduction, clock, .. } = rank;
-    reduction.update(UpdateContext { team: &context.team, network: &mut **network, tables, clock })
+    reduction.update(UpdateContext { team: &context.team, network: &mut **network, tables, clock, step_sizes })
 }

@@ -188,17 +188,6 @@ impl Ranks {
         })
         .map(|_| ())
     }
-
-    /// Overwrites one tensor.
-    ///
-    /// # Errors
-    /// As [`Ranks::all`].
-    ///
-    /// # Panics
-    /// When `values` has another size than the tensor.
-    pub fn import(&self, parameter: &Parameter, values: &[f32]) -> Result<()> {
-        self.import_rows(parameter, 0..parameter.rows(), values)
-    }
 }
 
 /// One list of several: each number is in one of them, and 0 in the others.

@@ -357,8 +357,7 @@ impl<'a> TrainingLoop<'a> {
     fn or_kept<T>(&mut self, result: Result<T>) -> Result<T> {
         result.map_err(|error| {
             self.reporter.finish();
-            // Before this process has done a step, what is there is no older, and may be told in words that are not at
-            // fault.
+            // Before this process's first step there is nothing newer to save.
             if self.tally.steps == 0 { error } else { self.run.keep(error, &self.reporter) }
         })
     }

@@ -7,8 +7,6 @@ use super::{Rank, Ranks};
 use crate::base::units::{Bytes, Many};
 use crate::base::{NodeId, RankId, Result};
 use crate::collective::Links;
-use crate::data::Batch;
-use crate::data::hot::Inputs;
 use crate::exchange::Traffic;
 use crate::memory::Homes;
 
@@ -58,7 +56,8 @@ const KINDS: usize = 7;
 
 impl Rank {
     fn verify(&self, home: &[NodeId]) -> Result<Vec<Region>> {
-        let of_copies = self.copy_memory.as_ref().map(|CopyMemory { arena, plan }| arena.ask_regions(plan, home));
+        let copies = self.hot.as_ref().map(|hot| &hot.memory);
+        let of_copies = copies.map(|CopyMemory { arena, plan }| arena.ask_regions(plan, home));
         let of_copies = of_copies.transpose()?.unwrap_or_default();
         let regions = self.arena.ask_regions(&self.plan, home)?.into_iter().chain(of_copies);
         Ok(regions.map(|(name, bytes, homes)| Region { rank: self.context.rank, name, bytes, homes }).collect())
@@ -69,10 +68,13 @@ impl Rank {
         let [ids, pooled, gradients] =
             [&self.lanes.ids, &self.lanes.pooled, &self.lanes.gradients].map(|lane| lane.sent().to_vec());
         let (dense, none) = (self.reduction.sent().so_far, vec![0; self.context.layout.ranks()]);
-        let hot_gradients = self.lanes.hot_gradients.as_ref().map_or_else(|| none.clone(), |lane| lane.sent().to_vec());
-        let mut hot_rows = self.lanes.hot_rows.as_ref().map_or_else(|| none.clone(), |lane| lane.sent().to_vec());
-        // What brings copies up to date is no step's.
-        hot_rows.iter_mut().zip(&self.filled).for_each(|(sent, filled)| *sent -= filled);
+        let hot_gradients = self.hot.as_ref().and_then(|hot| hot.gradients_lane.as_ref());
+        let hot_gradients = hot_gradients.map_or_else(|| none.clone(), |lane| lane.sent().to_vec());
+        let hot_rows = self.hot.as_ref().map_or_else(
+            || none.clone(),
+            // What brings copies up to date is no step's.
+            |hot| hot.rows_lane.sent().iter().zip(&hot.filled).map(|(sent, filled)| sent - filled).collect(),
+        );
         match self.context.layout.grains() {
             None => [ids, pooled, gradients, dense, none, hot_gradients, hot_rows],
             Some(_) => {
@@ -90,9 +92,9 @@ impl Ranks {
     /// # Errors
     /// As [`Ranks::all`], and when the kernel does not say.
     pub fn verify(&self) -> Result<Verified> {
-        let (homes, first) = (self.homes(), self.local().start);
+        let homes = self.homes();
         // That a kernel does not say is no reason to end the ranks.
-        let regions = self.all(move |rank| Ok(rank.verify(&homes[rank.context.rank.index() - first])))?;
+        let regions = self.all_numbered(move |number, rank| Ok(rank.verify(&homes[number])))?;
         Ok(Verified(regions.into_iter().collect::<Result<Vec<_>>>()?.concat()))
     }
 
@@ -114,15 +116,6 @@ impl Ranks {
             }
             links
         })))
-    }
-
-    /// Bytes that a training step on this minibatch of such inputs sends, as planned: [`Ranks::traffic`] grows by just
-    /// so much.
-    ///
-    /// # Errors
-    /// As [`Ranks::all`].
-    pub fn planned_traffic(&self, batch: &Batch, inputs: Inputs) -> Result<Traffic> {
-        Ok(Traffic::of_step(self.layout(), (batch, inputs), &self.dense_traffic()?))
     }
 
     /// Bytes from each rank to each other in a step, as planned, for what every rank has a copy of.

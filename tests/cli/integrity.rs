@@ -47,7 +47,7 @@ fn config() -> Config {
 
 fn model(config: &Config, schema: &Schema) -> Ranks {
     let spec = TrainSpec { optimizers: ByGroup::configured(&config.train), ..TrainSpec::sgd(16) };
-    let ranks = Ranks::alone(&config.model, schema, spec, 1, Isa::best()).unwrap();
+    let ranks = crate::alone::alone(&config.model, schema, spec, 1, Isa::best()).unwrap();
     ranks.initialise(3).unwrap();
     ranks
 }

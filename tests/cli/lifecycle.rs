@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use super::auc::auc;
 use super::{TINY, criteo_sample, fail, json, octorec, succeed, tiny_training, tsv};
 
 fn lines(path: &Path) -> Vec<Value> {
@@ -171,7 +172,7 @@ fn predictions_are_those_of_the_evaluation_and_new_data_maps_as_the_training_dat
     let probabilities: Vec<f32> = predicted.lines().map(|line| line.parse().unwrap()).collect();
     assert_eq!(probabilities.len(), 500);
     let labels: Vec<f32> = tail.iter().map(|line| line[..1].parse().unwrap()).collect();
-    assert_eq!(octorec::train::auc(&probabilities, &labels), summary["auc"].as_f64().unwrap());
+    assert_eq!(auc(&probabilities, &labels), summary["auc"].as_f64().unwrap());
 
     let stdout = succeed(&format!("predict --checkpoint {} --data {}", out.display(), labelled.display())).stdout;
     assert_eq!(String::from_utf8(stdout).unwrap(), predicted, "labels do not matter, and stdout is the default");

@@ -1,5 +1,9 @@
 //! The `octorec` command as a user meets it: whole runs of the binary, its files, its exit codes and its messages.
 
+#[path = "../support/alone.rs"]
+mod alone;
+#[path = "../support/auc.rs"]
+mod auc;
 mod bad_input;
 mod bench;
 mod breakage;

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use safetensors::SafeTensors;
 
+use super::auc::auc;
 use super::{ONE_EPOCH, fail, json, octorec, succeed, tiny_training, tsv};
 
 /// A training of 40 steps on bags of several rows.
@@ -103,7 +104,7 @@ fn predictions_are_those_of_the_evaluation_and_weights_start_a_run() {
     let printed = String::from_utf8(printed).unwrap();
     let probabilities: Vec<f32> = printed.lines().map(|line| line.parse().unwrap()).collect();
     let labels: Vec<f32> = tail.iter().map(|line| line[..1].parse().unwrap()).collect();
-    assert_eq!(octorec::train::auc(&probabilities, &labels), summary["auc"].as_f64().unwrap());
+    assert_eq!(auc(&probabilities, &labels), summary["auc"].as_f64().unwrap());
 
     // From the same weights, the seed of the initial weights no longer matters; those of another model do not fit.
     let weights = out.join("checkpoint.safetensors");

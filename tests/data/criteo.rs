@@ -5,6 +5,8 @@ use std::collections::HashMap;
 use octorec::base::config::{DataConfig, LookUps};
 use octorec::data::{Batch, Criteo, Samples, Source, Split};
 
+use super::auc::auc;
+
 const SAMPLES: usize = 80_000;
 
 fn log(config: &DataConfig) -> Criteo {
@@ -16,21 +18,6 @@ fn read(source: &Criteo, split: Split, samples: usize) -> Batch {
     assert_eq!(source.open(split, 0).unwrap().read(&mut batch, samples).unwrap(), samples);
     batch.check(source.schema()).unwrap();
     batch
-}
-
-/// The chance that a click scores above a sample without one; ties count half.
-fn auc(scores: &[f32], labels: &[f32]) -> f64 {
-    let mut order: Vec<usize> = (0..scores.len()).collect();
-    order.sort_unstable_by(|&a, &b| scores[a].total_cmp(&scores[b]));
-    let (mut below, mut right, mut clicks) = (0.0, 0.0, 0.0);
-    for group in order.chunk_by(|&a, &b| scores[a] == scores[b]) {
-        let hits: f64 = group.iter().map(|&n| f64::from(labels[n])).sum();
-        let others = group.len() as f64 - hits;
-        right += hits * (below + 0.5 * others);
-        below += others;
-        clicks += hits;
-    }
-    right / (clicks * below)
 }
 
 #[test]

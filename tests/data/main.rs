@@ -1,5 +1,7 @@
 //! Data: sources, formats, preprocessing and loaders, through the library and through the command.
 
+#[path = "../support/auc.rs"]
+mod auc;
 mod blocks;
 #[path = "../support/chance.rs"]
 #[allow(dead_code, reason = "the campaign draws moments, too")]

@@ -128,7 +128,7 @@ fn a_step_allocates_nothing_once_it_has_run() {
             let schema = data::open(&config, Opening::default()).unwrap().schema().clone();
             for (update, update_fused) in updates.into_iter().flat_map(|update| [(update, true), (update, false)]) {
                 let spec = TrainSpec { update, update_fused, precision, ..TrainSpec::sgd(96) };
-                let ranks = Ranks::alone(&config.model, &schema, spec, threads, Isa::best()).unwrap();
+                let ranks = crate::alone::alone(&config.model, &schema, spec, threads, Isa::best()).unwrap();
                 let name =
                     format!("{update:?}, fused: {update_fused}, {interaction:?}, {precision:?}, {threads} threads");
                 nothing_is_taken(&ranks, &batches, counted(update), &name);
@@ -142,7 +142,7 @@ fn a_step_allocates_nothing_once_it_has_run() {
     let optimizers = ByGroup::of_kinds(Optimizer::Sgd, Optimizer::SgdOfSums);
     for precision in [Precision::F32, Precision::Bf16] {
         let spec = TrainSpec { precision, optimizers, ..TrainSpec::sgd(5000) };
-        let ranks = Ranks::alone(&large.model, &schema, spec, 2, Isa::best()).unwrap();
+        let ranks = crate::alone::alone(&large.model, &schema, spec, 2, Isa::best()).unwrap();
         nothing_is_taken(&ranks, &long, 12, &format!("5,000 samples, {precision:?}"));
     }
     teams_of_ranks_take_nothing();
@@ -163,7 +163,7 @@ fn a_step_allocates_nothing_once_it_has_run() {
         let schema = source.schema().clone();
         for precision in [Precision::F32, Precision::Bf16] {
             let spec = TrainSpec { precision, ..TrainSpec::sgd(96) };
-            let ranks = Ranks::alone(&config.model, &schema, spec, 2, Isa::best()).unwrap();
+            let ranks = crate::alone::alone(&config.model, &schema, spec, 2, Isa::best()).unwrap();
             nothing_is_taken(&ranks, &batches, 12, &format!("{name}, {precision:?}"));
         }
     }

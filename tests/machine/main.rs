@@ -1,6 +1,8 @@
 //! Machines as data, what training takes of one, and the rules of the house that a machine can check.
 
 mod allocation;
+#[path = "../support/alone.rs"]
+mod alone;
 mod describe;
 mod discover;
 mod draw;

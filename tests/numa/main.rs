@@ -6,6 +6,8 @@
 mod forbidden;
 mod memory;
 mod place;
+#[path = "../support/planned.rs"]
+mod planned;
 mod ranks;
 mod report;
 mod schedules;

@@ -186,7 +186,7 @@ pub fn train(path: &str) -> String {
         ranks.traffic().expect("the ranks answer"),
         batches
             .iter()
-            .map(|batch| ranks.planned_traffic(batch, Inputs::Mixed).expect("the ranks answer"))
+            .map(|batch| crate::planned::planned_traffic(&ranks, batch, Inputs::Mixed).expect("the ranks answer"))
             .reduce(|sum, step| sum.plus(&step))
             .expect("there are steps"),
     );

@@ -389,7 +389,7 @@ fn what_some_ranks_saved_others_continue() {
             case.batches[..9].iter().map(|batch| first.step(batch, RATE).unwrap().to_bits()).collect();
         let second = case.ranks(case.schemes(|table| table + 3, after), after, 1);
         for parameter in first.parameters().unwrap() {
-            second.import(&parameter, &first.export(&parameter).unwrap()).unwrap();
+            second.import_rows(&parameter, 0..parameter.rows(), &first.export(&parameter).unwrap()).unwrap();
         }
         losses.extend(case.batches[9..].iter().map(|batch| second.step(batch, RATE).unwrap().to_bits()));
         let found = Outcome { losses, weights: weights(&second) };

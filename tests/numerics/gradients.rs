@@ -252,13 +252,13 @@ fn compare(settings: &[&str], threads: usize, seed: u64, weighted: &[usize]) -> 
     }
     let (update, update_fused) = (config.train.update, config.train.update_fused);
     let spec = TrainSpec { update, update_fused, ..TrainSpec::sgd(19) };
-    let model = Ranks::alone(&config.model, &schema, spec, threads, Isa::best()).unwrap();
+    let model = crate::alone::alone(&config.model, &schema, spec, threads, Isa::best()).unwrap();
     model.initialise(seed).unwrap();
     let is_row_weight = |of: &Parameter| matches!(of.slot, TensorSlot::Table(_, TableTensor::RowWeight));
     for (at, of) in (1..).zip(model.parameters().unwrap()).filter(|(_, of)| is_row_weight(of)) {
         // All begin with 1, which tells little.
         let values: Vec<f32> = (0..of.len()).map(|row| (at * row % 7) as f32 * 0.375 - 0.5).collect();
-        model.import(&of, &values).unwrap();
+        model.import_rows(&of, 0..of.rows(), &values).unwrap();
     }
     let batch = Arc::new(random_batch(&schema, 19, seed));
     let export = |model: &Ranks| -> Weights {

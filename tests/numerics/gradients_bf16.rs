@@ -253,7 +253,7 @@ fn gradients_are_those(more: &[&str]) {
     let (config, schema) = (layers.finish(Command::Train).unwrap(), Schema::criteo(7, &ROWS));
     for (isa, seed) in Isa::every().into_iter().zip(3..) {
         let spec = TrainSpec { precision: Precision::Bf16, ..TrainSpec::sgd(SAMPLES) };
-        let model = Ranks::alone(&config.model, &schema, spec, 2, isa).unwrap();
+        let model = crate::alone::alone(&config.model, &schema, spec, 2, isa).unwrap();
         model.initialise(seed).unwrap();
         let batch = batch(&schema, seed);
         let see = |name: &str, x: f32| if name.contains("bias") { f64::from(x) } else { upper_half(x) };

@@ -1,5 +1,7 @@
 //! Numbers: gradients, kernels and precisions against definitions, references and themselves.
 
+#[path = "../support/alone.rs"]
+mod alone;
 mod determinism;
 mod embedding;
 mod gradients;

@@ -10,7 +10,7 @@ use octorec::data::{Bag, Schema};
 use octorec::model::TrainSpec;
 use octorec::optim::ByGroup;
 use octorec::simd::Isa;
-use octorec::train::{Ranks, Rates};
+use octorec::train::Rates;
 use safetensors::SafeTensors;
 
 use crate::parity::{batch, distance, numbers, vector_file};
@@ -38,10 +38,16 @@ fn follow([file, case]: [&str; 2], threads: usize, isa: Isa, precision: Precisio
     let derived = derived_columns(model, &schema).unwrap();
     let schema = derived.as_ref().map_or(schema.clone(), |derived| derived.schema(&schema));
     let spec = TrainSpec { precision, optimizers: ByGroup::configured(&config.train), ..TrainSpec::sgd(40) };
-    let ranks = Ranks::alone(model, &schema, spec, threads, isa).unwrap();
+    let ranks = crate::alone::alone(model, &schema, spec, threads, isa).unwrap();
     let mut parameters = ranks.parameters().unwrap();
     for parameter in &parameters {
-        ranks.import(parameter, &numbers::<f32>(&tensors, &format!("{case}.init.{}", parameter.name))).unwrap();
+        ranks
+            .import_rows(
+                parameter,
+                0..parameter.rows(),
+                &numbers::<f32>(&tensors, &format!("{case}.init.{}", parameter.name)),
+            )
+            .unwrap();
     }
     let minibatches = (0..).take_while(|at| tensors.tensor(&format!("{case}.batch{at}.dense")).is_ok()).count();
     let batches: Vec<_> = (0..minibatches)

@@ -10,7 +10,7 @@ use octorec::data::{Bag, Batch, Schema};
 use octorec::model::TrainSpec;
 use octorec::optim::{ByGroup, Schedule};
 use octorec::simd::Isa;
-use octorec::train::{Checkpoint, Evaluation, Ranks, Rates, auc};
+use octorec::train::{Checkpoint, Rates};
 use safetensors::SafeTensors;
 use serde_json::Value;
 
@@ -91,10 +91,12 @@ fn follow(name: &str, threads: usize, isa: Isa) {
         .map(|tensor| tensor.shape()[0] as u64)
         .collect();
     let schema = Schema::criteo(config.model.bottom[0], &rows);
-    let model = Ranks::alone(&config.model, &schema, TrainSpec::sgd(64), threads, isa).unwrap();
+    let model = crate::alone::alone(&config.model, &schema, TrainSpec::sgd(64), threads, isa).unwrap();
     let parameters = model.parameters().unwrap();
     for parameter in &parameters {
-        model.import(parameter, &numbers::<f32>(&tensors, &format!("init.{}", parameter.name))).unwrap();
+        model
+            .import_rows(parameter, 0..parameter.rows(), &numbers::<f32>(&tensors, &format!("init.{}", parameter.name)))
+            .unwrap();
     }
     let losses: Vec<f32> = numbers(&tensors, "losses");
     assert!(losses.len() >= 3, "{name} has its minibatches");
@@ -180,10 +182,12 @@ fn follow_optimizer(case: &str, keys: &[&str], threads: usize, isa: Isa) {
     let optimizers = ByGroup::configured(&config.train);
     let clip_norm = Some(config.train.clip_norm).filter(|bound| *bound > 0.0);
     let spec = TrainSpec { optimizers, clip_norm, ..TrainSpec::sgd(24) };
-    let model = Ranks::alone(&config.model, &schema, spec, threads, isa).unwrap();
+    let model = crate::alone::alone(&config.model, &schema, spec, threads, isa).unwrap();
     let mut parameters = model.parameters().unwrap();
     for parameter in &parameters {
-        model.import(parameter, &numbers::<f32>(&tensors, &format!("init.{}", parameter.name))).unwrap();
+        model
+            .import_rows(parameter, 0..parameter.rows(), &numbers::<f32>(&tensors, &format!("init.{}", parameter.name)))
+            .unwrap();
     }
     let minibatches: usize = metadata["minibatches"].parse().unwrap();
     let losses: Vec<f32> = numbers(&tensors, &format!("{case}.losses"));
@@ -228,7 +232,7 @@ fn a_model_that_pytorch_hands_over_goes_on_as_it_would_have_there() {
         let config = layers.finish(Command::Train).unwrap();
         let spec = TrainSpec { optimizers: ByGroup::configured(&config.train), ..TrainSpec::sgd(24) };
         let schema = Schema::criteo(13, &[3, 17, 40]);
-        let model = Ranks::alone(&config.model, &schema, spec, 2, Isa::best()).unwrap();
+        let model = crate::alone::alone(&config.model, &schema, spec, 2, Isa::best()).unwrap();
         let path = vector_path(&format!("handover_{case}.safetensors"));
         Checkpoint::open(&path).unwrap().load_into(&model).unwrap();
         let losses: Vec<f32> = numbers(&tensors, &format!("{case}.losses"));
@@ -267,10 +271,10 @@ fn the_reference_readme_example_is_reproduced() {
     layers.document(document, "golden").unwrap();
     let config = layers.finish(Command::Train).unwrap();
     let schema = Schema::criteo(4, &[4, 3, 2]);
-    let model = Ranks::alone(&config.model, &schema, TrainSpec::sgd(2), 1, Isa::best()).unwrap();
+    let model = crate::alone::alone(&config.model, &schema, TrainSpec::sgd(2), 1, Isa::best()).unwrap();
     let parameters = model.parameters().unwrap();
     for parameter in &parameters {
-        model.import(parameter, &floats(&golden["initial"][&parameter.name])).unwrap();
+        model.import_rows(parameter, 0..parameter.rows(), &floats(&golden["initial"][&parameter.name])).unwrap();
     }
     for (given, expected) in golden["batches"].as_array().unwrap().iter().zip([0.451_893, 0.402_002, 0.275_460]) {
         let bags = given["bags"].as_array().unwrap();
@@ -292,70 +296,5 @@ fn the_reference_readme_example_is_reproduced() {
         for (found, expected) in model.export(parameter).unwrap().iter().zip(expected) {
             assert!((found - expected).abs() < 1.5e-5, "{}: {found}, printed {expected}", parameter.name);
         }
-    }
-}
-
-#[test]
-fn auc_is_that_of_sklearn() {
-    let cases: Value = serde_json::from_slice(&vector_file("auc.json")).unwrap();
-    let cases = cases.as_array().unwrap();
-    assert!(cases.len() >= 5);
-    for case in cases {
-        let floats = |key: &str| -> Vec<f32> {
-            case[key].as_array().unwrap().iter().map(|x| x.as_f64().unwrap() as f32).collect()
-        };
-        let (scores, labels) = (floats("scores"), floats("labels"));
-        let found = auc(&scores, &labels);
-        match case["auc"].as_f64() {
-            Some(expected) => assert!((found - expected).abs() < 1e-12, "{}: {found} {expected}", case["name"]),
-            None => assert!(found.is_nan(), "{}: only one class", case["name"]),
-        }
-        let scores = octorec::train::Scores::new(&scores, &labels);
-        let expected = case["log_loss"].as_f64().unwrap();
-        assert!((scores.logloss - expected).abs() < 1e-6, "{}: {} {expected}", case["name"], scores.logloss);
-    }
-}
-
-#[test]
-fn scores_are_those_of_sklearn_and_of_their_definitions() {
-    let cases: Value = serde_json::from_slice(&vector_file("metrics.json")).unwrap();
-    let cases = cases.as_array().unwrap();
-    assert!(cases.len() >= 5);
-    for case in cases {
-        let floats = |key: &str| -> Vec<f32> {
-            case[key].as_array().unwrap().iter().map(|x| x.as_f64().unwrap() as f32).collect()
-        };
-        let (name, groups) = (&case["name"], floats("groups"));
-        let groups: Vec<_> = groups.iter().map(|group| Some(*group as u32)).collect();
-        let expected = case["buckets"].as_array().unwrap();
-        let found = Evaluation::of(&floats("scores"), &floats("labels"), 7, Some(&groups));
-        let close = |key: &str, found: f64, expected: &Value, bound: f64| match expected.as_f64() {
-            Some(expected) => assert!((found - expected).abs() < bound, "{name}, {key}: {found}, not {expected}"),
-            None => assert!(found.is_nan(), "{name}, {key}: {found}"),
-        };
-        close("auc", found.scores.auc, &case["auc"], 1e-12);
-        close("pr_auc", found.scores.pr_auc, &case["pr_auc"], 1e-12);
-        close("logloss", found.scores.logloss, &case["logloss"], 1e-6);
-        close("normalised_entropy", found.scores.normalised_entropy, &case["normalised_entropy"], 1e-5);
-        assert_eq!(found.calibration_buckets.len(), expected.len(), "{name}");
-        for (bucket, expected) in found.calibration_buckets.iter().zip(expected) {
-            let range = [&expected[0], &expected[1]].map(|score| score.as_f64().unwrap() as f32);
-            assert_eq!(
-                ([bucket.lowest, bucket.highest], bucket.samples),
-                (range, expected[2].as_u64().unwrap()),
-                "{name}"
-            );
-            close("mean probability", bucket.probability, &expected[3], 1e-12);
-            close("clicked", bucket.clicked, &expected[4], 1e-12);
-        }
-        let grouped = found.grouped.unwrap();
-        close("gauc", grouped.gauc, &case["gauc"][0], 1e-12);
-        let counts = [
-            grouped.gauc_groups,
-            grouped.gauc_samples,
-            grouped.gauc_groups_of_one_class,
-            grouped.gauc_samples_of_one_class,
-        ];
-        assert_eq!(counts.map(Value::from)[..], case["gauc"].as_array().unwrap()[1..], "{name}");
     }
 }

@@ -175,10 +175,6 @@ impl Carrier for Channel {
         assert!(self.fronts[from.index()].take().is_some(), "a message that was seen");
     }
 
-    fn enter(&mut self, place: Place) {
-        self.job.enter(place);
-    }
-
     fn pause(&mut self, place: Place, peer: RankId) -> std::result::Result<(), Trouble> {
         self.waiting.turn(&self.job, place, peer)
     }

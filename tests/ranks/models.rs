@@ -206,7 +206,13 @@ impl Case {
         ranks.initialise(7).unwrap();
         let is_row_weight = |of: &&Parameter| matches!(of.slot, TensorSlot::Table(_, TableTensor::RowWeight));
         for of in ranks.parameters().unwrap().iter().filter(is_row_weight) {
-            ranks.import(of, &(0..of.len()).map(|row| (row % 7) as f32 * 0.3 - 0.4).collect::<Vec<_>>()).unwrap();
+            ranks
+                .import_rows(
+                    of,
+                    0..of.rows(),
+                    &(0..of.len()).map(|row| (row % 7) as f32 * 0.3 - 0.4).collect::<Vec<_>>(),
+                )
+                .unwrap();
         }
         let losses = self.batches.iter().map(|batch| ranks.step(batch, RATES).unwrap()).collect();
         let mut parameters = ranks.parameters().unwrap();

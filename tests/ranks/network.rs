@@ -3,6 +3,8 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use octorec::base::config::{Config, DataConfig, ModelConfig, Precision, SourceKind};
 use octorec::base::{RankId, Result};
@@ -15,7 +17,7 @@ use octorec::machine::{Machine, place};
 use octorec::math::brgemm::{export_rows, import_rows};
 use octorec::math::{self, Grains, Share};
 use octorec::memory::{Buffer, Supply};
-use octorec::model::{Announce, Network, NetworkSpec, Parameter, Stage, TrainSpec, Work};
+use octorec::model::{Announce, BuildNetwork, Network, NetworkSpec, Parameter, Stage, TrainSpec, Work};
 use octorec::optim::ParamGroup;
 use octorec::shard::scheme::{Part, Scheme, Sharding};
 use octorec::train::{Ranks, Setup};
@@ -35,9 +37,15 @@ struct LinearModel {
     used: Buffer<f32>,
     logits: Buffer<f32>,
     row: usize,
+    /// Goes before some of its stages.
+    before: fn(Stage),
 }
 
 fn build(spec: &NetworkSpec<'_>, supply: &mut Supply<'_>) -> Result<Box<dyn Network>> {
+    build_behind(spec, supply, |_| ())
+}
+
+fn build_behind(spec: &NetworkSpec<'_>, supply: &mut Supply<'_>, before: fn(Stage)) -> Result<Box<dyn Network>> {
     let row: usize = spec.dims.iter().zip(spec.positions).map(|(dim, positions)| dim * positions).sum();
     Ok(Box::new(LinearModel {
         layer: Mlp::new(&[row - UNUSED, 1], spec.part, InputGradient::Needed, spec.kept[ParamGroup::Dense], supply)?,
@@ -46,6 +54,7 @@ fn build(spec: &NetworkSpec<'_>, supply: &mut Supply<'_>) -> Result<Box<dyn Netw
         used: supply.buffer("used features", spec.part * (row - UNUSED))?,
         logits: supply.buffer("logits", spec.part)?,
         row,
+        before,
     }))
 }
 
@@ -80,7 +89,9 @@ impl Network for LinearModel {
         &self.features[..samples * self.row]
     }
 
-    fn bottom(&mut self, _: &Team, _: &Batch, _: &math::Part<'_>) {}
+    fn bottom(&mut self, _: &Team, _: &Batch, _: &math::Part<'_>) {
+        (self.before)(Stage::Bottom);
+    }
 
     fn interact(&mut self, team: &Team, part: &math::Part<'_>) {
         let width = self.row - UNUSED;
@@ -123,7 +134,9 @@ impl Network for LinearModel {
         }
     }
 
-    fn back_bottom(&mut self, _: &Team, _: &math::Part<'_>, _: Announce<'_>) {}
+    fn back_bottom(&mut self, _: &Team, _: &math::Part<'_>, _: Announce<'_>) {
+        (self.before)(Stage::BackBottom);
+    }
 
     fn work(&self, stage: Stage, samples: usize) -> Work {
         let weights = (samples * (self.row - UNUSED)) as f64;
@@ -251,6 +264,55 @@ fn on_any_number_of_ranks(alone: &Outcome, sequences: [usize; 4]) {
             assert!(found == ordered, "{ranks} ranks, from {kind}: bits with copies of hot rows");
         }
     }
+}
+
+/// Behind the backward pass communication threads reduce: what they do is not where the rank is.
+#[test]
+fn a_rank_that_panics_is_told_with_its_stage_and_step() {
+    fn fail_in(at: Stage, stage: Stage) {
+        assert!(at != stage, "row 7 is bad");
+    }
+    let failing: [(BuildNetwork, Stage); 2] = [
+        (|spec, supply| build_behind(spec, supply, |at| fail_in(at, Stage::Bottom)), Stage::Bottom),
+        (|spec, supply| build_behind(spec, supply, |at| fail_in(at, Stage::BackBottom)), Stage::BackBottom),
+    ];
+    for ((network, stage), communicate) in failing.into_iter().flat_map(|case| [(case, false), (case, true)]) {
+        let error = error_of_two(network, communicate, Duration::from_secs(300));
+        let told = format!("in {} #1: panicked: row 7 is bad", stage.name());
+        assert!(error.contains(&told), "communicate {communicate}: {error}");
+    }
+}
+
+#[test]
+fn a_rank_that_stalls_is_named_within_the_deadline() {
+    /// Whether a rank has stalled.
+    static STALLED: AtomicBool = AtomicBool::new(false);
+    fn stall(at: Stage) {
+        if at == Stage::BackBottom && !STALLED.swap(true, Ordering::Relaxed) {
+            std::thread::sleep(Duration::from_secs(3));
+        }
+    }
+    let error = error_of_two(|spec, supply| build_behind(spec, supply, stall), false, Duration::from_secs(1));
+    assert!(error.contains("waited 1.0 s for rank"), "{error}");
+    assert!(error.contains(&format!("in {} #1)", Stage::BackBottom.name())), "{error}");
+}
+
+/// What a step of two ranks with this network fails with.
+fn error_of_two(network: BuildNetwork, communicate: bool, deadline: Duration) -> String {
+    let config = config();
+    let (schema, batch) = minibatch(&config);
+    let wishes = Wishes { ranks: Some(2), threads: Some(1), ..Wishes::default() };
+    let placement = place(&Machine::load("host").unwrap(), &wishes).unwrap();
+    let schemes = (0..4).map(|table| Scheme::Table(RankId(table % 2))).collect();
+    let sharding = Sharding::new(&ROWS, DIMS.to_vec(), 2, schemes).unwrap();
+    let setup = Setup::new(&config.model, &schema, sharding, TrainSpec::sgd(40), &placement);
+    let mut setup = Setup { network, sequences: POOLED.to_vec(), spin: false, deadline, ..setup };
+    if communicate {
+        setup.places.iter_mut().for_each(|place| place.comm = place.compute.clone());
+    }
+    let ranks = Ranks::start(setup).unwrap();
+    ranks.initialise(3).unwrap();
+    ranks.step(&batch, 0.2).unwrap_err().to_string()
 }
 
 /// One step in plain loops: a sequence's rows lie side by side in their order, after zeros; the first ones do not count

@@ -92,7 +92,7 @@ fn ranks_send_what_was_planned_to_the_byte() {
             let mut planned: Option<Traffic> = None;
             for batch in &batches {
                 ranks.step(batch, 0.05).unwrap();
-                let step = ranks.planned_traffic(batch, Inputs::Mixed).unwrap();
+                let step = crate::planned::planned_traffic(&ranks, batch, Inputs::Mixed).unwrap();
                 planned = Some(planned.map_or_else(|| step.clone(), |before| before.plus(&step)));
                 let found = ranks.traffic().unwrap();
                 for ((name, planned), (_, found)) in planned.as_ref().unwrap().parts().into_iter().zip(found.parts()) {
@@ -118,7 +118,8 @@ fn the_planners_bytes_are_those_of_the_wire_but_for_whole_lines() {
         let element = rounded.bytes();
         let (layout, sharding) = (ranks.layout(), ranks.layout().sharding());
         for batch in &batches {
-            let (wire, whole) = (ranks.planned_traffic(batch, Inputs::Mixed).unwrap(), batch.samples());
+            let (wire, whole) =
+                (crate::planned::planned_traffic(&ranks, batch, Inputs::Mixed).unwrap(), batch.samples());
             let lookups = |shard: &octorec::shard::Shard, from: RankId| {
                 let bag = &batch.bags[shard.table.index()];
                 let samples = Slice::new(from.index(), layout.ranks()).of(whole);
@@ -171,7 +172,7 @@ fn weights_cost_a_word_a_look_up_of_weighted_columns_and_nothing_else() {
     for grains in [None, Some(Grains::of(BATCH))] {
         let planned = |weighted| {
             let (ranks, _, batches) = at_work(3, around(3), grains, weighted, Wire::F32);
-            let planned = ranks.planned_traffic(&batches[0], Inputs::Mixed).unwrap();
+            let planned = crate::planned::planned_traffic(&ranks, &batches[0], Inputs::Mixed).unwrap();
             (planned, ranks, batches[0].clone())
         };
         let ((with, ranks, batch), (without, ..)) = (planned(true), planned(false));

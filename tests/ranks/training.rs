@@ -93,7 +93,7 @@ impl Case {
 
     /// Losses and tables of one rank.
     fn alone(&self) -> (Vec<f64>, Vec<Vec<f32>>) {
-        self.finish(&Ranks::alone(&self.config.model, &self.schema, self.spec, 1, Isa::best()).unwrap())
+        self.finish(&crate::alone::alone(&self.config.model, &self.schema, self.spec, 1, Isa::best()).unwrap())
     }
 
     /// Losses, tables and moments of ranks that train on all minibatches.
@@ -502,7 +502,7 @@ fn the_work_of_a_stage_is_that_of_all_ranks_together() {
         let found = stages.into_iter().find(|found| found.stage == stage.name()).unwrap();
         (found.operations, found.sent_bytes)
     };
-    let alone = Ranks::alone(&case.config.model, &case.schema, case.spec, 1, Isa::best()).unwrap();
+    let alone = crate::alone::alone(&case.config.model, &case.schema, case.spec, 1, Isa::best()).unwrap();
     // Where each rank updates a slice, all of them update no more than one does.
     let ranks = Ranks::start(case.setup((0..ROWS.len()).map(|table| scheme(0, table, 2)).collect(), 2, 1)).unwrap();
     let (updated, (operations, sent)) = (work(&alone, Stage::UpdateDense), work(&ranks, Stage::ReduceDense));
@@ -516,7 +516,7 @@ fn predictions_are_those_of_one_rank() {
     let weighted = Case::new(Pooling::Mean, Interaction::Dot, Precision::F32, 4).weighted(|_| true);
     // Whole tables, and columns as well: forward has no sums over ranks.
     for (case, kinds) in [(plain, 1), (weighted, 2)] {
-        let alone = Ranks::alone(&case.config.model, &case.schema, case.spec, 1, Isa::best()).unwrap();
+        let alone = crate::alone::alone(&case.config.model, &case.schema, case.spec, 1, Isa::best()).unwrap();
         alone.initialise(7).unwrap();
         let schemes = (0..ROWS.len()).map(|table| scheme(table % kinds, table, 3)).collect();
         let ranks = Ranks::start(case.setup(schemes, 3, 1)).unwrap();
@@ -537,32 +537,15 @@ fn a_rank_that_panics_ends_all_with_its_message() {
     ranks.step(&batch, RATE).unwrap();
     let number = std::sync::atomic::AtomicU32::new(0);
     let error = ranks
-        .all(move |rank| {
+        .all(move |_| {
             let late = number.fetch_add(1, std::sync::atomic::Ordering::Relaxed) == 2;
             assert!(!late, "row 7 is bad");
-            rank.meet()
+            Ok(())
         })
         .unwrap_err();
     assert!(matches!(error, Error::Rank(_)) && error.to_string().contains("row 7 is bad"), "{error}");
     // The job is over, and says so instead of hanging.
     assert!(ranks.step(&batch, RATE).is_err());
-}
-
-#[test]
-fn a_rank_that_stalls_is_named_within_the_deadline() {
-    let case = Case::new(Pooling::Sum, Interaction::Dot, Precision::F32, 1);
-    let setup = case.setup((0..ROWS.len()).map(|table| scheme(0, table, 2)).collect(), 2, 1);
-    let ranks = Ranks::start(Setup { deadline: Duration::from_millis(200), ..setup }).unwrap();
-    let number = AtomicU32::new(0);
-    let error = ranks
-        .all(move |rank| {
-            if number.fetch_add(1, Ordering::Relaxed) == 0 {
-                std::thread::sleep(Duration::from_millis(600));
-            }
-            rank.meet()
-        })
-        .unwrap_err();
-    assert!(error.to_string().contains("waited 0.2 s for rank"), "{error}");
 }
 
 #[test]
@@ -579,7 +562,7 @@ fn ranks_wait_for_one_that_still_builds_its_memory_however_long() {
     };
     let ranks = Ranks::start(Setup { deadline: Duration::from_millis(200), network, ..setup }).unwrap();
     assert!(LATE.load(Ordering::Relaxed));
-    ranks.all(|rank| rank.meet()).unwrap();
+    ranks.all(|_| Ok(())).unwrap();
 }
 
 /// A data set that counts its readers.

@@ -383,10 +383,6 @@ impl Carrier for Lane {
         }
     }
 
-    fn enter(&mut self, place: Place) {
-        self.inside.enter(place);
-    }
-
     fn pause(&mut self, place: Place, peer: RankId) -> std::result::Result<(), Trouble> {
         // What has moved may be what is waited for.
         if self.endpoint.drive_here() { Ok(()) } else { self.inside.pause(place, peer) }

@@ -4,20 +4,30 @@
 //! whichever is installed, and nothing but speed depends on this state.
 
 use std::collections::HashMap;
-use std::sync::{PoisonError, RwLock};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{LazyLock, PoisonError, RwLock};
 
 use super::plan::{Plan, Shape};
 
-static INSTALLED: RwLock<Option<HashMap<Shape, Plan>>> = RwLock::new(None);
+static INSTALLED: LazyLock<RwLock<HashMap<Shape, Plan>>> = LazyLock::new(RwLock::default);
+
+/// Whether there are any: passes of all threads read this line, and only where there are some the lock's, which readers
+/// write.
+static ANY: AtomicBool = AtomicBool::new(false);
 
 /// Lets passes use these plans from now on, and the model's for all other shapes; they replace what was installed.
 pub fn install(plans: HashMap<Shape, Plan>) {
-    *INSTALLED.write().unwrap_or_else(PoisonError::into_inner) = (!plans.is_empty()).then_some(plans);
+    let mut installed = INSTALLED.write().unwrap_or_else(PoisonError::into_inner);
+    ANY.store(!plans.is_empty(), Ordering::Relaxed);
+    *installed = plans;
 }
 
 /// The plan that was installed for a shape.
 pub(super) fn installed(shape: Shape) -> Option<Plan> {
-    INSTALLED.read().unwrap_or_else(PoisonError::into_inner).as_ref()?.get(&shape).copied()
+    if !ANY.load(Ordering::Relaxed) {
+        return None;
+    }
+    INSTALLED.read().unwrap_or_else(PoisonError::into_inner).get(&shape).copied()
 }
 
 #[cfg(test)]

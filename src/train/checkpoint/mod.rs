@@ -57,26 +57,27 @@ pub struct Progress {
     pub shuffled: Option<Shuffled>,
 }
 
+/// What octorec says of a model in its file's head.
 #[derive(Debug, Serialize, Deserialize)]
-struct Header {
+pub(in crate::train) struct Header {
     progress: Progress,
-    config: Config,
+    pub config: Config,
     /// The tables whose look-ups had weights, ascending; `None` in files of versions that did not say.
     #[serde(default)]
-    weighted: Option<Vec<usize>>,
+    pub weighted: Option<Vec<usize>>,
     /// The tables whose look-ups are steps of a time series, ascending.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    sequences: Vec<usize>,
+    pub sequences: Vec<usize>,
     /// The [`digest`] of the vocabulary by which categories became rows; `None` where there is none, or the file is of
     /// a version that did not say.
     #[serde(default)]
     vocabulary: Option<String>,
     /// What was learned of dense columns.
     #[serde(default, skip_serializing_if = "Scales::is_empty")]
-    scales: Scales,
+    pub scales: Scales,
     /// Names and transforms of dense columns, where the data say; those of categories are the model's columns.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    dense: Vec<(String, String)>,
+    pub dense: Vec<(String, String)>,
     /// What it was trained on; `None` of samples that are not stored, and in files of versions that did not say.
     #[serde(default, rename = "trained_on", skip_serializing_if = "Option::is_none")]
     data: Option<TrainedOn>,
@@ -98,6 +99,30 @@ impl Header {
             data,
         }
     }
+
+    /// That of a file with this head, if it is octorec's.
+    ///
+    /// # Errors
+    /// What is wrong with it, for people.
+    fn read(head: &Metadata) -> std::result::Result<Option<Self>, String> {
+        let Some(text) = head.metadata().as_ref().and_then(|entries| entries.get(METADATA)) else { return Ok(None) };
+        let header: Self = serde_json::from_str(text)
+            .map_err(|error| format!("its header is damaged or of another version: {error}"))?;
+        let Progress { step, epoch, sample, shuffled } = header.progress;
+        if shuffled.is_some_and(|at| !at.is_sound()) {
+            let reason =
+                "its header is damaged: no turns of hot and cold inputs stand so: start from its weights with --init";
+            return Err(reason.to_owned());
+        }
+        let [cold, hot] = shuffled.map_or([0; 2], |at| at.counts);
+        let numbers = [("step", step), ("epoch", epoch), ("sample", sample), ("cold", cold), ("hot", hot)];
+        match numbers.into_iter().find(|(_, number)| i64::try_from(*number).is_err()) {
+            None => Ok(Some(header)),
+            Some((name, number)) => Err(format!(
+                "its header is damaged: no run reaches {name} {number}: start from its weights with --init"
+            )),
+        }
+    }
 }
 
 /// A checkpoint file, open for reading.
@@ -109,6 +134,8 @@ pub struct Checkpoint<'a> {
     head: Vec<u8>,
     /// What these say of the tensors.
     metadata: Metadata,
+    /// What octorec says there; nothing in another program's file. Or what is wrong with that.
+    header: std::result::Result<Option<Header>, String>,
     /// Whether what is read is checked, where there is something to check it by.
     verified: bool,
     hashes: Option<Hashes>,
@@ -228,12 +255,12 @@ impl<'a> Checkpoint<'a> {
     /// As [`Checkpoint::open`].
     pub fn open_as(path: &'a Path, verified: bool) -> Result<Self> {
         let bytes = Arc::new(FileMap::open(path)?);
-        // That it was cut short, if it was: all else may follow from it.
-        let fail = |reason| bytes.check().err().unwrap_or(Error::Checkpoint { path: path.to_owned(), reason });
+        let fail = |reason| failure(&bytes, path, reason);
         let (head, metadata) =
             head_of(&bytes).map_err(|reason| fail(format!("is no whole safetensors file: {reason}")))?;
         let hashes = if verified { Hashes::read(&head, &metadata).map_err(fail)? } else { None };
-        Ok(Self { path, bytes, head, metadata, verified, hashes })
+        let header = Header::read(&metadata);
+        Ok(Self { path, bytes, head, metadata, header, verified, hashes })
     }
 
     /// Whether it should be checked and carries nothing to check it by: another program's file, or an older version's.
@@ -247,7 +274,7 @@ impl<'a> Checkpoint<'a> {
     /// # Errors
     /// When the header is damaged.
     pub fn header(&self) -> Result<Option<(Progress, Config)>> {
-        Ok(self.own_header()?.map(|header| (header.progress, header.config)))
+        Ok(self.own_header()?.map(|header| (header.progress, header.config.clone())))
     }
 
     /// What the model has learned of its data's dense columns; `None` in another program's file.
@@ -255,7 +282,7 @@ impl<'a> Checkpoint<'a> {
     /// # Errors
     /// As [`Checkpoint::header`].
     pub fn scales(&self) -> Result<Option<Scales>> {
-        Ok(self.own_header()?.map(|header| header.scales))
+        Ok(self.own_header()?.map(|header| header.scales.clone()))
     }
 
     /// How this data's weights of look-ups differ from those of the data that the model was trained on, for people;
@@ -264,7 +291,7 @@ impl<'a> Checkpoint<'a> {
     /// # Errors
     /// As [`Checkpoint::header`].
     pub fn other_weights(&self, schema: &Schema) -> Result<Option<String>> {
-        let Some(before) = self.own_header()?.and_then(|header| header.weighted) else { return Ok(None) };
+        let Some(before) = self.own_header()?.and_then(|header| header.weighted.as_ref()) else { return Ok(None) };
         let now = weighted(schema);
         let differing = (0..schema.tables.len()).find(|table| before.contains(table) != now.contains(table));
         Ok(differing.map(|table| {
@@ -283,7 +310,7 @@ impl<'a> Checkpoint<'a> {
         // Of a damaged header, which whoever goes on by it has met, the weights are as good.
         let Some(header) = self.own_header().ok().flatten() else { return Ok(()) };
         let plain = |names: Vec<String>| names.into_iter().map(|name| (name, String::new())).collect::<Vec<_>>();
-        let categories = [header.config.model.columns, source.schema().names()].map(plain);
+        let categories = [header.config.model.columns.clone(), source.schema().names()].map(plain);
         for (kind, had, has) in
             [("dense", &header.dense, &source.dense_columns()), ("categorical", &categories[0], &categories[1])]
         {
@@ -318,10 +345,10 @@ impl<'a> Checkpoint<'a> {
     /// # Errors
     /// [`Error::Checkpoint`] when it is another, or missing.
     pub fn check_vocabulary(&self, vocabulary: Option<&Vocabulary>, path: &Path) -> Result<()> {
-        let Some(wanted) = self.own_header()?.and_then(|header| header.vocabulary) else { return Ok(()) };
+        let Some(wanted) = self.own_header()?.and_then(|header| header.vocabulary.as_ref()) else { return Ok(()) };
         let path = path.display();
         match vocabulary {
-            Some(vocabulary) if !self.verified || digest(vocabulary) == wanted => Ok(()),
+            Some(vocabulary) if !self.verified || digest(vocabulary) == *wanted => Ok(()),
             Some(_) => Err(self.fail(format!(
                 "{path} is not the vocabulary that this model was trained with: categories would get other rows; put its own \
                  back"
@@ -340,9 +367,9 @@ impl<'a> Checkpoint<'a> {
     /// [`Error::Checkpoint`] when they are not.
     pub fn check_numbers(&self, vocabulary: Option<&Vocabulary>, beside: &Path) -> Result<()> {
         // Of a damaged header the weights are as good.
-        let of_weights = self.own_header().ok().flatten().and_then(|header| header.vocabulary);
+        let of_weights = self.own_header().ok().flatten().and_then(|header| header.vocabulary.as_ref());
         match (of_weights, vocabulary) {
-            (Some(wanted), Some(vocabulary)) if digest(vocabulary) != wanted => Err(self.fail(format!(
+            (Some(wanted), Some(vocabulary)) if digest(vocabulary) != *wanted => Err(self.fail(format!(
                 "values of these data get other rows than this model has for them: put the vocabulary that it was trained with \
                  at {}, or train from the start",
                 beside.display()
@@ -361,60 +388,24 @@ impl<'a> Checkpoint<'a> {
         })
     }
 
-    /// The tables whose look-ups had weights; none where the file does not say.
-    ///
-    /// # Errors
-    /// As [`Checkpoint::header`].
-    pub(in crate::train) fn weighted(&self) -> Result<Vec<usize>> {
-        Ok(self.own_header()?.and_then(|header| header.weighted).unwrap_or_default())
-    }
-
-    /// The dense columns that it was trained on, where the data said: names, and how numbers are transformed.
-    ///
-    /// # Errors
-    /// As [`Checkpoint::header`].
-    pub(in crate::train) fn dense_columns(&self) -> Result<Vec<(String, String)>> {
-        Ok(self.own_header()?.map(|header| header.dense).unwrap_or_default())
-    }
-
-    /// The tables whose look-ups are steps of a time series.
-    ///
-    /// # Errors
-    /// As [`Checkpoint::header`].
-    pub(in crate::train) fn sequences(&self) -> Result<Vec<usize>> {
-        Ok(self.own_header()?.map(|header| header.sequences).unwrap_or_default())
-    }
-
     /// An error that names this file.
     pub(in crate::train) fn fail(&self, reason: String) -> Error {
-        // As where it was opened.
-        self.bytes.check().err().unwrap_or(Error::Checkpoint { path: self.path.to_owned(), reason })
+        failure(&self.bytes, self.path, reason)
     }
 
-    fn own_header(&self) -> Result<Option<Header>> {
-        let Some(text) = self.metadata.metadata().as_ref().and_then(|entries| entries.get(METADATA)) else {
-            return Ok(None);
-        };
-        let header: Header = serde_json::from_str(text)
-            .map_err(|error| self.fail(format!("its header is damaged or of another version: {error}")))?;
-        let Progress { step, epoch, sample, shuffled } = header.progress;
-        if shuffled.is_some_and(|at| !at.is_sound()) {
-            let reason =
-                "its header is damaged: no turns of hot and cold inputs stand so: start from its weights with --init";
-            return Err(self.fail(reason.to_owned()));
-        }
-        let [cold, hot] = shuffled.map_or([0; 2], |at| at.counts);
-        let numbers = [("step", step), ("epoch", epoch), ("sample", sample), ("cold", cold), ("hot", hot)];
-        for (name, number) in numbers {
-            if i64::try_from(number).is_err() {
-                let reason = format!(
-                    "its header is damaged: no run reaches {name} {number}: start from its weights with --init"
-                );
-                return Err(self.fail(reason));
-            }
-        }
-        Ok(Some(header))
+    /// What octorec says in its file's head; nothing in another program's.
+    ///
+    /// # Errors
+    /// As [`Checkpoint::header`].
+    pub(in crate::train) fn own_header(&self) -> Result<Option<&Header>> {
+        self.header.as_ref().map(Option::as_ref).map_err(|reason| self.fail(reason.clone()))
     }
+}
+
+/// An error that names a checkpoint's file.
+fn failure(bytes: &FileMap, path: &Path, reason: String) -> Error {
+    // That it was cut short, if it was: all else may follow from it.
+    bytes.check().err().unwrap_or(Error::Checkpoint { path: path.to_owned(), reason })
 }
 
 #[cfg(test)]

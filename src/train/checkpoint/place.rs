@@ -43,17 +43,17 @@ impl Checkpoint<'_> {
         let ended = progress.shuffled.is_none() && count.is_some_and(|count| progress.sample >= count);
         let within = !ended && progress.step > 0 && (progress.sample > 0 || progress.shuffled.is_some());
         if within {
-            keeps_order(&began, config)?;
+            keeps_order(began, config)?;
         }
         let now = TrainedOn::of(source);
         let (Some(had), Some(now)) = (had, now) else { return Ok(progress) };
-        if had == now {
+        if *had == now {
             return Ok(progress);
         }
         // The remedy that the first malformed row was told with. Fewer rows may move the end of the training samples.
         let skips = |config: &Config| config.data.on_bad_row == OnBadRow::Skip;
         let fewer = had.fingerprint == now.fingerprint && now.samples <= had.samples;
-        if fewer && !skips(&began) && skips(config) {
+        if fewer && !skips(began) && skips(config) {
             return Ok(Progress { sample: progress.sample.min(now.samples), ..progress });
         }
         if within {

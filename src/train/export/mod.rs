@@ -86,7 +86,8 @@ impl<'a> Exported<'a> {
     /// # Errors
     /// When the file is damaged.
     pub fn of(checkpoint: &'a Checkpoint<'a>) -> Result<Option<Self>> {
-        let Some((_, config)) = checkpoint.header()? else { return Ok(None) };
+        let Some(header) = checkpoint.own_header()? else { return Ok(None) };
+        let config = header.config.clone();
         let (model, project) = (&config.model, Project::of(&config.model));
         let names = checkpoint.table_names(model);
         // One that is not there is missed where it is read.
@@ -115,12 +116,12 @@ impl<'a> Exported<'a> {
         let columns = Some(&*model.columns).filter(|columns| !columns.is_empty());
         let told = |reason| Error::config("model.layers", reason);
         let (network, widths) = (model.network(), model.widths(columns).map_err(told)?);
-        let weighted = checkpoint.weighted()?;
         let of_tables = |these: &[usize]| (0..tables.len()).map(|table| these.contains(&table)).collect();
-        let (weighted, sequences) = (of_tables(&weighted), of_tables(&checkpoint.sequences()?));
+        let weighted = of_tables(header.weighted.as_deref().unwrap_or_default());
+        let sequences = of_tables(&header.sequences);
         let composed = model.own_composed();
-        let mut scales = checkpoint.scales()?.unwrap_or_default();
-        let dense = checkpoint.dense_columns()?.into_iter();
+        let mut scales = header.scales.clone();
+        let dense = header.dense.iter().cloned();
         let mut dense: Vec<_> =
             dense.map(|(name, read)| DenseColumn { scale: scales.remove(&name), name, read }).collect();
         if config.data.source == SourceKind::Tsv && dense.is_empty() {

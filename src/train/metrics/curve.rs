@@ -94,11 +94,6 @@ impl Curve {
         }
     }
 
-    /// As [`Curve::push`], where only pairs are asked for.
-    pub fn push_pairs(&mut self, tied: Tied) {
-        self.pairs.push(tied);
-    }
-
     /// The area under the ROC curve: the share of (click, no click) pairs that scores order rightly, a tie counting
     /// half, as sklearn's `roc_auc_score`. Exact: pairs are counted in integers. NaN when there is no pair.
     pub fn auc(&self) -> f64 {

@@ -13,12 +13,13 @@ use std::fmt;
 use serde::Serialize;
 
 pub use curve::{Bucket, Grouped};
-pub(super) use runs::Tied;
-pub(super) use tally::{Sums, Tally};
+pub(super) use tally::{LossSum, Tally};
 
 use curve::{Curve, Groups};
-use runs::{Merged, Runs, any_key, merge_machines};
+use runs::{Merged, Tied, merge_machines};
+use tally::Sums;
 
+use super::Ranks;
 use crate::base::Result;
 use crate::base::units::Many;
 
@@ -70,32 +71,23 @@ pub(super) struct Asked {
     pub groups: bool,
 }
 
-/// What machines tell each other for an evaluation.
-pub(super) trait Exchange {
-    /// This machine's number, and how many there are.
-    fn machines(&self) -> (usize, usize);
-
-    /// All machines' sums.
-    fn sums(&self, own: Sums) -> Result<Vec<Sums>>;
-
-    /// All machines' pieces of streams, by machine.
-    fn tied(&self, own: Vec<Tied>) -> Result<Vec<Vec<Tied>>>;
+/// What of an evaluation's samples is read in an order.
+#[derive(Debug, Clone, Copy)]
+enum Stream {
+    /// Probabilities.
+    Scores,
+    /// True probabilities.
+    Truths,
+    /// Probabilities, group by group.
+    Groups,
 }
 
-/// One machine.
-struct Alone;
-
-impl Exchange for Alone {
-    fn machines(&self) -> (usize, usize) {
-        (0, 1)
-    }
-
-    fn sums(&self, own: Sums) -> Result<Vec<Sums>> {
-        Ok(vec![own])
-    }
-
-    fn tied(&self, own: Vec<Tied>) -> Result<Vec<Vec<Tied>>> {
-        Ok(vec![own])
+/// A stream of ranks whose tallies are sorted.
+fn merged(tallies: &[Tally], stream: Stream) -> Box<dyn Iterator<Item = Tied> + '_> {
+    match stream {
+        Stream::Scores => Box::new(Merged::new(tallies.iter().map(|tally| &tally.scores))),
+        Stream::Truths => Box::new(Merged::new(tallies.iter().map(|tally| &tally.truths))),
+        Stream::Groups => Box::new(Merged::new(tallies.iter().map(|tally| &tally.groups))),
     }
 }
 
@@ -104,69 +96,53 @@ impl Evaluation {
     /// time.
     ///
     /// # Errors
-    /// What the exchange says.
-    pub(super) fn new(tallies: &[Tally], asked: Asked, exchange: &dyn Exchange) -> Result<Self> {
-        let add = |all: &mut dyn Iterator<Item = Sums>| {
+    /// As [`Ranks::everywhere`].
+    pub(super) fn new(tallies: &[Tally], asked: Asked, ranks: &Ranks) -> Result<Self> {
+        let total = |all: &mut dyn Iterator<Item = Sums>| {
             all.fold(Sums::default(), |mut sums, own| {
                 sums.plus(&own);
                 sums
             })
         };
-        let own = add(&mut tallies.iter().map(|tally| tally.sums));
-        let sums = add(&mut exchange.sums(own)?.into_iter());
-        let stream = |each: &mut dyn FnMut(Tied), of: fn(&Tally) -> &Runs<u32>| {
-            let (machine, machines) = exchange.machines();
-            merge_machines(Merged::new(tallies.iter().map(of)), machine, machines, |own| exchange.tied(own), each)
-        };
+        let own = total(&mut tallies.iter().map(|tally| tally.sums));
+        let sums = total(&mut ranks.everywhere("gather scores", vec![own])?.into_iter().flatten());
+        let (machine, machines) = (ranks.world().machine(), ranks.world().machines());
+        Self::of(&sums, asked, |stream, each| {
+            let exchange = |own| ranks.everywhere("merge scores", own);
+            merge_machines(merged(tallies, stream), machine, machines, exchange, each)
+        })
+    }
+
+    /// Of all samples' sums, and of streams of them, which `read` hands over lowest first.
+    ///
+    /// # Errors
+    /// Those of `read`.
+    fn of(sums: &Sums, asked: Asked, read: impl Fn(Stream, &mut dyn FnMut(Tied)) -> Result<()>) -> Result<Self> {
         let mut curve = Curve::new(sums.samples - sums.broken, sums.clicks, asked.buckets);
-        let mut scores = Scores::without_order(&sums);
+        let mut scores = Scores::without_order(sums);
         let mut calibration_buckets = Vec::new();
         if sums.broken == 0 {
-            stream(&mut |tied| curve.push(tied), |tally| &tally.scores)?;
+            read(Stream::Scores, &mut |tied| curve.push(tied))?;
             (scores.auc, scores.pr_auc) = (curve.auc(), curve.average_precision());
             calibration_buckets = curve.into_buckets();
         }
         let mut best_possible_auc = None;
         if sums.truths > 0 {
             let mut curve = Curve::new(sums.truths, sums.clicks, 0);
-            stream(&mut |tied| curve.push(tied), |tally| &tally.truths)?;
+            read(Stream::Truths, &mut |tied| curve.push(tied))?;
             best_possible_auc = Some(curve.auc());
         }
         let mut grouped = None;
         if asked.groups && sums.broken == 0 {
             let mut groups = Groups::new(sums.without_group);
-            let (machine, machines) = exchange.machines();
-            let own = Merged::new(tallies.iter().map(|tally| &tally.groups));
-            merge_machines(own, machine, machines, |own| exchange.tied(own), |tied| groups.push(tied))?;
+            read(Stream::Groups, &mut |tied| groups.push(tied))?;
             grouped = Some(groups.finish());
         }
         Ok(Self { scores, best_possible_auc, calibration_buckets, grouped })
     }
-
-    /// Of samples that are all here; `groups` has a group for each sample that has one.
-    ///
-    /// # Panics
-    /// When the lengths differ.
-    #[must_use]
-    pub fn of(probabilities: &[f32], labels: &[f32], buckets: u64, groups: Option<&[Option<u32>]>) -> Self {
-        let mut tally = Tally::default();
-        tally.take(probabilities, labels, groups.map(|groups| groups.iter().copied()), None);
-        tally.sort(None);
-        let asked = Asked { buckets, groups: groups.is_some() };
-        Self::new(&[tally], asked, &Alone).expect("nothing is exchanged")
-    }
 }
 
 impl Scores {
-    /// Scores `probabilities` against `labels` (0 or 1).
-    ///
-    /// # Panics
-    /// When the lengths differ.
-    #[must_use]
-    pub fn new(probabilities: &[f32], labels: &[f32]) -> Self {
-        Evaluation::of(probabilities, labels, 0, None).scores
-    }
-
     /// Those that need no order of samples; the others are NaN.
     fn without_order(sums: &Sums) -> Self {
         let count = sums.samples as f64;
@@ -217,30 +193,93 @@ impl fmt::Display for Scores {
     }
 }
 
-/// The area under the ROC curve of any scores: the share of (click, no click) pairs that they order rightly, a tie
-/// counting half. This is what sklearn's `roc_auc_score` returns. Exact: pairs are counted in integers. NaN when there
-/// is no pair or a score is NaN.
-///
-/// # Panics
-/// When the lengths differ.
-#[must_use]
-pub fn auc(scores: &[f32], labels: &[f32]) -> f64 {
-    assert_eq!(scores.len(), labels.len(), "one score a label");
-    let mut runs = Runs::default();
-    for (&score, &label) in scores.iter().zip(labels) {
-        let Some(key) = any_key(score, label >= 0.5) else { return f64::NAN };
-        runs.push(key);
-    }
-    runs.sort();
-    let mut curve = Curve::new(labels.len() as u64, 0, 0);
-    Merged::new(std::iter::once(&runs)).for_each(|tied| curve.push_pairs(tied));
-    curve.auc()
-}
-
 #[cfg(test)]
 mod tests {
+    use serde_json::Value;
+
     use super::*;
-    use crate::base::rng::{Random, Stream};
+    use crate::base::rng::{self, Random};
+    use crate::machine::team::Team;
+
+    /// Of samples that are all here; `groups` has a group for each sample that has one.
+    fn evaluation(probabilities: &[f32], labels: &[f32], buckets: u64, groups: Option<&[Option<u32>]>) -> Evaluation {
+        let mut tally = Tally::default();
+        tally.take(probabilities, labels, groups.map(|groups| groups.iter().copied()), None);
+        tally.sort(&Team::new(1).unwrap());
+        let (sums, tallies) = (tally.sums, [tally]);
+        let read = |stream, each: &mut dyn FnMut(Tied)| {
+            merged(&tallies, stream).for_each(each);
+            Ok(())
+        };
+        Evaluation::of(&sums, Asked { buckets, groups: groups.is_some() }, read).unwrap()
+    }
+
+    fn scores(probabilities: &[f32], labels: &[f32]) -> Scores {
+        evaluation(probabilities, labels, 0, None).scores
+    }
+
+    /// Cases that sklearn has scored, of `tests/vectors`.
+    fn golden(file: &str) -> Vec<Value> {
+        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/vectors").join(file);
+        let cases: Vec<Value> = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+        assert!(cases.len() >= 5);
+        cases
+    }
+
+    fn floats(numbers: &Value) -> Vec<f32> {
+        numbers.as_array().unwrap().iter().map(|x| x.as_f64().unwrap() as f32).collect()
+    }
+
+    fn close(what: &str, found: f64, expected: &Value, bound: f64) {
+        match expected.as_f64() {
+            Some(expected) => assert!((found - expected).abs() < bound, "{what}: {found}, not {expected}"),
+            None => assert!(found.is_nan(), "{what}: {found}"),
+        }
+    }
+
+    #[test]
+    fn auc_and_log_loss_are_those_of_sklearn() {
+        for case in golden("auc.json") {
+            let found = scores(&floats(&case["scores"]), &floats(&case["labels"]));
+            close(&format!("auc of {}", case["name"]), found.auc, &case["auc"], 1e-12);
+            close(&format!("log loss of {}", case["name"]), found.logloss, &case["log_loss"], 1e-6);
+        }
+    }
+
+    #[test]
+    fn scores_are_those_of_sklearn_and_of_their_definitions() {
+        for case in golden("metrics.json") {
+            let (name, groups) = (&case["name"], floats(&case["groups"]));
+            let groups: Vec<_> = groups.iter().map(|group| Some(*group as u32)).collect();
+            let expected = case["buckets"].as_array().unwrap();
+            let found = evaluation(&floats(&case["scores"]), &floats(&case["labels"]), 7, Some(&groups));
+            let close = |key: &str, found, expected, bound| close(&format!("{name}, {key}"), found, expected, bound);
+            close("auc", found.scores.auc, &case["auc"], 1e-12);
+            close("pr_auc", found.scores.pr_auc, &case["pr_auc"], 1e-12);
+            close("logloss", found.scores.logloss, &case["logloss"], 1e-6);
+            close("normalised_entropy", found.scores.normalised_entropy, &case["normalised_entropy"], 1e-5);
+            assert_eq!(found.calibration_buckets.len(), expected.len(), "{name}");
+            for (bucket, expected) in found.calibration_buckets.iter().zip(expected) {
+                let range = [&expected[0], &expected[1]].map(|score| score.as_f64().unwrap() as f32);
+                assert_eq!(
+                    ([bucket.lowest, bucket.highest], bucket.samples),
+                    (range, expected[2].as_u64().unwrap()),
+                    "{name}"
+                );
+                close("mean probability", bucket.probability, &expected[3], 1e-12);
+                close("clicked", bucket.clicked, &expected[4], 1e-12);
+            }
+            let grouped = found.grouped.unwrap();
+            close("gauc", grouped.gauc, &case["gauc"][0], 1e-12);
+            let counts = [
+                grouped.gauc_groups,
+                grouped.gauc_samples,
+                grouped.gauc_groups_of_one_class,
+                grouped.gauc_samples_of_one_class,
+            ];
+            assert_eq!(counts.map(Value::from)[..], case["gauc"].as_array().unwrap()[1..], "{name}");
+        }
+    }
 
     /// The definition: every pair.
     fn count_pairs(scores: &[f32], labels: &[f32]) -> f64 {
@@ -263,39 +302,38 @@ mod tests {
     #[test]
     fn auc_is_the_share_of_ordered_pairs() {
         for (round, levels) in [1u64, 2, 3, 10, 1000].into_iter().enumerate() {
-            let random = Random::new(3, Stream::Column(round as u32));
-            let scores: Vec<f32> = (0..300).map(|i| random.below(i, levels) as f32 / levels as f32 - 0.3).collect();
+            let random = Random::new(3, rng::Stream::Column(round as u32));
+            let probabilities: Vec<f32> = (0..300).map(|i| random.below(i, levels) as f32 / levels as f32).collect();
             let labels: Vec<f32> = (0..300).map(|i| f32::from(random.uniform(1000 + i) < 0.2)).collect();
-            assert_eq!(auc(&scores, &labels), count_pairs(&scores, &labels));
+            assert_eq!(scores(&probabilities, &labels).auc, count_pairs(&probabilities, &labels));
         }
-        assert_eq!(auc(&[0.1, 0.9], &[0.0, 1.0]), 1.0);
-        assert_eq!(auc(&[-0.0, 0.0], &[0.0, 1.0]), 0.5);
-        assert!(auc(&[0.1, 0.9], &[1.0, 1.0]).is_nan());
-        assert!(auc(&[0.1, f32::NAN], &[0.0, 1.0]).is_nan());
+        assert_eq!(scores(&[0.1, 0.9], &[0.0, 1.0]).auc, 1.0);
+        assert_eq!(scores(&[-0.0, 0.0], &[0.0, 1.0]).auc, 0.5);
+        assert!(scores(&[0.1, 0.9], &[1.0, 1.0]).auc.is_nan());
     }
 
     #[test]
     fn the_other_scores_follow_their_definitions() {
-        let scores = Scores::new(&[0.8, 0.4, 0.6, 0.0], &[1.0, 0.0, 0.0, 0.0]);
-        assert_eq!(scores.accuracy, 0.75);
+        let found = scores(&[0.8, 0.4, 0.6, 0.0], &[1.0, 0.0, 0.0, 0.0]);
+        assert_eq!(found.accuracy, 0.75);
         // An even chance is no click, as in facebookresearch/dlrm, whose `np.round` makes it 0; half a label is one.
-        assert_eq!(Scores::new(&[0.5, 0.5, 0.5, 0.4], &[1.0, 0.0, 0.0, 0.5]).accuracy, 0.5);
-        assert_eq!(Scores::new(&[0.5, 0.9, 0.1], &[1.0, 0.5, 0.5]).accuracy, 1.0 / 3.0);
-        assert!((scores.calibration - 1.8).abs() < 1e-6);
+        assert_eq!(scores(&[0.5, 0.5, 0.5, 0.4], &[1.0, 0.0, 0.0, 0.5]).accuracy, 0.5);
+        assert_eq!(scores(&[0.5, 0.9, 0.1], &[1.0, 0.5, 0.5]).accuracy, 1.0 / 3.0);
+        assert!((found.calibration - 1.8).abs() < 1e-6);
         let expected = -(0.8f64.ln() + 0.6f64.ln() + 0.4f64.ln()) / 4.0;
-        assert!((scores.logloss - expected).abs() < 1e-6);
+        assert!((found.logloss - expected).abs() < 1e-6);
         let by_mean = -(0.25f64 * 0.25f64.ln() + 0.75 * 0.75f64.ln());
-        assert!((scores.normalised_entropy - expected / by_mean).abs() < 1e-6);
+        assert!((found.normalised_entropy - expected / by_mean).abs() < 1e-6);
         // One click above all others, or below one of three.
-        assert_eq!(scores.pr_auc, 1.0);
-        assert_eq!(Scores::new(&[0.5, 0.4, 0.6, 0.0], &[1.0, 0.0, 0.0, 0.0]).pr_auc, 0.5);
-        assert!(Scores::new(&[0.5, 0.4], &[0.0, 0.0]).pr_auc.is_nan());
+        assert_eq!(found.pr_auc, 1.0);
+        assert_eq!(scores(&[0.5, 0.4, 0.6, 0.0], &[1.0, 0.0, 0.0, 0.0]).pr_auc, 0.5);
+        assert!(scores(&[0.5, 0.4], &[0.0, 0.0]).pr_auc.is_nan());
     }
 
     #[test]
     fn a_probability_that_is_no_number_leaves_no_score() {
         for bad in [f32::NAN, 1.5] {
-            let found = Evaluation::of(&[0.8, bad, 0.6], &[1.0, 0.0, 0.0], 3, Some(&[Some(1); 3]));
+            let found = evaluation(&[0.8, bad, 0.6], &[1.0, 0.0, 0.0], 3, Some(&[Some(1); 3]));
             let Scores { auc, pr_auc, logloss, accuracy, calibration, .. } = found.scores;
             assert!([auc, pr_auc, logloss, accuracy, calibration].iter().all(|score| score.is_nan()), "{bad}");
             assert!(found.calibration_buckets.is_empty() && found.grouped.is_none());
@@ -307,7 +345,7 @@ mod tests {
     fn buckets_hold_equal_numbers_and_ties_stay_together() {
         let probabilities = [0.1, 0.9, 0.2, 0.2, 0.2, 0.2, 0.7, 0.8];
         let labels = [0.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 1.0];
-        let found = Evaluation::of(&probabilities, &labels, 4, None).calibration_buckets;
+        let found = evaluation(&probabilities, &labels, 4, None).calibration_buckets;
         // 0.1 and all of 0.2, whose first is the second of the lowest quarter; the second and the third quarter are
         // empty.
         let of = |bucket: &Bucket| (bucket.lowest, bucket.highest, bucket.samples, bucket.clicked);
@@ -316,7 +354,7 @@ mod tests {
             [(0.1, 0.2, 5, 0.2), (0.7, 0.7, 1, 0.0), (0.8, 0.9, 2, 1.0)]
         );
         assert!((found[2].probability - 0.85).abs() < 1e-7);
-        assert!(Evaluation::of(&probabilities, &labels, 0, None).calibration_buckets.is_empty());
+        assert!(evaluation(&probabilities, &labels, 0, None).calibration_buckets.is_empty());
     }
 
     #[test]
@@ -324,7 +362,7 @@ mod tests {
         let probabilities = [0.1, 0.9, 0.5, 0.4, 0.3, 0.2, 0.6];
         let labels = [0.0, 1.0, 0.0, 1.0, 0.0, 1.0, 1.0];
         let groups = [Some(7), Some(7), Some(2), Some(2), Some(2), Some(9), None];
-        let found = Evaluation::of(&probabilities, &labels, 0, Some(&groups)).grouped.unwrap();
+        let found = evaluation(&probabilities, &labels, 0, Some(&groups)).grouped.unwrap();
         // Group 7 is in order; of group 2 one of two pairs.
         assert_eq!((found.gauc, found.gauc_groups, found.gauc_samples), ((2.0 + 3.0 * 0.5) / 5.0, 2, 5));
         assert_eq!((found.gauc_groups_of_one_class, found.gauc_samples_of_one_class), (1, 1));

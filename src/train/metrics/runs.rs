@@ -56,13 +56,6 @@ pub fn grouped(group: u32, key: u32) -> u64 {
     u64::from(group) << 32 | u64::from(key)
 }
 
-/// Any score and whether it was clicked, in the order of scores; `None` where it is no number.
-pub fn any_key(score: f32, click: bool) -> Option<u64> {
-    let bits = (score + 0.0).to_bits();
-    let ordered = if bits >> 31 == 1 { !bits } else { bits | 1 << 31 };
-    (!score.is_nan()).then(|| u64::from(ordered) << 1 | u64::from(click))
-}
-
 /// All samples of one score and group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
@@ -109,12 +102,6 @@ impl<K> Default for Runs<K> {
 impl<K: Key> Runs<K> {
     pub fn push(&mut self, key: K) {
         self.keys.push(key);
-    }
-
-    /// Sorts on this thread.
-    pub fn sort(&mut self) {
-        self.length = self.keys.len();
-        self.keys.sort_unstable();
     }
 
     /// Sorts, each thread a part.
@@ -394,13 +381,10 @@ mod tests {
             let key = key(probability, true).unwrap();
             let mut runs = Runs::default();
             runs.push(grouped(u32::MAX, key));
-            runs.sort();
+            runs.sort_by(&Team::new(1).unwrap());
             let tied = Merged::new(std::iter::once(&runs)).next().unwrap();
             assert_eq!((tied.probability(), tied.group(), tied.clicks, tied.others), (probability, u32::MAX, 1, 0));
         }
         assert_eq!([f32::NAN, 1.5, -0.1].map(|probability| key(probability, false)), [None; 3]);
-        let rising = [f32::NEG_INFINITY, -2.0, -1e-40, 0.0, 1e-40, 3.0, f32::INFINITY];
-        assert!(rising.map(|score| any_key(score, false)).is_sorted() && any_key(f32::NAN, false).is_none());
-        assert_eq!(any_key(-0.0, true), any_key(0.0, true));
     }
 }

@@ -1,4 +1,5 @@
-//! What a rank notes of the samples that it has scored: sums whose order does not matter, and what their order tells.
+//! What a rank notes of samples: sums whose order does not matter, and of those that it has scored what their order
+//! tells.
 
 use bytemuck::{Pod, Zeroable};
 
@@ -21,9 +22,51 @@ impl FixedSum {
         self.0 = self.0.saturating_add((number / UNIT) as i128);
     }
 
+    /// Adds another sum.
+    const fn plus(&mut self, other: Self) {
+        self.0 = self.0.saturating_add(other.0);
+    }
+
     /// The sum.
     pub fn value(self) -> f64 {
         self.0 as f64 * UNIT
+    }
+}
+
+/// The losses of samples, none of which is negative, added up: by whom and in which order changes no bit.
+#[derive(Debug, Clone, Copy, Default, Pod, Zeroable)]
+#[repr(C)]
+pub struct LossSum {
+    finite: FixedSum,
+    /// The sum of those that are infinite or no number, which have no place in fixed point; 0 without any.
+    others: f64,
+    samples: u64,
+}
+
+impl LossSum {
+    /// That of these samples.
+    pub fn of(losses: &[f64]) -> Self {
+        let mut sum = Self { samples: losses.len() as u64, ..Self::default() };
+        for &loss in losses {
+            if loss.is_finite() {
+                sum.finite.add(loss);
+            } else {
+                sum.others += loss;
+            }
+        }
+        sum
+    }
+
+    /// Adds that of other samples.
+    pub fn plus(&mut self, other: &Self) {
+        self.finite.plus(other.finite);
+        self.others += other.others;
+        self.samples += other.samples;
+    }
+
+    /// The mean; infinite or NaN where a loss is.
+    pub fn mean(&self) -> f64 {
+        (self.finite.value() + self.others) / self.samples as f64
     }
 }
 
@@ -53,9 +96,9 @@ pub struct Sums {
 impl Sums {
     /// Adds those of other samples.
     pub fn plus(&mut self, other: &Self) {
-        self.entropy.0 = self.entropy.0.saturating_add(other.entropy.0);
-        self.promised.0 = self.promised.0.saturating_add(other.promised.0);
-        self.labels.0 = self.labels.0.saturating_add(other.labels.0);
+        self.entropy.plus(other.entropy);
+        self.promised.plus(other.promised);
+        self.labels.plus(other.labels);
         self.right += other.right;
         self.clicks += other.clicks;
         self.samples += other.samples;
@@ -126,20 +169,10 @@ impl Tally {
     }
 
     /// Sorts what was noted.
-    pub fn sort(&mut self, team: Option<&Team>) {
-        let Self { scores, truths, groups, .. } = self;
-        match team {
-            Some(team) => {
-                scores.sort_by(team);
-                truths.sort_by(team);
-                groups.sort_by(team);
-            }
-            None => {
-                scores.sort();
-                truths.sort();
-                groups.sort();
-            }
-        }
+    pub fn sort(&mut self, team: &Team) {
+        self.scores.sort_by(team);
+        self.truths.sort_by(team);
+        self.groups.sort_by(team);
     }
 }
 
@@ -162,5 +195,23 @@ mod tests {
         many.add(-0.25);
         many.add(f64::from(f32::from_bits(1)));
         assert_eq!(many.value(), -0.25);
+    }
+
+    #[test]
+    fn mean_losses_are_the_same_however_samples_are_divided_and_no_number_where_one_is_none() {
+        let losses: Vec<f64> = (0..1000).map(|i| f64::from((i * 7919 % 1000) as f32 / 1013.0)).collect();
+        let mean = |losses: &[f64], part: usize| {
+            let mut sum = LossSum::default();
+            losses.chunks(part).rev().for_each(|losses| sum.plus(&LossSum::of(losses)));
+            sum.mean()
+        };
+        let whole = mean(&losses, 1000);
+        assert!((whole - losses.iter().sum::<f64>() / 1000.0).abs() < 1e-12);
+        assert!([1, 7, 334].iter().all(|part| mean(&losses, *part).to_bits() == whole.to_bits()));
+        for part in [1, 2, 3] {
+            assert!(mean(&[0.5, f64::NAN, 0.5], part).is_nan());
+            assert_eq!(mean(&[0.5, f64::INFINITY, 0.5], part), f64::INFINITY);
+            assert!(mean(&[f64::INFINITY, f64::NAN, 0.5], part).is_nan());
+        }
     }
 }

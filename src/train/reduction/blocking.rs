@@ -7,9 +7,8 @@ use crate::data::Batch;
 use crate::exchange::Replicas;
 use crate::layer::Linear;
 use crate::machine::team::Team;
-use crate::model::{Network, Stage, Tables};
+use crate::model::{Stage, Tables};
 use crate::optim::StepSizes;
-use crate::train::Clock;
 
 /// A reduction that the compute threads wait for.
 pub(in crate::train) struct Blocking {
@@ -17,21 +16,16 @@ pub(in crate::train) struct Blocking {
     replicas: Replicas,
     /// Layers whose gradients are complete, in that order.
     ready: Vec<usize>,
-    step_sizes: StepSizes,
 }
 
 impl Blocking {
     pub(in crate::train) fn new(sliced: Sliced, replicas: Replicas) -> Self {
-        Self { ready: Vec::with_capacity(sliced.layers()), sliced, replicas, step_sizes: StepSizes::default() }
+        Self { ready: Vec::with_capacity(sliced.layers()), sliced, replicas }
     }
 }
 
 impl DenseReduction for Blocking {
-    fn begin_step(&mut self, step_sizes: StepSizes) {
-        self.step_sizes = step_sizes;
-    }
-
-    fn begin(&mut self, index: usize, _: &mut Linear) {
+    fn begin(&mut self, index: usize, _: &mut Linear, _: StepSizes) {
         self.ready.push(index);
     }
 
@@ -40,30 +34,22 @@ impl DenseReduction for Blocking {
     }
 
     fn update(&mut self, context: UpdateContext<'_>) -> Result<()> {
-        let UpdateContext { team, network, tables, clock } = context;
-        let Self { sliced, replicas, ready, step_sizes } = self;
+        let UpdateContext { team, network, tables, clock, step_sizes } = context;
+        let Self { sliced, replicas, ready } = self;
         clock.time(Stage::ReduceDense, || {
             for index in ready.drain(..) {
-                let block = LayerBlock::take(index, network.layer_mut(index), *step_sizes);
+                let block = LayerBlock::take(index, network.layer_mut(index), step_sizes);
                 sliced.reduce(team, block, |_, block| block.put_back(network))?;
             }
             sliced.check_all_done();
             sliced.replicas(replicas)
         })?;
-        clock.time(Stage::UpdateRows, || tables.update_replicas(team, replicas, *step_sizes));
+        clock.time(Stage::UpdateRows, || tables.update_replicas(team, replicas, step_sizes));
         Ok(())
     }
 
-    fn complete(&mut self, _: &mut dyn Network, _: &mut Clock) -> Result<()> {
-        Ok(())
-    }
-
-    fn updates_in(&self) -> Stage {
-        Stage::ReduceDense
-    }
-
-    fn clear_foreign_moments(&self, layer: &mut Linear) {
-        self.sliced.clear_foreign_moments(layer);
+    fn is_sliced(&self) -> bool {
+        true
     }
 
     fn sent(&self) -> Sent {

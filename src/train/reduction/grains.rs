@@ -8,12 +8,9 @@ use crate::base::Result;
 use crate::collective::Carrier;
 use crate::data::Batch;
 use crate::exchange::{Nodes, Pieces, PiecesMemory, Replicas};
-use crate::layer::Linear;
 use crate::machine::team::Team;
 use crate::memory::recycled;
-use crate::model::{Network, Stage, Tables};
-use crate::optim::StepSizes;
-use crate::train::Clock;
+use crate::model::{Stage, Tables};
 
 /// A reduction in a fixed order.
 pub(in crate::train) struct ByGrains {
@@ -26,7 +23,6 @@ pub(in crate::train) struct ByGrains {
     memory: Vec<PiecesMemory>,
     list: Vec<Pieces<'static>>,
     clip: Option<Clip>,
-    step_sizes: StepSizes,
 }
 
 impl ByGrains {
@@ -38,28 +34,21 @@ impl ByGrains {
         clip: Option<Clip>,
     ) -> Self {
         let memory = (0..nodes.parts()).map(|_| PiecesMemory::default()).collect();
-        let (list, step_sizes) = (Vec::new(), StepSizes::default());
-        Self { nodes, replicas, replicas_lane, lane, memory, list, clip, step_sizes }
+        Self { nodes, replicas, replicas_lane, lane, memory, list: Vec::new(), clip }
     }
 }
 
 impl DenseReduction for ByGrains {
-    fn begin_step(&mut self, step_sizes: StepSizes) {
-        self.step_sizes = step_sizes;
-    }
-
-    fn begin(&mut self, _: usize, _: &mut Linear) {}
-
     fn begin_replicas(&mut self, team: &Team, tables: &mut Tables, batch: &Batch, gradient: &[f32]) {
         tables.list_replicas(team, batch, gradient, &mut self.replicas);
     }
 
     fn update(&mut self, context: UpdateContext<'_>) -> Result<()> {
-        let UpdateContext { team, network, tables, clock } = context;
-        let Self { nodes, replicas, replicas_lane, lane, memory, list, clip, step_sizes } = self;
+        let UpdateContext { team, network, tables, clock, step_sizes } = context;
+        let Self { nodes, replicas, replicas_lane, lane, memory, list, clip } = self;
         if let Some(lane) = replicas_lane {
             clock.exchange([Stage::UpdateRows, Stage::ReduceDense], &mut **lane, |lane| replicas.exchange(lane))?;
-            clock.time(Stage::UpdateRows, || tables.update_replicas(team, replicas, *step_sizes));
+            clock.time(Stage::UpdateRows, || tables.update_replicas(team, replicas, step_sizes));
         }
         clock.time(Stage::ReduceDense, || {
             let mut parts: Vec<Pieces<'_>> = recycled(std::mem::take(list));
@@ -77,12 +66,8 @@ impl DenseReduction for ByGrains {
         // Every rank has all sums, and so the same norm.
         clock.time(Stage::UpdateDense, || {
             clip.iter().for_each(|clip| clip.whole(team, network));
-            network.update(team, *step_sizes);
+            network.update(team, step_sizes);
         });
-        Ok(())
-    }
-
-    fn complete(&mut self, _: &mut dyn Network, _: &mut Clock) -> Result<()> {
         Ok(())
     }
 

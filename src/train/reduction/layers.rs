@@ -14,7 +14,7 @@ use crate::base::Result;
 use crate::base::config::Wire;
 use crate::collective::plan::Reduction;
 use crate::collective::{Carrier, Executor, Fold, Links, Memory, Payload, Tensor, widen};
-use crate::exchange::{Pieces, PiecesMemory};
+use crate::exchange::{Pieces, PiecesMemory, meeting, met};
 use crate::layer::{Linear, Piece};
 use crate::optim::StepSize;
 use crate::simd::Isa;
@@ -113,10 +113,8 @@ impl LayerExchange {
         step_size: Option<StepSize>,
     ) -> Result<()> {
         assert_eq!(share.len() * 2, self.starts.len(), "as many pieces as was planned");
-        self.reduce_scatter.run(
-            carrier,
-            &mut Sums { share, starts: &self.starts, own: self.own.clone(), payload: self.payload, isa, step_size },
-        )?;
+        self.reduce_scatter
+            .run(carrier, &mut Sums { share, starts: &self.starts, payload: self.payload, isa, step_size })?;
         for piece in share[self.own.clone()].iter_mut().flatten() {
             match step_size {
                 None => piece.square(isa),
@@ -179,27 +177,20 @@ fn begin_step(piece: &mut Piece<'_>, isa: Isa, step_size: StepSize) {
 struct Sums<'a, 'b> {
     share: &'a mut Share<'b>,
     starts: &'a [usize],
-    own: Range<usize>,
     payload: Payload,
     isa: Isa,
     step_size: Option<StepSize>,
 }
 
 impl<'b> Sums<'_, 'b> {
-    /// For each of the pieces `among` that `range` meets: the piece, the part that is meant, and its lines.
-    fn meet(
-        &mut self,
-        among: Range<usize>,
-        range: &Range<usize>,
-        mut with: impl FnMut(&mut Piece<'b>, Range<usize>, Range<usize>),
-    ) {
+    /// For each of the pieces that `range` meets: the piece, the part that is meant, and its lines.
+    fn meet(&mut self, range: &Range<usize>, mut with: impl FnMut(&mut Piece<'b>, Range<usize>, Range<usize>)) {
         let line = Line::BYTES / self.payload.bytes();
-        let pieces = self.share.iter_mut().flatten().zip(self.starts);
-        for (piece, &start) in pieces.skip(among.start).take(among.len()) {
-            let (from, to) = (range.start.max(start), range.end.min(start + piece.gradient().len()));
-            if from < to {
-                let lines = (from - range.start) / line..(to - range.start).div_ceil(line);
-                with(piece, from - start..to - start, lines);
+        for at in meeting(self.starts, |start| *start, range) {
+            // Weights and biases of each.
+            let piece = &mut self.share[at / 2][at % 2];
+            if let Some((part, lines)) = met((self.starts[at], piece.gradient().len()), range, line) {
+                with(piece, part, lines);
             }
         }
     }
@@ -211,24 +202,22 @@ impl Memory for Sums<'_, '_> {
     }
 
     fn put(&mut self, source: Range<usize>, to: &mut [Line], fold: Fold, stores: Stores) {
-        let (isa, payload, all) = (self.isa, self.payload, 0..self.starts.len());
-        self.meet(all, &source, |piece, part, lines| {
+        let (isa, payload) = (self.isa, self.payload);
+        self.meet(&source, |piece, part, lines| {
             Tensor::new(piece.gradient(), payload, isa).put(part, &mut to[lines], fold, stores);
         });
     }
 
     fn get(&mut self, target: Range<usize>, from: &[Line], fold: Fold) {
-        let (isa, payload, all) = (self.isa, self.payload, 0..self.starts.len());
-        self.meet(all, &target, |piece, part, lines| {
+        let (isa, payload) = (self.isa, self.payload);
+        self.meet(&target, |piece, part, lines| {
             Tensor::new(piece.gradient(), payload, isa).get(part, &from[lines], fold);
         });
     }
 
     fn complete(&mut self, target: Range<usize>, from: &[Line]) {
         let (isa, step_size, payload) = (self.isa, self.step_size, self.payload);
-        // Weights and biases of each.
-        let own = 2 * self.own.start..2 * self.own.end;
-        self.meet(own, &target, |piece, part, lines| {
+        self.meet(&target, |piece, part, lines| {
             let from = &from[lines];
             let Some(step_size) = step_size else {
                 return Tensor::new(piece.gradient(), payload, isa).get(part, from, Fold::Add);

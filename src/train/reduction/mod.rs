@@ -8,11 +8,11 @@
 //! | [`Overlapped`]  | communication threads                 | behind the backward pass, or after it   |
 //! | [`ByGrains`]    | the compute threads, in a fixed order | after the backward pass                 |
 //!
-//! The corridor says how far weights move in a step ([`DenseReduction::begin_step`]), announces a layer when its
-//! gradient is complete ([`DenseReduction::begin`]), updates at the end of the step ([`DenseReduction::update`]), and
-//! needs all layers back before the next forward pass uses them ([`DenseReduction::complete`]). Weights do not depend
-//! on who exchanges, how many threads do, and when. Where gradients are clipped ([`Clip`]), layers are summed as they
-//! come, and all of them are moved once the last one's norm is known ([`Sliced::reduce`]).
+//! The corridor announces a layer when its gradient is complete ([`DenseReduction::begin`]), updates at the end of the
+//! step ([`DenseReduction::update`]), and needs all layers back before the next forward pass uses them
+//! ([`DenseReduction::complete`]). Weights do not depend on who exchanges, how many threads do, and when. Where
+//! gradients are clipped ([`Clip`]), layers are summed as they come, and all of them are moved once the last one's norm
+//! is known ([`Sliced::reduce`]).
 
 mod alone;
 mod blocking;
@@ -31,6 +31,7 @@ use clip::Clip;
 use grains::ByGrains;
 use overlapped::{CommPlace, Overlapped};
 use sliced::Sliced;
+pub(super) use sliced::clear_foreign_moments;
 
 use super::clock::Span;
 use super::{Clock, Setup};
@@ -40,7 +41,7 @@ use crate::data::Batch;
 use crate::exchange::{Layout, Nodes, Replicas};
 use crate::layer::Linear;
 use crate::machine::team::Team;
-use crate::model::{Network, Stage, Tables};
+use crate::model::{Network, Tables};
 use crate::optim::StepSizes;
 use crate::sync::Job;
 
@@ -50,6 +51,7 @@ pub(super) struct UpdateContext<'a> {
     pub network: &'a mut dyn Network,
     pub tables: &'a mut Tables,
     pub clock: &'a mut Clock,
+    pub step_sizes: StepSizes,
 }
 
 /// Bytes that a rank sends for dense gradients.
@@ -64,14 +66,12 @@ pub(super) struct Sent {
 
 /// A way to reduce dense gradients over ranks.
 pub(super) trait DenseReduction: Send {
-    /// A step begins; its weights move by these step sizes.
-    fn begin_step(&mut self, step_sizes: StepSizes);
-
-    /// The gradient of a layer is complete.
-    fn begin(&mut self, index: usize, layer: &mut Linear);
+    /// The gradient of a layer is complete; its weights move by the step's step sizes, those of
+    /// [`DenseReduction::update`].
+    fn begin(&mut self, _index: usize, _layer: &mut Linear, _step_sizes: StepSizes) {}
 
     /// The gradient of the features is complete, and with it what the replicated tables need.
-    fn begin_replicas(&mut self, team: &Team, tables: &mut Tables, batch: &Batch, gradient: &[f32]);
+    fn begin_replicas(&mut self, _team: &Team, _tables: &mut Tables, _batch: &Batch, _gradient: &[f32]) {}
 
     /// All gradients are complete: what was not begun is reduced now, and what is reduced is applied.
     ///
@@ -83,14 +83,14 @@ pub(super) trait DenseReduction: Send {
     ///
     /// # Errors
     /// [`crate::base::Error::Rank`] when the job is in trouble.
-    fn complete(&mut self, network: &mut dyn Network, clock: &mut Clock) -> Result<()>;
+    fn complete(&mut self, _network: &mut dyn Network, _clock: &mut Clock) -> Result<()> {
+        Ok(())
+    }
 
-    /// Clears the moments of a layer that only other ranks keep, so that those of all ranks together are whole.
-    fn clear_foreign_moments(&self, _layer: &mut Linear) {}
-
-    /// The stage in which dense weights are updated.
-    fn updates_in(&self) -> Stage {
-        Stage::UpdateDense
+    /// Whether each rank moves its slice of every layer, in the stage [`crate::model::Stage::ReduceDense`]; else each
+    /// moves all of it, in [`crate::model::Stage::UpdateDense`].
+    fn is_sliced(&self) -> bool {
+        false
     }
 
     /// How long communication threads were at work so far.

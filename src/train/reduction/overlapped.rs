@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam::channel::{Receiver, Sender, TryRecvError, bounded};
 
-use super::sliced::{LayerBlock, Spans, clear_foreign_moments};
+use super::sliced::{LayerBlock, Spans};
 use super::{DenseReduction, Sent, Sliced, UpdateContext};
 use crate::base::{Error, Place, PuId, RankId, Result};
 use crate::collective::Links;
@@ -70,7 +70,37 @@ pub(in crate::train) struct Overlapped {
     /// Bytes that the communication threads have sent to each rank so far.
     sent: Arc<Mutex<Vec<usize>>>,
     spans: Vec<Spans>,
-    step_sizes: StepSizes,
+}
+
+/// The life of the thread that leads the communication threads: reduces what comes in, in that order, until the rank
+/// asks it to end.
+fn serve(
+    place: &CommPlace,
+    sliced: &mut Sliced,
+    inbox: &Receiver<Block>,
+    outbox: &Sender<Completion>,
+    sent: &Mutex<Vec<usize>>,
+) -> Result<()> {
+    let team = Team::pinned(&place.pus, place.spin, place.isa)?;
+    let complete = |sliced: &Sliced, block, busy| {
+        sliced.sent_so_far(&mut sent.lock().unwrap_or_else(PoisonError::into_inner));
+        // The rank has ended if it does not take it.
+        let _ = outbox.send(Completion { block, busy });
+    };
+    for block in inbox {
+        match block {
+            Block::Layer(layer) => sliced.reduce(&team, layer, |sliced, layer| {
+                let busy = layer.busy;
+                complete(sliced, Block::Layer(layer), busy);
+            })?,
+            Block::Replicas(mut replicas) => {
+                let began = Instant::now();
+                sliced.replicas(&mut replicas)?;
+                complete(sliced, Block::Replicas(replicas), began.elapsed());
+            }
+        }
+    }
+    Ok(())
 }
 
 impl Overlapped {
@@ -93,28 +123,7 @@ impl Overlapped {
         let (own_job, own_sent) = (job.clone(), sent.clone());
         let serve = move || {
             // Its error is the job's, which all others meet.
-            let _ = own_job.guard(rank, || {
-                let team = Team::pinned(&place.pus, place.spin, place.isa)?;
-                let complete = |sliced: &Sliced, block, busy| {
-                    sliced.sent_so_far(&mut own_sent.lock().unwrap_or_else(PoisonError::into_inner));
-                    // The rank has ended if it does not take it.
-                    let _ = outbox.send(Completion { block, busy });
-                };
-                for block in &inbox {
-                    match block {
-                        Block::Layer(layer) => sliced.reduce(&team, layer, |sliced, layer| {
-                            let busy = layer.busy;
-                            complete(sliced, Block::Layer(layer), busy);
-                        })?,
-                        Block::Replicas(mut replicas) => {
-                            let began = Instant::now();
-                            sliced.replicas(&mut replicas)?;
-                            complete(&sliced, Block::Replicas(replicas), began.elapsed());
-                        }
-                    }
-                }
-                Ok(())
-            });
+            let _ = own_job.guard(rank, || serve(&place, &mut sliced, &inbox, &outbox, &own_sent));
         };
         let thread = std::thread::Builder::new().name(format!("octorec-comm-{}", rank.0)).spawn(serve);
         let thread = Some(thread.map_err(|source| Error::Threads { wanted: 1, source })?);
@@ -132,7 +141,6 @@ impl Overlapped {
             planned,
             sent,
             spans,
-            step_sizes: StepSizes::default(),
         })
     }
 
@@ -140,10 +148,6 @@ impl Overlapped {
         self.under_way += 1;
         // If the threads have ended, the job is in trouble, and this rank learns of it when it waits for the block.
         let _ = self.requests.as_ref().expect("not asked to end yet").send(block);
-    }
-
-    fn request_layer(&mut self, index: usize, layer: &mut Linear) {
-        self.request(Block::Layer(LayerBlock::take(index, layer, self.step_sizes)));
     }
 
     fn request_replicas(&mut self) {
@@ -167,7 +171,7 @@ impl Overlapped {
                     return Ok(());
                 }
                 Err(TryRecvError::Empty | TryRecvError::Disconnected) => {
-                    let place = Place { rank: self.rank, stage: "wait for communication threads", sequence: 0 };
+                    let place = Place { stage: "wait for communication threads", ..self.job.place(self.rank) };
                     waiting.turn(&self.job, place, self.rank).map_err(Error::Rank)?;
                 }
             }
@@ -176,13 +180,9 @@ impl Overlapped {
 }
 
 impl DenseReduction for Overlapped {
-    fn begin_step(&mut self, step_sizes: StepSizes) {
-        self.step_sizes = step_sizes;
-    }
-
-    fn begin(&mut self, index: usize, layer: &mut Linear) {
+    fn begin(&mut self, index: usize, layer: &mut Linear, step_sizes: StepSizes) {
         if self.overlap {
-            self.request_layer(index, layer);
+            self.request(Block::Layer(LayerBlock::take(index, layer, step_sizes)));
         } else {
             self.ready.push(index);
         }
@@ -197,11 +197,11 @@ impl DenseReduction for Overlapped {
     }
 
     fn update(&mut self, context: UpdateContext<'_>) -> Result<()> {
-        let UpdateContext { team, network, tables, clock } = context;
+        let UpdateContext { team, network, tables, clock, step_sizes } = context;
         clock.time(Stage::ReduceDense, || {
             for at in 0..self.ready.len() {
                 let index = self.ready[at];
-                self.request_layer(index, network.layer_mut(index));
+                self.request(Block::Layer(LayerBlock::take(index, network.layer_mut(index), step_sizes)));
             }
             self.ready.clear();
             if !self.overlap && self.replicas.as_ref().is_some_and(|replicas| !replicas.is_empty()) {
@@ -213,7 +213,7 @@ impl DenseReduction for Overlapped {
             Ok(())
         })?;
         if let Some(replicas) = &self.replicas {
-            clock.time(Stage::UpdateRows, || tables.update_replicas(team, replicas, self.step_sizes));
+            clock.time(Stage::UpdateRows, || tables.update_replicas(team, replicas, step_sizes));
         }
         Ok(())
     }
@@ -230,16 +230,12 @@ impl DenseReduction for Overlapped {
         })
     }
 
-    fn clear_foreign_moments(&self, layer: &mut Linear) {
-        clear_foreign_moments(layer, self.rank, self.planned.ranks());
-    }
-
     fn busy(&self) -> Duration {
         self.busy
     }
 
-    fn updates_in(&self) -> Stage {
-        Stage::ReduceDense
+    fn is_sliced(&self) -> bool {
+        true
     }
 
     fn sent(&self) -> Sent {
@@ -255,8 +251,8 @@ impl DenseReduction for Overlapped {
 impl Drop for Overlapped {
     fn drop(&mut self) {
         self.requests = None;
-        // While something is under way it may wait for ranks that wait for this one, until the job is poisoned, which
-        // happens only after a rank that fails is dropped. Then it ends by itself.
+        // Join only an idle thread: a busy one may wait for ranks that wait for us, and ends when the job is poisoned,
+        // which happens after this drop.
         if let Some(thread) = self.thread.take().filter(|_| self.under_way == 0) {
             // It guards itself.
             let _ = thread.join();
@@ -274,6 +270,7 @@ mod tests {
     use crate::machine::placement::{CommCores, Wishes};
     use crate::machine::{Machine, place};
     use crate::model::TrainSpec;
+    use crate::optim::StepSizes;
     use crate::shard::scheme::{Scheme, Sharding};
     use crate::train::{Ranks, Setup};
 
@@ -302,10 +299,10 @@ mod tests {
                 .all(move |rank| {
                     if rank.context.rank == RankId(culprit) {
                         // The other rank never gives its own, so this one stays under way.
-                        rank.reduction.begin(0, rank.network.layer_mut(0));
+                        rank.reduction.begin(0, rank.network.layer_mut(0), StepSizes::default());
                         panic!("row 7 is bad");
                     }
-                    rank.meet()
+                    Ok(())
                 })
                 .unwrap_err();
             assert!(error.to_string().contains("row 7 is bad"), "{error}");

@@ -27,7 +27,6 @@ pub(in crate::train) struct Sliced {
     threads: Vec<Thread>,
     /// Where there are replicated tables.
     replicas_lane: Option<Lane>,
-    rank: RankId,
     ranks: usize,
     /// In how many parts a slice is cut, whatever the number of threads.
     ways: usize,
@@ -106,7 +105,7 @@ impl Sliced {
         clip: Option<Clip>,
         traced: bool,
     ) -> Self {
-        let (count, rank, ranks) = (lanes.len(), lanes[0].rank(), lanes[0].ranks());
+        let (count, ranks) = (lanes.len(), lanes[0].ranks());
         let ways = reduction.ways;
         let spans = || Arc::new(Mutex::new(if traced { Vec::with_capacity(TRACED_SPANS) } else { Vec::new() }));
         let mut threads: Vec<Thread> = lanes
@@ -130,7 +129,7 @@ impl Sliced {
         }
         let held = Vec::with_capacity(clip.map_or(0, |_| network.layers()));
         let (held_squares, tasks) = (TensorSquares::default(), Vec::new());
-        Self { threads, replicas_lane, rank, ranks, ways, planned, squares, clip, held, held_squares, tasks }
+        Self { threads, replicas_lane, ranks, ways, planned, squares, clip, held, held_squares, tasks }
     }
 
     pub(super) fn layers(&self) -> usize {
@@ -241,10 +240,6 @@ impl Sliced {
         self.replicas_lane.as_mut().map_or(Ok(()), |lane| replicas.exchange(&mut **lane))
     }
 
-    pub(super) fn clear_foreign_moments(&self, layer: &mut Linear) {
-        clear_foreign_moments(layer, self.rank, self.ranks);
-    }
-
     pub(super) fn sent(&self) -> Sent {
         let mut so_far = vec![0; self.ranks];
         self.sent_so_far(&mut so_far);
@@ -322,8 +317,9 @@ impl LayerWork<'_> {
     }
 }
 
-/// Clears the moments of a layer's slices of other ranks: they are not moved here.
-pub(super) fn clear_foreign_moments(layer: &mut Linear, rank: RankId, ranks: usize) {
+/// Clears the moments of a layer's slices of other ranks, which are not moved here: those of all ranks together are
+/// whole.
+pub(in crate::train) fn clear_foreign_moments(layer: &mut Linear, rank: RankId, ranks: usize) {
     for (owner, pieces) in layer.pieces(ranks).enumerate() {
         if owner != rank.index() {
             pieces.into_iter().for_each(|mut piece| piece.clear_moments());

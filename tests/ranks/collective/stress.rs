@@ -87,10 +87,6 @@ impl Carrier for Dawdling {
         self.delays.dawdle();
     }
 
-    fn enter(&mut self, place: Place) {
-        self.lane.enter(place);
-    }
-
     fn pause(&mut self, place: Place, peer: RankId) -> Result<(), Trouble> {
         self.lane.pause(place, peer)
     }

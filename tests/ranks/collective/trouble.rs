@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use octorec::base::{Error, RankId, Result};
+use octorec::base::{Error, Place, RankId, Result};
 use octorec::collective::plan::{Ring, direct, ring};
 use octorec::collective::{Carrier, Executor, Links, Member, Payload, Slices, Tensor};
 use octorec::simd::Isa;
@@ -29,6 +29,7 @@ fn reduce_until(
             if step == 5 && member.rank == CULPRIT {
                 trouble(&member)?;
             }
+            member.job.enter(Place { rank: member.rank, stage: "all-reduce of the test", sequence: step + 1 });
             executor.run(&mut *lanes[0], &mut Tensor::new(&mut data, Payload::F32, Isa::best()))?;
         }
         Ok(())
