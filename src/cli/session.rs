@@ -337,21 +337,29 @@ pub struct Trained {
     pub known: Learned,
 }
 
+/// The checkpoint that `path` (a run's directory or a file) means.
+///
+/// # Errors
+/// [`Error::Checkpoint`] when it is not there.
+pub fn saved_in(path: &Path) -> Result<PathBuf> {
+    let file = checkpoint_in(path);
+    if file.exists() {
+        return Ok(file);
+    }
+    let reason = if has_begun(path) {
+        "there is no checkpoint: this run ended before it saved one; start it again with the same --out; \
+         --set train.checkpoint_minutes=M has it save every M minutes (default: 30), --checkpoint-every N every N steps"
+    } else {
+        "there is no checkpoint: has this run saved one (train with --out DIR)?"
+    };
+    let reason = reason.to_owned();
+    Err(Error::Checkpoint { path: file, reason })
+}
+
 impl Trained {
     /// Finds the checkpoint that `path` (a run's directory or a file) means.
     pub fn find(path: &Path, verify: VerifyArgs) -> Result<Self> {
-        let file = checkpoint_in(path);
-        if !file.exists() {
-            let reason = if has_begun(path) {
-                "there is no checkpoint: this run ended before it saved one; start it again with the same --out; \
-                 --set train.checkpoint_minutes=M has it save every M minutes (default: 30), --checkpoint-every N every N \
-                 steps"
-            } else {
-                "there is no checkpoint: has this run saved one (train with --out DIR)?"
-            };
-            let reason = reason.to_owned();
-            return Err(Error::Checkpoint { path: file, reason });
-        }
+        let file = saved_in(path)?;
         let checkpoint = verify.open(&file)?;
         let header = checkpoint.header()?;
         if let Some((_, config)) = &header {

@@ -147,7 +147,8 @@ impl TrainArgs {
         match &self.init {
             Some(path) => {
                 let weights = self.verify.open(path)?;
-                weights.check_numbers(source.vocabulary(), &vocabulary_in(path))?;
+                let doubt = weights.check_numbers(source.vocabulary(), &vocabulary_in(path))?;
+                doubt.iter().for_each(|reason| note!("warning: {reason}"));
                 weights.check_columns(source)?;
                 weights.load_into(&started.ranks)?;
                 note!("--init {}: {}", path.display(), weights.told(&started.ranks)?);

@@ -15,6 +15,7 @@
 //! Invariant: a checkpoint file is always whole. It is written under another name, flushed to the disk and then
 //! renamed, so a full disk, a crash or a signal leaves the previous one untouched.
 
+mod numbers;
 mod place;
 mod rounds;
 mod weights;
@@ -305,45 +306,6 @@ impl<'a> Checkpoint<'a> {
             }
         }
         Ok(())
-    }
-
-    /// Checks that this vocabulary, read from `path` or not there, is the one that the model was trained with; where
-    /// nothing is verified, that there is one.
-    ///
-    /// # Errors
-    /// [`Error::Checkpoint`] when it is another, or missing.
-    pub fn check_vocabulary(&self, vocabulary: Option<&Vocabulary>, path: &Path) -> Result<()> {
-        let Some(wanted) = self.own_header()?.and_then(|header| header.vocabulary) else { return Ok(()) };
-        let path = path.display();
-        match vocabulary {
-            Some(vocabulary) if !self.verified || digest(vocabulary) == wanted => Ok(()),
-            Some(_) => Err(self.fail(format!(
-                "{path} is not the vocabulary that this model was trained with: categories would get other rows; put its own \
-                 back"
-            ))),
-            None => Err(self.fail(format!(
-                "{path}, the vocabulary that this model was trained with, is missing: without it categories would get other \
-                 rows; put it back"
-            ))),
-        }
-    }
-
-    /// Checks that a run may begin with these weights: that rows of embeddings are those of the same values, where both
-    /// number values by a vocabulary. `beside` is where the model's is looked for.
-    ///
-    /// # Errors
-    /// [`Error::Checkpoint`] when they are not.
-    pub fn check_numbers(&self, vocabulary: Option<&Vocabulary>, beside: &Path) -> Result<()> {
-        // Of a damaged header the weights are as good.
-        let of_weights = self.own_header().ok().flatten().and_then(|header| header.vocabulary);
-        match (of_weights, vocabulary) {
-            (Some(wanted), Some(vocabulary)) if digest(vocabulary) != wanted => Err(self.fail(format!(
-                "values of these data get other rows than this model has for them: put the vocabulary that it was trained with \
-                 at {}, or train from the start",
-                beside.display()
-            ))),
-            _ => Ok(()),
-        }
     }
 
     /// Checks that a run can be continued with this data: that the same columns have weights.
