@@ -96,7 +96,10 @@ impl EvalArgs {
             of_text("--on-bad-row", &config)?;
             config.data.on_bad_row = what;
         }
-        let source = open_data(&mut config, trained.known, Labels::Required, OnUnseen::EmptyBag)?;
+        // Of the run's own data, what was left out while it was trained is.
+        let leaves_out = self.data.is_none() && config.data.on_bad_row == OnBadRow::Skip;
+        let unseen = if leaves_out { OnUnseen::Reject } else { OnUnseen::EmptyBag };
+        let source = open_data(&mut config, trained.known, Labels::Required, unseen)?;
         if self.data.is_some() {
             refuse_own_numbers(&*source)?;
         }
@@ -104,6 +107,9 @@ impl EvalArgs {
         let split = if whole { Split::Train } else { Split::Test };
         config.use_here(self.threads);
         let checkpoint = open_trained(&trained.path, self.verify, &*source)?;
+        if self.data.is_none() {
+            checkpoint.check_tests(&config, &*source)?;
+        }
         let Started { ranks, .. } = self.ranks.start_trained(world, &config, &*source, &checkpoint)?;
         let questions = Questions {
             samples: None,

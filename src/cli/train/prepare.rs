@@ -132,7 +132,9 @@ impl TrainArgs {
         let source = open_data(config, known, Labels::Required, OnUnseen::Reject)?;
         self.check_test_samples(config, &*source)?;
         // Of the files as training finds them: who saves may do so because one of them was damaged.
-        let _ = source.fingerprint();
+        for split in [Split::Train, Split::Test] {
+            let _ = source.fingerprint(split);
+        }
         let hot = hot_inputs(config, &*source, self.resume.as_deref().map(hot_in).as_deref())?;
         let deadline = Duration::from_secs_f64(self.ranks.timeout);
         world.meet("read the data", deadline)?;

@@ -31,7 +31,8 @@ pub struct Files {
     described: bool,
     vocabulary: Option<Vocabulary>,
     members: Vec<Member>,
-    fingerprint: OnceLock<Option<String>>,
+    /// By split.
+    fingerprints: [OnceLock<Option<String>>; 2],
     /// Whether samples for tests were told apart by whoever made the data, or lie in other files.
     own_tests: bool,
     train: Vec<Share>,
@@ -120,7 +121,7 @@ impl Files {
             described: !config.schema.is_empty(),
             vocabulary,
             members,
-            fingerprint: OnceLock::new(),
+            fingerprints: [OnceLock::new(), OnceLock::new()],
             own_tests,
             train,
             test: tests,
@@ -293,9 +294,9 @@ impl Source for Files {
         self.own_tests
     }
 
-    fn fingerprint(&self) -> Option<String> {
-        let files = || self.train.iter().map(|share| self.members[share.member].table.fingerprint());
-        self.fingerprint.get_or_init(|| of_files(files())).clone()
+    fn fingerprint(&self, split: Split) -> Option<String> {
+        let files = || self.shares(split).iter().map(|share| self.members[share.member].table.fingerprint());
+        self.fingerprints[split as usize].get_or_init(|| of_files(files())).clone()
     }
 
     fn scales(&self) -> Result<Scales> {

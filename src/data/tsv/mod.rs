@@ -71,7 +71,8 @@ pub struct Tsv {
     skipped: u64,
     /// Whether rows were numbered while it was opened.
     learned: bool,
-    fingerprint: OnceLock<Option<String>>,
+    /// By split.
+    fingerprints: [OnceLock<Option<String>>; 2],
     /// Values without a row that readers have met.
     unseen_values: AtomicU64,
 }
@@ -195,7 +196,7 @@ impl Tsv {
             test,
             skipped,
             learned,
-            fingerprint: OnceLock::new(),
+            fingerprints: [OnceLock::new(), OnceLock::new()],
             unseen_values: AtomicU64::new(0),
         })
     }
@@ -280,8 +281,9 @@ impl Source for Tsv {
         }
     }
 
-    fn fingerprint(&self) -> Option<String> {
-        self.fingerprint.get_or_init(|| of_files([of_text(&self.train.path)].into_iter())).clone()
+    fn fingerprint(&self, split: Split) -> Option<String> {
+        let of_part = || of_files([of_text(&self.part(split).path)].into_iter());
+        self.fingerprints[split as usize].get_or_init(of_part).clone()
     }
 
     /// Malformed rows of all files, each counted once. They are all found while the source is opened.
