@@ -88,6 +88,11 @@ pub trait Source: Send + Sync {
         self.made_of().map_or_else(Vec::new, |of| of.dense_columns())
     }
 
+    /// The text of the schema that describes them, where they are described text: new data must be read by the same.
+    fn schema_text(&self) -> Option<&str> {
+        self.made_of()?.schema_text()
+    }
+
     /// Whether samples for tests are set apart by the data, and none is taken from those for training.
     fn has_own_tests(&self) -> bool {
         self.made_of().is_some_and(|of| of.has_own_tests())

@@ -56,6 +56,10 @@ pub struct Opening<'a> {
     pub whole: bool,
     /// What a trained model has learned of dense columns; without it, it is learned from the training samples.
     pub scales: Option<Scales>,
+    /// Whether what `scales` lacks is learned, too: where training begins with that model's weights.
+    pub begins: bool,
+    /// The text of a trained model's schema; without it, that of the file that `data.schema` names.
+    pub schema: Option<String>,
     /// Told now and then how many bytes of how many the opening pass has read.
     pub progress: Option<&'a mut Progress<'a>>,
 }

@@ -6,8 +6,9 @@
 //! `state.emb_l.0.weight.momentum_buffer`; the learning rate follows from the step. Weights that lie in halves are
 //! joined: a file has the exact 32-bit numbers whatever the precision of the run, so a run in one precision can be
 //! continued in another. Beside the shapes of the tables, which the tensors have, the header says which columns'
-//! look-ups had weights: data without them, or with others, would train another model; and what was learned of dense
-//! columns that are standardised or ages, by which data is read wherever the model is used.
+//! look-ups had weights: data without them, or with others, would train another model; what was learned of dense
+//! columns that are standardised or ages, and the text of the schema that described the data, if one did: by these,
+//! data is read wherever the model is used.
 //!
 //! Every tensor and the head carry hashes (see `tensor_file`), which are checked as they are read: a flipped bit is an
 //! error that names the tensor. Files of other programs carry none.
@@ -76,6 +77,9 @@ struct Header {
     /// Names and transforms of dense columns, where the data say; those of categories are the model's columns.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     dense: Vec<(String, String)>,
+    /// The text of the schema that described its data; `None` where none did, and in files of versions that kept none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    schema_text: Option<String>,
     /// What it was trained on; `None` of samples that are not stored, and in files of versions that did not say.
     #[serde(default, rename = "trained_on", skip_serializing_if = "Option::is_none")]
     data: Option<TrainedOn>,
@@ -83,7 +87,7 @@ struct Header {
 
 impl Header {
     fn of(progress: Progress, config: &Config, origin: Origin<'_>) -> Self {
-        let Origin { schema, vocabulary, scales, dense, data } = origin;
+        let Origin { schema, vocabulary, scales, dense, schema_text, data } = origin;
         let positions = schema.positions(&config.model).into_iter().enumerate();
         let sequences = positions.filter(|(_, positions)| *positions > 1).map(|(table, _)| table).collect();
         Self {
@@ -94,6 +98,7 @@ impl Header {
             vocabulary: vocabulary.map(digest),
             scales: scales.clone(),
             dense,
+            schema_text: schema_text.map(str::to_owned),
             data,
         }
     }
@@ -129,6 +134,8 @@ pub struct Origin<'a> {
     pub scales: &'a Scales,
     /// As [`Source::dense_columns`].
     pub dense: Vec<(String, String)>,
+    /// As [`Source::schema_text`].
+    pub schema_text: Option<&'a str>,
     /// Which samples it is trained on, if they are stored.
     pub data: Option<TrainedOn>,
 }
@@ -252,6 +259,14 @@ impl<'a> Checkpoint<'a> {
     /// As [`Checkpoint::header`].
     pub fn scales(&self) -> Result<Option<Scales>> {
         Ok(self.own_header()?.map(|header| header.scales))
+    }
+
+    /// The text of the schema that described its data; `None` where none did, or the file does not say.
+    ///
+    /// # Errors
+    /// As [`Checkpoint::header`].
+    pub fn schema_text(&self) -> Result<Option<String>> {
+        Ok(self.own_header()?.and_then(|header| header.schema_text))
     }
 
     /// How this data's weights of look-ups differ from those of the data that the model was trained on, for people;
@@ -392,7 +407,8 @@ mod tests {
     fn header() -> serde_json::Value {
         let (config, weighted, sequences) = (Config::default(), Some(vec![1]), Vec::new());
         let (progress, scales, dense) = (Progress::default(), Scales::new(), Vec::new());
-        let header = Header { progress, config, weighted, sequences, vocabulary: None, scales, dense, data: None };
+        let (vocabulary, schema_text, data) = (None, None, None);
+        let header = Header { progress, config, weighted, sequences, vocabulary, scales, dense, schema_text, data };
         serde_json::to_value(header).unwrap()
     }
 
