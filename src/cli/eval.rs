@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
+use serde::Serialize;
 
 use super::heed_signals;
 use super::overrides::{named, source_of};
@@ -70,6 +71,17 @@ pub struct EvalArgs {
     json: bool,
 }
 
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Results<'a> {
+    #[serde(flatten)]
+    evaluation: &'a Evaluation,
+    /// Malformed rows that were left out.
+    skipped_rows: u64,
+    /// Categorical values that the model has no row for.
+    unknown_values: u64,
+}
+
 impl EvalArgs {
     /// Prints the scores.
     pub fn run(&self, world: &World) -> Result<()> {
@@ -84,7 +96,10 @@ impl EvalArgs {
             of_text("--on-bad-row", &config)?;
             config.data.on_bad_row = what;
         }
-        let source = open_data(&mut config, trained.known, Labels::Required, OnUnseen::EmptyBag)?;
+        // Of the run's own data, what was left out while it was trained is.
+        let leaves_out = self.data.is_none() && config.data.on_bad_row == OnBadRow::Skip;
+        let unseen = if leaves_out { OnUnseen::Reject } else { OnUnseen::EmptyBag };
+        let source = open_data(&mut config, trained.known, Labels::Required, unseen)?;
         if self.data.is_some() {
             refuse_own_numbers(&*source)?;
         }
@@ -92,6 +107,9 @@ impl EvalArgs {
         let split = if whole { Split::Train } else { Split::Test };
         config.use_here(self.threads);
         let checkpoint = open_trained(&trained.path, self.verify, &*source)?;
+        if self.data.is_none() {
+            checkpoint.check_tests(&config, &*source)?;
+        }
         let Started { ranks, .. } = self.ranks.start_trained(world, &config, &*source, &checkpoint)?;
         let questions = Questions {
             samples: None,
@@ -102,8 +120,9 @@ impl EvalArgs {
         // What cannot be entered in the middle would be read to each rank's slice by that rank.
         let mode = if source.is_seekable(split) { LoaderMode::Local } else { LoaderMode::Broadcast };
         let found = beside_checks(&checkpoint, &ranks, || evaluate(&ranks, &source, of, mode, questions))?;
-        report_unseen(self.unseen_values(world, &*source, mode)?);
-        report_skipped(source.skipped_rows());
+        let (unknown_values, skipped_rows) = (self.unseen_values(world, &*source, mode)?, source.skipped_rows());
+        report_unseen(unknown_values);
+        report_skipped(skipped_rows);
         let Some(found) = found else {
             let (origin, reason) = match &self.data {
                 Some(path) => ("--data", format!("{} has no samples: name labelled data", path.display())),
@@ -112,7 +131,7 @@ impl EvalArgs {
             return Err(Error::config(origin, reason));
         };
         if self.json {
-            console::json(&found)?;
+            console::json(&Results { evaluation: &found, skipped_rows, unknown_values })?;
         } else {
             let table = self.calibration_buckets.is_some();
             console::result(format_args!("{}", EvalReport { found: &found, groups: self.gauc.as_deref(), table }))?;

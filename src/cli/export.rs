@@ -5,12 +5,14 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 
 use super::heed_signals;
-use super::session::{VerifyArgs, refuse_overwriting};
+use super::session::{VerifyArgs, refuse_overwriting, saved_in};
 use crate::base::console::note;
 use crate::base::units::{Bytes, Count, parse_bytes};
 use crate::base::{Error, Result};
+use crate::data::Vocabulary;
+use crate::memory::same_file;
 use crate::train::export::{Exported, onnx, torch};
-use crate::train::{checkpoint_in, run_files};
+use crate::train::{Checkpoint, digest, load_vocabulary, run_files, save_vocabulary, vocabulary_in};
 
 /// Arguments of `octorec export`.
 #[derive(Debug, Args)]
@@ -45,7 +47,8 @@ pub struct ExportArgs {
 enum Format {
     /// An ONNX graph, for onnxruntime and others.
     Onnx,
-    /// A state dict (safetensors) with PyTorch's names, and load.py, which rebuilds the model with PyTorch alone.
+    /// A state dict (safetensors) with PyTorch's names, load.py, which rebuilds the model with PyTorch alone, and the
+    /// run's vocabulary.safetensors, if it has one: by it `train --init` gives values the rows that they have here.
     Torch,
 }
 
@@ -65,7 +68,7 @@ impl ExportArgs {
     /// Writes the model.
     pub fn run(&self) -> Result<()> {
         heed_signals()?;
-        let file = checkpoint_in(&self.checkpoint);
+        let file = saved_in(&self.checkpoint)?;
         let refuse = |origin: &str, reason: String| Err(Error::config(origin, reason));
         let files = run_files(&self.checkpoint);
         let inputs: Vec<&Path> = files.iter().chain([&file]).map(PathBuf::as_path).collect();
@@ -87,15 +90,20 @@ impl ExportArgs {
             return Err(Error::Checkpoint { path: file, reason });
         };
         model.config().validate(&format!("{}: its configuration", file.display()))?;
-        let beside = match self.format {
+        let beside: Vec<PathBuf> = match self.format {
             Format::Onnx => {
                 let bags = match self.bags.unwrap_or(Bags::Padded) {
                     Bags::Padded => onnx::Bags::Padded,
                     Bags::Offsets => onnx::Bags::Offsets,
                 };
-                onnx::write(&model, &self.out, bags, external_above)?
+                onnx::write(&model, &self.out, bags, external_above)?.into_iter().collect()
             }
-            Format::Torch => Some(torch::write(&model, &self.out)?),
+            Format::Torch => {
+                let vocabulary = self.vocabulary(&checkpoint)?;
+                let script = torch::write(&model, &self.out)?;
+                let beside = vocabulary.map(|(vocabulary, path)| save_vocabulary(&path, &vocabulary).map(|()| path));
+                std::iter::once(script).chain(beside.transpose()?).collect()
+            }
         };
         let files: Vec<_> = std::iter::once(self.out.clone()).chain(beside).collect();
         let names: Vec<_> = files.iter().map(|file| file.display().to_string()).collect();
@@ -108,5 +116,26 @@ impl ExportArgs {
             Bytes(files.iter().map(size).sum())
         );
         Ok(())
+    }
+
+    /// The vocabulary that goes beside a state dict, and where it goes; nothing where the model has none, or its own is
+    /// there.
+    fn vocabulary(&self, checkpoint: &Checkpoint<'_>) -> Result<Option<(Vocabulary, PathBuf)>> {
+        let (own, beside) = (vocabulary_in(&self.checkpoint), vocabulary_in(&self.out));
+        if checkpoint.numbered_by().is_none() || !own.exists() || same_file(&own, &beside) {
+            return Ok(None);
+        }
+        let vocabulary = load_vocabulary(&own, !self.verify.no_verify)?;
+        checkpoint.check_vocabulary(Some(&vocabulary), &own)?;
+        let is_same = || load_vocabulary(&beside, false).is_ok_and(|there| digest(&there) == digest(&vocabulary));
+        if beside.exists() && !is_same() {
+            let reason = format!(
+                "{} is there and not this model's, which goes beside a state dict: name a file in another folder, or remove \
+                 that one",
+                beside.display()
+            );
+            return Err(Error::config("--out", reason));
+        }
+        Ok(Some((vocabulary, beside)))
     }
 }

@@ -12,6 +12,7 @@ use super::help::MODEL;
 use super::ranks::Started;
 use crate::base::config::{Config, IsaChoice, SourceKind};
 use crate::base::console::note;
+use crate::base::input::read_text;
 use crate::base::units::{Bytes, Count, Many};
 use crate::base::{Error, NodeId, Result};
 use crate::data::blocks::MANIFEST;
@@ -37,6 +38,24 @@ pub struct Learned {
     pub vocabulary: Option<Vocabulary>,
     /// What was learned of dense columns.
     pub scales: Option<Scales>,
+    /// Whether training begins with it: what it lacks of dense columns is then learned, too.
+    pub begins: bool,
+    /// The text of the schema that described the data, where they were described text.
+    pub schema: Option<String>,
+}
+
+impl Learned {
+    /// Puts it where data are opened; says if the file that described the data now has another text than the schema
+    /// that is used.
+    fn open<'a>(self, config: &Config, opening: Opening<'a>) -> Opening<'a> {
+        let path = Path::new(&config.data.schema);
+        let differs = |own: &&String| path.is_file() && read_text(path).is_ok_and(|text| text != **own);
+        if self.schema.as_ref().filter(differs).is_some() {
+            note!("note: {} is not the schema that this model was trained with: its own is used", path.display());
+        }
+        let Self { vocabulary: known, scales, begins, schema } = self;
+        Opening { known, scales, begins, schema, ..opening }
+    }
 }
 
 /// Opens the configured data set, drawing a bar while a file's first pass runs; the model takes from it what it leaves
@@ -64,8 +83,7 @@ pub fn open_whole(config: &mut Config, known: Learned) -> Result<Arc<dyn Source>
 /// # Errors
 /// As [`Incoming::standard`].
 pub fn open_incoming(config: &mut Config, known: Learned, writing: Writing) -> Result<Arc<dyn Source>> {
-    let Learned { vocabulary: known, scales } = known;
-    let source = Incoming::standard(config, Opening { known, scales, ..Opening::default() }, writing)?;
+    let source = Incoming::standard(config, known.open(config, Opening::default()), writing)?;
     config.model.follow(source.schema().dense, source.schema().names(), source.schema().rows());
     config.model.sequences = source.schema().sequences(&config.model)?;
     Derived::of(&config.model, Arc::new(source))
@@ -85,9 +103,9 @@ fn open_as(config: &mut Config, known: Learned, opening: Opening<'_>) -> Result<
             bar.get_or_insert_with(|| begin(total)).set_position(done);
         }
     };
-    let Learned { vocabulary: known, scales } = known;
-    let trained = scales.is_some();
-    let source = data::open(config, Opening { known, scales, progress: Some(&mut progress), ..opening });
+    let trained = known.scales.is_some();
+    let opening = known.open(config, opening);
+    let source = data::open(config, Opening { progress: Some(&mut progress), ..opening });
     bar.iter().for_each(ProgressBar::finish_and_clear);
     let source = source?;
     if trained {
@@ -240,7 +258,7 @@ pub fn describe(config: &Config, source: &dyn Source, started: &Started) -> Resu
     );
     for (name, Scale { newest, mean, deviation }) in source.scales()? {
         let age = if newest == 0 { "" } else { " days of age" };
-        note!("column {name}: mean {mean:.6}{age}, standard deviation {deviation:.6}, of the training samples");
+        note!("column {name}: mean {mean:.6}{age}, standard deviation {deviation:.6}, learned from training samples");
     }
     let parameters = started.ranks.parameters()?;
     let parameters: u64 =
@@ -337,21 +355,29 @@ pub struct Trained {
     pub known: Learned,
 }
 
+/// The checkpoint that `path` (a run's directory or a file) means.
+///
+/// # Errors
+/// [`Error::Checkpoint`] when it is not there.
+pub fn saved_in(path: &Path) -> Result<PathBuf> {
+    let file = checkpoint_in(path);
+    if file.exists() {
+        return Ok(file);
+    }
+    let reason = if has_begun(path) {
+        "there is no checkpoint: this run ended before it saved one; start it again with the same --out; \
+         --set train.checkpoint_minutes=M has it save every M minutes (default: 30), --checkpoint-every N every N steps"
+    } else {
+        "there is no checkpoint: has this run saved one (train with --out DIR)?"
+    };
+    let reason = reason.to_owned();
+    Err(Error::Checkpoint { path: file, reason })
+}
+
 impl Trained {
     /// Finds the checkpoint that `path` (a run's directory or a file) means.
     pub fn find(path: &Path, verify: VerifyArgs) -> Result<Self> {
-        let file = checkpoint_in(path);
-        if !file.exists() {
-            let reason = if has_begun(path) {
-                "there is no checkpoint: this run ended before it saved one; start it again with the same --out; \
-                 --set train.checkpoint_minutes=M has it save every M minutes (default: 30), --checkpoint-every N every N \
-                 steps"
-            } else {
-                "there is no checkpoint: has this run saved one (train with --out DIR)?"
-            };
-            let reason = reason.to_owned();
-            return Err(Error::Checkpoint { path: file, reason });
-        }
+        let file = saved_in(path)?;
         let checkpoint = verify.open(&file)?;
         let header = checkpoint.header()?;
         if let Some((_, config)) = &header {
@@ -360,7 +386,8 @@ impl Trained {
         let beside = vocabulary_in(path);
         let vocabulary = if beside.exists() { Some(load_vocabulary(&beside, !verify.no_verify)?) } else { None };
         checkpoint.check_vocabulary(vocabulary.as_ref(), &beside)?;
-        let known = Learned { vocabulary, scales: checkpoint.scales()? };
+        let known =
+            Learned { vocabulary, scales: checkpoint.scales()?, begins: false, schema: checkpoint.schema_text()? };
         Ok(Self { path: file, header, known })
     }
 }

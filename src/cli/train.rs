@@ -47,7 +47,8 @@ pub struct TrainArgs {
     resume: Option<PathBuf>,
 
     /// Start from the weights of a safetensors file (octorec's or a PyTorch state dict); values of text get the rows
-    /// that the vocabulary beside it gives them, if there is one.
+    /// that the vocabulary beside it gives them, if there is one, and dense columns keep the means, deviations and
+    /// newest moments that octorec's checkpoint has of them.
     #[arg(long, value_name = "FILE", help_heading = MODEL)]
     init: Option<PathBuf>,
 

@@ -88,15 +88,20 @@ pub trait Source: Send + Sync {
         self.made_of().map_or_else(Vec::new, |of| of.dense_columns())
     }
 
+    /// The text of the schema that describes them, where they are described text: new data must be read by the same.
+    fn schema_text(&self) -> Option<&str> {
+        self.made_of()?.schema_text()
+    }
+
     /// Whether samples for tests are set apart by the data, and none is taken from those for training.
     fn has_own_tests(&self) -> bool {
         self.made_of().is_some_and(|of| of.has_own_tests())
     }
 
-    /// What tells the files of its training samples from others, by a few of their bytes when this is first asked;
-    /// nothing where samples are generated or arrive. Beside it their number counts.
-    fn fingerprint(&self) -> Option<String> {
-        self.made_of()?.fingerprint()
+    /// What tells the files of a split's samples from others, by a few of their bytes when this is first asked; nothing
+    /// where samples are generated or arrive. Beside it their number counts.
+    fn fingerprint(&self, split: Split) -> Option<String> {
+        self.made_of()?.fingerprint(split)
     }
 
     /// What was learned of dense columns, now or for an earlier model: new data must be read by the same. Where it is

@@ -184,8 +184,9 @@ impl Run {
             return Ok(());
         }
         let (schema, vocabulary, scales) = (self.source.schema(), self.source.vocabulary(), &self.source.scales()?);
-        let (dense, data) = (self.source.dense_columns(), TrainedOn::of(&*self.source));
-        let origin = Origin { schema, vocabulary, scales, dense, data };
+        let (dense, schema_text) = (self.source.dense_columns(), self.source.schema_text());
+        let data = TrainedOn::of(&*self.source);
+        let origin = Origin { schema, vocabulary, scales, dense, schema_text, data };
         let path = self.output.as_ref().map(OutputDir::checkpoint);
         let saved = checkpoint::save(path.as_deref(), &self.ranks, self.state.progress, &self.config, origin);
         if let Some(path) = path.filter(|path| saved.is_err() && path.exists()) {

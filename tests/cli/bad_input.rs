@@ -111,8 +111,11 @@ fn a_model_beyond_the_machine_names_its_largest_table() {
 fn checkpoints_that_are_none_are_named() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("run");
-    let message = fail(&format!("eval --checkpoint {}", out.display()));
-    assert!(message.contains("there is no checkpoint"), "{message}");
+    let written = folder.path().join("model.safetensors");
+    for line in ["eval".to_owned(), format!("export --format torch --out {}", written.display())] {
+        let message = fail(&format!("{line} --checkpoint {}", out.display()));
+        assert!(message.contains("there is no checkpoint"), "{message}");
+    }
     fs::create_dir(&out).unwrap();
     fs::write(out.join("checkpoint.safetensors"), b"nonsense").unwrap();
     let message = fail(&format!("train --resume {}", out.display()));

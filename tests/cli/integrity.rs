@@ -59,7 +59,8 @@ fn every_flip_and_cut_of_a_checkpoint_is_found() {
     let ranks = model(&config, &schema);
     let [good, bad] = ["good", "bad"].map(|name| folder.path().join(name));
     let (scales, vocabulary) = (Scales::default(), None);
-    let origin = Origin { schema: &schema, vocabulary, scales: &scales, dense: Vec::new(), data: None };
+    let (dense, schema_text, data) = (Vec::new(), None, None);
+    let origin = Origin { schema: &schema, vocabulary, scales: &scales, dense, schema_text, data };
     save(Some(&good), &ranks, Progress::default(), &config, origin).unwrap();
     let whole = fs::read(&good).unwrap();
     let load = |path: &Path, verified: bool| {

@@ -198,6 +198,8 @@ fn values_that_a_model_never_saw_count_as_empty_and_are_counted() {
     let printed = String::from_utf8(output.stdout).unwrap();
     let lines: Vec<&str> = printed.lines().collect();
     assert!(lines.len() == 2 && lines[0] != lines[1], "{printed}");
+    let scores = json(&format!("eval --checkpoint {} --data {} --json", out.display(), new.display()));
+    assert_eq!((&scores["unknown_values"], &scores["skipped_rows"]), (&2.into(), &0.into()));
 }
 
 #[test]

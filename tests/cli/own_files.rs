@@ -7,6 +7,9 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use safetensors::tensor::TensorView;
+use safetensors::{SafeTensors, serialize};
+
 use super::{fail, json, octorec, succeed, tiny_training, tsv};
 
 /// The names and contents of a folder's files.
@@ -200,6 +203,97 @@ fn weights_begin_on_other_data_with_the_rows_that_their_values_had() {
     // The remedy.
     fs::rename(&aside, &own).unwrap();
     succeed(&format!("{} {init}", line("b.tsv")));
+}
+
+#[test]
+fn weights_come_back_from_an_export_with_the_rows_that_their_values_had() {
+    let folder = tempfile::tempdir().unwrap();
+    let to = |name: &str| folder.path().join(name).display().to_string();
+    let data = tsv(&folder.path().join("a.tsv"), 300);
+    let text = fs::read_to_string(&data).unwrap();
+    let reversed: Vec<&str> = text.lines().rev().collect();
+    fs::write(to("b.tsv"), reversed.join("\n") + "\n").unwrap();
+    let line = |data: &str| {
+        format!(
+            "train --data {} --test-fraction 0 --set model.bottom=[13,8] --set model.top=[8,1] --set model.dim=8 --threads 1 \
+             --batch 50 --steps 2",
+            to(data)
+        )
+    };
+    succeed(&format!("{} --out {}", line("a.tsv"), to("run")));
+    fs::create_dir(to("out")).unwrap();
+    let (weights, beside) = (to("out/model.safetensors"), to("out/vocabulary.safetensors"));
+    let export = format!("export --checkpoint {} --format torch --out {weights}", to("run"));
+    // What is another model's stays.
+    fs::write(&beside, "another's").unwrap();
+    let message = fail(&export);
+    assert!(message.contains("--out") && message.contains(&beside) && !Path::new(&weights).exists(), "{message}");
+    fs::remove_file(&beside).unwrap();
+    succeed(&export);
+    succeed(&export);
+    let kept = fs::read(&beside).unwrap();
+    assert!(kept == fs::read(to("run/vocabulary.safetensors")).unwrap());
+    let doubt = "does not tell which value each of its rows belongs to";
+    let init = format!("{} --init {weights}", line("b.tsv"));
+    let said = |line: &str| String::from_utf8(succeed(line).stderr).unwrap();
+    assert!(!said(&format!("{init} --out {}", to("other"))).contains(doubt));
+    assert!(kept == fs::read(to("other/vocabulary.safetensors")).unwrap());
+    fs::remove_file(&beside).unwrap();
+    let message = fail(&init);
+    assert!(message.contains("other rows") && message.contains(&beside), "{message}");
+    // As PyTorch writes it again.
+    let whole = fs::read(&weights).unwrap();
+    let file = SafeTensors::deserialize(&whole).unwrap();
+    fs::write(&weights, serialize::<_, TensorView<'_>, _>(file.tensors(), None).unwrap()).unwrap();
+    let found = said(&init);
+    assert!(found.contains(&format!("warning: {weights} {doubt}")) && found.contains(&beside), "{found}");
+    fs::write(&beside, kept).unwrap();
+    assert!(!said(&init).contains(doubt));
+}
+
+#[test]
+fn test_samples_of_data_that_have_changed_are_not_scored_as_the_runs_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let to = |name: &str| folder.path().join(name).display().to_string();
+    let data = tsv(&folder.path().join("clicks.tsv"), 300);
+    let text = fs::read_to_string(&data).unwrap();
+    let first = text.lines().next().unwrap();
+    let (grown, cut) = (format!("{text}{first}\n{first}\n"), text[..text.len() / 2].to_owned());
+    let cut = cut[..=cut.rfind('\n').unwrap()].to_owned();
+    let model = "--set model.bottom=[13,8] --set model.top=[8,1] --set model.dim=8 --threads 1 --batch 50 --steps 2";
+    let train = format!("train --data {} {model}", data.display());
+    succeed(&format!("{train} --test-fraction 0.25 --out {}", to("run")));
+    let eval = format!("eval --checkpoint {}", to("run"));
+    let scores = json(&format!("{eval} --json"));
+    assert_eq!(scores["samples"], 75);
+    for other in [&grown, &cut] {
+        fs::write(&data, other).unwrap();
+        let message = fail(&eval);
+        let told = ["225 training samples and 75 test samples", "have changed or grown since", "--data FILE"];
+        assert!(told.iter().all(|words| message.contains(words)), "{message}");
+        // The remedy.
+        let all = json(&format!("{eval} --data {} --json", data.display()));
+        assert_eq!(all["samples"], other.lines().count());
+    }
+    fs::write(&data, &text).unwrap();
+    assert_eq!(json(&format!("{eval} --json")), scores);
+    // Rows whose values weights have no row for were left out, and are.
+    let mut fields: Vec<&str> = first.split('\t').collect();
+    fields[14] = "0badcafe";
+    fs::write(to("more.tsv"), format!("{text}{}", (fields.join("\t") + "\n").repeat(40))).unwrap();
+    let init = format!("--init {} --on-bad-row skip", to("run/checkpoint.safetensors"));
+    let more = format!("train --data {} {model} --test-fraction 0.25 {init} --out {}", to("more.tsv"), to("tuned"));
+    assert_eq!(json(&format!("{more} --json"))["skipped_rows"], 40);
+    let found = json(&format!("eval --checkpoint {} --json", to("tuned")));
+    assert_eq!((&found["samples"], &found["skipped_rows"]), (&75.into(), &40.into()));
+    // Those in a file of their own are the same, whatever becomes of the others.
+    fs::write(to("test.tsv"), &cut).unwrap();
+    succeed(&format!("{train} --test-data {} --out {}", to("test.tsv"), to("apart")));
+    let eval = format!("eval --checkpoint {}", to("apart"));
+    fs::write(&data, &grown).unwrap();
+    succeed(&eval);
+    fs::write(to("test.tsv"), &text).unwrap();
+    assert!(fail(&eval).contains("have changed or grown since"));
 }
 
 #[test]

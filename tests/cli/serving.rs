@@ -7,6 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 use std::time::{Duration, Instant};
 
+use safetensors::tensor::TensorView;
+use safetensors::{SafeTensors, serialize};
+
 use super::{ONE_EPOCH, TINY, fail, json, octorec, succeed, tsv};
 
 /// A run on a generated file in Criteo's layout; the run, the file and the file's rows as text.
@@ -212,12 +215,82 @@ fn damage_in_a_table_is_found_beside_the_work() {
     assert_eq!(fs::read_to_string(&out).unwrap().lines().count(), 600);
 }
 
+/// A table with two columns of each kind.
+fn table(path: &str) {
+    let rows = (0..200).map(|n| format!("{},{},{},i{},u{}\n", n % 3 / 2, n % 17, n % 40, n % 5, n % 7));
+    fs::write(path, "clicked,price,age,item,user\n".to_owned() + &rows.collect::<String>()).unwrap();
+}
+
+/// Rewrites a checkpoint as versions wrote it that kept no schema.
+fn forget_schema(run: &str) {
+    let path = format!("{run}/checkpoint.safetensors");
+    let whole = fs::read(&path).unwrap();
+    let (_, metadata) = SafeTensors::read_metadata(&whole).unwrap();
+    let mut said = metadata.metadata().clone().unwrap();
+    said.retain(|key, _| key == "octorec");
+    let mut header: serde_json::Value = serde_json::from_str(&said["octorec"]).unwrap();
+    assert!(header.as_object_mut().unwrap().remove("schema_text").is_some());
+    said.insert("octorec".to_owned(), header.to_string());
+    let file = SafeTensors::deserialize(&whole).unwrap();
+    fs::write(&path, serialize::<_, TensorView<'_>, _>(file.tensors(), Some(said)).unwrap()).unwrap();
+}
+
+#[test]
+fn a_run_reads_data_by_the_schema_that_it_was_trained_with() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    table(&at("clicks.csv"));
+    let schema = "label = \"clicked\"\n[[dense]]\ncolumn = \"price\"\n[[categorical]]\ncolumn = \"item\"\n\
+                  [[categorical]]\ncolumn = \"age\"\nbuckets = [10, 20]\n";
+    fs::write(at("schema.toml"), schema).unwrap();
+    let model = "--set model.bottom=[1,8,4] --set model.dim=4 --set model.top=[4,1] --threads 1 --batch 20";
+    let data = format!("--data {} --schema {}", at("clicks.csv"), at("schema.toml"));
+    succeed(&format!("train {data} {model} --steps 4 --lr 0.5 --test-fraction 0.5 --out {}", at("run")));
+    let predict = |run: &str| succeed(&format!("predict --checkpoint {} --data {}", at(run), at("clicks.csv"))).stdout;
+    let arrives = || {
+        let mut asked = Asked::start(&format!("predict --checkpoint {} --data -", at("run")));
+        asked.ask(&fs::read_to_string(at("clicks.csv")).unwrap());
+        asked.end()
+    };
+    let eval = format!("eval --checkpoint {}", at("run"));
+    let note = "schema.toml is not the schema that this model was trained with: its own is used";
+    let told = |line: &str| String::from_utf8(succeed(line).stderr).unwrap();
+    let (expected, scores, answers) = (predict("run"), json(&format!("{eval} --json")), arrives());
+    assert!(!told(&eval).contains(note) && answers.0 == Some(0));
+    let reads_alike = || {
+        assert!(predict("run") == expected);
+        assert_eq!(json(&format!("{eval} --json")), scores);
+        assert_eq!(arrives().1, answers.1);
+    };
+    // Another label, another column and other buckets.
+    let changed = schema.replace("\"clicked\"", "\"clicked == 0\"").replace("\"price\"", "\"user\"\ncount = \"|\"");
+    fs::write(at("schema.toml"), changed.replace("[10, 20]", "[3, 4, 5]")).unwrap();
+    reads_alike();
+    assert!(told(&eval).contains(note));
+    let resume = format!("train --resume {}", at("run"));
+    assert!(told(&format!("{resume} --steps 4")).contains(note));
+    let message = fail(&format!("{resume} --steps 6 --schema {}", at("schema.toml")));
+    assert!(!message.contains(note), "what is asked for is taken: {message}");
+    // On another machine there is none.
+    fs::remove_file(at("schema.toml")).unwrap();
+    reads_alike();
+    succeed(&format!("export --checkpoint {} --format torch --out {}", at("run"), at("model.safetensors")));
+    succeed(&format!("{resume} --steps 6"));
+    assert!(predict("run") != expected, "it has learned more");
+    // One of before is read by the file.
+    let now = predict("run");
+    forget_schema(&at("run"));
+    let message = fail(&format!("predict --checkpoint {} --data {}", at("run"), at("clicks.csv")));
+    assert!(message.contains("schema.toml: cannot read"), "{message}");
+    fs::write(at("schema.toml"), schema).unwrap();
+    assert!(predict("run") == now);
+}
+
 #[test]
 fn columns_in_another_order_or_read_otherwise_are_not_those_of_the_model() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name).display().to_string();
-    let rows = (0..200).map(|n| format!("{},{},{},i{},u{}\n", n % 3 / 2, n % 17, n % 40, n % 5, n % 7));
-    fs::write(at("clicks.csv"), "clicked,price,age,item,user\n".to_owned() + &rows.collect::<String>()).unwrap();
+    table(&at("clicks.csv"));
     let schema = |dense: [&str; 2], categorical: [&str; 2]| {
         let dense = dense.map(|column| format!("[[dense]]\ncolumn = {column}\n")).concat();
         let categorical = categorical.map(|column| format!("[[categorical]]\ncolumn = {column}\n")).concat();
@@ -229,6 +302,8 @@ fn columns_in_another_order_or_read_otherwise_are_not_those_of_the_model() {
     let data = format!("--data {} --schema {}", at("clicks.csv"), at("schema.toml"));
     let model = "--set model.bottom=[2,8,4] --set model.dim=4 --set model.top=[4,1] --threads 1 --batch 20";
     succeed(&format!("train {data} {model} --steps 4 --out {}", at("run")));
+    // So that it goes by the file.
+    forget_schema(&at("run"));
     let uses = [
         format!("predict --checkpoint {} --data {}", at("run"), at("clicks.csv")),
         format!("eval --checkpoint {} --data {}", at("run"), at("clicks.csv")),

@@ -4,6 +4,8 @@
 use std::fmt::Write;
 use std::fs;
 
+use safetensors::SafeTensors;
+use serde_json::Value;
 use tempfile::TempDir;
 
 use super::{ONE_EPOCH, fail, json, run, succeed};
@@ -141,6 +143,16 @@ impl Folder {
     }
 }
 
+impl Folder {
+    /// What a run's model has learned of dense columns.
+    fn scales(&self, run: &str) -> Value {
+        let bytes = fs::read(self.at(&format!("{run}/checkpoint.safetensors"))).unwrap();
+        let (_, metadata) = SafeTensors::read_metadata(&bytes).unwrap();
+        let header: Value = serde_json::from_str(&metadata.metadata().as_ref().unwrap()["octorec"]).unwrap();
+        header["scales"].clone()
+    }
+}
+
 fn follow(found: &str, expected: &str, bound: f64, what: &str) {
     let numbers = |text: &str| text.lines().map(|line| line.parse().unwrap()).collect::<Vec<f64>>();
     let (found, expected) = (numbers(found), numbers(expected));
@@ -215,16 +227,11 @@ fn several_ranks_and_a_resumed_run_read_the_same_features() {
     let straight = fs::read(folder.at("straight/checkpoint.safetensors")).unwrap();
     let found = resumed("resumed", steps);
     assert!(found[header(&found)..] == straight[header(&straight)..], "the same weights");
-    let scales = |run: &str| {
-        let bytes = fs::read(folder.at(&format!("{run}/checkpoint.safetensors"))).unwrap();
-        let text = String::from_utf8_lossy(&bytes[8..header(&bytes)]).replace('\\', "");
-        text.split_once("\"scales\":").expect("scales").1.split_once("}}").unwrap().0.to_owned()
-    };
-    let before = scales("resumed");
-    assert!(before.contains("\"price\"") && before.contains("\"newest\""), "{before}");
+    let before = folder.scales("resumed");
+    assert!(before["price"]["mean"].is_string() && before["age"]["newest"].is_number(), "{before}");
     fs::write(folder.at("log.csv"), text.replace(",u1\n", ",u2\n").replace(",49", ",59")).unwrap();
     succeed(&format!("train --resume {} --steps {}", folder.at("resumed"), steps + 5));
-    assert_eq!(scales("resumed"), before);
+    assert_eq!(folder.scales("resumed"), before);
     // And so is the vocabulary: another one is refused.
     let message = fail(&format!("train --resume {} --vocab train --steps {}", folder.at("resumed"), steps + 6));
     assert!(message.contains("a run keeps the vocabulary that it began with"), "{message}");
@@ -255,8 +262,29 @@ fn a_model_reads_other_data_by_its_own_scale() {
     assert_eq!(eval(""), eval(&format!("--data {}", folder.at("test.csv"))));
     // A model that has learned nothing of a column cannot read it standardised.
     fs::write(folder.at("schema.toml"), SCHEMA.replace("\"visits\"", "\"visits\", name = \"calls\"")).unwrap();
-    let message = fail(&format!("eval --checkpoint {} --data {}", folder.at("run"), folder.at("test.csv")));
+    let schema = folder.at("schema.toml");
+    let message = fail(&format!("train --resume {} --steps 60 --schema {schema}", folder.at("run")));
     assert!(message.contains("column calls") && message.contains("has learned nothing of it"), "{message}");
+}
+
+#[test]
+fn weights_are_taken_with_what_was_learned_of_their_columns() {
+    let folder = Folder::new();
+    folder.losses("log.csv", &format!("--out {}", folder.at("run")));
+    let known = folder.scales("run");
+    // Other prices, and a column that the weights do not know.
+    let text = fs::read_to_string(folder.at("log.csv")).unwrap();
+    fs::write(folder.at("log.csv"), text.replace(",49", ",59")).unwrap();
+    fs::write(folder.at("schema.toml"), SCHEMA.replace("\"visits\"", "\"visits\", name = \"calls\"")).unwrap();
+    folder.losses("log.csv", &format!("--out {}", folder.at("fresh")));
+    let init = format!("--init {}", folder.at("run/checkpoint.safetensors"));
+    folder.losses("log.csv", &format!("{init} --out {}", folder.at("tuned")));
+    let [fresh, tuned] = ["fresh", "tuned"].map(|run| folder.scales(run));
+    assert_ne!(fresh["price"], known["price"]);
+    for column in ["price", "age", "age_scaled"] {
+        assert_eq!(tuned[column], known[column], "{column}");
+    }
+    assert_eq!((&tuned["calls"], &tuned["visits"]), (&fresh["calls"], &Value::Null));
 }
 
 #[test]

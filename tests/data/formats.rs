@@ -414,7 +414,7 @@ metadata: {}
 fn what_tells_columns_from_others_is_taken_of_every_file() {
     let folder = tempfile::tempdir().unwrap();
     generate(folder.path(), Format::Nvidia, &log().0.description(), &|_| ());
-    let fingerprint = || source(folder.path(), 0).unwrap().fingerprint().unwrap();
+    let fingerprint = || source(folder.path(), 0).unwrap().fingerprint(Split::Train).unwrap();
     let before = fingerprint();
     for name in ["numerical.bin", "cat_0.bin", "cat_25.bin"] {
         let path = folder.path().join("train").join(name);

@@ -315,7 +315,8 @@ fn a_file_that_was_written_again_is_the_one_that_it_was() {
     let mut bytes = std::fs::read(fixture("torchrec/train_9.parquet")).unwrap();
     let fingerprint = |bytes: &[u8]| {
         std::fs::write(&path, bytes).unwrap();
-        Files::open(&DataConfig { path: path.display().to_string(), ..DataConfig::default() }).unwrap().fingerprint()
+        let config = DataConfig { path: path.display().to_string(), ..DataConfig::default() };
+        Files::open(&config).unwrap().fingerprint(Split::Train)
     };
     let before = fingerprint(&bytes);
     let name = b"parquet-cpp";

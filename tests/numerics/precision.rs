@@ -217,8 +217,14 @@ fn a_checkpoint_holds_the_exact_weights_for_a_run_in_any_precision() {
         let trained = model(from);
         train(&trained, 0..3);
         let path = folder.path().join(format!("{}.safetensors", from.name()));
-        let origin =
-            Origin { schema: &schema(), vocabulary: None, scales: &Scales::new(), dense: Vec::new(), data: None };
+        let origin = Origin {
+            schema: &schema(),
+            vocabulary: None,
+            scales: &Scales::new(),
+            dense: Vec::new(),
+            schema_text: None,
+            data: None,
+        };
         save(Some(&path), &trained, Progress::default(), &config(), origin).unwrap();
         for to in PRECISIONS {
             let restored = model(to);

@@ -132,7 +132,9 @@ impl TrainArgs {
         let source = open_data(config, known, Labels::Required, OnUnseen::Reject)?;
         self.check_test_samples(config, &*source)?;
         // Of the files as training finds them: who saves may do so because one of them was damaged.
-        let _ = source.fingerprint();
+        for split in [Split::Train, Split::Test] {
+            let _ = source.fingerprint(split);
+        }
         let hot = hot_inputs(config, &*source, self.resume.as_deref().map(hot_in).as_deref())?;
         let deadline = Duration::from_secs_f64(self.ranks.timeout);
         world.meet("read the data", deadline)?;
@@ -147,7 +149,8 @@ impl TrainArgs {
         match &self.init {
             Some(path) => {
                 let weights = self.verify.open(path)?;
-                weights.check_numbers(source.vocabulary(), &vocabulary_in(path))?;
+                let doubt = weights.check_numbers(source.vocabulary(), &vocabulary_in(path))?;
+                doubt.iter().for_each(|reason| note!("warning: {reason}"));
                 weights.check_columns(source)?;
                 weights.load_into(&started.ranks)?;
                 note!("--init {}: {}", path.display(), weights.told(&started.ranks)?);

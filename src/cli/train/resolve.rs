@@ -32,20 +32,23 @@ impl TrainArgs {
             None => {
                 let config = self.keys.finish_with(self.base.layers()?, Command::Train, self.copies.values()?)?;
                 config.train.check_ends_of_warm_up()?;
-                let known = self.numbers_of_init(&config)?;
+                let known = self.known_of_init(&config)?;
                 Ok(Resolved { config, known, resumed: None })
             }
         }
     }
 
     fn resolve_resumed(&self, trained: Trained) -> Result<Resolved> {
-        let Trained { path, header, known } = trained;
+        let Trained { path, header, mut known } = trained;
         let Some((progress, trained)) = header else {
             let reason = "is not one of octorec's runs: start from its weights with --init".to_owned();
             return Err(Error::Checkpoint { path, reason });
         };
         let layers = Layers::from_config(&trained, "--resume");
         let config = self.keys.finish_with(layers, Command::Train, self.copies.values()?)?;
+        if self.keys.origin("data.schema").is_some() {
+            known.schema = None;
+        }
         let kept = [
             ("data.vocab", config.data.vocab == trained.data.vocab),
             ("data.rows_cap", config.data.rows_cap == trained.data.rows_cap),
@@ -68,12 +71,20 @@ impl TrainArgs {
         Ok(Resolved { config, known, resumed: Some(Resumed { path, progress }) })
     }
 
-    /// Where a run begins with a model's weights, values of text have the rows that they have there.
-    fn numbers_of_init(&self, config: &Config) -> Result<Learned> {
-        let numbered = config.data.is_stored() && config.data.vocab != Vocab::Hash;
-        let beside = self.init.as_deref().filter(|_| numbered).map(vocabulary_in).filter(|beside| beside.exists());
-        let (Some(beside), Some(path)) = (beside, &self.init) else { return Ok(Learned::default()) };
-        if let Ok(Some((_, trained))) = Checkpoint::open_as(path, false)?.header() {
+    /// Where a run begins with a model's weights, dense columns are read by what was learned of them there, and values
+    /// of text have the rows that they have there.
+    fn known_of_init(&self, config: &Config) -> Result<Learned> {
+        let Some(path) = self.init.as_deref().filter(|_| config.data.is_stored()) else {
+            return Ok(Learned::default());
+        };
+        let weights = Checkpoint::open_as(path, false)?;
+        // Of a damaged header the weights are as good.
+        let known = Learned { scales: weights.scales().ok().flatten(), begins: true, ..Learned::default() };
+        let beside = vocabulary_in(path);
+        if config.data.vocab == Vocab::Hash || !beside.exists() {
+            return Ok(known);
+        }
+        if let Ok(Some((_, trained))) = weights.header() {
             let (cap, vocab) = (trained.data.rows_cap, trained.data.vocab);
             let kept = [
                 ("data.rows_cap", cap == config.data.rows_cap, format!("--rows-cap {cap}")),
@@ -87,6 +98,6 @@ impl TrainArgs {
             }
         }
         let vocabulary = Some(load_vocabulary(&beside, !self.verify.no_verify)?);
-        Ok(Learned { vocabulary, ..Learned::default() })
+        Ok(Learned { vocabulary, ..known })
     }
 }

@@ -25,13 +25,18 @@ pub struct Files {
     scaled: OnceLock<Description>,
     /// What a trained model has learned of them.
     scales: Option<Scales>,
+    /// Whether what it lacks is learned.
+    begins: bool,
     cap: u64,
     learned: bool,
     /// Whether the user describes the columns; other formats may have transformed them already.
     described: bool,
+    /// What described them.
+    schema_text: Option<String>,
     vocabulary: Option<Vocabulary>,
     members: Vec<Member>,
-    fingerprint: OnceLock<Option<String>>,
+    /// By split.
+    fingerprints: [OnceLock<Option<String>>; 2],
     /// Whether samples for tests were told apart by whoever made the data, or lie in other files.
     own_tests: bool,
     train: Vec<Share>,
@@ -61,9 +66,11 @@ impl Files {
     /// As [`Files::open`].
     pub fn open_as(config: &DataConfig, opening: Opening<'_>) -> Result<Self> {
         let (path, whole) = (Path::new(&config.path), opening.whole);
-        let scales = opening.scales.clone();
+        let (scales, begins) = (opening.scales.clone(), opening.begins);
         if !config.schema.is_empty() {
-            return Ok(Self { scales, ..Self::over(open_text(config, opening)?, None, config, whole)? });
+            let (dataset, text) = open_text(config, opening)?;
+            let files = Self::over(dataset, None, config, whole)?;
+            return Ok(Self { scales, begins, schema_text: Some(text), ..files });
         }
         let mut dataset = open_told(path)?;
         let mut test = None;
@@ -77,7 +84,7 @@ impl Files {
             }
             test = Some(other.members);
         }
-        Ok(Self { scales, ..Self::over(dataset, test, config, whole)? })
+        Ok(Self { scales, begins, ..Self::over(dataset, test, config, whole)? })
     }
 
     fn over(dataset: Dataset, test: Option<Vec<Member>>, config: &DataConfig, whole: bool) -> Result<Self> {
@@ -116,11 +123,13 @@ impl Files {
             description,
             scaled: OnceLock::new(),
             scales: None,
+            begins: false,
             learned,
             described: !config.schema.is_empty(),
+            schema_text: None,
             vocabulary,
             members,
-            fingerprint: OnceLock::new(),
+            fingerprints: [OnceLock::new(), OnceLock::new()],
             own_tests,
             train,
             test: tests,
@@ -134,15 +143,15 @@ impl Files {
         }
         let mut description = self.description.clone();
         if description.dense.iter().any(Dense::learns) {
-            let learned = match &self.scales {
-                Some(scales) => scales.clone(),
-                None => {
-                    let rows =
-                        |share: &Share| (&*self.members[share.member].table, share.first..share.first + share.rows);
-                    learned(&description, self.train.iter().map(rows))?
-                }
-            };
-            description.scaled(&learned).map_err(|column| {
+            let mut known = self.scales.clone().unwrap_or_default();
+            let learns = self.scales.is_none() || self.begins;
+            if learns && description.dense.iter().any(|column| column.learns() && !known.contains_key(&column.name)) {
+                let rows = |share: &Share| (&*self.members[share.member].table, share.first..share.first + share.rows);
+                let mut found = learned(&description, self.train.iter().map(rows))?;
+                found.append(&mut known);
+                known = found;
+            }
+            description.scaled(&known).map_err(|column| {
                 let reason = format!(
                     "column {column} is standardised or an age, but the model that reads it has learned nothing of it: it was \
                      trained on other data"
@@ -161,8 +170,8 @@ impl Files {
     }
 }
 
-/// Opens described text, with all that a configuration says of it.
-fn open_text(config: &DataConfig, opening: Opening<'_>) -> Result<Dataset> {
+/// Opens described text, with all that a configuration says of it; with what describes it.
+fn open_text(config: &DataConfig, opening: Opening<'_>) -> Result<(Dataset, String)> {
     let (path, test) = (Path::new(&config.path), Path::new(&config.test_path));
     let test = (!config.test_path.is_empty()).then_some(test);
     for path in [Some(path), test].into_iter().flatten() {
@@ -180,11 +189,12 @@ fn open_text(config: &DataConfig, opening: Opening<'_>) -> Result<Dataset> {
         test,
         test_fraction: config.test_fraction,
     };
-    let schema = csv::TextSchema::read(Path::new(&config.schema))?;
-    match opening.progress {
+    let (schema, text) = csv::TextSchema::kept_or_read(opening.schema, Path::new(&config.schema))?;
+    let dataset = match opening.progress {
         Some(progress) => csv::open_telling(path, schema, &choices, progress),
         None => csv::open_as(path, schema, &choices),
-    }
+    };
+    Ok((dataset?, text))
 }
 
 /// Opens a data set whose files tell its format; nobody can name it here.
@@ -293,9 +303,13 @@ impl Source for Files {
         self.own_tests
     }
 
-    fn fingerprint(&self) -> Option<String> {
-        let files = || self.train.iter().map(|share| self.members[share.member].table.fingerprint());
-        self.fingerprint.get_or_init(|| of_files(files())).clone()
+    fn schema_text(&self) -> Option<&str> {
+        self.schema_text.as_deref()
+    }
+
+    fn fingerprint(&self, split: Split) -> Option<String> {
+        let files = || self.shares(split).iter().map(|share| self.members[share.member].table.fingerprint());
+        self.fingerprints[split as usize].get_or_init(|| of_files(files())).clone()
     }
 
     fn scales(&self) -> Result<Scales> {

@@ -150,7 +150,7 @@ impl Incoming {
             }
             Box::new(tsv::Arriving::new(data, &config.model.rows, opening.known, writing)?)
         } else {
-            let schema = csv::TextSchema::read(Path::new(&data.schema))?;
+            let (schema, _) = csv::TextSchema::kept_or_read(opening.schema.clone(), Path::new(&data.schema))?;
             Box::new(csv::Arriving::new(data, schema, opening, writing)?)
         };
         let lines = Mutex::new(Some(Lines::incoming(NAME.as_ref(), input).limited(data.max_line)));

@@ -56,6 +56,10 @@ pub struct Opening<'a> {
     pub whole: bool,
     /// What a trained model has learned of dense columns; without it, it is learned from the training samples.
     pub scales: Option<Scales>,
+    /// Whether what `scales` lacks is learned, too: where training begins with that model's weights.
+    pub begins: bool,
+    /// The text of a trained model's schema; without it, that of the file that `data.schema` names.
+    pub schema: Option<String>,
     /// Told now and then how many bytes of how many the opening pass has read.
     pub progress: Option<&'a mut Progress<'a>>,
 }
@@ -71,7 +75,8 @@ pub struct Tsv {
     skipped: u64,
     /// Whether rows were numbered while it was opened.
     learned: bool,
-    fingerprint: OnceLock<Option<String>>,
+    /// By split.
+    fingerprints: [OnceLock<Option<String>>; 2],
     /// Values without a row that readers have met.
     unseen_values: AtomicU64,
 }
@@ -195,7 +200,7 @@ impl Tsv {
             test,
             skipped,
             learned,
-            fingerprint: OnceLock::new(),
+            fingerprints: [OnceLock::new(), OnceLock::new()],
             unseen_values: AtomicU64::new(0),
         })
     }
@@ -280,8 +285,9 @@ impl Source for Tsv {
         }
     }
 
-    fn fingerprint(&self) -> Option<String> {
-        self.fingerprint.get_or_init(|| of_files([of_text(&self.train.path)].into_iter())).clone()
+    fn fingerprint(&self, split: Split) -> Option<String> {
+        let of_part = || of_files([of_text(&self.part(split).path)].into_iter());
+        self.fingerprints[split as usize].get_or_init(of_part).clone()
     }
 
     /// Malformed rows of all files, each counted once. They are all found while the source is opened.

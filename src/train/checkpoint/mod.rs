@@ -6,8 +6,9 @@
 //! `state.emb_l.0.weight.momentum_buffer`; the learning rate follows from the step. Weights that lie in halves are
 //! joined: a file has the exact 32-bit numbers whatever the precision of the run, so a run in one precision can be
 //! continued in another. Beside the shapes of the tables, which the tensors have, the header says which columns'
-//! look-ups had weights: data without them, or with others, would train another model; and what was learned of dense
-//! columns that are standardised or ages, by which data is read wherever the model is used.
+//! look-ups had weights: data without them, or with others, would train another model; what was learned of dense
+//! columns that are standardised or ages, and the text of the schema that described the data, if one did: by these,
+//! data is read wherever the model is used.
 //!
 //! Every tensor and the head carry hashes (see `tensor_file`), which are checked as they are read: a flipped bit is an
 //! error that names the tensor. Files of other programs carry none.
@@ -16,6 +17,7 @@
 //! renamed, so a full disk, a crash or a signal leaves the previous one untouched.
 
 mod head;
+mod numbers;
 mod place;
 mod rounds;
 mod weights;
@@ -78,6 +80,9 @@ pub(in crate::train) struct Header {
     /// Names and transforms of dense columns, where the data say; those of categories are the model's columns.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub dense: Vec<(String, String)>,
+    /// The text of the schema that described its data; `None` where none did, and in files of versions that kept none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    schema_text: Option<String>,
     /// What it was trained on; `None` of samples that are not stored, and in files of versions that did not say.
     #[serde(default, rename = "trained_on", skip_serializing_if = "Option::is_none")]
     data: Option<TrainedOn>,
@@ -85,7 +90,7 @@ pub(in crate::train) struct Header {
 
 impl Header {
     fn of(progress: Progress, config: &Config, origin: Origin<'_>) -> Self {
-        let Origin { schema, vocabulary, scales, dense, data } = origin;
+        let Origin { schema, vocabulary, scales, dense, schema_text, data } = origin;
         let positions = schema.positions(&config.model).into_iter().enumerate();
         let sequences = positions.filter(|(_, positions)| *positions > 1).map(|(table, _)| table).collect();
         Self {
@@ -96,6 +101,7 @@ impl Header {
             vocabulary: vocabulary.map(digest),
             scales: scales.clone(),
             dense,
+            schema_text: schema_text.map(str::to_owned),
             data,
         }
     }
@@ -161,6 +167,8 @@ pub struct Origin<'a> {
     pub scales: &'a Scales,
     /// As [`Source::dense_columns`].
     pub dense: Vec<(String, String)>,
+    /// As [`Source::schema_text`].
+    pub schema_text: Option<&'a str>,
     /// Which samples it is trained on, if they are stored.
     pub data: Option<TrainedOn>,
 }
@@ -285,6 +293,14 @@ impl<'a> Checkpoint<'a> {
         Ok(self.own_header()?.map(|header| header.scales.clone()))
     }
 
+    /// The text of the schema that described its data; `None` where none did, or the file does not say.
+    ///
+    /// # Errors
+    /// As [`Checkpoint::header`].
+    pub fn schema_text(&self) -> Result<Option<String>> {
+        Ok(self.own_header()?.and_then(|header| header.schema_text.clone()))
+    }
+
     /// How this data's weights of look-ups differ from those of the data that the model was trained on, for people;
     /// `None` where they do not, or the file does not say.
     ///
@@ -339,45 +355,6 @@ impl<'a> Checkpoint<'a> {
         Ok(())
     }
 
-    /// Checks that this vocabulary, read from `path` or not there, is the one that the model was trained with; where
-    /// nothing is verified, that there is one.
-    ///
-    /// # Errors
-    /// [`Error::Checkpoint`] when it is another, or missing.
-    pub fn check_vocabulary(&self, vocabulary: Option<&Vocabulary>, path: &Path) -> Result<()> {
-        let Some(wanted) = self.own_header()?.and_then(|header| header.vocabulary.as_ref()) else { return Ok(()) };
-        let path = path.display();
-        match vocabulary {
-            Some(vocabulary) if !self.verified || digest(vocabulary) == *wanted => Ok(()),
-            Some(_) => Err(self.fail(format!(
-                "{path} is not the vocabulary that this model was trained with: categories would get other rows; put its own \
-                 back"
-            ))),
-            None => Err(self.fail(format!(
-                "{path}, the vocabulary that this model was trained with, is missing: without it categories would get other \
-                 rows; put it back"
-            ))),
-        }
-    }
-
-    /// Checks that a run may begin with these weights: that rows of embeddings are those of the same values, where both
-    /// number values by a vocabulary. `beside` is where the model's is looked for.
-    ///
-    /// # Errors
-    /// [`Error::Checkpoint`] when they are not.
-    pub fn check_numbers(&self, vocabulary: Option<&Vocabulary>, beside: &Path) -> Result<()> {
-        // Of a damaged header the weights are as good.
-        let of_weights = self.own_header().ok().flatten().and_then(|header| header.vocabulary.as_ref());
-        match (of_weights, vocabulary) {
-            (Some(wanted), Some(vocabulary)) if digest(vocabulary) != *wanted => Err(self.fail(format!(
-                "values of these data get other rows than this model has for them: put the vocabulary that it was trained with \
-                 at {}, or train from the start",
-                beside.display()
-            ))),
-            _ => Ok(()),
-        }
-    }
-
     /// Checks that a run can be continued with this data: that the same columns have weights.
     ///
     /// # Errors
@@ -418,7 +395,8 @@ mod tests {
     fn header() -> serde_json::Value {
         let (config, weighted, sequences) = (Config::default(), Some(vec![1]), Vec::new());
         let (progress, scales, dense) = (Progress::default(), Scales::new(), Vec::new());
-        let header = Header { progress, config, weighted, sequences, vocabulary: None, scales, dense, data: None };
+        let (vocabulary, schema_text, data) = (None, None, None);
+        let header = Header { progress, config, weighted, sequences, vocabulary, scales, dense, schema_text, data };
         serde_json::to_value(header).unwrap()
     }
 

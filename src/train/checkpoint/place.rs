@@ -1,4 +1,5 @@
-//! Where a run goes on: where it stopped, as long as it meets the samples there that it left, in the same order.
+//! Where a run goes on: where it stopped, as long as it meets the samples there that it left, in the same order; and
+//! whether a model's test samples are still those that it was not trained on.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,18 +10,39 @@ use crate::base::units::{Count, Many};
 use crate::base::{Error, Result};
 use crate::data::{Source, Split};
 
-/// What tells stored training samples from others.
+/// What tells stored samples for training and tests from others.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TrainedOn {
+    #[serde(flatten)]
+    train: Stored,
+    /// `None` in files of versions that did not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    tests: Option<Stored>,
+}
+
+/// What tells stored samples of a split from others.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Stored {
     samples: u64,
     fingerprint: String,
+}
+
+impl Stored {
+    fn of(source: &dyn Source, split: Split) -> Option<Self> {
+        Some(Self { samples: source.samples(split)?, fingerprint: source.fingerprint(split)? })
+    }
+
+    /// Whether they may be those of `all` that are not malformed.
+    fn may_be_left_of(&self, all: &Self) -> bool {
+        self.fingerprint == all.fingerprint && self.samples <= all.samples
+    }
 }
 
 impl TrainedOn {
     /// That of a data set; nothing where its samples are generated or arrive.
     #[must_use]
     pub fn of(source: &dyn Source) -> Option<Self> {
-        Some(Self { samples: source.samples(Split::Train)?, fingerprint: source.fingerprint()? })
+        Some(Self { train: Stored::of(source, Split::Train)?, tests: Stored::of(source, Split::Test) })
     }
 }
 
@@ -38,7 +60,7 @@ impl Checkpoint<'_> {
         source: &dyn Source,
     ) -> Result<Progress> {
         let Some(Header { data: had, config: began, .. }) = self.own_header()? else { return Ok(progress) };
-        let count = had.as_ref().map(|had| had.samples).or_else(|| source.samples(Split::Train));
+        let count = had.as_ref().map(|had| had.train.samples).or_else(|| source.samples(Split::Train));
         // Where hot and cold inputs take turns, samples are counted otherwise.
         let ended = progress.shuffled.is_none() && count.is_some_and(|count| progress.sample >= count);
         let within = !ended && progress.step > 0 && (progress.sample > 0 || progress.shuffled.is_some());
@@ -46,14 +68,14 @@ impl Checkpoint<'_> {
             keeps_order(began, config)?;
         }
         let now = TrainedOn::of(source);
-        let (Some(had), Some(now)) = (had, now) else { return Ok(progress) };
-        if *had == now {
+        let (Some(TrainedOn { train: had, .. }), Some(TrainedOn { train: now, .. })) = (had, &now) else {
+            return Ok(progress);
+        };
+        if had == now {
             return Ok(progress);
         }
-        // The remedy that the first malformed row was told with. Fewer rows may move the end of the training samples.
-        let skips = |config: &Config| config.data.on_bad_row == OnBadRow::Skip;
-        let fewer = had.fingerprint == now.fingerprint && now.samples <= had.samples;
-        if fewer && !skips(began) && skips(config) {
+        // Fewer rows may move the end of the training samples.
+        if leaves_more_out(began, config) && now.may_be_left_of(had) {
             return Ok(Progress { sample: progress.sample.min(now.samples), ..progress });
         }
         if within {
@@ -81,6 +103,41 @@ impl Checkpoint<'_> {
         }
         Ok(progress)
     }
+
+    /// Checks that the test samples of the model's own data are those of when it was trained: of a file that has grown
+    /// or was cut, others would be, of which some may have been trained on.
+    ///
+    /// # Errors
+    /// [`Error::Checkpoint`] when they are others.
+    pub fn check_tests(&self, config: &Config, source: &dyn Source) -> Result<()> {
+        let Some(Header { data: Some(had), config: began, .. }) = self.own_header()? else { return Ok(()) };
+        let Some(now) = TrainedOn::of(source) else { return Ok(()) };
+        let left_out = leaves_more_out(began, config);
+        let same = |(had, now): (&Stored, &Stored)| had == now || left_out && now.may_be_left_of(had);
+        // Where they are the last of all samples, they follow from those before them.
+        let apart = !config.data.test_path.is_empty() || source.has_own_tests();
+        let train = (!apart).then_some((&had.train, &now.train));
+        let tests = had.tests.as_ref().zip(now.tests.as_ref());
+        if train.into_iter().chain(tests).all(same) {
+            return Ok(());
+        }
+        let told = |of: &TrainedOn| {
+            let tests = of.tests.as_ref().map(|tests| format!(" and {}", Many(tests.samples, "test sample")));
+            Many(of.train.samples, "training sample").to_string() + &tests.unwrap_or_default()
+        };
+        Err(self.fail(format!(
+            "its data were {} when it was trained, and these, {} now, are others, or have changed or grown since, so that its \
+             test samples would be others, too: put its own back, or score data as a whole with --data FILE",
+            told(had),
+            told(&now)
+        )))
+    }
+}
+
+/// Whether rows are left out that ended the run before: the remedy that the first malformed row was told with.
+fn leaves_more_out(began: &Config, config: &Config) -> bool {
+    let skips = |config: &Config| config.data.on_bad_row == OnBadRow::Skip;
+    !skips(began) && skips(config)
 }
 
 /// Refuses another order of samples than the pass began with.

@@ -21,7 +21,7 @@ const SCRIPT: &str = include_str!("load.py");
 /// What it is called.
 pub const SCRIPT_NAME: &str = "load.py";
 /// The metadata key of [`Description`].
-const MODEL: &str = "octorec.model";
+pub(in crate::train) const MODEL: &str = "octorec.model";
 
 /// What the script has to know.
 #[derive(Serialize)]
@@ -61,6 +61,8 @@ struct Description<'a> {
     criteo_cap: Option<u64>,
     /// Whether a vocabulary numbers values.
     numbered: bool,
+    /// What tells that vocabulary from every other, whatever the text.
+    vocabulary: Option<String>,
 }
 
 /// A layer between the features and the logit.
@@ -174,5 +176,6 @@ fn describe<'a>(model: &'a Exported<'_>) -> Description<'a> {
         bf16: model.rounds(),
         criteo_cap: (data.source == SourceKind::Tsv).then_some(data.rows_cap),
         numbered: data.source == SourceKind::Tsv && data.vocab != Vocab::Hash,
+        vocabulary: model.checkpoint.numbered_by(),
     }
 }

@@ -170,11 +170,19 @@ impl TextSchema {
     /// # Errors
     /// [`crate::base::Error::Io`], and [`crate::base::Error::BadFile`] with what is impossible.
     pub fn read(path: &Path) -> Result<Self> {
-        let text = input::read_text(path)?;
+        Self::kept_or_read(None, path).map(|(schema, _)| schema)
+    }
+
+    /// The schema whose text a trained model keeps, or else that of the file; with its text.
+    ///
+    /// # Errors
+    /// As [`TextSchema::read`].
+    pub(in crate::data) fn kept_or_read(kept: Option<String>, path: &Path) -> Result<(Self, String)> {
+        let text = kept.map_or_else(|| input::read_text(path), Ok)?;
         let schema: Self =
             toml::from_str(&text).map_err(|error| bad(path, format!("is no schema of a text file: {error}")))?;
         schema.check().map_err(|reason| bad(path, reason))?;
-        Ok(schema)
+        Ok((schema, text))
     }
 
     pub(super) fn check(&self) -> std::result::Result<(), String> {

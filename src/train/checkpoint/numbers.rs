@@ -1,0 +1,69 @@
+//! Which row belongs to which value: the vocabulary that a model's rows are numbered by.
+
+use std::path::Path;
+
+use super::Checkpoint;
+use crate::base::Result;
+use crate::data::Vocabulary;
+use crate::train::export::torch::MODEL;
+use crate::train::vocabulary::digest;
+
+impl Checkpoint<'_> {
+    /// Checks that this vocabulary, read from `path` or not there, is the one that the model was trained with; where
+    /// nothing is verified, that there is one.
+    ///
+    /// # Errors
+    /// [`Error::Checkpoint`](crate::base::Error::Checkpoint) when it is another, or missing.
+    pub fn check_vocabulary(&self, vocabulary: Option<&Vocabulary>, path: &Path) -> Result<()> {
+        let Some(wanted) = self.own_header()?.and_then(|header| header.vocabulary.as_ref()) else { return Ok(()) };
+        let path = path.display();
+        match vocabulary {
+            Some(vocabulary) if !self.verified || digest(vocabulary) == *wanted => Ok(()),
+            Some(_) => Err(self.fail(format!(
+                "{path} is not the vocabulary that this model was trained with: categories would get other rows; put its own \
+                 back"
+            ))),
+            None => Err(self.fail(format!(
+                "{path}, the vocabulary that this model was trained with, is missing: without it categories would get other \
+                 rows; put it back"
+            ))),
+        }
+    }
+
+    /// Checks that a run may begin with these weights: that rows of embeddings are those of the same values, where both
+    /// number values by a vocabulary. `beside` is where the model's is looked for. Where the file does not tell by
+    /// which vocabulary its rows are numbered, and none is there: what may be wrong, for people.
+    ///
+    /// # Errors
+    /// [`Error::Checkpoint`](crate::base::Error::Checkpoint) when they are not.
+    pub fn check_numbers(&self, vocabulary: Option<&Vocabulary>, beside: &Path) -> Result<Option<String>> {
+        let Some(vocabulary) = vocabulary else { return Ok(None) };
+        let place = beside.display();
+        match self.numbered_by() {
+            Some(wanted) if digest(vocabulary) != wanted => Err(self.fail(format!(
+                "values of these data get other rows than this model has for them: put the vocabulary that it was trained with \
+                 at {place}, or train from the start"
+            ))),
+            None if !beside.exists() => Ok(Some(format!(
+                "{} does not tell which value each of its rows belongs to, and there is no {place}: values of these data \
+                 are numbered as they appear in them, which may give them rows of other values; if the model was trained by \
+                 another vocabulary, put that there",
+                self.path.display()
+            ))),
+            Some(_) | None => Ok(None),
+        }
+    }
+
+    /// The [`digest`] of the vocabulary that its rows are numbered by, where the file tells it: a checkpoint, or a
+    /// state dict that was exported from one.
+    #[must_use]
+    pub fn numbered_by(&self) -> Option<String> {
+        // Of a damaged header the weights are as good.
+        if let Some(header) = self.own_header().ok().flatten() {
+            return header.vocabulary.clone();
+        }
+        let described = self.metadata.metadata().as_ref()?.get(MODEL)?;
+        let described: serde_json::Value = serde_json::from_str(described).ok()?;
+        described.get("vocabulary")?.as_str().map(str::to_owned)
+    }
+}
