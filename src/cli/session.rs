@@ -18,7 +18,7 @@ use crate::data::blocks::MANIFEST;
 use crate::data::derived::Derived;
 use crate::data::hot::HotSlots;
 use crate::data::incoming::{Incoming, Writing};
-use crate::data::schema::{Scale, Scales};
+use crate::data::schema::{Scale, Scales, TrainedColumns};
 use crate::data::{self, Labels, OnUnseen, Opening, Source, Split, Vocabulary};
 use crate::machine::placement::{Placement, Wishes};
 use crate::machine::team::{Team, roam};
@@ -37,6 +37,8 @@ pub struct Learned {
     pub vocabulary: Option<Vocabulary>,
     /// What was learned of dense columns.
     pub scales: Option<Scales>,
+    /// The columns that it reads.
+    pub columns: Option<TrainedColumns>,
 }
 
 /// Opens the configured data set, drawing a bar while a file's first pass runs; the model takes from it what it leaves
@@ -64,7 +66,7 @@ pub fn open_whole(config: &mut Config, known: Learned) -> Result<Arc<dyn Source>
 /// # Errors
 /// As [`Incoming::standard`].
 pub fn open_incoming(config: &mut Config, known: Learned, writing: Writing) -> Result<Arc<dyn Source>> {
-    let Learned { vocabulary: known, scales } = known;
+    let Learned { vocabulary: known, scales, .. } = known;
     let source = Incoming::standard(config, Opening { known, scales, ..Opening::default() }, writing)?;
     config.model.follow(source.schema().dense, source.schema().names(), source.schema().rows());
     config.model.sequences = source.schema().sequences(&config.model)?;
@@ -85,9 +87,9 @@ fn open_as(config: &mut Config, known: Learned, opening: Opening<'_>) -> Result<
             bar.get_or_insert_with(|| begin(total)).set_position(done);
         }
     };
-    let Learned { vocabulary: known, scales } = known;
+    let Learned { vocabulary: known, scales, columns } = known;
     let trained = scales.is_some();
-    let source = data::open(config, Opening { known, scales, progress: Some(&mut progress), ..opening });
+    let source = data::open(config, Opening { known, scales, columns, progress: Some(&mut progress), ..opening });
     bar.iter().for_each(ProgressBar::finish_and_clear);
     let source = source?;
     if trained {
@@ -360,7 +362,8 @@ impl Trained {
         let beside = vocabulary_in(path);
         let vocabulary = if beside.exists() { Some(load_vocabulary(&beside, !verify.no_verify)?) } else { None };
         checkpoint.check_vocabulary(vocabulary.as_ref(), &beside)?;
-        let known = Learned { vocabulary, scales: checkpoint.scales()? };
+        let columns = header.as_ref().map(|(_, config)| checkpoint.columns(&config.model)).transpose()?;
+        let known = Learned { vocabulary, scales: checkpoint.scales()?, columns };
         Ok(Self { path: file, header, known })
     }
 }

@@ -37,7 +37,7 @@ pub(super) use vocabulary::first_rows_below;
 
 use super::dense::log_count;
 use super::fingerprint::{of_files, of_text};
-use super::schema::Scales;
+use super::schema::{Scales, TrainedColumns};
 use super::{Batch, Reader, Schema, Source, Split};
 use crate::base::config::{DataConfig, OnBadRow, Vocab};
 use crate::base::input::Found;
@@ -56,6 +56,8 @@ pub struct Opening<'a> {
     pub whole: bool,
     /// What a trained model has learned of dense columns; without it, it is learned from the training samples.
     pub scales: Option<Scales>,
+    /// The columns that a trained model reads, for files that tell their columns by name.
+    pub columns: Option<TrainedColumns>,
     /// Told now and then how many bytes of how many the opening pass has read.
     pub progress: Option<&'a mut Progress<'a>>,
 }

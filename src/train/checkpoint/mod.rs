@@ -32,9 +32,9 @@ use super::Ranks;
 use super::order::Shuffled;
 use super::tensor_file::{Hashes, Landmark, TensorFile};
 use super::vocabulary::digest;
-use crate::base::config::Config;
+use crate::base::config::{Config, ModelConfig};
 use crate::base::{Error, Result};
-use crate::data::schema::Scales;
+use crate::data::schema::{Scales, TrainedColumns};
 use crate::data::{Schema, Source, Vocabulary};
 use crate::memory::FileMap;
 
@@ -362,6 +362,19 @@ impl<'a> Checkpoint<'a> {
     /// As [`Checkpoint::header`].
     pub(in crate::train) fn weighted(&self) -> Result<Vec<usize>> {
         Ok(self.own_header()?.and_then(|header| header.weighted).unwrap_or_default())
+    }
+
+    /// The columns that it reads; `model` is the model of its configuration.
+    ///
+    /// # Errors
+    /// As [`Checkpoint::header`].
+    pub fn columns(&self, model: &ModelConfig) -> Result<TrainedColumns> {
+        let dense = self.dense_columns()?;
+        Ok(TrainedColumns {
+            names: model.columns.clone(),
+            rows: model.rows.clone(),
+            dense: (dense.len() == model.dense()).then_some(dense),
+        })
     }
 
     /// The dense columns that it was trained on, where the data said: names, and how numbers are transformed.
