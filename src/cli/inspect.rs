@@ -11,11 +11,12 @@ use super::hot::HotArgs;
 use super::overrides::{BaseArgs, KeyArgs};
 use super::session::{refuse_overwriting, write_editable};
 use super::table::Table;
+use crate::base::console::note;
 use crate::base::units::Count;
 use crate::base::{Error, Result, console, interrupt};
 use crate::data::Description;
 use crate::data::formats::csv::{self, LeftOut};
-use crate::data::formats::{self, Dataset, Described, Format};
+use crate::data::formats::{self, Dataset, Described, Format, SCHEMA, parquet};
 use crate::data::samples::{MISSING, Samples, Values};
 use crate::data::survey::{CategoricalFindings, DenseFindings, Findings, Survey, sparkline};
 use crate::data::tsv::{Fault, Labels, Layout, Line, Lines, Row};
@@ -33,7 +34,7 @@ pub struct InspectArgs {
     format: Option<String>,
 
     /// Where a schema is proposed: the label's column, or a comparison such as "rating >= 4"; without it, it is told
-    /// from names and values.
+    /// from names and values. For a Parquet file it asks for such a schema.
     #[arg(long, value_name = "RULE", conflicts_with_all = ["schema", "format"])]
     label: Option<String>,
 
@@ -41,7 +42,8 @@ pub struct InspectArgs {
     #[arg(long, value_name = "N", default_value_t = 1_000_000)]
     rows: u64,
 
-    /// Write the proposed schema to this file: for a text file with a header line, what --schema takes.
+    /// Write the proposed schema to this file: for a text file with a header line, or a Parquet file whose values are no
+    /// row numbers, what --schema takes; for data of row numbers, what may lie beside them as schema.toml.
     #[arg(long, value_name = "FILE")]
     write_schema: Option<PathBuf>,
 
@@ -104,10 +106,11 @@ impl InspectArgs {
         let text = format.is_none() && !path.is_dir() && Format::detect(path).is_none();
         let text = text && schema.is_none();
         let is_csv = format.or_else(|| Format::detect(path)) == Some(Format::Csv);
-        let is_text = text || is_csv || (format.is_none() && schema.is_some());
-        self.check(is_text, is_csv)?;
+        let is_table = is_csv || format.is_none() && self.is_log(path)?;
+        let is_text = text || is_table || (format.is_none() && schema.is_some());
+        self.check(is_text, is_table)?;
 
-        let (seen, proposed) = if is_csv && schema.is_none() {
+        let (seen, proposed) = if is_table && schema.is_none() {
             self.propose(path, limit)?
         } else {
             let seen = match text {
@@ -129,14 +132,21 @@ impl InspectArgs {
         }
     }
 
+    /// Whether a Parquet file is described as text is: since its values are no row numbers, or the user names the label.
+    fn is_log(&self, path: &Path) -> Result<bool> {
+        let is_file = path.is_file() && Format::detect(path) == Some(Format::Parquet);
+        Ok(is_file && (self.label.is_some() || !parquet::tells_columns(path)?))
+    }
+
     /// Refuses flags that have no effect on such data.
-    fn check(&self, is_text: bool, is_csv: bool) -> Result<()> {
+    fn check(&self, is_text: bool, is_table: bool) -> Result<()> {
         if self.keys.origin("data.max_line").is_some() && !is_text {
             let reason = "has an effect only on text, and these data are none: leave it away".to_owned();
             return Err(Error::config("--max-line", reason));
         }
-        if self.label.is_some() && !is_csv {
-            let reason = "only tables of text with a header line have a label to be named".to_owned();
+        if self.label.is_some() && !is_table {
+            let reason =
+                "only tables of text with a header line, and Parquet files, have a label to be named".to_owned();
             return Err(Error::config("--label", reason));
         }
         Ok(())
@@ -149,7 +159,7 @@ impl InspectArgs {
         let (proposed, whole) = (proposal.to_toml(), proposal.is_whole());
         let choices = csv::Choices { max_line, rows: limit, ..csv::Choices::default() };
         let dataset = csv::open_as(path, proposal.schema, &choices)?;
-        let seen = surveyed(&dataset, "csv", limit)?;
+        let seen = surveyed(&dataset, Format::detect(path).map_or("csv", Format::name), limit)?;
         let rows_total = seen.rows_total.filter(|_| whole);
         Ok((Seen { left_out: proposal.left_out, rows_total, ..seen }, proposed))
     }
@@ -157,8 +167,15 @@ impl InspectArgs {
 
 fn seen_files(path: &Path, format: Option<Format>, described: Option<Described<'_>>, limit: u64) -> Result<Seen> {
     let dataset = formats::open(path, format, described)?;
-    let format = format.or_else(|| Format::detect(path)).map_or("csv", Format::name);
-    surveyed(&dataset, format, limit)
+    let format = format.or_else(|| Format::detect(path)).unwrap_or(Format::Csv);
+    if format == Format::Parquet && dataset.sized_by_values {
+        note!(
+            "note: whole numbers are taken for row numbers here, of which a table has as many as the greatest asks for: a \
+             {SCHEMA} beside the files says what else they are (--write-schema writes one to edit); where they are identifiers, \
+             --label COLUMN proposes a schema for --schema"
+        );
+    }
+    surveyed(&dataset, format.name(), limit)
 }
 
 fn surveyed(dataset: &Dataset, format: &'static str, limit: u64) -> Result<Seen> {

@@ -19,7 +19,7 @@ use crate::data::blocks::MANIFEST;
 use crate::data::derived::Derived;
 use crate::data::hot::HotSlots;
 use crate::data::incoming::{Incoming, Writing};
-use crate::data::schema::{Scale, Scales};
+use crate::data::schema::{Scale, Scales, TrainedColumns};
 use crate::data::{self, Labels, OnUnseen, Opening, Source, Split, Vocabulary};
 use crate::machine::placement::{Placement, Wishes};
 use crate::machine::team::{Team, roam};
@@ -38,6 +38,8 @@ pub struct Learned {
     pub vocabulary: Option<Vocabulary>,
     /// What was learned of dense columns.
     pub scales: Option<Scales>,
+    /// The columns that it reads.
+    pub columns: Option<TrainedColumns>,
     /// Whether training begins with it: what it lacks of dense columns is then learned, too.
     pub begins: bool,
     /// The text of the schema that described the data, where they were described text.
@@ -53,8 +55,8 @@ impl Learned {
         if self.schema.as_ref().filter(differs).is_some() {
             note!("note: {} is not the schema that this model was trained with: its own is used", path.display());
         }
-        let Self { vocabulary: known, scales, begins, schema } = self;
-        Opening { known, scales, begins, schema, ..opening }
+        let Self { vocabulary: known, scales, columns, begins, schema } = self;
+        Opening { known, scales, columns, begins, schema, ..opening }
     }
 }
 
@@ -386,8 +388,9 @@ impl Trained {
         let beside = vocabulary_in(path);
         let vocabulary = if beside.exists() { Some(load_vocabulary(&beside, !verify.no_verify)?) } else { None };
         checkpoint.check_vocabulary(vocabulary.as_ref(), &beside)?;
-        let known =
-            Learned { vocabulary, scales: checkpoint.scales()?, begins: false, schema: checkpoint.schema_text()? };
+        let columns = header.as_ref().map(|(_, config)| checkpoint.columns(&config.model)).transpose()?;
+        let (scales, schema) = (checkpoint.scales()?, checkpoint.schema_text()?);
+        let known = Learned { vocabulary, scales, columns, begins: false, schema };
         Ok(Self { path: file, header, known })
     }
 }

@@ -8,9 +8,9 @@ use crate::base::{Error, Result};
 use crate::data::blocks::Role;
 use crate::data::hot::HotInputs;
 use crate::data::schema::feature::Learner;
-use crate::data::schema::{Dense, Scales};
+use crate::data::schema::{Dense, Scales, TrainedColumns};
 use crate::data::tsv::LONGEST;
-use crate::data::{Description, Vocabulary};
+use crate::data::{Description, Labels, Vocabulary};
 
 /// A data set on disk.
 pub struct Dataset {
@@ -115,25 +115,49 @@ impl<'a> Described<'a> {
     }
 }
 
+/// What a data set is opened for.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Reading<'a> {
+    /// The columns of the model that reads it, if that is trained.
+    pub columns: Option<&'a TrainedColumns>,
+    /// Whether there must be labels.
+    pub labels: Labels,
+    /// At most this many rows a table, modulo which row numbers are taken; 0: no limit.
+    pub cap: u64,
+}
+
 /// Opens a data set, in the format that its files tell where none is given.
 ///
 /// # Errors
 /// When the format cannot be told, another format than text is described, or the files cannot be used.
 pub fn open(path: &Path, format: Option<Format>, text: Option<Described<'_>>) -> Result<Dataset> {
+    open_for(path, format, text, Reading::default())
+}
+
+/// As [`open`], for a model: of formats that name their columns, those that it was trained on.
+///
+/// # Errors
+/// As [`open`], and when a column of the model is missing.
+pub fn open_for(
+    path: &Path,
+    format: Option<Format>,
+    text: Option<Described<'_>>,
+    reading: Reading<'_>,
+) -> Result<Dataset> {
     std::fs::metadata(path).map_err(Error::io(path, "open"))?;
-    if let (Some(format), Some(_)) = (format.filter(|format| *format != Format::Csv), text) {
+    if let (Some(format), Some(_)) = (format.filter(|format| !format.is_described()), text) {
         let name = format.name();
         let reason =
             format!("describes text with a header line, and {name} is none: leave one of --schema and {name} away");
         return Err(Error::config("--schema", reason));
     }
-    let mut dataset = match format.or(text.map(|_| Format::Csv)).or_else(|| Format::detect(path)) {
+    let mut dataset = match text.map(|_| Format::Csv).or(format).or_else(|| Format::detect(path)) {
         Some(Format::Octorec) => return octorec::open(path),
         Some(Format::Mlperf) => mlperf::open(path),
         Some(Format::Nvidia) => nvidia::open(path),
         Some(Format::Torchrec) => torchrec::open(path),
         Some(Format::Hugectr) => hugectr::open(path),
-        Some(Format::Parquet) => parquet::open(path),
+        Some(Format::Parquet) => parquet::open(path, reading),
         Some(Format::Csv) => csv::open(path, text),
         Some(Format::Fae) => fae::open(path),
         None => {

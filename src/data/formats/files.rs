@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::OnceLock;
 
 use super::dataset::learned;
-use super::{Dataset, Format, Member, Rows, Table, bad, csv, open};
+use super::{Dataset, Format, Member, Reading, Rows, Table, bad, csv, open_for};
 use crate::base::config::DataConfig;
 use crate::base::{Error, Result};
 use crate::data::blocks::Role;
@@ -29,7 +29,7 @@ pub struct Files {
     begins: bool,
     cap: u64,
     learned: bool,
-    /// Whether the user describes the columns; other formats may have transformed them already.
+    /// Whether the user or Parquet describes the columns; other formats may have transformed them already.
     described: bool,
     /// What described them.
     schema_text: Option<String>,
@@ -55,7 +55,7 @@ impl Files {
     /// Opens `data.path` (and `data.test_path`).
     ///
     /// # Errors
-    /// As [`open`], and when test samples have other columns.
+    /// As [`super::open`], and when test samples have other columns.
     pub fn open(config: &DataConfig) -> Result<Self> {
         Self::open_as(config, Opening::default())
     }
@@ -72,11 +72,13 @@ impl Files {
             let files = Self::over(dataset, None, config, whole)?;
             return Ok(Self { scales, begins, schema_text: Some(text), ..files });
         }
-        let mut dataset = open_told(path)?;
+        let columns = opening.columns.as_ref();
+        let reading = Reading { columns, labels: opening.labels, cap: config.rows_cap };
+        let mut dataset = open_told(path, reading)?;
         let mut test = None;
         if !config.test_path.is_empty() {
             let path = Path::new(&config.test_path);
-            let mut other = open_told(path)?;
+            let mut other = open_told(path, reading)?;
             dataset.agree_on_rows(&mut other);
             if let Some(difference) = other.description.difference(&dataset.description) {
                 let reason = format!("has other columns than {}: {difference}", config.path);
@@ -125,7 +127,7 @@ impl Files {
             scales: None,
             begins: false,
             learned,
-            described: !config.schema.is_empty(),
+            described: !config.schema.is_empty() || Format::detect(Path::new(&config.path)) == Some(Format::Parquet),
             schema_text: None,
             vocabulary,
             members,
@@ -198,7 +200,7 @@ fn open_text(config: &DataConfig, opening: Opening<'_>) -> Result<(Dataset, Stri
 }
 
 /// Opens a data set whose files tell its format; nobody can name it here.
-fn open_told(path: &Path) -> Result<Dataset> {
+fn open_told(path: &Path, reading: Reading<'_>) -> Result<Dataset> {
     if path.exists() && Format::detect(path).is_none() {
         let known = Format::ALL.map(Format::name).join(", ");
         let reason = format!(
@@ -207,13 +209,18 @@ fn open_told(path: &Path) -> Result<Dataset> {
         );
         return Err(bad(path, reason));
     }
-    open(path, None, None)
+    open_for(path, None, None, reading)
 }
 
 /// Refuses a schema for what is no text and describes itself.
 fn refuse_described(path: &Path) -> Result<()> {
     match Format::detect(path) {
-        Some(Format::Csv) => Ok(()),
+        Some(Format::Parquet) if path.is_dir() => Err(bad(
+            path,
+            "is a folder of Parquet files, but data.schema (--schema) describes a single file: name one, or make a data set of all \
+             (`octorec preprocess csv --in FOLDER --schema FILE`)",
+        )),
+        Some(format) if format.is_described() => Ok(()),
         None if !path.is_dir() => Ok(()),
         Some(format) => {
             let reason =
@@ -239,7 +246,7 @@ pub fn refuse_mixed(config: &DataConfig) -> Result<()> {
             None => "text without names of columns",
         };
         match Format::detect(path) {
-            Some(Format::Csv) => path.exists().then(text),
+            Some(format) if format == Format::Csv || described && format.is_described() => path.exists().then(text),
             Some(_) => Some("a data set that tells its columns"),
             None => path.is_file().then(text),
         }

@@ -45,7 +45,7 @@ use crate::base::error::nearest;
 use crate::base::{Error, Result, input, named};
 use crate::memory::FileBytes;
 
-pub use dataset::{Dataset, Described, Member, open};
+pub use dataset::{Dataset, Described, Member, Reading, open, open_for};
 pub use files::{Files, refuse_mixed};
 pub use transfer::{convert, scan, verify};
 pub use write::{Sink, Target};
@@ -84,6 +84,12 @@ impl Format {
     #[must_use]
     pub const fn holds_features(self) -> bool {
         matches!(self, Self::Nvidia | Self::Torchrec | Self::Hugectr)
+    }
+
+    /// Whether a schema says of its columns what it says of text: Parquet, too, may hold values that are no row numbers.
+    #[must_use]
+    pub const fn is_described(self) -> bool {
+        matches!(self, Self::Csv | Self::Parquet)
     }
 
     /// Those that this build writes too.
@@ -244,7 +250,15 @@ fn sidecar(folder: &Path) -> Result<Option<Description>> {
     if text.trim().is_empty() {
         return Err(bad(&path, "is empty: copy or write it again, or remove it where the files tell their columns"));
     }
-    Description::parse(&text, &path).map(Some)
+    let parsed = Description::parse(&text, &path);
+    parsed.map(Some).map_err(|error| match toml::from_str::<csv::TextSchema>(&text) {
+        Ok(_) => bad(
+            &path,
+            "has the keys of `octorec schema`, and a file of this name beside data has others (`octorec guide data`): call it \
+             otherwise, and name it with --schema",
+        ),
+        Err(_) => error,
+    })
 }
 
 /// Where files beside `path` are: itself, when it is a directory.

@@ -58,6 +58,11 @@ pub struct Dense {
     pub scale: Option<Scale>,
 }
 
+impl Transform {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::None, Self::Log, Self::Standardise];
+}
+
 impl Dense {
     /// Its name, and how it is transformed.
     #[must_use]

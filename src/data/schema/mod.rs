@@ -36,6 +36,17 @@ pub struct Column {
     pub lookups: usize,
 }
 
+/// The columns that a trained model reads, as its checkpoint has them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TrainedColumns {
+    /// The names of categorical columns, in order.
+    pub names: Vec<String>,
+    /// The rows of their tables.
+    pub rows: Vec<u64>,
+    /// Names of dense columns, with how numbers are transformed ([`Dense::title`]); `None` where nobody has said.
+    pub dense: Option<Vec<(String, String)>>,
+}
+
 impl Column {
     /// A column of one look-up a sample, which all count the same.
     #[must_use]

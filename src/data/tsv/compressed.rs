@@ -1,4 +1,5 @@
-//! Compressed text, recognised by its first bytes, and what is said when it is broken.
+//! Compressed text, recognised by its first bytes, and what is said when it is broken. Parquet is text, too: see
+//! [`parquet::text`].
 //!
 //! Files of several gzip members (`cat a.gz b.gz`, bgzip) or zstd frames (pzstd) are read to the end.
 
@@ -11,6 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use flate2::read::MultiGzDecoder;
 
 use crate::base::{Error, Result};
+use crate::data::formats::parquet;
 
 /// Bytes that are asked of the file at once.
 const CHUNK: usize = 256 << 10;
@@ -22,6 +24,16 @@ fn is_zstd(magic: &[u8]) -> bool {
     magic == ZSTD || magic.len() == ZSTD.len() && magic[0] & 0xf0 == 0x50 && magic[1..] == [0x2a, 0x4d, 0x18]
 }
 
+/// Whether a file that begins so is Parquet: text may begin with the same letters, but does not end with them.
+fn is_parquet(magic: &[u8], file: &mut (impl Read + Seek)) -> io::Result<bool> {
+    let mut last = Vec::with_capacity(parquet::MAGIC.len());
+    if magic == parquet::MAGIC && file.seek(SeekFrom::End(0))? >= 2 * parquet::MAGIC.len() as u64 {
+        file.seek(SeekFrom::End(-(parquet::MAGIC.len() as i64)))?;
+        file.read_to_end(&mut last)?;
+    }
+    Ok(last == parquet::MAGIC)
+}
+
 /// The text of a file, and whether it is compressed.
 ///
 /// # Errors
@@ -30,8 +42,11 @@ pub fn decoded(mut file: impl Read + Seek + Send + 'static, path: &Path) -> Resu
     let fail = |error| Error::io(path, "read")(error);
     let mut magic = Vec::with_capacity(ZSTD.len());
     file.by_ref().take(ZSTD.len() as u64).read_to_end(&mut magic).map_err(fail)?;
+    let is_parquet = is_parquet(&magic, &mut file).map_err(fail)?;
     file.seek(SeekFrom::Start(0)).map_err(fail)?;
-    Ok(if magic.starts_with(&GZIP) {
+    Ok(if is_parquet {
+        (parquet::text(file, path)?, true)
+    } else if magic.starts_with(&GZIP) {
         (Box::new(MultiGzDecoder::new(BufReader::with_capacity(CHUNK, file))), true)
     } else if is_zstd(&magic) {
         (Box::new(zstd::Decoder::with_buffer(BufReader::with_capacity(CHUNK, file)).map_err(fail)?), true)
@@ -72,6 +87,11 @@ impl Seek for Counted {
 
 /// What is wrong with a file that could not be read on after so many complete lines.
 pub fn unreadable(path: &Path, compressed: bool, lines: u64, error: io::Error) -> Error {
+    // What a reader of Parquet has found says all.
+    let error = match error.downcast::<Error>() {
+        Ok(told) => return told,
+        Err(error) => error,
+    };
     let reason = match error.kind() {
         ErrorKind::UnexpectedEof if compressed => format!(
             "the {} file is truncated: it ends in the middle of its data after {lines} complete lines; \

@@ -37,7 +37,7 @@ pub(super) use vocabulary::first_rows_below;
 
 use super::dense::log_count;
 use super::fingerprint::{of_files, of_text};
-use super::schema::Scales;
+use super::schema::{Scales, TrainedColumns};
 use super::{Batch, Reader, Schema, Source, Split};
 use crate::base::config::{DataConfig, OnBadRow, Vocab};
 use crate::base::input::Found;
@@ -60,6 +60,8 @@ pub struct Opening<'a> {
     pub begins: bool,
     /// The text of a trained model's schema; without it, that of the file that `data.schema` names.
     pub schema: Option<String>,
+    /// The columns that a trained model reads, for files that tell their columns by name.
+    pub columns: Option<TrainedColumns>,
     /// Told now and then how many bytes of how many the opening pass has read.
     pub progress: Option<&'a mut Progress<'a>>,
 }

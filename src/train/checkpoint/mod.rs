@@ -36,9 +36,9 @@ use super::Ranks;
 use super::order::Shuffled;
 use super::tensor_file::{Hashes, Landmark, TensorFile};
 use super::vocabulary::digest;
-use crate::base::config::Config;
+use crate::base::config::{Config, ModelConfig};
 use crate::base::{Error, Result};
-use crate::data::schema::Scales;
+use crate::data::schema::{Scales, TrainedColumns};
 use crate::data::{Schema, Source, Vocabulary};
 use crate::memory::FileMap;
 
@@ -362,6 +362,19 @@ impl<'a> Checkpoint<'a> {
     pub fn check_weights(&self, schema: &Schema) -> Result<()> {
         self.other_weights(schema)?.map_or(Ok(()), |reason| {
             Err(self.fail(format!("{reason}: continue with the data that it began with, or start from it with --init")))
+        })
+    }
+
+    /// The columns that it reads; `model` is the model of its configuration.
+    ///
+    /// # Errors
+    /// As [`Checkpoint::header`].
+    pub fn columns(&self, model: &ModelConfig) -> Result<TrainedColumns> {
+        let dense = self.own_header()?.map(|header| header.dense.clone()).unwrap_or_default();
+        Ok(TrainedColumns {
+            names: model.columns.clone(),
+            rows: model.rows.clone(),
+            dense: (dense.len() == model.dense()).then_some(dense),
         })
     }
 

@@ -4,8 +4,8 @@ use parquet::basic::{LogicalType, Type as Physical};
 use parquet::schema::types::{ColumnDescriptor, SchemaDescriptor};
 use serde::Deserialize;
 
-use crate::data::Description;
-use crate::data::schema::{Categorical, Dense, Label, Transform};
+use crate::data::schema::{Categorical, Dense, Label, TrainedColumns, Transform};
+use crate::data::{Description, Labels};
 
 /// What follows a categorical column's name in that of its weights.
 pub(super) const WEIGHTS: &str = "_weights";
@@ -90,7 +90,8 @@ pub(super) fn leaves(schema: &SchemaDescriptor) -> Vec<Leaf> {
 /// Where a description's columns are in a file.
 #[derive(Debug, Clone)]
 pub(super) struct Columns {
-    pub(super) label: Leaf,
+    /// Nowhere, if there need be none.
+    pub(super) label: Option<Leaf>,
     pub(super) dense: Vec<Leaf>,
     /// Row numbers, and their weights where there are any.
     pub(super) categorical: Vec<(Leaf, Option<Leaf>)>,
@@ -101,13 +102,10 @@ impl Columns {
     ///
     /// # Errors
     /// A sentence that names the column which is missing or has another type.
-    pub(super) fn find(leaves: &[Leaf], description: &Description) -> Result<Self, String> {
+    pub(super) fn find(leaves: &[Leaf], description: &Description, labels: Labels) -> Result<Self, String> {
         let find = |name: &str| {
             let mut found = leaves.iter().filter(|leaf| leaf.name == name);
-            let leaf = found.next().ok_or_else(|| {
-                let known: Vec<_> = leaves.iter().map(|leaf| &leaf.name[..]).collect();
-                format!("has no column {name}; it has {}", known.join(", "))
-            })?;
+            let leaf = found.next().ok_or_else(|| missing(leaves, name))?;
             match found.next() {
                 Some(other) if other.column == leaf.column => Err(format!("column {name} is a structure of several")),
                 Some(other) => Err(format!(
@@ -127,8 +125,10 @@ impl Columns {
                 format!("column {name} has {}, but {wanted} are expected{hint}", leaf.shown())
             })
         };
-        let label = find(&description.label.name)?;
-        if label.list || matches!(label.kind, Kind::Other(_)) {
+        let name = &description.label.name;
+        let has_label = labels == Labels::Required || leaves.iter().any(|leaf| leaf.name == *name);
+        let label = has_label.then(|| find(name)).transpose()?;
+        if let Some(label) = label.as_ref().filter(|label| label.list || matches!(label.kind, Kind::Other(_))) {
             return Err(format!("the label {} has {}, but numbers are expected", label.name, label.shown()));
         }
         let categorical = |column: &Categorical| {
@@ -166,8 +166,14 @@ impl Columns {
     /// All of them.
     pub(super) fn all(&self) -> impl Iterator<Item = &Leaf> {
         let categorical = self.categorical.iter().flat_map(|(rows, weights)| std::iter::once(rows).chain(weights));
-        std::iter::once(&self.label).chain(&self.dense).chain(categorical)
+        self.label.iter().chain(&self.dense).chain(categorical)
     }
+}
+
+/// That a file lacks a column.
+fn missing(leaves: &[Leaf], name: &str) -> String {
+    let known: Vec<_> = leaves.iter().map(|leaf| &leaf.name[..]).collect();
+    format!("has no column {name}; it has {}", known.join(", "))
 }
 
 /// What `_metadata.json` says columns are for.
@@ -185,35 +191,79 @@ struct Named {
     col_name: String,
 }
 
+fn dense(leaf: &Leaf) -> Dense {
+    let float = leaf.kind == Kind::Float;
+    let transform = if float { Transform::None } else { Transform::Log };
+    Dense { name: leaf.name.clone(), float, transform, ..Dense::default() }
+}
+
+fn categorical(leaves: &[Leaf], leaf: &Leaf) -> Categorical {
+    let weights = format!("{}{WEIGHTS}", leaf.name);
+    let weighted = leaves.iter().find(|leaf| leaf.name == weights).is_some_and(|other| other.kind == Kind::Float);
+    Categorical { hots: u32::from(!leaf.list), weighted, ..Categorical::new(&leaf.name, 0) }
+}
+
+impl Merlin {
+    fn label(&self) -> Result<Label, String> {
+        let [label] = &self.labels[..] else {
+            return Err(format!("_metadata.json has {} labels: name one in a schema.toml", self.labels.len()));
+        };
+        Ok(Label { name: label.col_name.clone(), float: false })
+    }
+}
+
+/// The columns that a trained model reads, by their names; categorical ones have no rows yet. Data of which it knows no
+/// name are those of other files, and told as files without a schema are.
+///
+/// # Errors
+/// A sentence that names the column which is missing.
+pub(super) fn of_trained(
+    leaves: &[Leaf],
+    merlin: Option<&Merlin>,
+    trained: &TrainedColumns,
+) -> Result<Description, String> {
+    let find = |name: &str| leaves.iter().find(|leaf| leaf.name == name);
+    if trained.names.iter().all(|name| find(name).is_none()) {
+        return inferred(leaves, merlin);
+    }
+    let there = |name: &String| find(name).ok_or_else(|| missing(leaves, name));
+    let read = |(name, how): &(String, String)| {
+        let told = dense(there(name)?);
+        // A column may be of floats for its gaps alone: it is read as it was.
+        let mut ways = Transform::ALL.map(|transform| Dense { transform, ..told.clone() }).into_iter();
+        Ok(ways.find(|way| way.title().1 == *how).unwrap_or(told))
+    };
+    Ok(Description {
+        label: merlin.map(Merlin::label).transpose()?.unwrap_or_default(),
+        dense: match &trained.dense {
+            Some(columns) => columns.iter().map(read).collect::<Result<_, String>>()?,
+            None => inferred(leaves, merlin)?.dense,
+        },
+        categorical: trained
+            .names
+            .iter()
+            .map(|name| Ok(categorical(leaves, there(name)?)))
+            .collect::<Result<_, String>>()?,
+    })
+}
+
 /// The columns that files without a schema have; categorical ones have no rows yet.
 ///
 /// # Errors
 /// A sentence that names the column which cannot be told.
 pub(super) fn inferred(leaves: &[Leaf], merlin: Option<&Merlin>) -> Result<Description, String> {
     let find = |name: &str| leaves.iter().find(|leaf| leaf.name == name);
-    let dense = |leaf: &Leaf| {
-        let float = leaf.kind == Kind::Float;
-        let transform = if float { Transform::None } else { Transform::Log };
-        Dense { name: leaf.name.clone(), float, transform, ..Dense::default() }
-    };
-    let categorical = |leaf: &Leaf| {
-        let weighted = find(&format!("{}{WEIGHTS}", leaf.name)).is_some_and(|other| other.kind == Kind::Float);
-        Categorical { hots: u32::from(!leaf.list), weighted, ..Categorical::new(&leaf.name, 0) }
-    };
     let mut description = Description::default();
     if let Some(merlin) = merlin {
-        let [label] = &merlin.labels[..] else {
-            return Err(format!("_metadata.json has {} labels: name one in a schema.toml", merlin.labels.len()));
-        };
         let leaf = |named: &Named| {
             find(&named.col_name).ok_or_else(|| format!("has no column {}, which _metadata.json names", named.col_name))
         };
-        description.label = Label { name: label.col_name.clone(), float: false };
+        description.label = merlin.label()?;
         for named in &merlin.conts {
             description.dense.push(dense(leaf(named)?));
         }
         for named in &merlin.cats {
-            description.categorical.push(categorical(leaf(named)?));
+            description.categorical.push(categorical(leaves, leaf(named)?));
         }
         return Ok(description);
     }
@@ -223,9 +273,10 @@ pub(super) fn inferred(leaves: &[Leaf], merlin: Option<&Merlin>) -> Result<Descr
             Kind::Float if weights(&leaf.name) => (),
             Kind::Float if !leaf.list => description.dense.push(dense(leaf)),
             Kind::Whole { .. } if !leaf.list && counted(&leaf.name) => description.dense.push(dense(leaf)),
-            Kind::Whole { .. } => description.categorical.push(categorical(leaf)),
+            Kind::Whole { .. } => description.categorical.push(categorical(leaves, leaf)),
             _ => {
-                let advice = "number its values, or leave it out by a schema.toml beside the files";
+                let advice = "`octorec inspect FILE --write-schema SCHEMA` proposes a schema for such values, which --schema SCHEMA \
+                              takes; or leave it out by a schema.toml beside the files";
                 return Err(format!(
                     "column {} has {}, which is neither dense nor row numbers: {advice}",
                     leaf.name,
@@ -259,7 +310,8 @@ mod tests {
             let leaves = leaves(&SchemaDescriptor::new(Arc::new(parse_message_type(&message).unwrap())));
             let categorical = vec![Categorical { hots: 1, ..Categorical::new("user", 10) }];
             let label = Label { name: "label".to_owned(), float: false };
-            Columns::find(&leaves, &Description { label, categorical, ..Description::default() }).map(|_| ())
+            let description = Description { label, categorical, ..Description::default() };
+            Columns::find(&leaves, &description, Labels::Required).map(|_| ())
         };
         assert_eq!(found("required int64 age; required int64 user;"), Ok(()));
         let told = found("required int64 user; required int64 age; required int64 user;").unwrap_err();

@@ -5,14 +5,21 @@
 //! Columns are found by name, in this order of precedence:
 //! 1. a [`SCHEMA`](super::SCHEMA) beside the files names them all; other columns are not read;
 //! 2. `_metadata.json`, which NVTabular writes for HugeCTR (`labels`, `conts`, `cats`, each with `col_name`);
-//! 3. their names and types: `label`; dense are floats and whole numbers called `I1` or `int_0` (TorchRec), which are
+//! 3. those of the trained model that the files are opened for, as its checkpoint names them;
+//! 4. their names and types: `label`; dense are floats and whole numbers called `I1` or `int_0` (TorchRec), which are
 //!    counts and read as logarithms; categorical are all other whole numbers and lists of them.
 //!
 //! `X_weights`, a list of floats beside a list `X`, has a weight for each of its look-ups. Numbers of rows that no
-//! schema tells are one more than the greatest value, by the files' statistics or else by a pass over the column.
+//! schema and no model tells are one more than the greatest value, by the files' statistics or else by a pass over the
+//! column.
+//!
+//! Values that are no row numbers (strings, dates, decimals, identifiers) are described as those of text are, by a
+//! [`TextSchema`](super::csv::TextSchema): `text` gives a file as text with a header line.
 //!
 //! Reading needs the cargo feature `parquet`; without it such files are recognised and refused.
 
+#[cfg(feature = "parquet")]
+mod cell;
 #[cfg(feature = "parquet")]
 mod columns;
 #[cfg(feature = "parquet")]
@@ -22,17 +29,28 @@ mod open;
 #[cfg(feature = "parquet")]
 mod read;
 #[cfg(feature = "parquet")]
+mod text;
+#[cfg(feature = "parquet")]
 mod write;
 
 use std::path::Path;
 
+#[cfg(not(feature = "parquet"))]
+use super::Reading;
 use crate::data::blocks::Role;
 
+#[cfg(feature = "parquet")]
+pub use open::tells_columns;
+#[cfg(feature = "parquet")]
+pub(in crate::data) use text::text;
 #[cfg(feature = "parquet")]
 pub(super) use {
     open::open,
     write::{ParquetSink, seal},
 };
+
+/// What such files begin and end with.
+pub(in crate::data) const MAGIC: [u8; 4] = *b"PAR1";
 
 /// How such files end.
 pub(super) const EXTENSION: &str = ".parquet";
@@ -57,7 +75,21 @@ pub(super) fn detect(folder: &Path, names: &[String]) -> bool {
 }
 
 #[cfg(not(feature = "parquet"))]
-pub(super) fn open(path: &Path) -> crate::base::Result<super::Dataset> {
+pub(super) fn open(path: &Path, _: Reading<'_>) -> crate::base::Result<super::Dataset> {
+    Err(super::bad(path, ABSENT))
+}
+
+/// Whether the columns of a file are told without a schema for text: nobody knows here.
+///
+/// # Errors
+/// None.
+#[cfg(not(feature = "parquet"))]
+pub fn tells_columns(_: &Path) -> crate::base::Result<bool> {
+    Ok(true)
+}
+
+#[cfg(not(feature = "parquet"))]
+pub(in crate::data) fn text<F>(_: F, path: &Path) -> crate::base::Result<Box<dyn std::io::Read + Send>> {
     Err(super::bad(path, ABSENT))
 }
 

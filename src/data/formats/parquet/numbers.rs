@@ -77,6 +77,20 @@ pub(super) fn guarded<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
     answered(work).unwrap_or_else(|words| Err(ParquetError::General(format!("its bytes make no sense: {words}"))))
 }
 
+/// The values of the column `at` of a row group, from its first row on.
+pub(super) fn values(file: &Arc<Counted>, metadata: &ParquetMetaData, group: usize, at: usize) -> Result<ColumnReader> {
+    let part = metadata.row_group(group);
+    let chunk = part.column(at);
+    let start = chunk.dictionary_page_offset().unwrap_or(chunk.data_page_offset());
+    let range = u64::try_from(start).ok().zip(u64::try_from(chunk.compressed_size()).ok());
+    let end = range.and_then(|(start, bytes)| start.checked_add(bytes));
+    if end.is_none_or(|end| end > file.len()) {
+        return Err(ParquetError::EOF("it lies beyond the file".to_owned()));
+    }
+    let pages = SerializedPageReader::new(Arc::clone(file), chunk, usize::try_from(part.num_rows())?, None)?;
+    Ok(get_column_reader(chunk.column_descr_ptr(), Box::new(pages)))
+}
+
 /// A position in a column of a row group.
 pub(super) struct Numbers {
     reader: ColumnReader,
@@ -96,16 +110,7 @@ impl Numbers {
     }
 
     fn enter(file: &Arc<Counted>, metadata: &ParquetMetaData, group: usize, leaf: &Leaf, skip: usize) -> Result<Self> {
-        let part = metadata.row_group(group);
-        let chunk = part.column(leaf.at);
-        let start = chunk.dictionary_page_offset().unwrap_or(chunk.data_page_offset());
-        let range = u64::try_from(start).ok().zip(u64::try_from(chunk.compressed_size()).ok());
-        let end = range.and_then(|(start, bytes)| start.checked_add(bytes));
-        if end.is_none_or(|end| end > file.len()) {
-            return Err(ParquetError::EOF("it lies beyond the file".to_owned()));
-        }
-        let pages = SerializedPageReader::new(Arc::clone(file), chunk, usize::try_from(part.num_rows())?, None)?;
-        let reader = get_column_reader(chunk.column_descr_ptr(), Box::new(pages));
+        let reader = values(file, metadata, group, leaf.at)?;
         let mut numbers = Self { reader, unsigned: leaf.kind == Kind::Whole { unsigned: true } };
         numbers.pass(skip)?;
         Ok(numbers)
@@ -156,7 +161,8 @@ impl Numbers {
     }
 }
 
-fn records<T: DataType, N>(
+/// Appends the next `rows` rows of a column: their values, by `number`, and their levels.
+pub(super) fn records<T: DataType, N>(
     reader: &mut ColumnReaderImpl<T>,
     rows: usize,
     (present, again): (&mut Vec<i16>, &mut Vec<i16>),

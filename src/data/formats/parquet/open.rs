@@ -10,17 +10,32 @@ use super::numbers::{Numbers, Scratch};
 use super::read::{ParquetTable, fault};
 use super::{EXTENSION, role};
 use crate::base::{Error, Result, input, interrupt};
-use crate::data::Description;
 use crate::data::blocks::Role;
-use crate::data::formats::{Dataset, Member, bad, folder, sidecar};
+use crate::data::formats::{Dataset, Member, Reading, SCHEMA, bad, folder, sidecar};
 use crate::data::schema::Categorical;
+use crate::data::{Description, Labels};
 use crate::memory::listed;
 
 /// What NVTabular tells HugeCTR of the columns.
 const MERLIN: &str = "_metadata.json";
 
+/// Whether a file's columns are told without a schema for text: by what lies beside it, or since all values are numbers
+/// that may be those of rows.
+///
+/// # Errors
+/// When it is no whole Parquet file.
+pub fn tells_columns(path: &Path) -> Result<bool> {
+    let home = folder(path);
+    if path.is_dir() || [SCHEMA, MERLIN].iter().any(|name| home.join(name).exists()) {
+        return Ok(true);
+    }
+    let leaves = ParquetTable::open(path)?.leaves();
+    let found = columns::inferred(&leaves, None).and_then(|told| Columns::find(&leaves, &told, Labels::Required));
+    Ok(found.is_ok())
+}
+
 /// Opens a file, or a directory of them.
-pub(in crate::data::formats) fn open(path: &Path) -> Result<Dataset> {
+pub(in crate::data::formats) fn open(path: &Path, reading: Reading<'_>) -> Result<Dataset> {
     let parts = parts(path)?;
     let Some((_, first)) = parts.first() else { return Err(bad(path, format!("has no *{EXTENSION}"))) };
     let home = folder(path);
@@ -32,26 +47,33 @@ pub(in crate::data::formats) fn open(path: &Path) -> Result<Dataset> {
         let fail = |reason: String| bad(path, reason);
         let file = ParquetTable::open(path)?;
         let leaves = file.leaves();
-        let wanted = match &description {
-            Some(known) => known.clone(),
-            None => columns::inferred(&leaves, merlin.as_ref()).map_err(fail)?,
+        let wanted = match (&description, reading.columns) {
+            (Some(known), _) => known.clone(),
+            (None, Some(trained)) => columns::of_trained(&leaves, merlin.as_ref(), trained).map_err(fail)?,
+            (None, None) => columns::inferred(&leaves, merlin.as_ref()).map_err(fail)?,
         };
-        let columns = Columns::find(&leaves, &wanted).map_err(fail)?;
+        let columns = Columns::find(&leaves, &wanted, reading.labels).map_err(fail)?;
         members.push((*role, file.with(columns)));
         description = Some(wanted);
     }
     let mut description = description.expect("there is a file");
     let tables: Vec<_> = members.iter().map(|(_, table)| table).collect();
     let sizes = sizes(&tables, &description)?;
-    for (column, size) in description.categorical.iter_mut().zip(&sizes) {
+    // A trained model's tables have the rows that they have.
+    let trained = reading.columns.filter(|trained| known.is_none() && trained.rows.len() == sizes.len());
+    for (at, (column, size)) in description.categorical.iter_mut().zip(&sizes).enumerate() {
         if known.is_none() {
             column.rows = size.largest.map_or(1, |most| most.saturating_add(1));
+        }
+        if let Some(&rows) = trained.and_then(|trained| trained.rows.get(at)) {
+            // Beyond a limit, numbers are taken modulo it.
+            column.rows = if rows == reading.cap { rows.max(column.rows) } else { rows };
         }
     }
     description.check().map_err(|reason| bad(path, reason))?;
     let longest: Vec<u32> = sizes.iter().map(|size| size.longest).collect();
     let finished = members.into_iter().map(|(role, mut table)| {
-        (table.description, table.longest) = (description.clone(), longest.clone());
+        (table.description, table.longest, table.labels) = (description.clone(), longest.clone(), reading.labels);
         Member { role, table: Box::new(table) as _ }
     });
     let members = finished.collect();

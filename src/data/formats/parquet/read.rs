@@ -15,7 +15,8 @@ use crate::base::{Error, Result};
 use crate::data::fingerprint::of_bytes;
 use crate::data::formats::{Rows, Table, bad, unfit};
 use crate::data::samples::{Lookups, MISSING, Values};
-use crate::data::{Description, Samples};
+use crate::data::schema::Categorical;
+use crate::data::{Description, Labels, Samples};
 use crate::memory::{Access, FileBytes};
 
 /// A Parquet file.
@@ -28,6 +29,7 @@ pub(super) struct ParquetTable {
     columns: Option<Columns>,
     pub(super) description: Description,
     pub(super) longest: Vec<u32>,
+    pub(super) labels: Labels,
 }
 
 /// What the library says of a column.
@@ -56,6 +58,7 @@ impl ParquetTable {
             columns: None,
             description: Description::default(),
             longest: Vec::new(),
+            labels: Labels::default(),
         })
     }
 
@@ -165,10 +168,14 @@ impl ParquetRows<'_> {
             bad(&table.path, format!("row group {group}, column {}, row {row}: {reason}", leaf.name))
         };
         let columns = table.columns();
-        read(&columns.label, scratch)?;
-        let label = |at: usize, reason| wrong(&columns.label, at, reason);
-        labels(scratch, &columns.label, table.description.label.float, &mut samples.labels)
-            .map_err(|(at, reason)| label(at, reason))?;
+        match &columns.label {
+            Some(leaf) => {
+                read(leaf, scratch)?;
+                labels(scratch, leaf, table, rows, &mut samples.labels)
+                    .map_err(|(at, reason)| wrong(leaf, at, reason))?;
+            }
+            None => samples.labels.resize(samples.labels.len() + rows, f32::NAN),
+        }
         for (leaf, values) in columns.dense.iter().zip(&mut samples.dense) {
             read(leaf, scratch)?;
             dense(scratch, leaf, rows, values).map_err(|(at, reason)| wrong(leaf, at, reason))?;
@@ -179,7 +186,11 @@ impl ParquetRows<'_> {
             read(leaf, scratch)?;
             let known = lookups.rows.len();
             let fill = |at: usize, value: i64| {
-                lookups.rows.push(u32::try_from(value).map_err(|_| (at, format!("{value} is no row number")))?);
+                let row = u32::try_from(value).map_err(|_| (at, format!("{value} is no row number{NUMBERED}")))?;
+                if u64::from(row) >= column.rows {
+                    return Err((at, beyond(row, column)));
+                }
+                lookups.rows.push(row);
                 Ok(())
             };
             let counts = lists(scratch, leaf, rows, column.hots, &scratch.integers, fill)
@@ -206,6 +217,19 @@ impl ParquetRows<'_> {
 /// Where a fault is among the rows that are read, and what it is.
 type Fault = (usize, String);
 
+/// What to do with values that are no row numbers.
+const NUMBERED: &str = ": values that are not numbered from 0 on are described by a schema (`octorec inspect FILE --label \
+                        COLUMN --write-schema SCHEMA`, then --schema SCHEMA)";
+
+/// That a table has no such row.
+fn beyond(row: u32, Categorical { rows, .. }: &Categorical) -> String {
+    format!(
+        "row {row} is beyond the {rows} rows of its table, which has those of the data that the model was trained on, or those \
+         that a schema.toml beside the files says: leave such rows out, or train a model whose tables are large enough (rows in \
+         the schema.toml)"
+    )
+}
+
 /// What is missing and must not be.
 fn null(at: usize) -> Fault {
     (at, "there is no value: give it one (a row of its own, often 0) before training".to_owned())
@@ -216,16 +240,26 @@ fn missing(scratch: &Scratch, leaf: &Leaf) -> Option<usize> {
     scratch.present.iter().position(|&level| level < leaf.present)
 }
 
-fn labels(scratch: &Scratch, leaf: &Leaf, float: bool, labels: &mut Vec<f32>) -> std::result::Result<(), Fault> {
-    if let Some(at) = missing(scratch, leaf) {
+/// Appends labels; NaN where there is none and need not be one.
+fn labels(
+    scratch: &Scratch,
+    leaf: &Leaf,
+    table: &ParquetTable,
+    rows: usize,
+    labels: &mut Vec<f32>,
+) -> std::result::Result<(), Fault> {
+    let (known, float, gaps) = (labels.len(), table.description.label.float, table.labels == Labels::Optional);
+    if let Some(at) = missing(scratch, leaf).filter(|_| !gaps) {
         return Err((at, "there is no label".to_owned()));
     }
-    let known = labels.len();
-    labels.extend(scratch.integers.iter().map(|&label| label as f32));
-    labels.extend_from_slice(&scratch.floats);
-    match labels[known..].iter().position(|&label| !float && label != 0.0 && label != 1.0) {
+    let integers = scratch.integers.iter().map(|&label| label as f32);
+    let mut found = integers.chain(scratch.floats.iter().copied());
+    let there = (0..rows).map(|at| scratch.present.get(at).is_none_or(|&level| level == leaf.present));
+    labels.extend(there.map(|there| if there { found.next().expect("a value") } else { f32::NAN }));
+    let is_bit = |label: f32| label == 0.0 || label == 1.0 || gaps && label.is_nan();
+    match labels[known..].iter().position(|&label| !float && !is_bit(label)) {
         Some(at) => Err((at, format!("the label is {}; 0 or 1 expected", labels[known + at]))),
-        None => unfit(&labels[known..], false).map_or(Ok(()), Err),
+        None => unfit(&labels[known..], gaps).map_or(Ok(()), Err),
     }
 }
 
