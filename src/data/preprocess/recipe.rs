@@ -79,6 +79,7 @@ pub fn avazu() -> TextSchema {
         label: "click".to_owned(),
         delimiter: ',',
         columns: Vec::new(),
+        missing: Vec::new(),
         dense: Vec::new(),
         categorical: [
             clock("hour", Unit::Hours),
@@ -99,6 +100,7 @@ pub fn taobao() -> TextSchema {
         label: "behavior == buy".to_owned(),
         delimiter: ',',
         columns: "user item category behavior time".split_whitespace().map(str::to_owned).collect(),
+        missing: Vec::new(),
         dense: Vec::new(),
         categorical: [categories("user item category"), clock("time", Unit::Seconds)].concat(),
     }
@@ -138,6 +140,7 @@ pub(super) fn sequences(names: &[&str]) -> TextSchema {
             .split_whitespace()
             .map(str::to_owned)
             .collect(),
+        missing: Vec::new(),
         dense: Vec::new(),
         categorical: names.iter().map(sequence).collect(),
     }
