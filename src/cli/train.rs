@@ -1,5 +1,6 @@
 //! `octorec train`: trains a model, from the first step or from where an earlier run stopped.
 
+mod init;
 mod prepare;
 mod report;
 mod resolve;
@@ -120,7 +121,7 @@ impl TrainArgs {
         let Prepared { mut run, resumed, placement, isa, collective } = self.prepare(world, self.resolve()?, output)?;
         self.begin(&mut run, resumed.as_ref())?;
         let bracket = LimitsBracket::open(self.profile, &run.config, (&placement, isa))?;
-        let summary = run.train()?;
+        let summary = run.train().map_err(|error| init::explained(error, self.init.as_deref()))?;
         let limits = bracket.close();
         let (breakdowns, traffic) = (run.ranks.breakdowns(), run.ranks.traffic());
         let profiled = match (&limits, &breakdowns, &run.state.profile) {

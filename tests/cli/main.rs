@@ -24,6 +24,7 @@ mod mllog;
 mod mpi;
 mod own_files;
 mod own_layers;
+mod own_tables;
 mod precision;
 mod pricing;
 mod promises;
