@@ -148,7 +148,7 @@ impl TrainArgs {
         if summary.outcome == Outcome::Interrupted { Err(Error::Interrupted) } else { Ok(()) }
     }
 
-    /// Refuses flags that do nothing beside the others.
+    /// Refuses flags that do nothing beside the others, and weights that cannot be begun with.
     fn check_flags(&self) -> Result<()> {
         if self.verify.no_verify && self.resume.is_none() && self.init.is_none() {
             let reason = "there is nothing to verify: it goes with --resume or --init".to_owned();
@@ -160,7 +160,7 @@ impl TrainArgs {
             let reason = "nothing is saved without a folder: name one with --out DIR, or leave it away".to_owned();
             return Err(Error::config(origin, reason));
         }
-        Ok(())
+        self.init.as_deref().map_or(Ok(()), init::check)
     }
 
     /// The folder of the run, if it has one: that of the first machine, which writes for all.

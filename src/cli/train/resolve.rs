@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::{TrainArgs, init};
+use super::TrainArgs;
 use crate::base::config::{Command, Config, Hot, Layers, Vocab};
 use crate::base::{Error, Result};
 use crate::cli::session::{Learned, Trained};
@@ -32,7 +32,6 @@ impl TrainArgs {
             None => {
                 let config = self.keys.finish_with(self.base.layers()?, Command::Train, self.copies.values()?)?;
                 config.train.check_ends_of_warm_up()?;
-                self.init.as_deref().map_or(Ok(()), init::check)?;
                 let known = self.numbers_of_init(&config)?;
                 Ok(Resolved { config, known, resumed: None })
             }

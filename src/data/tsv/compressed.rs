@@ -22,21 +22,6 @@ fn is_zstd(magic: &[u8]) -> bool {
     magic == ZSTD || magic.len() == ZSTD.len() && magic[0] & 0xf0 == 0x50 && magic[1..] == [0x2a, 0x4d, 0x18]
 }
 
-/// What compressed data begin with, what they are called, and the program that writes their text to a pipe.
-const PACKED: [(&[u8], &str, &str); 5] = [
-    (&GZIP, "gzip", "zcat"),
-    (&ZSTD, "zstd", "zstdcat"),
-    (b"\xfd7zXZ\0", "xz", "xzcat"),
-    (b"PK\x03\x04", "a zip archive", "unzip -p"),
-    (b"BZh91AY&SY", "bzip2", "bzcat"),
-];
-
-/// What is said of text that arrives and is compressed, by its first bytes; nothing where it is not.
-pub fn packed(first: &[u8]) -> Option<String> {
-    let (_, kind, program) = PACKED.into_iter().find(|(magic, ..)| first.starts_with(magic))?;
-    Some(format!("what arrives is {kind}, and rows are text: unpack it on the way (`{program} FILE | octorec ...`)"))
-}
-
 /// The text of a file, and whether it is compressed.
 ///
 /// # Errors
@@ -111,6 +96,21 @@ fn kind(path: &Path) -> &'static str {
     let mut magic = [0; 4];
     let read = File::open(path).and_then(|mut file| file.read_exact(&mut magic));
     if read.is_ok() && is_zstd(&magic) { "zstd" } else { "gzip" }
+}
+
+/// What compressed data begin with, what they are called, and the program that writes their text to a pipe.
+const PACKED: [(&[u8], &str, &str); 5] = [
+    (&GZIP, "gzip", "zcat"),
+    (&ZSTD, "zstd", "zstdcat"),
+    (b"\xfd7zXZ\0", "xz", "xzcat"),
+    (b"PK\x03\x04", "a zip archive", "unzip -p"),
+    (b"BZh91AY&SY", "bzip2", "bzcat"),
+];
+
+/// What is said of text that arrives and is compressed, by its first bytes; nothing where it is not.
+pub fn packed(first: &[u8]) -> Option<String> {
+    let (_, kind, program) = PACKED.into_iter().find(|(magic, ..)| first.starts_with(magic))?;
+    Some(format!("what arrives is {kind}, and rows are text: unpack it on the way (`{program} FILE | octorec ...`)"))
 }
 
 #[cfg(test)]
