@@ -1,16 +1,18 @@
 //! `octorec config`: prints a configuration, and draws its network.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 
+use super::heed_signals;
 use super::network;
 use super::overrides::{BaseArgs, KeyArgs};
-use super::session::refuse_overwriting;
+use super::session::{Learned, open_data, refuse_overwriting};
 use super::table::Table;
 use super::terminal;
 use crate::base::config::{Command, DEFAULT_PRESET, PRESETS, preset};
 use crate::base::{Error, Result, console};
+use crate::data::{Labels, OnUnseen};
 use crate::memory::write_file;
 
 /// Arguments of `octorec config`.
@@ -56,17 +58,22 @@ fn presets(width: Option<usize>) -> String {
 }
 
 impl ConfigArgs {
-    /// Prints the complete configuration that a run with these arguments would use.
+    /// Prints the complete configuration that a run with these arguments would use; what files say of the model is read
+    /// of them as training does.
     pub fn run(&self) -> Result<()> {
         if self.list {
             return console::result(format_args!("{}", presets(terminal::width())));
         }
         let mut config = self.keys.finish(self.base.layers()?, Command::Config)?;
-        refuse_overwriting(
-            "--svg",
-            self.svg.as_deref(),
-            &self.base.config.iter().map(PathBuf::as_path).collect::<Vec<_>>(),
-        )?;
+        let data = [&config.data.path, &config.data.test_path, &config.data.schema].map(Path::new);
+        let inputs: Vec<&Path> = self.base.config.as_deref().into_iter().chain(data).collect();
+        refuse_overwriting("--svg", self.svg.as_deref(), &inputs)?;
+        if config.data.is_stored() {
+            heed_signals()?;
+            // As training begins: flags that would be refused there are so here.
+            config = self.keys.finish(self.base.layers()?, Command::Train)?;
+            open_data(&mut config, Learned::default(), Labels::Required, OnUnseen::Reject)?;
+        }
         if let Some(path) = &self.svg {
             let told = |reason| Error::config("model", reason);
             write_file(path, network::svg(&config.model).map_err(told)?.as_bytes())?;

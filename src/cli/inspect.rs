@@ -8,9 +8,10 @@ use serde::Serialize;
 
 use super::heed_signals;
 use super::hot::HotArgs;
-use super::overrides::{BaseArgs, KeyArgs};
-use super::session::{refuse_overwriting, write_editable};
+use super::overrides::{BaseArgs, KeyArgs, refuse_standard_input};
+use super::session::{refuse_overwriting, report_skipped, write_editable};
 use super::table::Table;
+use crate::base::config::OnBadRow;
 use crate::base::console::note;
 use crate::base::units::Count;
 use crate::base::{Error, Result, console, interrupt};
@@ -62,7 +63,7 @@ pub struct InspectArgs {
 }
 
 /// Flags of [`KeyArgs`] that are not for --hot alone.
-const ALWAYS: [&str; 2] = ["--schema", "--max-line"];
+const ALWAYS: [&str; 3] = ["--schema", "--max-line", "--on-bad-row"];
 
 /// What `--json` prints.
 #[derive(Serialize)]
@@ -99,6 +100,7 @@ impl InspectArgs {
             return Err(Error::config(flag, reason));
         }
         let (path, schema) = (self.path.as_deref().expect("clap requires it"), self.keys.schema());
+        refuse_standard_input(path, "inspect")?;
         let inputs = [Some(path), schema].into_iter().flatten();
         refuse_overwriting("--write-schema", self.write_schema.as_deref(), &inputs.collect::<Vec<_>>())?;
         let format = self.format.as_deref().map(|name| Format::named(name, "--format")).transpose()?;
@@ -114,8 +116,8 @@ impl InspectArgs {
             self.propose(path, limit)?
         } else {
             let seen = match text {
-                true => seen_text(path, limit, self.keys.max_line())?,
-                false => seen_files(path, format, self.keys.described(), limit)?,
+                true => seen_text(path, limit, self.keys.max_line(), self.keys.on_bad_row()?)?,
+                false => seen_files(path, format, self.keys.described()?, limit)?,
             };
             let proposed = seen.schema.to_toml();
             (seen, proposed)
@@ -140,9 +142,10 @@ impl InspectArgs {
 
     /// Refuses flags that have no effect on such data.
     fn check(&self, is_text: bool, is_table: bool) -> Result<()> {
-        if self.keys.origin("data.max_line").is_some() && !is_text {
+        let of_text = ["data.max_line", "data.on_bad_row"].into_iter().find_map(|key| self.keys.origin(key));
+        if let Some(flag) = of_text.filter(|_| !is_text) {
             let reason = "has an effect only on text, and these data are none: leave it away".to_owned();
-            return Err(Error::config("--max-line", reason));
+            return Err(Error::config(flag, reason));
         }
         if self.label.is_some() && !is_table {
             let reason =
@@ -154,10 +157,10 @@ impl InspectArgs {
 
     /// A table of text by the schema that is proposed for it, and that.
     fn propose(&self, path: &Path, limit: u64) -> Result<(Seen, String)> {
-        let max_line = self.keys.max_line();
-        let proposal = csv::propose(path, limit, self.label.as_deref(), max_line)?;
+        let (max_line, on_bad_row) = (self.keys.max_line(), self.keys.on_bad_row()?);
+        let proposal = csv::propose(path, limit, self.label.as_deref(), max_line, on_bad_row)?;
         let (proposed, whole) = (proposal.to_toml(), proposal.is_whole());
-        let choices = csv::Choices { max_line, rows: limit, ..csv::Choices::default() };
+        let choices = csv::Choices { max_line, on_bad_row, rows: limit, ..csv::Choices::default() };
         let dataset = csv::open_as(path, proposal.schema, &choices)?;
         let seen = surveyed(&dataset, Format::detect(path).map_or("csv", Format::name), limit)?;
         let rows_total = seen.rows_total.filter(|_| whole);
@@ -179,7 +182,7 @@ fn seen_files(path: &Path, format: Option<Format>, described: Option<Described<'
 }
 
 fn surveyed(dataset: &Dataset, format: &'static str, limit: u64) -> Result<Seen> {
-    let mut survey = Survey::new(&dataset.description);
+    let mut survey = Survey::new(&dataset.description).with_blanks(&dataset.blanks);
     let mut total = 0;
     for member in &dataset.members {
         let rows = member.table.rows();
@@ -189,12 +192,13 @@ fn surveyed(dataset: &Dataset, format: &'static str, limit: u64) -> Result<Seen>
             Ok(())
         })?;
     }
+    report_skipped(dataset.members.iter().map(|member| member.table.skipped_rows()).sum());
     let findings = survey.findings(&dataset.description, true);
     Ok(Seen { format, rows_total: Some(total), findings, schema: dataset.description.clone(), left_out: Vec::new() })
 }
 
 /// Text in Criteo's layout; values are counted as they stand in the file.
-fn seen_text(path: &Path, limit: u64, max_line: usize) -> Result<Seen> {
+fn seen_text(path: &Path, limit: u64, max_line: usize, on_bad_row: OnBadRow) -> Result<Seen> {
     const PORTION: usize = 1 << 12;
     let layout = Layout::criteo(Labels::Required, max_line);
     let mut schema = Description::criteo(layout.dense, &vec![u64::from(u32::MAX); layout.categorical]);
@@ -203,14 +207,21 @@ fn seen_text(path: &Path, limit: u64, max_line: usize) -> Result<Seen> {
         column.hots = 0;
     }
     let (mut survey, mut samples) = (Survey::new(&schema), Samples::new(&schema));
-    let (mut lines, mut row, mut number) = (Lines::open(path)?.limited(max_line), Row::new(&layout), 0u64);
-    while number < limit
+    let (mut lines, mut row) = (Lines::open(path)?.limited(max_line), Row::new(&layout));
+    let (mut number, mut skipped) = (0u64, 0u64);
+    while number - skipped < limit
         && let Some(line) = lines.next_line()?
     {
         number += 1;
-        let Line::Text(text) = line else { return Err(Fault::TooLong { limit: max_line }.at(path, number)) };
-        row.parse(text, &layout).map_err(|fault| fault.at(path, number))?;
-        push(&mut samples, &row);
+        let read = match line {
+            Line::Text(text) => row.parse(text, &layout),
+            Line::TooLong => Err(Fault::TooLong { limit: max_line }),
+        };
+        match read {
+            Ok(()) => push(&mut samples, &row),
+            Err(_) if on_bad_row == OnBadRow::Skip => skipped += 1,
+            Err(fault) => return Err(fault.at(path, number)),
+        }
         if samples.len() == PORTION {
             survey.add(&samples, &schema);
             samples.clear();
@@ -220,6 +231,7 @@ fn seen_text(path: &Path, limit: u64, max_line: usize) -> Result<Seen> {
         }
     }
     let whole = lines.next_line()?.is_none();
+    report_skipped(skipped);
     survey.add(&samples, &schema);
     let findings = survey.findings(&schema, false);
     for (column, found) in schema.categorical.iter_mut().zip(&findings.categorical) {
@@ -227,7 +239,7 @@ fn seen_text(path: &Path, limit: u64, max_line: usize) -> Result<Seen> {
         // Blank fields share a row of their own.
         column.rows = (found.distinct + u64::from(found.missing > 0.0)).max(1);
     }
-    Ok(Seen { format: "tsv", rows_total: whole.then_some(number), findings, schema, left_out: Vec::new() })
+    Ok(Seen { format: "tsv", rows_total: whole.then_some(number - skipped), findings, schema, left_out: Vec::new() })
 }
 
 fn push(samples: &mut Samples, row: &Row) {

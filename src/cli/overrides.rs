@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use super::help::{DATA, MACHINE, MODEL, TRAINING};
-use crate::base::config::{Command, Config, DEFAULT_PRESET, Layers, MAX_LINE, SourceKind};
+use crate::base::config::{Command, Config, DEFAULT_PRESET, Layers, MAX_LINE, OnBadRow, SourceKind};
 use crate::base::units::parse_bytes;
 use crate::base::{Error, Result};
 use crate::data::formats::{Described, Format};
@@ -235,8 +235,22 @@ impl KeyArgs {
     }
 
     /// How text is described, if it is.
-    pub fn described(&self) -> Option<Described<'_>> {
-        self.schema().map(|schema| Described { schema, max_line: self.max_line() })
+    ///
+    /// # Errors
+    /// As [`KeyArgs::on_bad_row`].
+    pub fn described(&self) -> Result<Option<Described<'_>>> {
+        let (max_line, on_bad_row) = (self.max_line(), self.on_bad_row()?);
+        Ok(self.schema().map(|schema| Described { schema, max_line, on_bad_row }))
+    }
+
+    /// What a malformed row does.
+    ///
+    /// # Errors
+    /// [`Error::Config`] that lists what there is, where it is none of that.
+    pub fn on_bad_row(&self) -> Result<OnBadRow> {
+        let Some(text) = &self.on_bad_row else { return Ok(OnBadRow::Fail) };
+        let told = |error: toml::de::Error| Error::config("--on-bad-row", error.message().trim());
+        toml::Value::String(text.clone()).try_into().map_err(told)
     }
 
     /// The longest line of a text file.
@@ -309,8 +323,9 @@ impl KeyArgs {
 /// A path as a configuration has it.
 ///
 /// # Errors
-/// When it is no UTF-8, as all text of a configuration is.
+/// When it is no UTF-8, as all text of a configuration is, or means standard input.
 pub(super) fn named(path: &Path, origin: &str) -> Result<String> {
+    refuse_standard_input(path, origin)?;
     path.to_str().map(str::to_owned).ok_or_else(|| {
         let reason = format!(
             "{}: this name is no UTF-8, which a configuration is written in: give the file another name, or name a link to it",
@@ -318,6 +333,19 @@ pub(super) fn named(path: &Path, origin: &str) -> Result<String> {
         );
         Error::config(origin, reason)
     })
+}
+
+/// Refuses standard input where a file is read.
+///
+/// # Errors
+/// [`Error::Config`] that says what to do.
+pub(super) fn refuse_standard_input(path: &Path, origin: &str) -> Result<()> {
+    if path.as_os_str() != "-" {
+        return Ok(());
+    }
+    let reason = "standard input can be read once, and files are read several times: put it into a file first \
+                  (... > FILE), and name that; only `octorec predict` takes rows as they arrive (a file of this name is ./-)";
+    Err(Error::config(format!("{origin} -"), reason))
 }
 
 /// The source that reads what lies at `path`: text in Criteo's layout, where nothing tells another format.

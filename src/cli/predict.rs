@@ -1,6 +1,7 @@
 //! `octorec predict`: a click probability for every row of a file or data set, or of standard input, in its order.
 
 use std::io::{BufWriter, ErrorKind, Write};
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
@@ -84,6 +85,14 @@ impl PredictArgs {
         if arrives && world.machines() > 1 {
             return refuse("--data -", "standard input is one machine's: name a file that all machines see");
         }
+        if std::fs::metadata(&self.data).is_ok_and(|found| found.file_type().is_fifo()) {
+            let reason = format!(
+                "{} is a pipe, and files are read more than once: rows are read as they arrive with --data - (... | octorec \
+                 predict --data -)",
+                self.data.display()
+            );
+            return refuse("--data", &reason);
+        }
         let trained = Trained::find(&self.checkpoint, self.verify)?;
         let mut config = trained.config()?;
         let files = run_files(&self.checkpoint);
@@ -132,6 +141,9 @@ impl PredictArgs {
             }
         };
         report_unseen(source.unseen_values());
+        if rows == 0 {
+            note!("warning: 0 rows came: nothing is predicted");
+        }
         let whose = if arrives { "standard input".to_owned() } else { self.data.display().to_string() };
         note!("{}: one for each row of {whose}, in its order", Many(rows, "probability"));
         Ok(())

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::base::config::{Config, MAX_LINE, SourceKind};
+use crate::base::config::{Config, MAX_LINE, OnBadRow, SourceKind};
 use crate::base::units::parse_bytes;
 use crate::base::{Error, Result};
 use crate::data::formats::Described;
@@ -25,7 +25,7 @@ impl TextArgs {
     /// How the text is described, if it is.
     pub fn described(&self) -> Option<Described<'_>> {
         let max_line = self.max_line.map_or(MAX_LINE, |bytes| bytes as usize);
-        self.schema.as_deref().map(|schema| Described { schema, max_line })
+        self.schema.as_deref().map(|schema| Described { schema, max_line, on_bad_row: OnBadRow::Fail })
     }
 }
 

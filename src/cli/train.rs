@@ -1,5 +1,6 @@
 //! `octorec train`: trains a model, from the first step or from where an earlier run stopped.
 
+mod init;
 mod prepare;
 mod report;
 mod resolve;
@@ -121,7 +122,7 @@ impl TrainArgs {
         let Prepared { mut run, resumed, placement, isa, collective } = self.prepare(world, self.resolve()?, output)?;
         self.begin(&mut run, resumed.as_ref())?;
         let bracket = LimitsBracket::open(self.profile, &run.config, (&placement, isa))?;
-        let summary = run.train()?;
+        let summary = run.train().map_err(|error| init::explained(error, self.init.as_deref()))?;
         let limits = bracket.close();
         let (breakdowns, traffic) = (run.ranks.breakdowns(), run.ranks.traffic());
         let profiled = match (&limits, &breakdowns, &run.state.profile) {
@@ -148,7 +149,7 @@ impl TrainArgs {
         if summary.outcome == Outcome::Interrupted { Err(Error::Interrupted) } else { Ok(()) }
     }
 
-    /// Refuses flags that do nothing beside the others.
+    /// Refuses flags that do nothing beside the others, and weights that cannot be begun with.
     fn check_flags(&self) -> Result<()> {
         if self.verify.no_verify && self.resume.is_none() && self.init.is_none() {
             let reason = "there is nothing to verify: it goes with --resume or --init".to_owned();
@@ -160,7 +161,7 @@ impl TrainArgs {
             let reason = "nothing is saved without a folder: name one with --out DIR, or leave it away".to_owned();
             return Err(Error::config(origin, reason));
         }
-        Ok(())
+        self.init.as_deref().map_or(Ok(()), init::check)
     }
 
     /// The folder of the run, if it has one: that of the first machine, which writes for all.

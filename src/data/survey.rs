@@ -36,6 +36,8 @@ struct DenseSeen {
 
 #[derive(Debug, Clone, Default)]
 struct CategoricalSeen {
+    /// The row of a blank field, where that is no other value's: it is no look-up here.
+    blank: Option<u32>,
     accesses: HashMap<u32, u64>,
     lookups: u64,
     empty: u64,
@@ -121,6 +123,14 @@ impl Survey {
         }
     }
 
+    /// The same, where blank fields of text have these rows, if they have some of their own: one entry a categorical
+    /// column, or none at all.
+    #[must_use]
+    pub fn with_blanks(mut self, rows: &[Option<u32>]) -> Self {
+        self.categorical.iter_mut().zip(rows).for_each(|(seen, row)| seen.blank = *row);
+        self
+    }
+
     /// Looks at samples.
     pub fn add(&mut self, samples: &Samples, description: &Description) {
         self.rows += samples.len() as u64;
@@ -137,11 +147,15 @@ impl Survey {
         }
         for ((seen, lookups), column) in self.categorical.iter_mut().zip(&samples.lookups).zip(&description.categorical)
         {
-            for &row in &lookups.rows {
+            for (at, &row) in lookups.rows.iter().enumerate() {
+                if Some(row) == seen.blank {
+                    seen.empty += 1;
+                    continue;
+                }
                 *seen.accesses.entry(row).or_insert(0) += 1;
+                seen.lookups += 1;
+                seen.weights += lookups.weights.get(at).map_or(0.0, |&weight| f64::from(weight));
             }
-            seen.lookups += lookups.rows.len() as u64;
-            seen.weights += lookups.weights.iter().map(|&weight| f64::from(weight)).sum::<f64>();
             if column.hots > 0 {
                 seen.longest = u64::from(column.hots);
                 continue;
@@ -315,6 +329,11 @@ mod tests {
         assert_eq!((column.distinct, column.missing, column.lookups_max), (3, 0.2, 3));
         assert!((column.lookups - 2.4).abs() < 1e-9);
         assert_eq!(sparkline(&[0.0, 0.5, 1.0]), "▁▅█");
+        // Row 7 is that of blank fields: half of the first column's.
+        let mut survey = Survey::new(&description).with_blanks(&[Some(7), None]);
+        survey.add(&samples, &description);
+        let blanks = &survey.findings(&description, false).categorical[0];
+        assert_eq!((blanks.missing, blanks.distinct, blanks.lookups), (0.5, 100, 0.5));
         let empty = Survey::new(&description).findings(&description, true);
         assert_eq!(
             (empty.label_rate, empty.categorical[0].hottest_share, empty.categorical[0].rows),

@@ -37,19 +37,21 @@ impl WideColumns {
     /// Those that a model adds to these columns; none where it has no wide part.
     ///
     /// # Errors
-    /// [`Error::UnknownName`] when a cross names a column that is not there.
+    /// [`Error::Config`] when a cross names a column that is not there.
     pub fn of(model: &ModelConfig, schema: &Schema) -> Result<Option<Self>> {
         if !model.wide {
             return Ok(None);
         }
         let names = || schema.tables.iter().map(|column| column.name.as_str());
         let number = |name: &String| {
-            names().position(|known| known == name).ok_or_else(|| Error::UnknownName {
-                origin: "model.wide_crosses".to_owned(),
-                what: "categorical column",
-                found: name.clone(),
-                nearest: nearest(name, names()),
-                known: names().collect::<Vec<_>>().join(", "),
+            names().position(|known| known == name).ok_or_else(|| {
+                let meant = nearest(name, names()).map_or_else(String::new, |name| format!(" (did you mean `{name}`?)"));
+                let reason = format!(
+                    "unknown categorical column `{name}`{meant}; one of: {}: cross columns that are there, or none with \
+                     --set model.wide_crosses=[]",
+                    names().collect::<Vec<_>>().join(", ")
+                );
+                Error::config("model.wide_crosses", reason)
             })
         };
         let crosses = model.wide_crosses.iter().map(|cross| cross.iter().map(number).collect());

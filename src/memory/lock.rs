@@ -26,6 +26,13 @@ impl FolderLock {
         Self::take_by(folder, NAME)
     }
 
+    /// Removes the file of [`FolderLock::take`] where nothing else is in its folder, which the holder then removes.
+    pub fn remove_if_alone(&self, folder: &Path) {
+        if fs::read_dir(folder).is_ok_and(|entries| entries.count() == 1) {
+            let _ = fs::remove_file(folder.join(NAME));
+        }
+    }
+
     /// As [`FolderLock::take`], by a file of another name, which may be removed by who has the lock.
     ///
     /// # Errors

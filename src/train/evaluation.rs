@@ -79,6 +79,8 @@ pub fn predict(
 struct RankEvaluation {
     source: Arc<dyn Source>,
     groups: Option<TableId>,
+    /// The row of the groups' table that all unknown values share: they are no group.
+    unknown: Option<u32>,
     loader: RankLoader,
     /// The slice that is scored next; nothing after the last.
     next: Option<Portion>,
@@ -105,6 +107,7 @@ impl RankEvaluation {
         let of_rank = |loader| Self {
             source: Arc::clone(source),
             groups,
+            unknown: groups.and_then(|table| row_of_unknown(&**source, table)),
             loader,
             next: None,
             slice: Arc::new(Batch::new(source.schema())),
@@ -132,10 +135,17 @@ impl RankEvaluation {
         self.loader.recycle(portion);
         let range = rank.context.layout.slice(whole, rank.context.rank);
         let truths = self.source.truth(split, before + range.start as u64, range.len());
-        let (labels, groups) = (self.slice.labels.clone(), self.groups.map(|table| groups_of(&self.slice, table)));
+        let (labels, groups) = (self.slice.labels.clone(), self.groups_of_slice());
         let probabilities = rank.predict_slice(&mut self.slice, whole)?;
         self.tally.take(&probabilities, &labels, groups.map(Vec::into_iter), truths.as_deref());
         Ok((whole as u64, self.fetch(rank, before + whole as u64)))
+    }
+
+    /// The group of each sample of the slice, if it has one, where groups are asked for.
+    fn groups_of_slice(&self) -> Option<Vec<Option<u32>>> {
+        let bag = &self.slice.bags[self.groups?.index()];
+        let group = |sample| bag.of(sample).first().copied().filter(|row| Some(*row) != self.unknown);
+        Some((0..bag.samples()).map(group).collect())
     }
 
     /// Refuses a sample with several groups; the slice's first one is number `first`.
@@ -152,10 +162,21 @@ impl RankEvaluation {
     }
 }
 
-/// The group of each sample, if it has one.
-fn groups_of(batch: &Batch, table: TableId) -> Vec<Option<u32>> {
-    let bag = &batch.bags[table.index()];
-    (0..bag.samples()).map(|sample| bag.of(sample).first().copied()).collect()
+/// The row of a table that all values share which the vocabulary does not know, if there is one: the last.
+fn row_of_unknown(source: &dyn Source, table: TableId) -> Option<u32> {
+    let vocabulary = source.vocabulary().filter(|vocabulary| vocabulary.unseen_row())?;
+    let column = &source.schema().tables[table.index()];
+    let mut data = source;
+    while let Some(of) = data.made_of() {
+        data = of;
+    }
+    let at = data.schema().tables.iter().position(|of_data| of_data.name == column.name)?;
+    // Columns whose rows do not depend on the data have no values there.
+    let numbered = match vocabulary.texts() {
+        [] => vocabulary.columns().get(at).is_some(),
+        texts => texts.get(at).is_some_and(|values| !values.is_empty()),
+    };
+    numbered.then(|| (column.rows - 1) as u32)
 }
 
 /// The model's scores on all samples of `split`, `batch` at a time, and what else is asked; `None` where there is no

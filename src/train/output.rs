@@ -33,6 +33,8 @@ pub struct OutputDir {
     lock: FolderLock,
     /// From the run's beginning on.
     metrics: Option<BufWriter<File>>,
+    /// Folders that were made for it, the innermost first: they go if the run ends before it begins.
+    made: Vec<PathBuf>,
 }
 
 impl OutputDir {
@@ -43,8 +45,11 @@ impl OutputDir {
     /// [`Error::OutputTaken`] when it holds a run, [`Error::OutputBusy`] when another process writes to it, or when the
     /// system refuses.
     pub fn create(path: &Path, force: bool) -> Result<Self> {
+        let made = path.ancestors().take_while(|folder| !folder.as_os_str().is_empty() && !folder.exists());
+        let made = made.map(Path::to_owned).collect();
         make_folder(path)?;
-        let output = Self::take(path)?;
+        let mut output = Self::take(path)?;
+        output.made = made;
         if path.join(CHECKPOINT).exists() && !force {
             return Err(Error::OutputTaken { path: path.to_owned() });
         }
@@ -61,7 +66,7 @@ impl OutputDir {
 
     fn take(path: &Path) -> Result<Self> {
         let lock = FolderLock::take(path)?;
-        let output = Self { path: path.to_owned(), lock, metrics: None };
+        let output = Self { path: path.to_owned(), lock, metrics: None, made: Vec::new() };
         output.bring_back()?;
         Ok(output)
     }
@@ -236,6 +241,11 @@ impl Drop for OutputDir {
         if self.metrics.is_some() && self.path.join(PREVIOUS).is_dir() {
             // What this run has written without a checkpoint gives way; if that fails, the next start does it.
             let _ = self.bring_back();
+        }
+        if self.metrics.is_none() && !self.made.is_empty() {
+            // Folders that hold something else stay.
+            self.lock.remove_if_alone(&self.path);
+            let _ = self.made.iter().try_for_each(fs::remove_dir);
         }
     }
 }

@@ -28,6 +28,7 @@ mod mllog;
 mod mpi;
 mod own_files;
 mod own_layers;
+mod own_tables;
 mod parquet;
 mod precision;
 mod pricing;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock};
 
 use octorec::base::Result;
-use octorec::base::config::{Config, DataConfig, SourceKind};
+use octorec::base::config::{Config, DataConfig, OnBadRow, SourceKind};
 use octorec::data::blocks::{Codec, Options, Role};
 use octorec::data::formats::{self, Dataset, Format, Target, npy};
 use octorec::data::samples::{MISSING, Samples, Values};
@@ -765,7 +765,8 @@ fn text_is_entered_anywhere_and_a_schema_is_proposed() {
         expected.extend_from(&all, start as usize..9000, &dataset.description);
         assert!(found == expected, "{start}");
     }
-    let proposal = formats::csv::propose(&folder.path().join("ratings.csv"), u64::MAX, None, 1 << 20).unwrap();
+    let proposal =
+        formats::csv::propose(&folder.path().join("ratings.csv"), u64::MAX, None, 1 << 20, OnBadRow::Fail).unwrap();
     let proposed = &proposal.schema;
     assert_eq!(proposed.label, "rating >= 4", "three quarters of 0 to 5");
     let names =
@@ -785,6 +786,6 @@ proptest! {
         if let Ok(dataset) = text(folder.path(), &rows, RATINGS_SCHEMA) {
             let _ = formats::verify(&dataset, |_| ());
         }
-        let _ = formats::csv::propose(&folder.path().join("ratings.csv"), 100, None, 1 << 20);
+        let _ = formats::csv::propose(&folder.path().join("ratings.csv"), 100, None, 1 << 20, OnBadRow::Fail);
     }
 }

@@ -191,7 +191,7 @@ fn read_table(table: &[u8], schema: &[u8]) {
     if let Ok(dataset) = formats::open(&path, None, Some(formats::Described::by(&described))) {
         let _ = formats::verify(&dataset, |_| ());
     }
-    if let Ok(schema) = csv::propose(&path, u64::MAX, None, 1 << 20) {
+    if let Ok(schema) = csv::propose(&path, u64::MAX, None, 1 << 20, OnBadRow::Fail) {
         let _ = schema.to_toml();
     }
 }

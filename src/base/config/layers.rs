@@ -180,10 +180,18 @@ impl Layers {
         if !config.model.layers.is_empty() {
             config.model.follow_layers();
         }
-        let decays = self.origins.get("train.decay_steps");
-        if config.data.is_stored() && decays.is_some_and(|own| Some(own.layer) == self.preset_with_data) {
-            // It is counted in steps over the preset's own data: others may still learn long after its end.
-            config.train.decay_steps = 0;
+        if config.data.is_stored() {
+            // They are counted in steps over the preset's own data: others may still learn long after their end, and a
+            // decay that is given would begin where that of the preset does.
+            let of_preset = |key: &str| {
+                let origin = self.origins.get(key);
+                origin.is_some_and(|origin| Some(origin.layer) == self.preset_with_data)
+            };
+            let steps = [
+                ("train.decay_steps", &mut config.train.decay_steps),
+                ("train.decay_start", &mut config.train.decay_start),
+            ];
+            steps.into_iter().filter(|(key, _)| of_preset(key)).for_each(|(_, steps)| *steps = 0);
         }
         for (key, Origin { place, kind, .. }) in &self.origins {
             if *kind == Kind::Flag
@@ -381,12 +389,15 @@ mod tests {
             let mut layers = Layers::default();
             layers.preset("demo").unwrap();
             more.iter().for_each(|assignment| layers.assignment(assignment).unwrap());
-            layers.finish(Command::Config).unwrap().train.decay_steps
+            let train = layers.finish(Command::Config).unwrap().train;
+            (train.decay_start, train.decay_steps)
         };
         let own = ["data.source=files", "data.path=mine"];
         let generated = ["data.source=criteo", "data.train_samples=900"];
-        assert_eq!((decays(&[]), decays(&generated), decays(&own)), (4251, 4251, 0));
-        assert_eq!(decays(&[&own[..], &["train.decay_steps=70"]].concat()), 70, "the user's own stays");
+        assert_eq!([decays(&[]), decays(&generated), decays(&own)], [(2000, 4251), (2000, 4251), (0, 0)]);
+        let with = |mine: &[&str]| decays(&[&own[..], mine].concat());
+        assert_eq!(with(&["train.decay_steps=70"]), (0, 70), "the user's own stays, and begins at once");
+        assert_eq!(with(&["train.decay_steps=70", "train.decay_start=9"]), (9, 70));
     }
 
     #[test]

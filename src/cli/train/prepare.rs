@@ -64,6 +64,7 @@ impl TrainArgs {
         let loss_trace = self.trace_loss.as_deref().filter(|_| world.is_first()).map(LossTrace::create).transpose()?;
         describe(&config, &*source, &started)?;
         note!("{}", recipe(&config.train));
+        self.warn_of_late_decay(&config.train, source.samples(Split::Train));
         if self.exchange.loader.is_some() && started.ranks.layout().ranks() == 1 {
             note!("one rank reads everything itself: --loader changes nothing");
         }
@@ -87,6 +88,23 @@ impl TrainArgs {
             state: RunState::default(),
         };
         Ok(Prepared { run, resumed, placement, isa, collective })
+    }
+
+    /// Warns of a decay that the user asks for, and that the run, of so many samples, ends before; one of a preset is
+    /// for longer runs.
+    fn warn_of_late_decay(&self, train: &TrainConfig, samples: Option<u64>) {
+        let given = ["train.decay", "train.decay_start", "train.decay_steps"];
+        let is_asked = self.base.config.is_some() || given.into_iter().any(|key| self.keys.origin(key).is_some());
+        let of_epochs = |samples: u64| train.epochs.saturating_mul(samples.div_ceil(train.minibatch() as u64));
+        let steps = if train.steps > 0 { Some(train.steps) } else { samples.map(of_epochs) };
+        if is_asked && train.decay_steps > 0 && steps.is_some_and(|steps| train.decay_start >= steps) {
+            note!(
+                "warning: the rate decays from step {} on, and the run has {}: it stays as it is; --set train.decay_start=0 \
+                 has it decay from the first step",
+                Count(train.decay_start),
+                Many(steps.unwrap_or(0), "step")
+            );
+        }
     }
 
     /// Refuses to write over a file that the run reads, or that is another of its own.

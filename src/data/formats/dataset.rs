@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use super::{Format, Table, bad, csv, fae, hugectr, mlperf, nvidia, octorec, parquet, scan, torchrec};
+use crate::base::config::OnBadRow;
 use crate::base::{Error, Result};
 use crate::data::blocks::Role;
 use crate::data::hot::HotInputs;
@@ -25,6 +26,9 @@ pub struct Dataset {
     pub sized_by_values: bool,
     /// The values behind row numbers, where they were numbered by first appearance, now or for an earlier model.
     pub vocabulary: Option<Vocabulary>,
+    /// The row of a blank field of each categorical column of text, where that is no other value's; nothing at all of
+    /// other formats.
+    pub blanks: Vec<Option<u32>>,
     /// The files with the values behind row numbers that lie beside octorec's blocks, each with its table's rows.
     pub vocabularies: Vec<(PathBuf, u64)>,
     /// Its hot rows, and which training samples look up no others, where its files tell.
@@ -47,6 +51,7 @@ impl Dataset {
             learned: false,
             sized_by_values: false,
             vocabulary: None,
+            blanks: Vec::new(),
             vocabularies: Vec::new(),
             hot: None,
         }
@@ -105,13 +110,15 @@ pub struct Described<'a> {
     pub schema: &'a Path,
     /// The longest line, in bytes.
     pub max_line: usize,
+    /// What a malformed row does.
+    pub on_bad_row: OnBadRow,
 }
 
 impl<'a> Described<'a> {
-    /// With lines of usual length.
+    /// With lines of usual length, none of them malformed.
     #[must_use]
     pub const fn by(schema: &'a Path) -> Self {
-        Self { schema, max_line: LONGEST }
+        Self { schema, max_line: LONGEST, on_bad_row: OnBadRow::Fail }
     }
 }
 
@@ -165,7 +172,9 @@ pub fn open_for(
             let flags = "--from-format of convert, --format of inspect and data verify";
             let reason = format!(
                 "its files tell no format: name one of {known} ({flags}); text in Criteo's layout becomes a data set by \
-                 `octorec preprocess criteo-kaggle` or `criteo-terabyte`"
+                 `octorec preprocess criteo-kaggle` or `criteo-terabyte`, and files with a header line by `octorec preprocess \
+                 csv --in {} --schema FILE --out BLOCKS`, with the schema that `octorec inspect` proposes for one of them",
+                path.display()
             );
             Err(bad(path, reason))
         }

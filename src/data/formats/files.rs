@@ -205,7 +205,8 @@ fn open_told(path: &Path, reading: Reading<'_>) -> Result<Dataset> {
         let known = Format::ALL.map(Format::name).join(", ");
         let reason = format!(
             "its files tell no format ({known}): name the folder or the file of a data set; text that is no log of Criteo's is \
-             described with --schema FILE"
+             described with --schema FILE, and several files of it become a data set by `octorec preprocess csv --in FOLDER \
+             --schema FILE --out BLOCKS`"
         );
         return Err(bad(path, reason));
     }
@@ -227,7 +228,14 @@ fn refuse_described(path: &Path) -> Result<()> {
                 "which needs no schema, but data.schema (--schema) names one: name a text file, or leave it away";
             Err(bad(path, format!("is of format {}, {reason}", format.name())))
         }
-        None => Err(bad(path, "is a folder, but data.schema (--schema) describes a text file: name that")),
+        None => {
+            let shown = path.display();
+            let reason = format!(
+                "is a folder, but data.schema (--schema) describes a text file: name one, or make a data set of all its files \
+                 with `octorec preprocess csv --in {shown} --schema FILE --out BLOCKS`, and name that"
+            );
+            Err(bad(path, reason))
+        }
     }
 }
 

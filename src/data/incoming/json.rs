@@ -5,10 +5,10 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::io::Write;
 
 use serde::Deserializer;
-use serde::de::{DeserializeSeed, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{DeserializeSeed, Error as _, IgnoredAny, MapAccess, Visitor};
+use serde_json::value::RawValue;
 
 /// A column of text.
 #[derive(Debug, Clone)]
@@ -17,9 +17,25 @@ pub struct Column {
     pub name: String,
     /// What separates its values, where there may be several.
     pub separator: Option<String>,
-    /// Whether its values are text in any case: digits would be taken for those of another base.
-    pub is_text: bool,
+    /// What becomes of its numbers.
+    pub numbers: Numbers,
+    /// What `false` and `true` are as text.
+    pub truths: [&'static str; 2],
 }
+
+/// What becomes of the numbers of a column.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Numbers {
+    /// They are text as they stand: 18.0 is another value than 18, as it is in files of text.
+    AsWritten,
+    /// They are integers, also where another program writes 18.0.
+    Whole,
+    /// They are refused: digits would be taken for those of another base.
+    Refused,
+}
+
+/// What `false` and `true` are as text, where nothing speaks for another spelling.
+pub const TRUTHS: [&str; 2] = ["false", "true"];
 
 /// The columns of objects, and the fields of the last one.
 #[derive(Debug, Clone)]
@@ -96,7 +112,9 @@ impl<'de> Visitor<'de> for Object<'_> {
             if std::mem::replace(&mut seen[at], true) {
                 return Err(A::Error::custom(format_args!("{} comes twice", columns[at].name)));
             }
-            map.next_value_seed(Field { column: &columns[at], into: &mut fields[at], within: false })?;
+            // The text of a value, which tells 18.0 from 18.
+            let value = map.next_value::<&'de RawValue>()?.get();
+            columns[at].write(value, false, &mut fields[at]).map_err(A::Error::custom)?;
         }
         Ok(())
     }
@@ -127,84 +145,56 @@ impl Visitor<'_> for Name<'_> {
     }
 }
 
-/// Writes a value into a field, as text has it.
-struct Field<'a> {
-    column: &'a Column,
-    into: &'a mut Vec<u8>,
-    /// Whether it is one of a list.
-    within: bool,
-}
-
-impl Field<'_> {
-    fn number<E: serde::de::Error>(self, number: impl fmt::Display) -> Result<(), E> {
-        if self.column.is_text {
-            return Err(E::custom(format_args!("{}: text is expected, found the number {number}", self.column.name)));
+impl Column {
+    /// Writes a value of JSON into a field, as text has it; `within`: whether it is one of a list.
+    fn write(&self, value: &str, within: bool, into: &mut Vec<u8>) -> Result<(), String> {
+        let parsed = |error: serde_json::Error| format!("{}: {error}", self.name);
+        match value.as_bytes() {
+            [b'"', inner @ .., b'"'] if memchr::memchr(b'\\', inner).is_none() => self.text(inner, within, into),
+            [b'"', ..] => {
+                let text: String = serde_json::from_str(value).map_err(parsed)?;
+                self.text(text.as_bytes(), within, into)
+            }
+            [b'[', ..] => {
+                let Some(separator) = self.separator.as_ref().filter(|_| !within) else {
+                    return Err(format!("{}: one value is expected, found a list", self.name));
+                };
+                let values: Vec<&RawValue> = serde_json::from_str(value).map_err(parsed)?;
+                for (at, value) in values.into_iter().enumerate() {
+                    if at > 0 {
+                        into.extend_from_slice(separator.as_bytes());
+                    }
+                    self.write(value.get(), true, into)?;
+                }
+                Ok(())
+            }
+            [b'{', ..] => Err(format!("{}: one value is expected, found an object", self.name)),
+            [b'n', ..] => Ok(()),
+            [b't' | b'f', ..] => self.text(self.truths[usize::from(value == "true")].as_bytes(), within, into),
+            _ => self.number(value, within, into),
         }
-        write!(self.into, "{number}").map_err(E::custom)
-    }
-}
-
-impl<'de> DeserializeSeed<'de> for Field<'_> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<(), D::Error> {
-        from.deserialize_any(self)
-    }
-}
-
-impl<'de> Visitor<'de> for Field<'_> {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "a value of {}", self.column.name)
     }
 
-    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<(), E> {
-        let separator = self.column.separator.as_deref().filter(|_| self.within);
-        if separator.is_some_and(|separator| text.contains(separator)) {
-            let name = &self.column.name;
-            return Err(E::custom(format_args!("{name}: the value {text:?} contains what separates values")));
+    fn text(&self, text: &[u8], within: bool, into: &mut Vec<u8>) -> Result<(), String> {
+        let separator = self.separator.as_deref().filter(|_| within);
+        if separator.is_some_and(|separator| memchr::memmem::find(text, separator.as_bytes()).is_some()) {
+            let (name, text) = (&self.name, String::from_utf8_lossy(text));
+            return Err(format!("{name}: the value {text:?} contains what separates values"));
         }
-        self.into.extend_from_slice(text.as_bytes());
+        into.extend_from_slice(text);
         Ok(())
     }
 
-    fn visit_u64<E: serde::de::Error>(self, number: u64) -> Result<(), E> {
-        self.number(number)
-    }
-
-    fn visit_i64<E: serde::de::Error>(self, number: i64) -> Result<(), E> {
-        self.number(number)
-    }
-
-    fn visit_f64<E: serde::de::Error>(self, number: f64) -> Result<(), E> {
-        self.number(number)
-    }
-
-    fn visit_bool<E: serde::de::Error>(self, truth: bool) -> Result<(), E> {
-        self.visit_str(if truth { "true" } else { "false" })
-    }
-
-    fn visit_unit<E>(self) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
-        let Self { column, into, within } = self;
-        let Some(separator) = column.separator.as_ref().filter(|_| !within) else {
-            return Err(A::Error::custom(format_args!("{}: one value is expected, found a list", column.name)));
-        };
-        let mut first = true;
-        loop {
-            let before = into.len();
-            if !first {
-                into.extend_from_slice(separator.as_bytes());
+    fn number(&self, number: &str, within: bool, into: &mut Vec<u8>) -> Result<(), String> {
+        match self.numbers {
+            Numbers::AsWritten => self.text(number.as_bytes(), within, into),
+            Numbers::Whole => {
+                // Of 18.0 and 1e3 the shortest text is that of an integer.
+                let value = number.parse::<f64>().ok().filter(|_| number.contains(['.', 'e', 'E']));
+                into.extend_from_slice(value.map_or_else(|| number.to_owned(), |value| value.to_string()).as_bytes());
+                Ok(())
             }
-            if list.next_element_seed(Field { column, into: &mut *into, within: true })?.is_none() {
-                into.truncate(before);
-                return Ok(());
-            }
-            first = false;
+            Numbers::Refused => Err(format!("{}: text is expected, found the number {number}", self.name)),
         }
     }
 }
@@ -214,26 +204,36 @@ mod tests {
     use super::*;
 
     fn objects() -> Objects {
-        let column = |name: &str, separator: Option<&str>, is_text| Column {
+        let column = |name: &str, separator: Option<&str>, numbers| Column {
             name: name.to_owned(),
             separator: separator.map(str::to_owned),
-            is_text,
+            numbers,
+            truths: TRUTHS,
         };
-        Objects::new(vec![column("price", None, false), column("genres", Some("|"), false), column("C1", None, true)])
+        let text = Numbers::AsWritten;
+        let python = Column { truths: ["False", "True"], ..column("seen", None, text) };
+        let whole = column("I1", None, Numbers::Whole);
+        let (price, genres) = (column("price", None, text), column("genres", Some("|"), text));
+        Objects::new(vec![price, genres, column("C1", None, Numbers::Refused), python, whole])
     }
 
     #[test]
     fn values_become_fields_as_text_has_them() {
         let mut objects = objects();
         let mut read = |line: &str| -> Result<Vec<String>, String> {
+            // Two columns that are of no interest here come first, unless the object is none.
+            let line = line.replacen("{\"", "{\"seen\": null, \"I1\": null, \"", 1);
             let fields = objects.read(line.as_bytes())?;
-            Ok(fields.iter().map(|field| String::from_utf8(field.clone()).unwrap()).collect())
+            assert_eq!(fields[3..], [b"", b""]);
+            Ok(fields[..3].iter().map(|field| String::from_utf8(field.clone()).unwrap()).collect())
         };
         let found = read(r#" {"C1": "0a", "more": {"x": [1]}, "genres": ["Drama", 7, null, -1.5], "price": 2.25} "#);
         assert_eq!(found.unwrap(), ["2.25", "Drama|7||-1.5", "0a"]);
         let found = read(r#"{"price": null, "genres": [], "C1": "t\u00e4g"}"#).unwrap();
         assert_eq!(found, ["", "", "täg"]);
         assert_eq!(read(r#"{"price": -3, "genres": "a|b", "C1": null}"#).unwrap(), ["-3", "a|b", ""]);
+        let found = read(r#"{"price": 18.0, "genres": [1e3, 18.50, true, 12345678901234567890123], "C1": "\"\\"}"#);
+        assert_eq!(found.unwrap(), ["18.0", "1e3|18.50|true|12345678901234567890123", "\"\\"]);
         for (line, reason) in [
             (r#"{"price": 1, "genres": []}"#, "the object has no C1; where there is no value, null says so"),
             (r#"{"price": [1], "genres": [], "C1": ""}"#, "price: one value is expected, found a list"),
@@ -244,7 +244,8 @@ mod tests {
             ),
             (r#"{"price": 1, "genres": [], "C1": 10}"#, "C1: text is expected, found the number 10"),
             (r#"{"price": 1, "price": 2, "genres": [], "C1": ""}"#, "price comes twice"),
-            (r#"{"price": {}, "genres": [], "C1": ""}"#, "expected a value of price"),
+            (r#"{"price": {}, "genres": [], "C1": ""}"#, "price: one value is expected, found an object"),
+            (r#"{"price": 01, "genres": [], "C1": ""}"#, "an object of JSON is expected: "),
             (r#"{"price": 1, "genres": [], "C1": ""} {}"#, "trailing characters"),
             ("[1, 2]", "expected an object with the columns' names"),
             ("", "EOF while parsing"),
@@ -252,5 +253,18 @@ mod tests {
             let message = read(line).unwrap_err();
             assert!(message.contains(reason), "{line}: {message}");
         }
+    }
+
+    #[test]
+    fn truths_and_integers_are_as_their_column_has_them() {
+        let mut objects = objects();
+        let mut read = |seen: &str, integer: &str| {
+            let line = format!(r#"{{"price": true, "genres": [], "C1": "", "seen": {seen}, "I1": {integer}}}"#);
+            let fields = objects.read(line.as_bytes()).unwrap();
+            [0, 3, 4].map(|at: usize| String::from_utf8(fields[at].clone()).unwrap())
+        };
+        assert_eq!(read("true", "18.0"), ["true", "True", "18"]);
+        assert_eq!(read("false", "-5"), ["true", "False", "-5"]);
+        assert_eq!(read("null", "1e3"), ["true", "", "1000"]);
     }
 }

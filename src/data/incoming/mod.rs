@@ -14,10 +14,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-pub(super) use json::{Column, Objects};
+pub(super) use json::{Column, Numbers, Objects, TRUTHS};
 
 use super::formats::csv;
-use super::tsv::{Lines, OnUnseen};
+use super::tsv::{Lines, OnUnseen, packed};
 use super::{Batch, Opening, Reader, Schema, Source, Split, Vocabulary, tsv};
 use crate::base::config::{Config, SourceKind};
 use crate::base::{Error, Result, interrupt};
@@ -42,6 +42,8 @@ pub trait Input: Read + Send {
 struct StandardInput {
     /// Whether nobody wants more: the input then ends.
     closed: Arc<AtomicBool>,
+    /// Whether something has come.
+    begun: bool,
 }
 
 /// How often a wait is interrupted to look whether it still makes sense.
@@ -68,7 +70,12 @@ impl Read for StandardInput {
             }
             if Self::ready(LOOK_EVERY) {
                 // The file beneath, which is not buffered: what has come is handed over.
-                return rustix::io::read(io::stdin(), &mut *buffer).map_err(io::Error::from);
+                let read = rustix::io::read(io::stdin(), &mut *buffer).map_err(io::Error::from)?;
+                let first = !std::mem::replace(&mut self.begun, true);
+                return match packed(&buffer[..read]).filter(|_| first) {
+                    Some(reason) => Err(io::Error::other(reason)),
+                    None => Ok(read),
+                };
             }
         }
     }
@@ -135,7 +142,7 @@ impl Incoming {
     /// When the model was trained on data of another kind, or knows no rows of its categories.
     pub fn standard(config: &Config, opening: Opening<'_>, writing: Writing) -> Result<Self> {
         let closed = Arc::<AtomicBool>::default();
-        let input = Box::new(StandardInput { closed: Arc::clone(&closed) });
+        let input = Box::new(StandardInput { closed: Arc::clone(&closed), begun: false });
         Ok(Self { closed, ..Self::open(config, opening, input, writing)? })
     }
 

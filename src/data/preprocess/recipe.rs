@@ -80,6 +80,7 @@ pub fn avazu() -> TextSchema {
         label: "click".to_owned(),
         delimiter: ',',
         columns: Vec::new(),
+        missing: Vec::new(),
         dense: Vec::new(),
         categorical: [
             clock("hour", Unit::Hours),
@@ -100,6 +101,7 @@ pub fn taobao() -> TextSchema {
         label: "behavior == buy".to_owned(),
         delimiter: ',',
         columns: "user item category behavior time".split_whitespace().map(str::to_owned).collect(),
+        missing: Vec::new(),
         dense: Vec::new(),
         categorical: [categories("user item category"), clock("time", Unit::Seconds)].concat(),
     }
@@ -139,6 +141,7 @@ pub(super) fn sequences(names: &[&str]) -> TextSchema {
             .split_whitespace()
             .map(str::to_owned)
             .collect(),
+        missing: Vec::new(),
         dense: Vec::new(),
         categorical: names.iter().map(sequence).collect(),
     }

@@ -8,7 +8,7 @@ use super::vocabulary::Vocabulary;
 use super::{Fault, append, checked};
 use crate::base::config::{DataConfig, Vocab};
 use crate::base::{Error, Reason, Result};
-use crate::data::incoming::{Column, NAME, Next, Objects, Parse, UNSEEN, Writing, refuse};
+use crate::data::incoming::{Column, NAME, Next, Numbers, Objects, Parse, TRUTHS, UNSEEN, Writing, refuse};
 use crate::data::{Batch, Schema};
 
 /// What is needed to read such rows.
@@ -35,9 +35,9 @@ impl Arriving {
             None if config.vocab == Vocab::Hash => Encoding::modulo(layout.categorical, config.rows_cap, model_rows)?,
             None => return refuse("this model knows no rows of categories: it was not trained on Criteo's text"),
         };
-        let column = |name: String, is_text| Column { name, separator: None, is_text };
-        let integers = (1..=layout.dense).map(|n| column(format!("I{n}"), false));
-        let categories = (1..=layout.categorical).map(|n| column(format!("C{n}"), true));
+        let column = |name: String, numbers| Column { name, separator: None, numbers, truths: TRUTHS };
+        let integers = (1..=layout.dense).map(|n| column(format!("I{n}"), Numbers::Whole));
+        let categories = (1..=layout.categorical).map(|n| column(format!("C{n}"), Numbers::Refused));
         let objects = (writing == Writing::Json).then(|| Objects::new(integers.chain(categories).collect()));
         Ok(Self { schema: Schema::criteo(layout.dense, &encoding.rows()), layout, encoding, objects })
     }

@@ -118,9 +118,32 @@ fn kind(path: &Path) -> &'static str {
     if read.is_ok() && is_zstd(&magic) { "zstd" } else { "gzip" }
 }
 
+/// What compressed data begin with, what they are called, and the program that writes their text to a pipe.
+const PACKED: [(&[u8], &str, &str); 5] = [
+    (&GZIP, "gzip", "zcat"),
+    (&ZSTD, "zstd", "zstdcat"),
+    (b"\xfd7zXZ\0", "xz", "xzcat"),
+    (b"PK\x03\x04", "a zip archive", "unzip -p"),
+    (b"BZh91AY&SY", "bzip2", "bzcat"),
+];
+
+/// What is said of text that arrives and is compressed, by its first bytes; nothing where it is not.
+pub fn packed(first: &[u8]) -> Option<String> {
+    let (_, kind, program) = PACKED.into_iter().find(|(magic, ..)| first.starts_with(magic))?;
+    Some(format!("what arrives is {kind}, and rows are text: unpack it on the way (`{program} FILE | octorec ...`)"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_arrives_compressed_is_told_by_its_first_bytes() {
+        let told = |bytes: &[u8]| packed(bytes);
+        assert!(told(&zstd::encode_all(&b"a line\n"[..], 3).unwrap()).unwrap().contains("is zstd"));
+        assert!(told(b"\x1f\x8b\x08\0").unwrap().contains("zcat FILE |"));
+        assert!([&b"label,user\n"[..], b"BZh", b"PK", b""].into_iter().all(|text| told(text).is_none()));
+    }
 
     #[test]
     fn frames_to_be_skipped_may_come_first() {

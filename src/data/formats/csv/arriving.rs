@@ -11,10 +11,13 @@ use super::{Choices, bad};
 use crate::base::config::{DataConfig, Vocab};
 use crate::base::{Error, Reason, Result};
 use crate::data::formats::files::limit_rows;
-use crate::data::incoming::{Column, NAME, Next, Objects, Parse, UNSEEN, Writing, refuse};
+use crate::data::incoming::{Column, NAME, Next, Numbers, Objects, Parse, TRUTHS, UNSEEN, Writing, refuse};
 use crate::data::schema::{Dense, Description};
 use crate::data::tsv::{Line, Lines};
 use crate::data::{Batch, Labels, Opening, Samples, Schema, Vocabulary};
+
+/// What `false` and `true` are in text that Python wrote.
+const PYTHON_TRUTHS: [&str; 2] = ["False", "True"];
 
 /// What is needed to read such rows.
 pub struct Arriving {
@@ -73,15 +76,26 @@ impl Arriving {
             let found = columns.iter_mut().find(|column| column.name == name);
             match found {
                 Some(column) => column.separator = column.separator.take().or_else(|| separator.cloned()),
-                None => {
-                    columns.push(Column { name: name.to_owned(), separator: separator.cloned(), is_text: false });
-                }
+                None => columns.push(Column {
+                    name: name.to_owned(),
+                    separator: separator.cloned(),
+                    numbers: Numbers::AsWritten,
+                    truths: TRUTHS,
+                }),
             }
         };
         self.text.dense.iter().for_each(|column| add(&column.column, column.count.as_ref()));
         for column in &self.text.categorical {
             add(&column.column, column.separator.as_ref());
             column.weights.iter().for_each(|weights| add(weights, column.separator.as_ref()));
+        }
+        for (at, column) in self.text.categorical.iter().enumerate() {
+            let knows = |texts: [&str; 2]| texts.iter().any(|text| self.encoding.knows(at, text.as_bytes()));
+            // As Python writes them, where the model knows them so.
+            if !knows(TRUTHS) && knows(PYTHON_TRUTHS) {
+                let found = columns.iter_mut().filter(|found| found.name == column.column);
+                found.for_each(|found| found.truths = PYTHON_TRUTHS);
+            }
         }
         Objects::new(columns)
     }

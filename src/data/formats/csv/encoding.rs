@@ -93,6 +93,11 @@ impl Encoding {
         self.learning = None;
     }
 
+    /// Whether a value of a column has a number.
+    pub(super) fn knows(&self, column: usize, value: &[u8]) -> bool {
+        self.ids[column].contains_key(value)
+    }
+
     /// Rows of a column's table, and whether a value may have none of them.
     pub(super) fn table(&self, column: usize, spec: &TextCategorical) -> (u64, bool) {
         let leaves_out = self.unseen == OnUnseen::EmptyBag && !self.unseen_row;
@@ -138,6 +143,15 @@ impl Encoding {
         }
     }
 
+    /// The row of a blank field, where that is no other value's: lists have none, and hashes share theirs.
+    pub(super) fn row_of_blank(&self, column: usize, spec: &TextCategorical) -> Option<u32> {
+        let own = match spec.fixed_rows() {
+            Some(_) => spec.rows == 0,
+            None => self.cap == 0 && self.knows(column, b""),
+        };
+        if own && spec.separator.is_none() { self.row(column, spec, b"").ok()? } else { None }
+    }
+
     /// The values behind row numbers.
     pub(super) fn vocabulary(&self) -> Vocabulary {
         let column = |ids: &HashMap<Box<[u8]>, u32>| {
@@ -160,6 +174,7 @@ mod tests {
             label: "label".to_owned(),
             delimiter: ',',
             columns: Vec::new(),
+            missing: Vec::new(),
             dense: Vec::new(),
             categorical: vec![column],
         };

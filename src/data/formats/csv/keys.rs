@@ -52,6 +52,12 @@ pub const SECTIONS: [Section; 3] = [
                 meaning: "The names of all columns, in order, of a file without a header line.",
                 example: "columns = [\"user\", \"item\", \"rating\"]",
             },
+            Key {
+                name: "missing",
+                takes: "texts; without it, only a blank field is missing",
+                meaning: "What other programs write where there is no value: in every column such a field counts as blank.",
+                example: "missing = [\"NULL\", \"nan\"]",
+            },
         ],
     },
     Section {

@@ -44,7 +44,7 @@ use crate::data::{Labels, OnUnseen, Vocabulary};
 /// # Errors
 /// When a column is missing, or a row is malformed ([`Error::BadRow`]).
 pub fn open(path: &Path, text: Option<Described<'_>>) -> Result<Dataset> {
-    let Some(Described { schema, max_line }) = text else {
+    let Some(Described { schema, max_line, on_bad_row }) = text else {
         let shown = path.display();
         let reason = format!(
             "is text with named columns and needs a description: `octorec inspect {shown} --write-schema FILE` proposes one; \
@@ -52,7 +52,7 @@ pub fn open(path: &Path, text: Option<Described<'_>>) -> Result<Dataset> {
         );
         return Err(bad(path, reason));
     };
-    open_as(path, TextSchema::read(schema)?, &Choices { max_line, ..Choices::default() })
+    open_as(path, TextSchema::read(schema)?, &Choices { max_line, on_bad_row, ..Choices::default() })
 }
 
 /// How a text file is opened, beyond its schema.
@@ -129,6 +129,7 @@ pub fn open_telling(
     let description = schema.description(float, |column| encoding.table(column, &schema.categorical[column]));
     description.check().map_err(|reason| bad(path, reason))?;
     let vocabulary = numbered.then(|| encoding.vocabulary());
+    let blanks = schema.categorical.iter().enumerate().map(|(at, spec)| encoding.row_of_blank(at, spec)).collect();
     let encoding = Arc::new(encoding);
     let member = |(part, role)| {
         let (encoding, unseen_values) = (Arc::clone(&encoding), AtomicU64::new(0));
@@ -141,6 +142,7 @@ pub fn open_telling(
     let mut dataset = Dataset::new(description.clone(), members);
     dataset.learned = numbered && choices.known.is_none();
     dataset.vocabulary = vocabulary;
+    dataset.blanks = blanks;
     Ok(dataset)
 }
 

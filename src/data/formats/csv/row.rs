@@ -80,13 +80,21 @@ impl Columns {
         Self { integers: true, ..self }
     }
 
+    /// A field of a record; a blank one where its text counts as that.
+    fn field<'r>(&self, record: &'r Record, at: usize) -> &'r [u8] {
+        let (field, missing) = (&record[at], &self.schema.missing);
+        let is_blank = !missing.is_empty() && missing.iter().any(|text| text.as_bytes() == trimmed(field));
+        if is_blank { b"" } else { field }
+    }
+
     /// The label; NaN where there is none.
     fn label_of(&self, record: &Record) -> std::result::Result<f32, String> {
         let Some(at) = self.label else { return Ok(f32::NAN) };
-        if self.labels == Labels::Optional && record[at].trim_ascii().is_empty() {
+        let field = self.field(record, at);
+        if self.labels == Labels::Optional && field.trim_ascii().is_empty() {
             return Ok(f32::NAN);
         }
-        self.rule.label(&record[at]).ok_or_else(|| {
+        self.rule.label(field).ok_or_else(|| {
             let (column, expected) = (&self.label_name, self.rule.expects());
             format!("column {column}: {expected} is expected, found \"{}\"", shown(&record[at]))
         })
@@ -94,7 +102,7 @@ impl Columns {
 
     /// A dense field, nothing where it is blank; and whether it is an i32.
     fn dense_of(&self, column: usize, record: &Record) -> std::result::Result<(Option<f64>, bool), String> {
-        let (held, spec) = (record[self.dense[column]].trim_ascii(), &self.schema.dense[column]);
+        let (held, spec) = (self.field(record, self.dense[column]).trim_ascii(), &self.schema.dense[column]);
         if let Some(count) = spec.counted(held) {
             return Ok((Some(count.into()), true));
         }
@@ -131,8 +139,8 @@ impl Columns {
         record: &Record,
         each: impl FnMut(&[u8], f32) -> std::result::Result<(), E>,
     ) -> std::result::Result<(), E> {
-        let weights = self.weights[column].map(|at| &record[at]);
-        self.schema.categorical[column].each_value(&record[self.categorical[column]], weights, each)
+        let weights = self.weights[column].map(|at| self.field(record, at));
+        self.schema.categorical[column].each_value(self.field(record, self.categorical[column]), weights, each)
     }
 }
 

@@ -5,6 +5,7 @@
 //! label = "rating >= 4"          # or "behavior == buy", or a column that holds 0 and 1
 //! delimiter = ","                # the default
 //! columns = ["user", "price"]    # the names of all columns, where the file has no header line
+//! missing = ["NULL", "nan"]      # texts that count as blank
 //! [[dense]]
 //! column = "price"
 //! float = true                   # decimal fractions; without it integers, or what the file turns out to hold
@@ -45,7 +46,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::label::{Rule, finite};
-use super::lookups::values;
+use super::lookups::{trimmed, values};
 use super::shown;
 use crate::base::{Result, input};
 use crate::data::formats::bad;
@@ -64,6 +65,9 @@ pub struct TextSchema {
     /// The names of all columns, where the file has no header line.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub columns: Vec<String>,
+    /// Texts that count as blank fields, in every column.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub missing: Vec<String>,
     /// Dense features, in order.
     #[serde(default)]
     pub dense: Vec<TextDense>,
@@ -190,6 +194,11 @@ impl TextSchema {
             return Err(format!("delimiter = {:?}: one ASCII character is expected", self.delimiter));
         }
         Rule::parse(&self.label)?;
+        if let Some(text) =
+            self.missing.iter().find(|text| text.is_empty() || trimmed(text.as_bytes()) != text.as_bytes())
+        {
+            return Err(format!("missing has {text:?}: a text without blanks around it is expected, such as \"NULL\""));
+        }
         let dense = self.dense.iter().map(|column| (column.name(), column.check()));
         let categorical = self.categorical.iter().map(|column| (column.name(), column.check()));
         for (name, checked) in dense.chain(categorical) {

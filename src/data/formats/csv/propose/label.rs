@@ -34,8 +34,12 @@ const STEPS: usize = 100;
 /// A label's rule, the column that it is of, and why.
 pub(super) type Found = (String, usize, String);
 
-/// The label; in the error what stands against each candidate.
-pub(super) fn label(columns: &[Seen]) -> Result<Found, String> {
+/// What to do where nothing tells the label.
+const NAME_IT: &str = ": name the label with --label COLUMN, or --label \"COLUMN >= NUMBER\"";
+
+/// The label; in the error what stands against each candidate, and what to do. `gaps`: rows whose label is blank are
+/// left out.
+pub(super) fn label(columns: &[Seen], gaps: bool) -> Result<Found, String> {
     let named = |list: &[&str], seen: &Seen| {
         let words = words(&seen.name);
         list.iter().position(|known| words.iter().any(|word| word == known))
@@ -49,37 +53,58 @@ pub(super) fn label(columns: &[Seen]) -> Result<Found, String> {
         found.into_iter().map(|(.., at)| at).collect::<Vec<_>>()
     };
     let named = ranked(&LABELS).into_iter().chain(ranked(&RATINGS));
-    let two = named.clone().find_map(|at| two_values(&columns[at]).map(|(rule, why)| (rule, at, why)));
-    let rating = || ranked(&RATINGS).into_iter().find_map(|at| rating(&columns[at]).map(|(rule, why)| (rule, at, why)));
-    if let Some(found) = two.or_else(rating) {
+    let found = |gaps: bool| {
+        let two = named.clone().find_map(|at| two_values(&columns[at], gaps).map(|(rule, why)| (rule, at, why)));
+        let ratings = || ranked(&RATINGS).into_iter();
+        two.or_else(|| ratings().find_map(|at| rating(&columns[at], gaps).map(|(rule, why)| (rule, at, why))))
+    };
+    if let Some(found) = found(gaps) {
         return Ok(found);
     }
-    let mut bits = columns.iter().enumerate().filter(|(_, seen)| is_bit(seen));
-    match (bits.next(), bits.next()) {
-        (Some((at, seen)), None) => Ok((seen.name.clone(), at, "the only column of 0 and 1".to_owned())),
+    let mut bits = columns.iter().enumerate().filter(|(_, seen)| is_bit(seen, gaps));
+    let bits = (bits.next(), bits.next());
+    // A column of 0 and 1 that is called as labels are stands before one that is not, blank in some rows or not.
+    let gapped = found(true);
+    let is_surer = gapped.as_ref().is_some_and(|(_, at, _)| is_bit(&columns[*at], true));
+    if let (Some((at, seen)), None) = bits
+        && !is_surer
+    {
+        return Ok((seen.name.clone(), at, "the only column of 0 and 1".to_owned()));
+    }
+    if let Some((rule, at, _)) = gapped {
+        let Seen { name, blank, .. } = &columns[at];
+        return Err(format!(
+            "column {name} can be the label ({rule}), but is blank in {}: leave them out with --on-bad-row skip, or name \
+             another one with --label",
+            Many(*blank, "row")
+        ));
+    }
+    match bits {
         (Some((_, a)), Some((_, b))) => {
-            Err(format!("several columns hold 0 and 1 ({}, {}), and no name says which is the label", a.name, b.name))
+            let names = format!("{}, {}", a.name, b.name);
+            Err(format!("several columns hold 0 and 1 ({names}), and no name says which is the label{NAME_IT}"))
         }
         _ => Err(match named.map(|at| &columns[at]).find(|seen| seen.present > 0 && seen.distinct() == 1) {
             Some(seen) => {
-                format!("column {} holds {:?} in every row, so nothing can be learned of it", seen.name, seen.texts[0])
+                let (name, value) = (&seen.name, &seen.texts[0]);
+                format!("column {name} holds {value:?} in every row, so nothing can be learned of it{NAME_IT}")
             }
-            None => "no column is called as labels are and has two values, or numbers to compare".to_owned(),
+            None => format!("no column is called as labels are and has two values, or numbers to compare{NAME_IT}"),
         }),
     }
 }
 
-fn is_bit(seen: &Seen) -> bool {
-    seen.blank == 0 && seen.distinct() == 2 && seen.texts.iter().all(|text| text == "0" || text == "1")
+fn is_bit(seen: &Seen, gaps: bool) -> bool {
+    (gaps || seen.blank == 0) && seen.distinct() == 2 && seen.texts.iter().all(|text| text == "0" || text == "1")
 }
 
 /// The rule of a column of two values.
-fn two_values(seen: &Seen) -> Option<(String, String)> {
-    if is_bit(seen) {
+fn two_values(seen: &Seen, gaps: bool) -> Option<(String, String)> {
+    if is_bit(seen, gaps) {
         return Some((seen.name.clone(), "0 and 1".to_owned()));
     }
     let [a, b] = &seen.texts[..] else { return None };
-    if seen.blank > 0 || seen.distinct() != 2 {
+    if (seen.blank > 0 && !gaps) || seen.distinct() != 2 {
         return None;
     }
     let (positive, why) = if seen.is_numeric() {
@@ -103,7 +128,7 @@ pub(super) fn advice(seen: &Seen) -> Option<String> {
     if 2 * bits >= seen.counted {
         return None;
     }
-    let (held, rule) = match two_values(seen).or_else(|| rating(seen)) {
+    let (held, rule) = match two_values(seen, false).or_else(|| rating(seen, false)) {
         Some((rule, _)) if seen.is_numeric() => (format!("numbers from {} to {}", seen.least, seen.most), rule),
         Some((rule, _)) => (seen.texts.iter().map(|text| format!("{text:?}")).collect::<Vec<_>>().join(" and "), rule),
         None if seen.is_numeric() => (format!("numbers from {} to {}", seen.least, seen.most), format!("{name} >= N")),
@@ -119,8 +144,8 @@ pub(super) fn advice(seen: &Seen) -> Option<String> {
 }
 
 /// The rule of a column of ratings.
-fn rating(seen: &Seen) -> Option<(String, String)> {
-    if !seen.is_numeric() || seen.blank > 0 || seen.distinct() < 3 {
+fn rating(seen: &Seen, gaps: bool) -> Option<(String, String)> {
+    if !seen.is_numeric() || (seen.blank > 0 && !gaps) || seen.distinct() < 3 {
         return None;
     }
     let bound = seen.least + HIGH * (seen.most - seen.least);

@@ -10,12 +10,13 @@ use std::path::Path;
 use serde::Serialize;
 
 use self::kind::{Kind, kind};
-use self::seen::Seen;
-use super::label::Rule;
+use self::seen::{MISSING, Seen};
+use super::label::{Rule, finite as number};
 use super::records::Records;
 use super::scan::header_of;
 use super::schema::{Clock, TextCategorical, TextDense, TextSchema};
 use super::sniff::{delimiter, stated};
+use crate::base::config::OnBadRow;
 use crate::base::units::Count;
 use crate::base::{Error, Result, interrupt};
 use crate::data::formats::bad;
@@ -47,23 +48,30 @@ pub struct LeftOut {
 }
 
 /// Guesses the delimiter, the label and every column's kind from the first `rows` rows; `label` says what the label is,
-/// where a person knows; no row is longer than `max_line`.
+/// where a person knows; no row is longer than `max_line`. Where malformed rows are left out, so will be those whose
+/// label is blank.
 ///
 /// # Errors
 /// When the file cannot be read, or no column can be the label.
-pub fn propose(path: &Path, rows: u64, label: Option<&str>, max_line: usize) -> Result<Proposal> {
+pub fn propose(path: &Path, rows: u64, label: Option<&str>, max_line: usize, on_bad_row: OnBadRow) -> Result<Proposal> {
     let delimiter = delimiter(path);
     let mut records = Records::open_at(path, delimiter, max_line, Place::default())?;
-    let bare =
-        TextSchema { label: String::new(), delimiter, columns: Vec::new(), dense: Vec::new(), categorical: Vec::new() };
-    let header = header_of(path, &bare, Labels::Required, &mut records)?;
+    let bare = TextSchema {
+        label: String::new(),
+        delimiter,
+        columns: Vec::new(),
+        missing: Vec::new(),
+        dense: Vec::new(),
+        categorical: Vec::new(),
+    };
+    let names = header_of(path, &bare, Labels::Required, &mut records)?;
     let seen = |name: &Vec<u8>| match std::str::from_utf8(name) {
         Ok(name) => Ok(Seen::new(name)),
         Err(error) => {
             Err(bad(path, format!("the name of a column is no UTF-8 text ({error}): write its header again")))
         }
     };
-    let mut columns = header.iter().map(seen).collect::<Result<Vec<_>>>()?;
+    let mut columns = names.iter().map(seen).collect::<Result<Vec<_>>>()?;
     let (mut seen, mut whole) = (0u64, false);
     loop {
         if seen.is_multiple_of(1 << 12) && interrupt::requested() {
@@ -80,17 +88,32 @@ pub fn propose(path: &Path, rows: u64, label: Option<&str>, max_line: usize) -> 
             (expected, found) if expected == found => Ok(()),
             (expected, found) => Err(format!("expected {expected} columns as in the header, found {found}").into()),
         });
-        read.map_err(|reason| Error::BadRow { path: path.to_owned(), line, reason })?;
+        match read {
+            Ok(()) => (),
+            Err(_) if on_bad_row == OnBadRow::Skip => {
+                records.keep_first_line();
+                continue;
+            }
+            Err(reason) => return Err(Error::BadRow { path: path.to_owned(), line, reason }),
+        }
         seen += 1;
         columns.iter_mut().zip(records.record.iter()).for_each(|(column, field)| column.add(field));
     }
+    let lacks_by = |text: &&str| columns.iter().any(|column| column.lacks_by(text));
+    let missing: Vec<String> = MISSING.into_iter().filter(lacks_by).map(str::to_owned).collect();
+    columns.iter_mut().for_each(|column| column.settle(&missing));
     let (rule, at, label_reason) = match label {
         Some(rule) => given(rule, &columns).map_err(|reason| Error::config("--label", reason))?,
-        None => label::label(&columns).map_err(|reason| {
-            bad(path, format!("{reason}: name the label with --label COLUMN, or --label \"COLUMN >= NUMBER\""))
+        None => label::label(&columns, on_bad_row == OnBadRow::Skip).map_err(|reason| {
+            // The names of a table may be numbers, but then something else tells its label.
+            let is_row = names.iter().any(|name| name.trim_ascii().is_empty() || number(name).is_some());
+            let no_header = "its first line does not look like names of columns: put a line of names before it, or write a \
+                             schema that lists them (columns = [..]; octorec schema has every key) and name it with \
+                             --schema; if these are the names, name the label with --label";
+            bad(path, if is_row { no_header.to_owned() } else { reason })
         })?,
     };
-    let schema = TextSchema { label: rule, ..bare };
+    let schema = TextSchema { label: rule, missing, ..bare };
     let mut proposal = Proposal { schema, left_out: Vec::new(), label_reason, reasons: Vec::new(), rows: seen, whole };
     let features = columns.iter().enumerate().filter(|(column, _)| *column != at);
     features.for_each(|(_, column)| proposal.add(column));
@@ -163,6 +186,10 @@ impl Proposal {
         text += &comment(&self.label_reason);
         let head = TextSchema { dense: Vec::new(), categorical: Vec::new(), ..self.schema.clone() };
         text += &document(&Head { label: &head.label, delimiter: head.delimiter });
+        if !head.missing.is_empty() {
+            text += &comment("in columns of numbers these stand where there is no value");
+            text += &document(&Lacking { missing: &head.missing });
+        }
         for LeftOut { column, reason } in &self.left_out {
             text += &comment(&format!("left out: {column}: {reason}"));
         }
@@ -183,6 +210,12 @@ impl Proposal {
 struct Head<'a> {
     label: &'a str,
     delimiter: char,
+}
+
+/// Texts that count as blank.
+#[derive(Serialize)]
+struct Lacking<'a> {
+    missing: &'a [String],
 }
 
 fn document(part: &impl Serialize) -> String {

@@ -11,6 +11,9 @@ use crate::data::moment::{Moment, Unit};
 /// Separators of lists, the likeliest first.
 pub(super) const SEPARATORS: [&str; 4] = ["|", ";", ",", " "];
 
+/// What programs write where there is no value.
+pub(super) const MISSING: [&str; 8] = ["nan", "NaN", "NULL", "null", "None", "NA", "N/A", "\\N"];
+
 /// Values that are kept, evenly spread over the rows: for quantiles.
 const KEPT: usize = 8192;
 
@@ -29,6 +32,8 @@ pub(super) struct Seen {
     pub(super) blank: u64,
     /// The first of them, whose values are counted: all, up to [`MOST`] different ones.
     pub(super) counted: u64,
+    /// How often each text of [`MISSING`] occurs, until [`Seen::settle`] says what it is.
+    aside: [u64; MISSING.len()],
     /// How often each value occurs, by its hash.
     values: HashMap<u64, u64>,
     /// The first different values.
@@ -82,6 +87,7 @@ impl Seen {
             present: 0,
             blank: 0,
             counted: 0,
+            aside: [0; MISSING.len()],
             values: HashMap::new(),
             texts: Vec::new(),
             numbers: 0,
@@ -107,6 +113,29 @@ impl Seen {
             self.blank += 1;
             return;
         }
+        match MISSING.iter().position(|text| text.as_bytes() == field) {
+            Some(at) => self.aside[at] += 1,
+            None => self.add_value(field),
+        }
+    }
+
+    /// Whether a text of [`MISSING`] occurs among what else are numbers or moments.
+    pub(super) fn lacks_by(&self, text: &str) -> bool {
+        let occurs = MISSING.iter().zip(self.aside).any(|(known, times)| *known == text && times > 0);
+        occurs && self.present > 0 && (self.is_numeric() || self.moments.iter().any(|moments| moments.all))
+    }
+
+    /// Takes these texts of [`MISSING`] for blanks, and the others for values, when all fields were seen.
+    pub(super) fn settle(&mut self, blank: &[String]) {
+        for (text, times) in MISSING.into_iter().zip(std::mem::take(&mut self.aside)) {
+            match blank.iter().any(|known| known == text) {
+                true => self.blank += times,
+                false => (0..times).for_each(|_| self.add_value(text.as_bytes())),
+            }
+        }
+    }
+
+    fn add_value(&mut self, field: &[u8]) {
         self.present += 1;
         let counts = self.values.len() < MOST && self.lists.iter().all(|list| list.distinct.len() < MOST);
         if counts {

@@ -1,0 +1,241 @@
+//! Tables of a user's own, as other programs write them: what stands for a missing value, numbers with and without a
+//! fraction, blank labels, several files, no file at all.
+
+use std::fs::{self, File};
+use std::path::Path;
+use std::process::Stdio;
+
+use safetensors::SafeTensors;
+
+use super::{fail, json, octorec, succeed, tiny_training};
+
+/// A model that trains in a fraction of a second, with whatever columns the data have.
+const SMALL: &str =
+    "--set model.bottom=[0,8,4] --set model.top=[8,1] --set model.dim=4 --batch 50 --lr 0.1 --eval-every 0";
+
+const SCHEMA: &str = r#"
+label = "click"
+dense = [{ column = "price", float = true }]
+categorical = [
+    { column = "segment" }, { column = "segment", name = "hashed", rows = 50 }, { column = "seen" }, { column = "user" },
+]
+"#;
+
+/// Clicks as pandas writes them: integers with blanks as 18.0, truths as Python has them. The users of the last hundred
+/// rows are new ones in every second.
+fn clicks() -> String {
+    let row = |n: u32| {
+        let segment = ["18.0", "25.0", ""][(n % 3) as usize];
+        let seen = if n % 5 < 2 { "True" } else { "False" };
+        let user = if n >= 300 && n.is_multiple_of(2) { format!("new{}", n % 3) } else { format!("u{}", n % 7) };
+        format!("{},{}.5,{segment},{seen},{user}\n", (n * 7919 / 13) % 2, n % 11)
+    };
+    "click,price,segment,seen,user\n".to_owned() + &(0..400).map(row).collect::<String>()
+}
+
+/// The file, its schema, and flags that name both.
+fn written(folder: &Path) -> String {
+    let (data, schema) = (folder.join("clicks.csv"), folder.join("clicks.toml"));
+    fs::write(&data, clicks()).unwrap();
+    fs::write(&schema, SCHEMA).unwrap();
+    format!("--data {} --schema {}", data.display(), schema.display())
+}
+
+/// A command that reads this by standard input: its exit code, what it printed and what it said.
+fn fed(line: &str, input: &Path) -> (Option<i32>, String, String) {
+    let stdin = Stdio::from(File::open(input).unwrap());
+    let output = octorec().args(line.split_whitespace()).stdin(stdin).output().unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (output.status.code(), text(&output.stdout), text(&output.stderr))
+}
+
+#[test]
+fn objects_of_the_same_rows_have_the_same_probabilities() {
+    let folder = tempfile::tempdir().unwrap();
+    let (data, run, rows) = (written(folder.path()), folder.path().join("run"), folder.path().join("rows.json"));
+    succeed(&format!("train {data} {SMALL} --test-fraction 0 --steps 40 --out {}", run.display()));
+    let predict = format!("predict --checkpoint {} --data", run.display());
+    let expected = succeed(&format!("{predict} {}", folder.path().join("clicks.csv").display())).stdout;
+    let expected = String::from_utf8(expected).unwrap();
+    let object = |line: &str| {
+        let [_, price, segment, seen, user] = line.split(',').collect::<Vec<_>>()[..] else { panic!("{line}") };
+        let segment = if segment.is_empty() { "null" } else { segment };
+        let seen = seen.to_lowercase();
+        format!("{{\"price\": {price}, \"segment\": {segment}, \"seen\": {seen}, \"user\": \"{user}\"}}\n")
+    };
+    fs::write(&rows, clicks().lines().skip(1).map(object).collect::<String>()).unwrap();
+    let (code, found, told) = fed(&format!("{predict} - --format json"), &rows);
+    assert_eq!(code, Some(0), "{told}");
+    assert!(!told.contains("not in the model's vocabulary"), "{told}");
+    let numbers = |text: &str, from: usize, behind: usize| -> Vec<f64> {
+        text.lines().map(|line| line[from..line.len() - behind].parse().unwrap()).collect()
+    };
+    assert_eq!(numbers(&found, "{\"probability\":".len(), 1), numbers(&expected, 0, 0));
+    // What is compressed, or nothing, is told.
+    fs::write(&rows, b"\x1f\x8b\x08\x00\x00\x00\x00\x00").unwrap();
+    let (code, _, told) = fed(&format!("{predict} -"), &rows);
+    assert!(code == Some(1) && told.contains("what arrives is gzip") && told.contains("zcat FILE |"), "{told}");
+    fs::write(&rows, "price,segment,seen,user\n").unwrap();
+    let (code, found, told) = fed(&format!("{predict} -"), &rows);
+    assert!(code == Some(0) && found.is_empty() && told.contains("0 rows came"), "{told}");
+    let pipe = folder.path().join("pipe");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let message = fail(&format!("{predict} {}", pipe.display()));
+    assert!(message.contains("rows are read as they arrive with --data -"), "{message}");
+    for line in [format!("eval --checkpoint {} --data -", run.display()), "train --data -".to_owned()] {
+        let message = fail(&line);
+        assert!(message.contains("--data -: standard input can be read once"), "{line}: {message}");
+    }
+    assert!(fail("inspect -").contains("standard input can be read once"));
+}
+
+#[test]
+fn a_configuration_is_printed_as_the_data_make_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = written(folder.path());
+    let mine = folder.path().join("mine.toml");
+    let config = succeed(&format!("config {data} --eval-every 0")).stdout;
+    let text = String::from_utf8(config.clone()).unwrap();
+    assert!(text.contains("bottom = [1, 128, 64, 16]") && text.contains("\"hashed\""), "{text}");
+    let table: toml::Table = text.parse().unwrap();
+    assert_eq!(table["model"]["rows"].to_string(), "[3, 50, 2, 10]", "users u0 to u6, and three that are new");
+    fs::write(&mine, config).unwrap();
+    succeed(&format!("train --config {} --steps 3", mine.display()));
+    let svg = folder.path().join("network.svg");
+    succeed(&format!("config {data} --svg {}", svg.display()));
+    assert!(!fs::read_to_string(&svg).unwrap().contains("13 numbers"));
+}
+
+#[test]
+fn a_decay_of_ones_own_begins_at_once_and_one_that_never_begins_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let line = format!(
+        "train {} {SMALL} --steps 10 --set train.decay=exponential --set train.decay_steps=5",
+        written(folder.path())
+    );
+    let told = |more: &str| String::from_utf8(succeed(&format!("{line} {more}")).stderr).unwrap();
+    let message = told("");
+    assert!(message.contains("decaying in steps 0 to 5") && !message.contains("warning: the rate"), "{message}");
+    let message = told("--set train.decay_start=50");
+    assert!(message.contains("warning: the rate decays from step 50 on, and the run has 10 steps"), "{message}");
+}
+
+#[test]
+fn users_that_the_vocabulary_does_not_know_are_no_group() {
+    let folder = tempfile::tempdir().unwrap();
+    let (data, run) = (written(folder.path()), folder.path().join("run"));
+    for vocab in ["train", "all"] {
+        succeed(&format!(
+            "train {data} {SMALL} --vocab {vocab} --test-fraction 0.25 --steps 5 --force --out {}",
+            run.display()
+        ));
+        let found = json(&format!("eval --checkpoint {} --gauc user --json", run.display()));
+        let without = if vocab == "train" { 50 } else { 0 };
+        assert_eq!(found["gauc_samples_without_group"].as_u64(), Some(without), "{vocab}: {found}");
+    }
+}
+
+#[test]
+fn crosses_of_a_preset_that_the_data_lack_have_a_remedy() {
+    let folder = tempfile::tempdir().unwrap();
+    let line = format!("train --preset wide-deep {} --steps 3", written(folder.path()));
+    let message = fail(&line);
+    assert!(message.contains("unknown categorical column `C6`"), "{message}");
+    assert!(message.contains("or none with --set model.wide_crosses=[]"), "{message}");
+    succeed(&format!("{line} --set model.wide_crosses=[]"));
+}
+
+#[test]
+fn several_files_become_a_data_set() {
+    let folder = tempfile::tempdir().unwrap();
+    written(folder.path());
+    let (parts, blocks) = (folder.path().join("parts"), folder.path().join("blocks"));
+    fs::create_dir(&parts).unwrap();
+    for name in ["a.csv", "b.csv"] {
+        fs::write(parts.join(name), clicks()).unwrap();
+    }
+    let schema = folder.path().join("clicks.toml");
+    let remedy = format!("preprocess csv --in {} --schema", parts.display());
+    let message = fail(&format!("train --data {} --schema {}", parts.display(), schema.display()));
+    assert!(message.contains(&remedy), "{message}");
+    let message = fail(&format!("inspect {}", parts.display()));
+    assert!(message.contains(&remedy), "{message}");
+    succeed(&format!("{remedy} {} --out {}", schema.display(), blocks.display()));
+}
+
+#[test]
+fn blank_labels_and_texts_for_nothing_are_told_and_left_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let (data, schema) = (folder.path().join("log.csv"), folder.path().join("log.toml"));
+    let row = |n: u32| {
+        let click = if n % 20 == 3 { String::new() } else { (n % 2).to_string() };
+        let city = if n.is_multiple_of(10) { String::new() } else { format!("c{}", n % 7) };
+        let age = match n % 25 {
+            1 => "NULL".to_owned(),
+            2 => "NaN".to_owned(),
+            _ => format!("{n}.5"),
+        };
+        format!("{click},{city},{age}\n")
+    };
+    fs::write(&data, "click,city,age\n".to_owned() + &(0..200).map(row).collect::<String>()).unwrap();
+    let line = format!("inspect {}", data.display());
+    let message = fail(&line);
+    assert!(message.contains("column click can be the label (click), but is blank in 10 rows"), "{message}");
+    assert!(message.contains("--on-bad-row skip"), "{message}");
+    let message = fail(&format!("{line} --label click"));
+    assert!(message.contains("line 5") && message.contains("--on-bad-row skip"), "{message}");
+    let line = format!("{line} --on-bad-row skip --write-schema {}", schema.display());
+    let output = succeed(&line);
+    assert!(String::from_utf8_lossy(&output.stderr).contains("left out 10 malformed rows"));
+    let found = json(&format!("{line} --json"));
+    let (city, age) = (&found["categorical"][0], &found["dense"][0]);
+    let share = |value: &serde_json::Value, rows: f64| (value.as_f64().unwrap() - rows / 190.0).abs() < 1e-9;
+    assert!(share(&city["missing"], 20.0) && share(&age["missing"], 16.0), "{found}");
+    assert_eq!(city["distinct"].as_u64(), Some(7), "{found}");
+    let text = fs::read_to_string(&schema).unwrap();
+    assert!(text.contains("missing = [\"NaN\", \"NULL\"]") && text.contains("# 7 different values"), "{text}");
+    // As it was proposed.
+    let train = format!("train --data {} --schema {} {SMALL} --steps 3", data.display(), schema.display());
+    succeed(&format!("{train} --on-bad-row skip"));
+    fs::write(&schema, text.replace("missing = [\"NaN\", \"NULL\"]", "")).unwrap();
+    assert!(fail(&format!("{train} --on-bad-row fail")).contains("found \"NULL\""));
+    fs::write(&schema, text.replace("\"NaN\"", "\" NaN\"")).unwrap();
+    assert!(fail(&train).contains("a text without blanks around it is expected"));
+    // Without a header.
+    fs::write(&data, "u1,buy,3\nu2,see,4\nu3,buy,5\n").unwrap();
+    let message = fail(&format!("inspect {}", data.display()));
+    assert!(message.contains("does not look like names of columns") && message.contains("columns = [..]"), "{message}");
+}
+
+#[test]
+fn weights_that_cannot_be_begun_with_say_how_to_mend_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let (run, file) = (folder.path().join("run"), folder.path().join("model.pt"));
+    let line = format!("{} --steps 3", tiny_training());
+    let init = format!("{line} --no-verify --init {}", file.display());
+    fs::write(&file, b"PK\x03\x04\x00\x00\x08\x08\x00\x00").unwrap();
+    assert!(fail(&init).contains("safetensors.torch.save_file(state_dict,"));
+    let head = br#"{"module.emb_l.0.weight":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}"#;
+    fs::write(&file, [&(head.len() as u64).to_le_bytes()[..], head, &[0; 4]].concat()).unwrap();
+    assert!(fail(&init).contains("name.removeprefix(\"module.\")"));
+    succeed(&format!("{line} --out {}", run.display()));
+    let mut bytes = fs::read(run.join("checkpoint.safetensors")).unwrap();
+    let (head, metadata) = SafeTensors::read_metadata(&bytes).unwrap();
+    let at = 8 + head + metadata.info("top_l.2.bias").unwrap().data_offsets.0;
+    bytes[at..at + 4].copy_from_slice(&f32::NAN.to_le_bytes());
+    fs::write(&file, bytes).unwrap();
+    let message = fail(&init);
+    assert!(message.contains("tensor top_l.2.bias of --init") && !message.contains("lower --lr"), "{message}");
+}
+
+#[test]
+fn a_run_that_does_not_begin_leaves_no_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    let (runs, missing) = (folder.path().join("runs"), folder.path().join("missing.tsv"));
+    fail(&format!("train --data {} --out {}", missing.display(), runs.join("first").display()));
+    assert!(!runs.exists());
+    // What was there stays.
+    fs::create_dir(&runs).unwrap();
+    fail(&format!("train --data {} --out {}", missing.display(), runs.join("first").display()));
+    assert!(runs.exists() && !runs.join("first").exists());
+}
