@@ -222,11 +222,16 @@ impl GenerateArgs {
             }
             bar.finish_and_clear();
         }
+        let mut named = Vec::new();
         for (file, _, count) in files {
             let path = file.path().to_owned();
-            file.finish()?;
-            note!("{}: {}", path.display(), Many(count, "sample"));
+            if let Err(error) = file.finish() {
+                named.iter().for_each(|(path, _)| drop(std::fs::remove_file(path)));
+                return Err(error);
+            }
+            named.push((path, count));
         }
+        named.iter().for_each(|(path, count)| note!("{}: {}", path.display(), Many(*count, "sample")));
         Ok(())
     }
 

@@ -46,7 +46,8 @@ pub struct PlanArgs {
     /// Follow a plan from a file instead of looking for one.
     #[arg(long, value_name = "FILE")]
     plan: Option<PathBuf>,
-    /// Write the plan to a file that can be edited and given to --plan.
+    /// Write the plan to a file that can be edited and given to --plan. An edited file is not replaced; of more than
+    /// 1,024 ranks, which take long to plan, none is.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
     /// Show what other ways to divide a table would give: its number or name.

@@ -1,8 +1,8 @@
 //! Forward pass of the embedding bags: SC20, Algorithm 1, for all tables at once.
 //!
-//! Work is cut by look-ups: (table, sample) cells in table-major order, each counting its look-ups and one more for
-//! itself, fall into ranges of nearly equal weight, some for each thread. So long and short bags, few tables and few
-//! samples all share out well, and a thread that is done early takes ranges of another. A bag is summed by one thread
+//! Work is cut by look-ups: (target, table, sample) cells in this order, each counting its look-ups and one more for
+//! itself, fall into ranges of nearly equal weight, some for each thread, or fewer where there is little to do. So long
+//! and short bags, few tables and few samples all share out well, and a thread that is done early takes ranges of another. A bag is summed by one thread
 //! in its own order, whoever that is: bits do not depend on threads.
 
 use super::form::{Seen, with_seen};
@@ -56,10 +56,16 @@ pub struct Target<'a> {
 }
 
 impl LookUp {
-    /// A forward pass for a team of `threads`.
+    /// A forward pass for a team of `threads`, one target at a time.
     #[must_use]
     pub fn new(pooling: Pooling, tables: usize, threads: usize) -> Self {
-        Self { pooling, lender: Lender::new(tables, threads * Team::PIECES_A_THREAD) }
+        Self::for_targets(pooling, tables, threads, 1)
+    }
+
+    /// With room for so many targets at a time.
+    #[must_use]
+    pub fn for_targets(pooling: Pooling, tables: usize, threads: usize, targets: usize) -> Self {
+        Self { pooling, lender: Lender::new(tables * targets, threads * Team::PIECES_A_THREAD) }
     }
 
     /// Writes, for every row (sample) of `features` and every table, the sum or the mean of the rows that the sample's
@@ -101,6 +107,7 @@ impl LookUp {
                 assert!(left.is_empty(), "a vector a bag");
                 continue;
             };
+            assert_eq!(starts.len(), tables.len(), "a place for each table");
             let samples = left.len() / row;
             assert!(lookups.bags().all(|bag| bag.samples() == samples * positions), "as many bags a sample");
             assert!(positions == 1 || tables.len() == 1 && step >= dim, "sequences of one table, vectors side by side");

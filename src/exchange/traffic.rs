@@ -1,8 +1,8 @@
 //! How many bytes a minibatch sends from each rank to each other, as it goes over the wire: what the lanes must have
 //! counted afterwards, to the byte.
 //!
-//! [`crate::shard::traffic`] counts what a division of tables makes necessary; planning compares divisions by it. On
-//! the wire rows of messages are filled up to whole cache lines, and a line says how long a list of ids is.
+//! Planning compares divisions of tables by what they make necessary (`shard`). On the wire rows of messages are
+//! filled up to whole cache lines, and a line says how long a list of ids is.
 
 use std::collections::HashSet;
 

@@ -23,13 +23,12 @@ const REFUSED: c_int = 99;
 /// What `work` returns, computed by a copy of this process that ends with it. A crash, an exit or a hang of more than
 /// `seconds` there is an error here, and nothing that the work writes in memory is seen.
 ///
-/// The copy has this thread alone, for good: where the work starts another, or a program, the system ends the copy
-/// (SIGSYS). A lock that another thread held stays held in it. That of glibc's allocator is freed by fork itself; of
+/// The copy has this thread alone, for good: where the work starts another, the system ends the copy (SIGSYS). A lock that another thread held stays held in it. That of glibc's allocator is freed by fork itself; of
 /// any other, the copy would wait until its `seconds` have passed.
 ///
 /// # Errors
 /// When the work did not end by itself, with how it ended, or when there can be no other process;
-/// [`io::ErrorKind::Unsupported`] where the kernel has no filters of system calls.
+/// [`io::ErrorKind::Unsupported`] where the system lets no process filter its calls.
 pub fn in_child(seconds: u32, work: impl FnOnce() -> Vec<u8>) -> io::Result<Vec<u8>> {
     let (from, to) = io::pipe()?;
     // SAFETY: the copy runs `work` on a copy of this thread, and ends without this process's destructors. What `work`
@@ -51,7 +50,8 @@ pub fn in_child(seconds: u32, work: impl FnOnce() -> Vec<u8>) -> io::Result<Vec<
             match status.code() {
                 Some(0) => Ok(answer),
                 Some(REFUSED) => {
-                    let reason = "this system runs nothing apart: its kernel has no filters of system calls (seccomp)";
+                    let reason = "this system runs nothing apart: its kernel, or the container, allows no filters of system \
+                                  calls (seccomp)";
                     Err(io::Error::new(io::ErrorKind::Unsupported, reason))
                 }
                 _ => Err(io::Error::other(format!("ended with {status}"))),
@@ -78,7 +78,7 @@ fn end_of(seconds: u32, mut to: impl Write, work: impl FnOnce() -> Vec<u8>) -> !
     unsafe { libc::_exit(c_int::from(!written)) }
 }
 
-/// From now on the system ends this process before it starts a thread or another program.
+/// From now on the system ends this process before it starts a thread.
 ///
 /// An error instead of an end would come too late: until then glibc has prepared the thread's memory.
 fn stay_alone() -> io::Result<()> {

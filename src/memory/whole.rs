@@ -16,7 +16,7 @@ use super::lock::knows_no_locks;
 use crate::base::{Error, Result};
 
 /// How long a file is waited for that another process writes: a small one is whole by then.
-const PATIENCE: Duration = Duration::from_secs(1);
+const PATIENCE: Duration = Duration::from_secs(3);
 
 /// A file on its way to be whole; dropped before [`WholeFile::finish`], nothing of it stays.
 #[derive(Debug)]
@@ -218,7 +218,11 @@ fn begin(partial: &Path, path: &Path) -> Result<File> {
                 std::thread::sleep(Duration::from_millis(10));
             }
             Err(TryLockError::WouldBlock) => {
-                let reason = "is being written by another process: wait for it, stop it, or name another file";
+                let reason = format!(
+                    "is being written by another process: wait for it, stop it, or name another file; if there is none, as \
+                     when its machine has died, remove {}",
+                    partial.display()
+                );
                 return Err(Error::bad_file(path, reason));
             }
             Ok(()) | Err(TryLockError::Error(_)) => {
@@ -226,6 +230,10 @@ fn begin(partial: &Path, path: &Path) -> Result<File> {
                 if fs::metadata(partial).is_ok_and(|there| (there.dev(), there.ino()) == (own.dev(), own.ino())) {
                     // What a process has left that was killed.
                     return file.set_len(0).map(|()| file).map_err(Error::io(path, "create"));
+                }
+                if Instant::now() >= patience {
+                    let reason = format!("{} is made and removed again and again: by whom?", partial.display());
+                    return Err(Error::bad_file(path, reason));
                 }
             }
         }
@@ -403,7 +411,7 @@ mod tests {
         std::thread::scope(|scope| {
             let second = scope.spawn(|| write_file(&path, b"second"));
             std::thread::sleep(Duration::from_millis(50));
-            first.finish().unwrap();
+            first.finish_unsynced().unwrap();
             second.join().unwrap().unwrap();
         });
         assert_eq!((fs::read(&path).unwrap(), partial.exists()), (b"second".to_vec(), false));

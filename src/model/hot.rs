@@ -106,6 +106,7 @@ impl Copies {
                 lookups: layout.samples(spec.samples, rank)
                     * ids.iter().map(|table| layout.lookups(*table)).sum::<usize>(),
                 threads: team.threads(),
+                targets: 1,
             };
             let name = |table: TableId| format!("hot rows of {}", schema.tables[table.index()].name);
             let copy = |&table: &TableId| {

@@ -371,7 +371,7 @@ mod tests {
     fn sums_are_listed_once_whoever_marks_counts_and_writes_them() {
         let train = TrainSpec::sgd(1);
         for threads in [1, 2, 3] {
-            let spec = GroupSpec { train: &train, pooling: Pooling::Sum, dim: DIM, lookups: 100, threads };
+            let spec = GroupSpec { train: &train, pooling: Pooling::Sum, dim: DIM, lookups: 100, threads, targets: 1 };
             let of = ROWS.iter().zip(receivers());
             let tables = of.map(|(&rows, receivers)| SumsOf { name: "sums".to_owned(), rows, receivers });
             let mut sums = SparseGradients::new(tables, &spec, &mut Supply::System).unwrap();

@@ -25,6 +25,8 @@ pub(super) struct GroupSpec<'a> {
     pub lookups: usize,
     /// Threads of the team.
     pub threads: usize,
+    /// Ranks for which rows are looked up at a time, at most.
+    pub targets: usize,
 }
 
 impl GroupSpec<'_> {
@@ -63,7 +65,8 @@ impl TableGroup {
 
     /// Copies of rows that others move.
     pub(super) fn copies(tables: Vec<Table>, param_group: ParamGroup, spec: &GroupSpec<'_>) -> Self {
-        Self { look_up: LookUp::new(spec.pooling, tables.len(), spec.threads), param_group, tables, updater: None }
+        let look_up = LookUp::for_targets(spec.pooling, tables.len(), spec.threads, spec.targets);
+        Self { look_up, param_group, tables, updater: None }
     }
 
     /// Moves the rows that these sources looked up.

@@ -9,6 +9,7 @@ use crate::base::RankId;
 use crate::collective::{Copier, Payload, Schedule, Slices, Works, flow};
 use crate::machine::fluid::{Activity, After, Fluid};
 use crate::model::{LayerShape, Stage};
+use crate::train::MOST_REDUCERS;
 
 /// What is done of a layer's reduction at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -56,7 +57,10 @@ impl Builder<'_> {
             return;
         }
         let by_cores = self.by_cores();
-        let copiers: Vec<Copier> = (0..ranks).map(|rank| self.copier(rank)).collect();
+        // Of compute threads only some reduce.
+        let most = if by_cores { f64::INFINITY } else { MOST_REDUCERS as f64 };
+        let copier = |rank| Copier { cores: self.copier(rank).cores.min(most), ..self.copier(rank) };
+        let copiers: Vec<Copier> = (0..ranks).map(copier).collect();
         let last: Vec<usize> = self.walkers.iter().map(|walker| walker.last.expect("a rank has walked")).collect();
         let behind = by_cores && self.scene.overlap;
         let mut layers_done = None;

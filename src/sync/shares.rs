@@ -226,7 +226,7 @@ impl<'a, T> Loan<'a, T> {
     }
 }
 
-/// Matrices on loan, to be dealt to a team: part i is the [`Share`] of thread i.
+/// Matrices on loan, to be dealt to a team: part i is a [`Share`] of rows, those of one matrix after another.
 #[derive(Debug)]
 pub struct Lent<'a, T> {
     views: &'a [View<T>],
@@ -255,7 +255,7 @@ unsafe impl<'a, T: Send> Parts for Lent<'a, T> {
     }
 }
 
-/// A range of rows of every matrix.
+/// Rows of one matrix after another.
 #[derive(Debug)]
 pub struct Share<'a, T> {
     views: &'a [View<T>],

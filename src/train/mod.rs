@@ -53,6 +53,7 @@ pub use rates::Rates;
 pub use report::Reporter;
 pub use revisions::{FindHot, Length, Revised, Revisions, Windows};
 pub use run::{Run, RunState};
+pub(crate) use setup::MOST_REDUCERS;
 pub use setup::{BuildFabric, DEADLINE, Setup};
 pub use summary::{Outcome, Summary};
 pub use verify::{Region, Verified};

@@ -381,7 +381,7 @@ impl Ranks {
     }
 
     /// Trains on one minibatch at learning rates `rates`, or one for all weights, and returns its mean loss (from
-    /// before the update), whose bits do not depend on the number of ranks.
+    /// before the update), which is added up with the same bits by any number of ranks.
     ///
     /// # Errors
     /// As [`Ranks::all`].

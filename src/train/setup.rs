@@ -200,7 +200,7 @@ impl Setup {
 
 /// Compute threads of a rank that reduce dense gradients at most: the leader cuts each layer into pieces for each of
 /// them on each rank, 30 us a layer for 56 on 16 ranks, and so few move all that links between sockets take.
-const MOST_REDUCERS: usize = 16;
+pub(crate) const MOST_REDUCERS: usize = 16;
 
 /// How many threads of each rank reduce dense gradients: its communication threads if all ranks have some, else its
 /// compute threads, [`MOST_REDUCERS`] at most; the least of any rank.

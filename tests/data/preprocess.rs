@@ -685,7 +685,7 @@ fn broken_files_and_foreign_data_say_so() {
     let inputs = [folder.file("new.tsv", other.join("\n"))];
     let new = Options { vocabulary: Some(old.out.clone()), ..folder.options(Recipe::CriteoKaggle, &inputs, "new") };
     // As a whole and in shards.
-    for memory in [4 << 30, 300_000] {
+    for memory in [4 << 30, 200_000] {
         let found = message(&Options { memory, ..new.clone() });
         assert!(found.contains("C3.vocabulary: row 42 of input file 1: column C3 has the value 0badcafe"), "{found}");
     }

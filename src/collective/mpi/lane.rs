@@ -321,9 +321,9 @@ impl Carrier for Lane {
 
     fn try_send_each(&mut self, due: &mut Vec<Outgoing>, fill: &mut dyn FnMut(&mut [Opened<'_>])) -> bool {
         // Windows on this machine are filled together, frames for others one after another.
-        let (peers, before) = (self.peers.clone(), due.len());
+        let before = due.len();
         let mut within = std::mem::take(&mut self.within);
-        within.extend(due.extract_if(.., |message| peers[message.to.index()].is_none()));
+        within.extend(due.extract_if(.., |message| self.peers[message.to.index()].is_none()));
         within.iter().for_each(|message| self.sent[message.to.index()] += message.bytes);
         self.inside.try_send_each(&mut within, fill);
         within.iter().for_each(|message| self.sent[message.to.index()] -= message.bytes);

@@ -121,9 +121,7 @@ impl<'a> Cursor<'a> {
             }
             column.section = Some(section);
         }
-        if !sound {
-            self.check_counts(&block)?;
-        }
+        self.check_counts(&block, sound)?;
         self.file.check()?;
         self.file.found_sound(self.number);
         // The mean: samples of several look-ups differ.
@@ -132,8 +130,9 @@ impl<'a> Cursor<'a> {
         Ok(())
     }
 
-    /// Whether every section has as many values as the block's samples ask for.
-    fn check_counts(&mut self, block: &Block<'_>) -> Result<()> {
+    /// Whether every section has as many values as the block's samples ask for. Of a block that was found sound, the
+    /// ends of samples are checked where they are read ([`ends`]).
+    fn check_counts(&mut self, block: &Block<'_>, sound: bool) -> Result<()> {
         let description = self.file.description();
         for at in 0..self.columns.len() {
             let count = self.columns[at].section().count as usize;
@@ -146,6 +145,7 @@ impl<'a> Cursor<'a> {
                     self.columns[at - before].section().count as usize
                 }
                 Part::Rows(table) => match description.categorical[table].hots {
+                    0 if sound => count,
                     0 => {
                         self.codes.clear();
                         let ends = &self.columns[at + 1];
@@ -235,10 +235,17 @@ impl<'a> Cursor<'a> {
                     }
                 },
                 Part::Ends(table) => {
-                    let rows = &self.columns[rows_before(&self.file.parts, *part)];
-                    span = ends(section, bytes, range, codes);
+                    let at = rows_before(&self.file.parts, *part);
+                    let rows = &self.columns[at];
+                    let known =
+                        ends(section, bytes, range, codes).filter(|span| span.end <= rows.section().count as usize);
                     // Ends that are none would lead anywhere.
                     self.file.check()?;
+                    let Some(known) = known else {
+                        let block = self.entered.expect("a block was entered");
+                        return Err(self.file.damaged(&block, at, "its samples' ends have changed"));
+                    };
+                    span = known;
                     let lookups = &mut samples.lookups[table];
                     let before = lookups.rows.len() as u32;
                     lookups.ends.extend(codes.iter().map(|end| end - span.start as u32 + before));
@@ -310,10 +317,17 @@ impl<'a> Cursor<'a> {
                     }
                 }
                 Part::Ends(table) => {
-                    let rows = &self.columns[rows_before(&self.file.parts, *part)];
-                    span = ends(section, bytes, range, codes);
+                    let at = rows_before(&self.file.parts, *part);
+                    let rows = &self.columns[at];
+                    let known =
+                        ends(section, bytes, range, codes).filter(|span| span.end <= rows.section().count as usize);
                     // Ends that are none would lead anywhere.
                     self.file.check()?;
+                    let Some(known) = known else {
+                        let block = self.entered.expect("a block was entered");
+                        return Err(self.file.damaged(&block, at, "its samples' ends have changed"));
+                    };
+                    span = known;
                     let bag = &mut batch.bags[table];
                     let before = bag.rows.len() as u32;
                     bag.offsets.extend(codes.iter().map(|end| end - span.start as u32 + before));
@@ -331,8 +345,9 @@ fn rows_before(parts: &[Part], ends: Part) -> usize {
     parts.iter().position(|part| *part == ends).expect("it is one of the parts") - 1
 }
 
-/// Fills `codes` with the ends of samples `range`; returns where their look-ups stand in the block.
-fn ends(section: &Section, bytes: &[u8], range: &Range<usize>, codes: &mut Vec<u32>) -> Range<usize> {
+/// Fills `codes` with the ends of samples `range`; returns where their look-ups stand in the block. Nothing where they
+/// fall: another program has written into the file since they were checked.
+fn ends(section: &Section, bytes: &[u8], range: &Range<usize>, codes: &mut Vec<u32>) -> Option<Range<usize>> {
     let start = if range.start == 0 {
         0
     } else {
@@ -341,5 +356,6 @@ fn ends(section: &Section, bytes: &[u8], range: &Range<usize>, codes: &mut Vec<u
     };
     codes.clear();
     codes::unpack(section, bytes, range.clone(), 0, codes);
-    start..codes.last().map_or(start, |&end| end as usize)
+    let rise = codes.is_sorted() && codes.first().is_none_or(|&first| start <= first as usize);
+    rise.then(|| start..codes.last().map_or(start, |&end| end as usize))
 }

@@ -50,7 +50,7 @@ pub(super) struct Shuffle<'a> {
 /// All runs of a stretch.
 pub(super) struct Shuffled<'a> {
     of: &'a Shuffle<'a>,
-    runs: u64,
+    division: Division,
     /// Rows before each bucket, and of all.
     starts: Vec<u64>,
 }
@@ -119,8 +119,9 @@ impl Shuffle<'_> {
         u64::from(a) << 32 | u64::from(b)
     }
 
-    fn path(&self, run: u64) -> PathBuf {
-        self.work.join(format!("{}-{run:06}.run", self.name))
+    /// The file of a run of so many rows: another number of threads, with which the work may go on, makes others.
+    fn path(&self, run: u64, run_rows: u64) -> PathBuf {
+        self.work.join(format!("{}-{run_rows}-{run:06}.run", self.name))
     }
 
     /// Writes all runs that are not there yet.
@@ -133,7 +134,7 @@ impl Shuffle<'_> {
                 let from = self.rows.start + run * division.run_rows;
                 let rows = from..self.rows.end.min(from + division.run_rows);
                 let count = rows.end - rows.start;
-                let path = self.path(run);
+                let path = self.path(run, division.run_rows);
                 let known = if path.exists() { self.whole(&path, count)? } else { None };
                 let starts = match known {
                     Some(starts) => starts,
@@ -146,7 +147,7 @@ impl Shuffle<'_> {
             Ok(())
         })?;
         let starts = all.into_inner().expect("no thread panics with this lock");
-        Ok(Shuffled { of: self, starts, runs: division.runs })
+        Ok(Shuffled { of: self, starts, division })
     }
 
     /// The rows before each bucket, and of all, of a run of `count` rows, if the file is one that was finished.
@@ -253,7 +254,7 @@ impl Shuffled<'_> {
             }
             records.clear();
             order.clear();
-            for run in 0..self.runs {
+            for run in 0..self.division.runs {
                 self.read(run, bucket, &mut some)?;
                 records.extend_from_slice(&some);
             }
@@ -276,7 +277,7 @@ impl Shuffled<'_> {
 
     /// Reads a run's records of a bucket.
     fn read(&self, run: u64, bucket: usize, records: &mut Vec<u32>) -> Result<()> {
-        let path = self.of.path(run);
+        let path = self.of.path(run, self.division.run_rows);
         // There may be more runs than files that a process may have open.
         let file = File::open(&path).map_err(Error::io(&path, "open"))?;
         let (head, mut words) = (self.starts.len(), Vec::new());
@@ -288,7 +289,7 @@ impl Shuffled<'_> {
 
     /// Removes the runs.
     pub(super) fn remove(&self) -> Result<()> {
-        (0..self.runs).try_for_each(|run| disk::remove(&self.of.path(run)))
+        (0..self.division.runs).try_for_each(|run| disk::remove(&self.of.path(run, self.division.run_rows)))
     }
 }
 

@@ -37,8 +37,11 @@ impl Division {
         let tables = (0..layout.sharding().tables() as u32).map(TableId);
         let owners: Vec<Owners> = tables.map(|table| Owners::new(layout, table)).collect();
         let divided = || owners.iter().enumerate().filter(|(_, owners)| !owners.parts.is_empty());
-        // Enough units for all threads to end together, and no more: of thousands of tables each is one.
-        let stretches = team.pieces().div_ceil(divided().count().max(1)).clamp(1, team.threads());
+        // Enough units for all threads to end together, whichever table has most of the look-ups, and no more: of
+        // thousands of tables that are alike each is one.
+        let look_ups = || divided().map(|(table, _)| layout.lookups(TableId(table as u32)));
+        let (heaviest, all) = (look_ups().max().unwrap_or(0), look_ups().sum::<usize>().max(1));
+        let stretches = (team.pieces() * heaviest).div_ceil(all).clamp(1, team.threads());
         let form = layout.form();
         let unit = |(table, owners): (usize, &Owners), stretch| {
             let look_ups = (samples * layout.lookups(TableId(table as u32))).div_ceil(stretches);

@@ -82,7 +82,8 @@ impl<'a> Builder<'a, '_> {
     }
 
     fn group_spec(&self, pooling: Pooling, dim: usize, lookups: usize) -> GroupSpec<'a> {
-        GroupSpec { train: self.spec, pooling, dim, lookups, threads: self.threads }
+        let targets = self.layout.ranks();
+        GroupSpec { train: self.spec, pooling, dim, lookups, threads: self.threads, targets }
     }
 
     /// Look-ups in this share of a table's rows that move them in the largest minibatch: those of all ranks' samples.

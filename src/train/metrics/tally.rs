@@ -38,17 +38,21 @@ impl FixedSum {
 #[repr(C)]
 pub struct LossSum {
     finite: FixedSum,
-    /// The sum of those that are infinite or no number, which have no place in fixed point; 0 without any.
+    /// The sum of those that are infinite, no number, or of 2^40 and more, for many of which fixed point has no room; 0
+    /// without any.
     others: f64,
     samples: u64,
 }
+
+/// Losses from here on are not added up in fixed point.
+const LARGEST: f64 = (1u64 << 40) as f64;
 
 impl LossSum {
     /// That of these samples.
     pub fn of(losses: &[f64]) -> Self {
         let mut sum = Self { samples: losses.len() as u64, ..Self::default() };
         for &loss in losses {
-            if loss.is_finite() {
+            if loss.abs() < LARGEST {
                 sum.finite.add(loss);
             } else {
                 sum.others += loss;

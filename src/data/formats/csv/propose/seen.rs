@@ -138,9 +138,11 @@ impl Seen {
     fn add_value(&mut self, field: &[u8]) {
         self.present += 1;
         let counts = self.values.len() < MOST && self.lists.iter().all(|list| list.distinct.len() < MOST);
-        if counts {
+        let key = hash(field);
+        // Behind the limit no value is new, and those that are known are counted on.
+        if counts || self.values.contains_key(&key) {
             self.counted += 1;
-            let times = self.values.entry(hash(field)).or_insert(0);
+            let times = self.values.entry(key).or_insert(0);
             *times += 1;
             if *times == 1 && self.texts.len() < TEXTS {
                 self.texts.push(String::from_utf8_lossy(field).into_owned());
