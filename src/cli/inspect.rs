@@ -43,8 +43,8 @@ pub struct InspectArgs {
     #[arg(long, value_name = "N", default_value_t = 1_000_000)]
     rows: u64,
 
-    /// Write the proposed schema to this file: for a text file with a header line, or a Parquet file whose values are no
-    /// row numbers, what --schema takes; for data of row numbers, what may lie beside them as schema.toml.
+    /// Write the proposed schema to this file: for a text file with a header line, or a Parquet file whose values are
+    /// no row numbers, what --schema takes; for data of row numbers, what may lie beside them as schema.toml.
     #[arg(long, value_name = "FILE")]
     write_schema: Option<PathBuf>,
 

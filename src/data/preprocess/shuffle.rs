@@ -196,8 +196,13 @@ impl Shuffle<'_> {
     fn lane(&self, rows: Range<u64>) -> Result<Lane> {
         let random = self.random();
         let mut row = rows.start;
-        let mut order: Vec<(u64, u32)> = Vec::with_capacity((rows.end - rows.start) as usize);
-        let (mut records, mut ends): (Vec<u32>, Vec<u64>) = (Vec::new(), vec![0]);
+        let count = (rows.end - rows.start) as usize;
+        let mut order: Vec<(u64, u32)> = Vec::with_capacity(count);
+        // Growing, they would lie in memory twice at times.
+        let look_ups: usize = self.description.categorical.iter().map(|column| column.hots.max(1) as usize).sum();
+        let mut records: Vec<u32> = Vec::with_capacity(count * (BEFORE + self.description.dense.len() + look_ups));
+        let mut ends: Vec<u64> = Vec::with_capacity(count + 1);
+        ends.push(0);
         let mut samples = Samples::new(self.description);
         self.stored.each(rows, &mut Scratch::default(), &mut samples, |samples| {
             for at in 0..samples.len() {
