@@ -32,8 +32,9 @@ pub trait Carrier: Send + Sync {
     fn try_send(&mut self, to: RankId, bytes: usize, write: &mut dyn FnMut(&mut [Line])) -> bool;
 
     /// Hands over those of several messages, to different ranks, for which there are places now: `fill` gets the lines
-    /// of all that can be filled together, at once or some after others, and what is handed over leaves `due`, in which the
-    /// rest then stands in an order that suits this carrier. Returns whether anything was. Between its opening and its handing over nothing is waited for.
+    /// of all that can be filled together, at once or some after others, and what is handed over leaves `due`, in which
+    /// the rest then stands in an order that suits this carrier. Returns whether anything was. Between its opening and
+    /// its handing over nothing is waited for.
     ///
     /// # Panics
     /// When the ranks of `due` are not in the order in which they follow this one, the first behind the last.

@@ -2,8 +2,8 @@
 //!
 //! Work is cut by look-ups: (target, table, sample) cells in this order, each counting its look-ups and one more for
 //! itself, fall into ranges of nearly equal weight, some for each thread, or fewer where there is little to do. So long
-//! and short bags, few tables and few samples all share out well, and a thread that is done early takes ranges of another. A bag is summed by one thread
-//! in its own order, whoever that is: bits do not depend on threads.
+//! and short bags, few tables and few samples all share out well, and a thread that is done early takes ranges of
+//! another. A bag is summed by one thread in its own order, whoever that is: bits do not depend on threads.
 
 use super::form::{Seen, with_seen};
 use super::gradient_source::share;

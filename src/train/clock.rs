@@ -1,8 +1,8 @@
 //! Where a rank's step goes: what it computes, what it packs, and what it waits for.
 //!
 //! SC20 (Section VI-D) asks of a hybrid-parallel step: how long it computes, how long each collective is exposed, how
-//! much of it is hidden, and what packing costs. Every stage is timed, always (two clock readings and a lock that nobody
-//! else wants, some 50 ns); within an exchange, the lane itself counts what was waiting for other ranks.
+//! much of it is hidden, and what packing costs. Every stage is timed, always (two clock readings and a lock that
+//! nobody else wants, some 50 ns); within an exchange, the lane itself counts what was waiting for other ranks.
 
 use std::time::{Duration, Instant};
 
