@@ -20,7 +20,7 @@ use crate::base::error::meant;
 use crate::base::units::{Count, Many};
 use crate::base::{Error, Result, TableId, console};
 use crate::collective::World;
-use crate::data::formats::Format;
+use crate::data::formats::{Format, SCHEMA};
 use crate::data::{Labels, LoaderMode, OnUnseen, Source, Split};
 use crate::train::{Bucket, Evaluation, Grouped, Questions, Scores, evaluate};
 
@@ -227,13 +227,25 @@ impl fmt::Display for EvalReport<'_> {
 /// Reads all of a file as one split, in its order.
 ///
 /// # Errors
-/// When it is text with a header, and the run has no schema that would describe it; or text whose values the model does
-/// not know.
+/// When it is text with a header, and the run has no schema that would describe it; text whose values the model does not
+/// know; or Parquet of row numbers that need not be those of the model's vocabulary.
 pub(super) fn whole_file(config: &mut Config, known: &Learned, path: &Path) -> Result<()> {
     if config.data.schema.is_empty() && Format::detect(path) == Some(Format::Csv) {
         let reason = format!(
             "{} is text with named columns, but this run was trained without a schema: name data of the kind that it was \
              trained on, or train on such text (octorec train --schema FILE)",
+            path.display()
+        );
+        return Err(Error::config("--data", reason));
+    }
+    let is_numbered = known.vocabulary.is_some() || config.data.source == SourceKind::Tsv;
+    let beside = if path.is_dir() { path.join(SCHEMA) } else { path.with_file_name(SCHEMA) };
+    if config.data.schema.is_empty() && is_numbered && Format::detect(path) == Some(Format::Parquet) && !beside.exists()
+    {
+        let reason = format!(
+            "{} is Parquet, whose whole numbers are numbers of rows, but this model was trained on values of text: name text \
+             of the kind that it was trained on; or, if these are the rows of its vocabulary, say so in a {SCHEMA} beside \
+             the files",
             path.display()
         );
         return Err(Error::config("--data", reason));

@@ -82,8 +82,8 @@ pub trait Source: Send + Sync {
         self.made_of()?.vocabulary()
     }
 
-    /// The names of dense columns, in their order, with how numbers are transformed. Nothing where no schema
-    /// describes them.
+    /// The names of dense columns, in their order, with how numbers are transformed. Nothing where nobody
+    /// has named them.
     fn dense_columns(&self) -> Vec<(String, String)> {
         self.made_of().map_or_else(Vec::new, |of| of.dense_columns())
     }

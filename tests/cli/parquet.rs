@@ -121,7 +121,8 @@ fn a_trained_model_reads_other_files_of_its_columns() {
     write(&part, turned, &[item, note(), user, price], 50);
     assert_eq!(predict(&run, &part), expected[..50]);
     let message = fail(&format!("eval --checkpoint {} --data {}", run.display(), part.display()));
-    assert!(message.contains("has no column label; it has item, note, user, price"), "{message}");
+    let named = "has no column label; it has item, note, user, price: a schema.toml beside the files names the label";
+    assert!(message.contains(named), "{message}");
     let [price, user, item] = numbered(0..50);
     let labelled = format!("{turned} optional int32 label;");
     write(&part, &labelled, &[item, note(), user, price, labels(0..50)], 50);
@@ -139,9 +140,42 @@ fn a_trained_model_reads_other_files_of_its_columns() {
     write(&part, "optional double price; optional int64 user;", &[price, user], 50);
     let message = fail(&format!("predict --checkpoint {} --data {}", run.display(), part.display()));
     assert!(message.contains("has no column item; it has price, user"), "{message}");
+    // Nor are columns of other names taken for the model's, until somebody says so.
+    let columns = "optional double cost; optional int64 city; optional int32 device;";
+    write(&part, columns, &numbered(0..50), 50);
+    let message = fail(&format!("predict --checkpoint {} --data {}", run.display(), part.display()));
+    assert!(message.contains("user, item; it has cost, city, device") && message.contains("schema.toml"), "{message}");
+    fs::create_dir(at("other")).unwrap();
+    let schema = "label = { name = \"label\" }\ndense = [{ name = \"cost\", float = true }]\n\
+                  categorical = [{ name = \"city\", rows = 400 }, { name = \"device\", rows = 26 }]\n";
+    fs::write(at("other/schema.toml"), schema).unwrap();
+    write(&at("other/part.parquet"), columns, &numbered(0..50), 50);
+    assert_eq!(predict(&run, &at("other/part.parquet")), predict(&run, &whole)[..50]);
 }
 
-/// A table of `rows` rows with values of all kinds, as Parquet and as text.
+#[test]
+fn a_model_of_text_does_not_take_numbers_for_its_rows() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let line = |n: u32| {
+        let dense = (0..13).map(|place| (n + place).to_string());
+        let categorical = (0..26).map(|place| format!("{:08x}", n % (place + 2)));
+        let fields: Vec<_> = std::iter::once((n % 2).to_string()).chain(dense).chain(categorical).collect();
+        fields.join("\t") + "\n"
+    };
+    fs::write(at("log.tsv"), (0..100).map(line).collect::<String>()).unwrap();
+    succeed(&format!("train --data {} {LAYERS} --out {}", at("log.tsv").display(), at("run").display()));
+    let names: Vec<_> = (1..=26).map(|n| format!("optional int64 C{n};")).collect();
+    let values: Vec<_> = names.iter().map(|_| Column::Whole(vec![Some(1); 9])).collect();
+    write(&at("log.parquet"), &names.join(" "), &values, 9);
+    for command in ["eval", "predict"] {
+        let (run, data) = (at("run"), at("log.parquet"));
+        let message = fail(&format!("{command} --checkpoint {} --data {}", run.display(), data.display()));
+        assert!(message.contains("trained on values of text") && message.contains("schema.toml"), "{message}");
+    }
+}
+
+/// A table of `rows` rows with values of all kinds, as Parquet and as the text that pandas writes.
 fn table(folder: &Path, rows: usize) {
     let all = || 0..rows as i64;
     let user = |n: i64| match n {
@@ -176,7 +210,7 @@ fn table(folder: &Path, rows: usize) {
     for n in all() {
         let user = user(n).unwrap_or_default();
         let user = if user.contains('"') { format!("\"{}\"", user.replace('"', "\"\"")) } else { user };
-        let price = price(n).map_or_else(String::new, |price| price.to_string());
+        let price = price(n).map_or_else(String::new, |price| format!("{price:?}"));
         let cost = if n % 6 > 0 { format!("{}.{:02}", n * 25 / 100, n * 25 % 100) } else { String::new() };
         let (minutes, tags) = (n * 30, tags(n).unwrap_or_default().join("|"));
         let moment = format!("2026-01-{:02} {:02}:{:02}:00", 1 + minutes / 1_440, minutes / 60 % 24, minutes % 60);
@@ -185,7 +219,7 @@ fn table(folder: &Path, rows: usize) {
             i32::from(n % 3 == 0),
             n * n % 1_000,
             1 + n / 20,
-            n % 2 == 0
+            if n % 2 == 0 { "True" } else { "False" }
         );
     }
     fs::write(folder.join("log.csv"), text).unwrap();
@@ -201,6 +235,7 @@ dense = [
 ]
 categorical = [
     { column = "user" },
+    { column = "price", name = "price_level" },
     { column = "day", time = "weekday", unit = "YYYY-MM-DD" },
     { column = "day", name = "date" },
     { column = "paid" },
@@ -225,6 +260,13 @@ fn a_table_is_the_same_as_text_and_as_parquet() {
     for from in [0, 171] {
         assert!(samples("log.csv", from) == samples("log.parquet", from), "from row {from} on");
     }
+    // What is said of text has no effect on Parquet.
+    let tabs = "delimiter = \"\\t\"\n\
+                columns = [\"tags\", \"paid\", \"cost\", \"at\", \"day\", \"visits\", \"price\", \"user\", \"label\"]\n";
+    let told = samples("log.parquet", 0);
+    fs::write(&schema, format!("{tabs}{SCHEMA}")).unwrap();
+    assert!(samples("log.parquet", 0) == told);
+    fs::write(&schema, SCHEMA).unwrap();
     let inspect = |name: &str, more: &str| {
         let mut found = json(&format!("inspect {} --json {more}", at(name).display()));
         assert_eq!(found["format"], name.trim_start_matches("log."));
@@ -275,5 +317,9 @@ fn schemas_of_the_wrong_kind_and_values_that_are_no_rows_are_told() {
         Column::List((0..9).map(|n| Some(vec![if n == 4 { "a|b".to_owned() } else { "c".to_owned() }])).collect());
     write(&log, list, &[labels(0..9), tags], 9);
     let message = fail(&format!("inspect {} --label label", log.display()));
-    assert!(message.contains("log.parquet: column tags, row 5: a value of its list holds |"), "{message}");
+    assert!(message.contains("log.parquet: row group 0, column tags, row 4: a value of its list holds |"), "{message}");
+    // Its text has commas, whatever its names and values look like.
+    let note = Column::Text((0..9).map(|n| Some(format!("a|b|{}", n % 2))).collect());
+    write(&log, "optional int32 label; optional binary a|b|note (UTF8);", &[labels(0..9), note], 9);
+    succeed(&format!("inspect {} --label label", log.display()));
 }

@@ -160,6 +160,7 @@ pub(super) struct Table {
 impl Table {
     /// Finds the columns of `layout` in the header of the first file.
     pub(super) fn open(layout: &TextSchema, first: &Path, on_bad_row: OnBadRow, max_line: usize) -> Result<Self> {
+        let layout = &*layout.at(first);
         let names = header(first, layout, Labels::Required, max_line)?;
         if names.iter().any(|name| name.contains(&b'\n')) {
             return Err(Error::bad_file(first, format!("its header: {UNCLOSED}: mend the line")));

@@ -34,6 +34,14 @@ fn is_parquet(magic: &[u8], file: &mut (impl Read + Seek)) -> io::Result<bool> {
     Ok(last == parquet::MAGIC)
 }
 
+/// Whether the file at `path` is Parquet, whose text has commas between its fields and begins with a line of names.
+pub fn is_parquet_at(path: &Path) -> bool {
+    // Whoever opens a pipe to look at it takes from it what its reader wants.
+    let Some(mut file) = path.is_file().then(|| File::open(path).ok()).flatten() else { return false };
+    let mut magic = [0; parquet::MAGIC.len()];
+    file.read_exact(&mut magic).and_then(|()| is_parquet(&magic, &mut file)).unwrap_or(false)
+}
+
 /// The text of a file, and whether it is compressed.
 ///
 /// # Errors
@@ -127,8 +135,15 @@ const PACKED: [(&[u8], &str, &str); 5] = [
     (b"BZh91AY&SY", "bzip2", "bzcat"),
 ];
 
+/// What follows in Parquet, and in no text: the field with which the heads of pages and of files begin.
+const PAGE: [u8; 1] = [0x15];
+
 /// What is said of text that arrives and is compressed, by its first bytes; nothing where it is not.
 pub fn packed(first: &[u8]) -> Option<String> {
+    if first.strip_prefix(&parquet::MAGIC).is_some_and(|behind| behind.starts_with(&PAGE)) {
+        let advice = "its end is read first: name the file itself (`--data FILE`)";
+        return Some(format!("what arrives is Parquet, which no pipe can give, since {advice}"));
+    }
     let (_, kind, program) = PACKED.into_iter().find(|(magic, ..)| first.starts_with(magic))?;
     Some(format!("what arrives is {kind}, and rows are text: unpack it on the way (`{program} FILE | octorec ...`)"))
 }
@@ -142,7 +157,10 @@ mod tests {
         let told = |bytes: &[u8]| packed(bytes);
         assert!(told(&zstd::encode_all(&b"a line\n"[..], 3).unwrap()).unwrap().contains("is zstd"));
         assert!(told(b"\x1f\x8b\x08\0").unwrap().contains("zcat FILE |"));
-        assert!([&b"label,user\n"[..], b"BZh", b"PK", b""].into_iter().all(|text| told(text).is_none()));
+        assert!(
+            told(b"PAR1\x15\x04").unwrap().contains("Parquet") && told(b"PAR1\x15").unwrap().contains("--data FILE")
+        );
+        assert!([&b"label,user\n"[..], b"PAR1,1\n", b"BZh", b"PK", b""].into_iter().all(|text| told(text).is_none()));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Lines of a text file, plain, gzip or zstd, in bounded memory.
+//! Lines of a text file, plain, gzip, zstd or the text of Parquet, in bounded memory.
 //!
 //! The buffer holds a few lines; a line that is longer than is allowed is reported and, if anybody wants the next one,
 //! stepped over, not stored.

@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 pub(super) use arriving::Arriving;
 pub use columns::{BadLine, Columns, Tally, line_at, line_ends};
-pub(super) use compressed::{Counted, decoded, packed, unreadable};
+pub(super) use compressed::{Counted, decoded, is_parquet_at, packed, unreadable};
 pub use encoding::OnUnseen;
 use encoding::{Encoding, NO_ROW, cap};
 pub use fault::Fault;

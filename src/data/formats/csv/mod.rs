@@ -1,4 +1,5 @@
-//! Separated text with a header line (RFC 4180 quoting), described by a [`TextSchema`]; plain, gzip or zstd.
+//! Separated text with a header line (RFC 4180 quoting), described by a [`TextSchema`]; plain, gzip, zstd or that of
+//! Parquet.
 //!
 //! Opening reads the file once: it counts good rows, numbers values in the order of their first appearance (or as a
 //! trained model knows them), tells integers from floats and marks places to enter at. What `data.vocab`,

@@ -170,6 +170,7 @@ impl Part {
         progress: &mut Progress<'_>,
     ) -> Result<Self> {
         let found = Found::at(path)?;
+        let schema = &*schema.at(path);
         let columns =
             Columns::find(path, schema, &header(path, schema, policy.labels, policy.max_line)?, policy.labels)?;
         let (mut rows, mut marks) = (0, Vec::<(u64, Place)>::new());

@@ -41,6 +41,7 @@
 //!
 //! Every key is explained in [`super::keys`], which `octorec schema` prints.
 
+use std::borrow::Cow;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
@@ -52,6 +53,7 @@ use crate::base::{Result, input};
 use crate::data::formats::bad;
 use crate::data::moment::Unit;
 use crate::data::schema::{Categorical, Dense, Description, Label, Transform, check_names};
+use crate::data::tsv::is_parquet_at;
 
 /// The columns of a text file that are read.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -218,6 +220,15 @@ impl TextSchema {
 }
 
 impl TextSchema {
+    /// The schema of the file at `path`: the text of Parquet has commas and a line of names, whatever is said of text.
+    pub(in crate::data) fn at(&self, path: &Path) -> Cow<'_, Self> {
+        let is_told = self.delimiter == comma() && self.columns.is_empty();
+        match !is_told && is_parquet_at(path) {
+            true => Cow::Owned(Self { delimiter: comma(), columns: Vec::new(), ..self.clone() }),
+            false => Cow::Borrowed(self),
+        }
+    }
+
     /// The columns of the data set that it becomes: `float`: whether a dense column holds fractions; `table`: rows of a
     /// categorical column's table, and whether a sample may have none of them.
     pub(in crate::data) fn description(

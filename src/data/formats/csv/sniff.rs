@@ -12,7 +12,7 @@ use std::path::Path;
 
 use super::label::finite;
 use super::records::{Record, Splitter};
-use crate::data::tsv::{LONGEST, decoded};
+use crate::data::tsv::{LONGEST, decoded, is_parquet_at};
 
 /// What separates columns in the field's data sets; the last is Hive's default.
 const DELIMITERS: [char; 6] = [',', '\t', ';', '|', ' ', '\u{1}'];
@@ -69,6 +69,9 @@ pub fn header(path: &Path) -> Option<Header> {
 /// What separates the columns of a text file, whatever its first line is; a comma where nothing tells.
 #[must_use]
 pub fn delimiter(path: &Path) -> char {
+    if is_parquet_at(path) {
+        return ',';
+    }
     first_lines(path).and_then(|lines| split(&lines)).map_or(',', |header| header.delimiter)
 }
 

@@ -1,9 +1,11 @@
 //! What the cells of a Parquet file's columns are as text.
 //!
-//! Strings are as they are, integers and floats the fewest digits that give them back, decimals have their scale; then
-//! there are `true` and `false`, `2026-01-31`, `09:30:00` and `2026-01-31 09:30:00.500` (UTC). Where there is no value,
-//! or a float that is none, a cell is blank. The values of a list stand between bars. Columns that are no such text
-//! (structures, maps, lists of lists, half floats, UUIDs, intervals) are left out.
+//! Numbers and booleans are what pandas writes into CSV, so that values have the same names there: integers and floats
+//! have the fewest digits that give them back, floats a point or an exponent (`18.0`, `1e-05`), booleans are `True` and
+//! `False`. Strings are as they are, decimals have their scale; then there are `2026-01-31`, `09:30:00` and
+//! `2026-01-31 09:30:00.500` (UTC). Where there is no value, or a float that is none, a cell is blank. The values of a
+//! list stand between bars. Columns that are no such text (structures, maps, lists of lists, half floats, UUIDs,
+//! intervals) are left out.
 
 use std::io::Write;
 
@@ -123,7 +125,9 @@ impl Fields {
     pub(super) fn read(&mut self, cell: &Cell, reader: &mut ColumnReader, rows: usize) -> Result<()> {
         let shape = cell.shape;
         match reader {
-            ColumnReader::BoolColumnReader(reader) => self.take(cell, reader, rows, |value, to| put(to, value)),
+            ColumnReader::BoolColumnReader(reader) => self.take(cell, reader, rows, |&value, to| {
+                put(to, if value { "True" } else { "False" });
+            }),
             ColumnReader::Int32ColumnReader(reader) => self.take(cell, reader, rows, |&value, to| match shape {
                 Shape::Unsigned => put(to, value as u32),
                 _ => whole(shape, value.into(), to),
@@ -137,12 +141,12 @@ impl Fields {
             }
             ColumnReader::FloatColumnReader(reader) => self.take(cell, reader, rows, |value, to| {
                 if !value.is_nan() {
-                    put(to, value);
+                    float(&format!("{value:?}"), to);
                 }
             }),
             ColumnReader::DoubleColumnReader(reader) => self.take(cell, reader, rows, |value, to| {
                 if !value.is_nan() {
-                    put(to, value);
+                    float(&format!("{value:?}"), to);
                 }
             }),
             ColumnReader::ByteArrayColumnReader(reader) => {
@@ -200,6 +204,13 @@ impl Fields {
 fn put(to: &mut Vec<u8>, value: impl std::fmt::Display) {
     // Writing to a vector cannot fail.
     let _ = write!(to, "{value}");
+}
+
+/// Appends a float as Python writes it: its exponent has a sign and two digits at least.
+fn float(shown: &str, to: &mut Vec<u8>) {
+    let Some((digits, exponent)) = shown.split_once('e') else { return put(to, shown) };
+    let (sign, exponent) = exponent.strip_prefix('-').map_or(('+', exponent), |exponent| ('-', exponent));
+    put(to, format_args!("{digits}e{sign}{exponent:0>2}"));
 }
 
 /// Appends an integer, or what it stands for.
@@ -280,6 +291,22 @@ mod tests {
         }
         assert_eq!(text(|to| whole(Shape::Moment(1_000_000), 1_413_860_400_500_000, to)), "2014-10-21 03:00:00.500000");
         assert_eq!(text(|to| whole(Shape::Time(1_000), 34_200_000, to)), "09:30:00");
+    }
+
+    #[test]
+    fn floats_are_written_as_python_writes_them() {
+        for (value, expected) in [
+            (18.0, "18.0"),
+            (-0.125, "-0.125"),
+            (1e15, "1000000000000000.0"),
+            (1e16, "1e+16"),
+            (-1.5e100, "-1.5e+100"),
+            (0.0001, "0.0001"),
+            (0.00001, "1e-05"),
+            (f64::INFINITY, "inf"),
+        ] {
+            assert_eq!(text(|to| float(&format!("{value:?}"), to)), expected);
+        }
     }
 
     #[test]

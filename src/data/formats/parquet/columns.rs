@@ -105,7 +105,7 @@ impl Columns {
     pub(super) fn find(leaves: &[Leaf], description: &Description, labels: Labels) -> Result<Self, String> {
         let find = |name: &str| {
             let mut found = leaves.iter().filter(|leaf| leaf.name == name);
-            let leaf = found.next().ok_or_else(|| missing(leaves, name))?;
+            let leaf = found.next().ok_or_else(|| missing(leaves, &[name]))?;
             match found.next() {
                 Some(other) if other.column == leaf.column => Err(format!("column {name} is a structure of several")),
                 Some(other) => Err(format!(
@@ -126,8 +126,14 @@ impl Columns {
             })
         };
         let name = &description.label.name;
-        let has_label = labels == Labels::Required || leaves.iter().any(|leaf| leaf.name == *name);
-        let label = has_label.then(|| find(name)).transpose()?;
+        let there = leaves.iter().any(|leaf| leaf.name == *name);
+        let label = match labels {
+            Labels::Required if !there => {
+                let advice = "a schema.toml beside the files names the label if it is another one";
+                return Err(format!("{}: {advice}", missing(leaves, &[name])));
+            }
+            _ => there.then(|| find(name)).transpose()?,
+        };
         if let Some(label) = label.as_ref().filter(|label| label.list || matches!(label.kind, Kind::Other(_))) {
             return Err(format!("the label {} has {}, but numbers are expected", label.name, label.shown()));
         }
@@ -170,10 +176,10 @@ impl Columns {
     }
 }
 
-/// That a file lacks a column.
-fn missing(leaves: &[Leaf], name: &str) -> String {
+/// That a file lacks columns.
+fn missing(leaves: &[Leaf], names: &[&str]) -> String {
     let known: Vec<_> = leaves.iter().map(|leaf| &leaf.name[..]).collect();
-    format!("has no column {name}; it has {}", known.join(", "))
+    format!("has no column {}; it has {}", names.join(", "), known.join(", "))
 }
 
 /// What `_metadata.json` says columns are for.
@@ -212,21 +218,29 @@ impl Merlin {
     }
 }
 
-/// The columns that a trained model reads, by their names; categorical ones have no rows yet. Data of which it knows no
-/// name are those of other files, and told as files without a schema are.
+/// The columns that a trained model reads, by their names; categorical ones have no rows yet. Where it names none, they
+/// are told as those of files without a schema are.
 ///
 /// # Errors
-/// A sentence that names the column which is missing.
+/// A sentence that names the columns which are missing.
 pub(super) fn of_trained(
     leaves: &[Leaf],
     merlin: Option<&Merlin>,
     trained: &TrainedColumns,
 ) -> Result<Description, String> {
-    let find = |name: &str| leaves.iter().find(|leaf| leaf.name == name);
-    if trained.names.iter().all(|name| find(name).is_none()) {
+    if trained.names.is_empty() {
         return inferred(leaves, merlin);
     }
-    let there = |name: &String| find(name).ok_or_else(|| missing(leaves, name));
+    let find = |name: &str| leaves.iter().find(|leaf| leaf.name == name);
+    let dense_names = trained.dense.iter().flatten().map(|(name, _)| name);
+    let absent: Vec<&str> =
+        dense_names.chain(&trained.names).map(String::as_str).filter(|name| find(name).is_none()).collect();
+    if !absent.is_empty() {
+        let advice = "the model was trained on columns of these names: name files that have them, or describe columns of \
+                      other names in a schema.toml beside the files";
+        return Err(format!("{}: {advice}", missing(leaves, &absent)));
+    }
+    let there = |name: &String| find(name).ok_or_else(|| missing(leaves, &[name]));
     let read = |(name, how): &(String, String)| {
         let told = dense(there(name)?);
         // A column may be of floats for its gaps alone: it is read as it was.

@@ -4,8 +4,9 @@
 //!
 //! Columns are found by name, in this order of precedence:
 //! 1. a [`SCHEMA`](super::SCHEMA) beside the files names them all; other columns are not read;
-//! 2. `_metadata.json`, which NVTabular writes for HugeCTR (`labels`, `conts`, `cats`, each with `col_name`);
-//! 3. those of the trained model that the files are opened for, as its checkpoint names them;
+//! 2. those of the trained model that the files are opened for, as its checkpoint names them; only the label is then
+//!    told by what follows;
+//! 3. `_metadata.json`, which NVTabular writes for HugeCTR (`labels`, `conts`, `cats`, each with `col_name`);
 //! 4. their names and types: `label`; dense are floats and whole numbers called `I1` or `int_0` (TorchRec), which are
 //!    counts and read as logarithms; categorical are all other whole numbers and lists of them.
 //!

@@ -59,8 +59,8 @@ pub(in crate::data::formats) fn open(path: &Path, reading: Reading<'_>) -> Resul
     let mut description = description.expect("there is a file");
     let tables: Vec<_> = members.iter().map(|(_, table)| table).collect();
     let sizes = sizes(&tables, &description)?;
-    // A trained model's tables have the rows that they have.
-    let trained = reading.columns.filter(|trained| known.is_none() && trained.rows.len() == sizes.len());
+    // The tables of a trained model, whose columns were found by their names, have the rows that they have.
+    let trained = reading.columns.filter(|trained| known.is_none() && !trained.names.is_empty());
     for (at, (column, size)) in description.categorical.iter_mut().zip(&sizes).enumerate() {
         if known.is_none() {
             column.rows = size.largest.map_or(1, |most| most.saturating_add(1));

@@ -112,10 +112,11 @@ impl<F: Seek> Text<F> {
             if let Some(at) = fields.divided {
                 let bar = char::from(BAR);
                 let reason = format!(
-                    "column {}, row {}: a value of its list holds {bar}, which stands between the values of a list where they \
-                     are read as text: write the column with another character in its place",
+                    "row group {}, column {}, row {}: a value of its list holds {bar}, which stands between \
+                     the values of a list where they are read as text: write the column with another character in its place",
+                    self.next - 1,
                     cell.name,
-                    self.rows + at as u64 + 1
+                    self.rows + at as u64
                 );
                 return Err(bad(path, reason));
             }
