@@ -59,16 +59,20 @@ fn presets(width: Option<usize>) -> String {
 
 impl ConfigArgs {
     /// Prints the complete configuration that a run with these arguments would use; what files say of the model is read
-    /// of them as training does.
+    /// of them as training does, unless the configuration file, such as a run's own, tells it of the same data.
     pub fn run(&self) -> Result<()> {
         if self.list {
             return console::result(format_args!("{}", presets(terminal::width())));
         }
-        let mut config = self.keys.finish(self.base.layers()?, Command::Config)?;
+        let layers = self.base.layers()?;
+        let in_file = ["model.rows", "model.columns"].into_iter().all(|key| layers.in_file(key));
+        let mut config = self.keys.finish(layers, Command::Config)?;
+        let tells = in_file && !config.model.columns.is_empty();
+        let is_told = tells && !self.keys.begins(&["data.", "model.rows", "model.columns"])?;
         let data = [&config.data.path, &config.data.test_path, &config.data.schema].map(Path::new);
         let inputs: Vec<&Path> = self.base.config.as_deref().into_iter().chain(data).collect();
         refuse_overwriting("--svg", self.svg.as_deref(), &inputs)?;
-        if config.data.is_stored() {
+        if config.data.is_stored() && !is_told {
             heed_signals()?;
             // As training begins: flags that would be refused there are so here.
             config = self.keys.finish(self.base.layers()?, Command::Train)?;

@@ -92,12 +92,12 @@ impl EvalArgs {
             whole_file(&mut config, &trained.known, path)?;
         }
         self.line.apply(&mut config)?;
+        // Of the run's own data, what was left out while it was trained is, or is told.
+        let leaves_out = self.data.is_none() && config.data.on_bad_row == OnBadRow::Skip;
         if let Some(what) = self.on_bad_row {
             of_text("--on-bad-row", &config)?;
             config.data.on_bad_row = what;
         }
-        // Of the run's own data, what was left out while it was trained is.
-        let leaves_out = self.data.is_none() && config.data.on_bad_row == OnBadRow::Skip;
         let unseen = if leaves_out { OnUnseen::Reject } else { OnUnseen::EmptyBag };
         let source = open_data(&mut config, trained.known, Labels::Required, unseen)?;
         if self.data.is_some() {

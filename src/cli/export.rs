@@ -82,6 +82,11 @@ impl ExportArgs {
             let reason = format!("{} is no regular file: name one, beside which load.py goes", self.out.display());
             return refuse("--out", reason);
         }
+        if self.format == Format::Torch && vocabulary_in(&self.out) == self.out {
+            let reason =
+                format!("{} is the name of the vocabulary beside a state dict: choose another", self.out.display());
+            return refuse("--out", reason);
+        }
         let external_above = self.external_above.unwrap_or(INLINE);
         onnx::check_limit(external_above, "--external-above")?;
         let checkpoint = self.verify.open(&file)?;
@@ -127,11 +132,13 @@ impl ExportArgs {
         }
         let vocabulary = load_vocabulary(&own, !self.verify.no_verify)?;
         checkpoint.check_vocabulary(Some(&vocabulary), &own)?;
-        let is_same = || load_vocabulary(&beside, false).is_ok_and(|there| digest(&there) == digest(&vocabulary));
-        if beside.exists() && !is_same() {
+        // That of the state dict that is written over goes with it.
+        let had = Checkpoint::open_as(&self.out, false).ok().and_then(|replaced| replaced.numbered_by());
+        let may_go = |there: String| there == digest(&vocabulary) || had == Some(there);
+        if beside.exists() && !load_vocabulary(&beside, false).is_ok_and(|there| may_go(digest(&there))) {
             let reason = format!(
-                "{} is there and not this model's, which goes beside a state dict: name a file in another folder, or remove \
-                 that one",
+                "{} is there, neither this model's, which goes beside a state dict, nor that of the file to replace: name a \
+                 file in another folder, or remove that one",
                 beside.display()
             );
             return Err(Error::config("--out", reason));

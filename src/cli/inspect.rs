@@ -148,9 +148,8 @@ impl InspectArgs {
             return Err(Error::config(flag, reason));
         }
         if self.label.is_some() && !is_table {
-            let reason =
-                "only tables of text with a header line, and Parquet files, have a label to be named".to_owned();
-            return Err(Error::config("--label", reason));
+            let reason = "only tables of text with a header line, and single Parquet files, have a label to be named";
+            return Err(Error::config("--label", reason.to_owned()));
         }
         Ok(())
     }
@@ -172,10 +171,11 @@ fn seen_files(path: &Path, format: Option<Format>, described: Option<Described<'
     let dataset = formats::open(path, format, described)?;
     let format = format.or_else(|| Format::detect(path)).unwrap_or(Format::Csv);
     if format == Format::Parquet && dataset.sized_by_values {
+        let single = "; where they are identifiers, --label COLUMN proposes a schema for --schema";
         note!(
             "note: whole numbers are taken for row numbers here, of which a table has as many as the greatest asks for: a \
-             {SCHEMA} beside the files says what else they are (--write-schema writes one to edit); where they are identifiers, \
-             --label COLUMN proposes a schema for --schema"
+             {SCHEMA} beside the files says what else they are (--write-schema writes one to edit){}",
+            if path.is_file() { single } else { "" }
         );
     }
     surveyed(&dataset, format.name(), limit)

@@ -219,6 +219,16 @@ impl KeyArgs {
         Ok(given.chain((!self.set.is_empty()).then_some("--set")).find(|flag| !known.contains(flag)))
     }
 
+    /// Whether the command line gives a key that begins with one of these.
+    ///
+    /// # Errors
+    /// When a number is too large for any.
+    pub fn begins(&self, with: &[&str]) -> Result<bool> {
+        let flags = self.values()?.into_iter().filter_map(|(_, key, value)| value.map(|_| key));
+        let mut keys = flags.chain(self.set.iter().map(|text| text.trim()));
+        Ok(keys.any(|key| with.iter().any(|begin| key.starts_with(begin))))
+    }
+
     /// What on the command line gives this key: a flag, or --set.
     pub fn origin(&self, key: &str) -> Option<String> {
         let flag = self.values().ok()?.into_iter().find(|(_, of, value)| *of == key && value.is_some());

@@ -1,6 +1,7 @@
 //! A command touches the files that are its own: whatever else lies in a folder stays, and a run goes on as it was
 //! left.
 
+use std::collections::HashMap;
 use std::fs;
 use std::io::Write;
 use std::path::Path;
@@ -233,6 +234,19 @@ fn weights_come_back_from_an_export_with_the_rows_that_their_values_had() {
     succeed(&export);
     let kept = fs::read(&beside).unwrap();
     assert!(kept == fs::read(to("run/vocabulary.safetensors")).unwrap());
+    // After another training its vocabulary is replaced with it; beside another name it is another's.
+    succeed(&format!("{} --out {}", line("b.tsv"), to("retrained")));
+    let retrained = |name: &str| format!("export --checkpoint {} --format torch --out {}", to("retrained"), to(name));
+    let message = fail(&retrained("out/second.safetensors"));
+    assert!(message.contains("--out") && message.contains(&beside), "{message}");
+    succeed(&retrained("out/model.safetensors"));
+    assert!(fs::read(&beside).unwrap() == fs::read(to("retrained/vocabulary.safetensors")).unwrap());
+    succeed(&export);
+    assert!(kept == fs::read(&beside).unwrap());
+    // Nor does it come over the weights.
+    fs::create_dir(to("named")).unwrap();
+    let message = fail(&retrained("named/vocabulary.safetensors"));
+    assert!(message.contains("--out") && fs::read_dir(to("named")).unwrap().next().is_none(), "{message}");
     let doubt = "does not tell which value each of its rows belongs to";
     let init = format!("{} --init {weights}", line("b.tsv"));
     let said = |line: &str| String::from_utf8(succeed(line).stderr).unwrap();
@@ -249,6 +263,11 @@ fn weights_come_back_from_an_export_with_the_rows_that_their_values_had() {
     assert!(found.contains(&format!("warning: {weights} {doubt}")) && found.contains(&beside), "{found}");
     fs::write(&beside, kept).unwrap();
     assert!(!said(&init).contains(doubt));
+    // As it is exported of a model without a vocabulary: one that lies there is another's.
+    let without = HashMap::from([("octorec.model".to_owned(), r#"{"vocabulary": null}"#.to_owned())]);
+    fs::write(&weights, serialize::<_, TensorView<'_>, _>(file.tensors(), Some(without)).unwrap()).unwrap();
+    let found = said(&init);
+    assert!(found.contains("was trained without a vocabulary") && found.contains(&beside), "{found}");
 }
 
 #[test]
@@ -286,6 +305,8 @@ fn test_samples_of_data_that_have_changed_are_not_scored_as_the_runs_own() {
     assert_eq!(json(&format!("{more} --json"))["skipped_rows"], 40);
     let found = json(&format!("eval --checkpoint {} --json", to("tuned")));
     assert_eq!((&found["samples"], &found["skipped_rows"]), (&75.into(), &40.into()));
+    let message = fail(&format!("eval --checkpoint {} --on-bad-row fail", to("tuned")));
+    assert!(message.contains("badcafe") && !message.contains("have changed or grown"), "{message}");
     // Those in a file of their own are the same, whatever becomes of the others.
     fs::write(to("test.tsv"), &cut).unwrap();
     succeed(&format!("{train} --test-data {} --out {}", to("test.tsv"), to("apart")));

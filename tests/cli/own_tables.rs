@@ -104,6 +104,12 @@ fn a_configuration_is_printed_as_the_data_make_it() {
     let svg = folder.path().join("network.svg");
     succeed(&format!("config {data} --svg {}", svg.display()));
     assert!(!fs::read_to_string(&svg).unwrap().contains("13 numbers"));
+    // A file that tells of the model what the data would is enough, unless other data are named.
+    fs::remove_file(folder.path().join("clicks.csv")).unwrap();
+    let again = succeed(&format!("config --config {} --svg {}", mine.display(), svg.display())).stdout;
+    assert_eq!(String::from_utf8(again).unwrap(), text);
+    let other = folder.path().join("other.csv");
+    assert!(fail(&format!("config --config {} --data {}", mine.display(), other.display())).contains("other.csv"));
 }
 
 #[test]
@@ -118,6 +124,16 @@ fn a_decay_of_ones_own_begins_at_once_and_one_that_never_begins_is_told() {
     assert!(message.contains("decaying in steps 0 to 5") && !message.contains("warning: the rate"), "{message}");
     let message = told("--set train.decay_start=50");
     assert!(message.contains("warning: the rate decays from step 50 on, and the run has 10 steps"), "{message}");
+    assert!(message.contains("--set train.decay_start=0 has it"), "{message}");
+    // Once the rate has risen.
+    let message = told("--set train.warmup_steps=4");
+    assert!(message.contains("decaying in steps 4 to 9") && !message.contains("warning: the rate"), "{message}");
+    let message = told("--set train.warmup_steps=4 --set train.decay_start=50");
+    assert!(message.contains("--set train.decay_start=4 has it decay from the end of the warm-up"), "{message}");
+    let message = told("--set train.warmup_steps=4 --set train.decay_start=4");
+    assert!(!message.contains("warning: the rate"), "{message}");
+    let message = told("--set train.warmup_steps=20");
+    assert!(message.contains("choose train.warmup_steps, 20 now"), "{message}");
 }
 
 #[test]
@@ -161,6 +177,14 @@ fn several_files_become_a_data_set() {
     let message = fail(&format!("inspect {}", parts.display()));
     assert!(message.contains(&remedy), "{message}");
     succeed(&format!("{remedy} {} --out {}", schema.display(), blocks.display()));
+    // A model that was trained with a schema reads no blocks.
+    let (data, run) = (folder.path().join("clicks.csv"), folder.path().join("run"));
+    let of = format!("--data {} --schema {}", data.display(), schema.display());
+    succeed(&format!("train {of} {SMALL} --steps 3 --out {}", run.display()));
+    for command in ["eval", "predict"] {
+        let message = fail(&format!("{command} --checkpoint {} --data {}", run.display(), parts.display()));
+        assert!(message.contains("one file after another") && !message.contains("preprocess"), "{message}");
+    }
 }
 
 #[test]
@@ -194,6 +218,7 @@ fn blank_labels_and_texts_for_nothing_are_told_and_left_out() {
     assert_eq!(city["distinct"].as_u64(), Some(7), "{found}");
     let text = fs::read_to_string(&schema).unwrap();
     assert!(text.contains("missing = [\"NaN\", \"NULL\"]") && text.contains("# 7 different values"), "{text}");
+    assert!(text.contains("count as blank in every column"), "{text}");
     // As it was proposed.
     let train = format!("train --data {} --schema {} {SMALL} --steps 3", data.display(), schema.display());
     succeed(&format!("{train} --on-bad-row skip"));

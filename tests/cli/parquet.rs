@@ -322,4 +322,15 @@ fn schemas_of_the_wrong_kind_and_values_that_are_no_rows_are_told() {
     let note = Column::Text((0..9).map(|n| Some(format!("a|b|{}", n % 2))).collect());
     write(&log, "optional int32 label; optional binary a|b|note (UTF8);", &[labels(0..9), note], 9);
     succeed(&format!("inspect {} --label label", log.display()));
+    // Of a folder no label is named, and none is advised.
+    fs::create_dir(at("numbers")).unwrap();
+    let [price, user, item] = numbered(0..40);
+    let columns = "optional int32 label; optional double price; optional int64 user; optional int32 item;";
+    write(&at("numbers/a.parquet"), columns, &[labels(0..40), price, user, item], 40);
+    for (name, advised) in [("numbers/a.parquet", true), ("numbers", false)] {
+        let found = String::from_utf8(succeed(&format!("inspect {}", at(name).display())).stderr).unwrap();
+        assert!(found.contains("taken for row numbers") && found.contains("--label COLUMN") == advised, "{found}");
+    }
+    let message = fail(&format!("inspect {} --label label", at("numbers").display()));
+    assert!(message.contains("and single Parquet files"), "{message}");
 }

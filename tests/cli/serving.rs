@@ -221,8 +221,8 @@ fn table(path: &str) {
     fs::write(path, "clicked,price,age,item,user\n".to_owned() + &rows.collect::<String>()).unwrap();
 }
 
-/// Rewrites a checkpoint as versions wrote it that kept no schema.
-fn forget_schema(run: &str) {
+/// Rewrites a checkpoint with another text of its schema, or as versions wrote it that kept none.
+fn keep_schema(run: &str, text: Option<&str>) {
     let path = format!("{run}/checkpoint.safetensors");
     let whole = fs::read(&path).unwrap();
     let (_, metadata) = SafeTensors::read_metadata(&whole).unwrap();
@@ -230,6 +230,7 @@ fn forget_schema(run: &str) {
     said.retain(|key, _| key == "octorec");
     let mut header: serde_json::Value = serde_json::from_str(&said["octorec"]).unwrap();
     assert!(header.as_object_mut().unwrap().remove("schema_text").is_some());
+    text.into_iter().for_each(|text| header["schema_text"] = text.into());
     said.insert("octorec".to_owned(), header.to_string());
     let file = SafeTensors::deserialize(&whole).unwrap();
     fs::write(&path, serialize::<_, TensorView<'_>, _>(file.tensors(), Some(said)).unwrap()).unwrap();
@@ -279,7 +280,10 @@ fn a_run_reads_data_by_the_schema_that_it_was_trained_with() {
     assert!(predict("run") != expected, "it has learned more");
     // One of before is read by the file.
     let now = predict("run");
-    forget_schema(&at("run"));
+    keep_schema(&at("run"), Some("lable = \"clicked\""));
+    let message = fail(&format!("predict --checkpoint {} --data {}", at("run"), at("clicks.csv")));
+    assert!(message.contains("the checkpoint's schema: is no schema") && !message.contains("schema.toml"), "{message}");
+    keep_schema(&at("run"), None);
     let message = fail(&format!("predict --checkpoint {} --data {}", at("run"), at("clicks.csv")));
     assert!(message.contains("schema.toml: cannot read"), "{message}");
     fs::write(at("schema.toml"), schema).unwrap();
@@ -303,7 +307,7 @@ fn columns_in_another_order_or_read_otherwise_are_not_those_of_the_model() {
     let model = "--set model.bottom=[2,8,4] --set model.dim=4 --set model.top=[4,1] --threads 1 --batch 20";
     succeed(&format!("train {data} {model} --steps 4 --out {}", at("run")));
     // So that it goes by the file.
-    forget_schema(&at("run"));
+    keep_schema(&at("run"), None);
     let uses = [
         format!("predict --checkpoint {} --data {}", at("run"), at("clicks.csv")),
         format!("eval --checkpoint {} --data {}", at("run"), at("clicks.csv")),

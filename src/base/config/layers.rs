@@ -182,16 +182,17 @@ impl Layers {
         }
         if config.data.is_stored() {
             // They are counted in steps over the preset's own data: others may still learn long after their end, and a
-            // decay that is given would begin where that of the preset does.
+            // decay that is given would begin where that of the preset does, not once the rate has risen.
             let of_preset = |key: &str| {
                 let origin = self.origins.get(key);
                 origin.is_some_and(|origin| Some(origin.layer) == self.preset_with_data)
             };
+            let risen = config.train.warmup_steps;
             let steps = [
-                ("train.decay_steps", &mut config.train.decay_steps),
-                ("train.decay_start", &mut config.train.decay_start),
+                ("train.decay_steps", &mut config.train.decay_steps, 0),
+                ("train.decay_start", &mut config.train.decay_start, risen),
             ];
-            steps.into_iter().filter(|(key, _)| of_preset(key)).for_each(|(_, steps)| *steps = 0);
+            steps.into_iter().filter(|(key, ..)| of_preset(key)).for_each(|(_, steps, own)| *steps = own);
         }
         for (key, Origin { place, kind, .. }) in &self.origins {
             if *kind == Kind::Flag
@@ -398,6 +399,7 @@ mod tests {
         let with = |mine: &[&str]| decays(&[&own[..], mine].concat());
         assert_eq!(with(&["train.decay_steps=70"]), (0, 70), "the user's own stays, and begins at once");
         assert_eq!(with(&["train.decay_steps=70", "train.decay_start=9"]), (9, 70));
+        assert_eq!(with(&["train.decay_steps=70", "train.warmup_steps=5"]), (5, 70), "once the rate has risen");
     }
 
     #[test]

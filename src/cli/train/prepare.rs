@@ -98,9 +98,17 @@ impl TrainArgs {
         let of_epochs = |samples: u64| train.epochs.saturating_mul(samples.div_ceil(train.minibatch() as u64));
         let steps = if train.steps > 0 { Some(train.steps) } else { samples.map(of_epochs) };
         if is_asked && train.decay_steps > 0 && steps.is_some_and(|steps| train.decay_start >= steps) {
+            // Rows that follow would not fall before their own rate has risen, either.
+            let risen = train.warmup_steps.max(train.warmup_steps_rows.or(train.warmup_steps));
+            let remedy = match risen {
+                0 => "--set train.decay_start=0 has it decay from the first step".to_owned(),
+                _ if steps.is_some_and(|steps| risen < steps) => {
+                    format!("--set train.decay_start={risen} has it decay from the end of the warm-up on")
+                }
+                _ => format!("choose train.warmup_steps, {risen} now, and train.decay_start within them"),
+            };
             note!(
-                "warning: the rate decays from step {} on, and the run has {}: it stays as it is; --set train.decay_start=0 \
-                 has it decay from the first step",
+                "warning: the rate decays from step {} on, and the run has {}, so that it never does; {remedy}",
                 Count(train.decay_start),
                 Many(steps.unwrap_or(0), "step")
             );

@@ -177,7 +177,7 @@ fn open_text(config: &DataConfig, opening: Opening<'_>) -> Result<(Dataset, Stri
     let (path, test) = (Path::new(&config.path), Path::new(&config.test_path));
     let test = (!config.test_path.is_empty()).then_some(test);
     for path in [Some(path), test].into_iter().flatten() {
-        refuse_described(path)?;
+        refuse_described(path, opening.scales.is_some() && !opening.begins)?;
     }
     let choices = csv::Choices {
         known: opening.known.as_ref(),
@@ -213,14 +213,22 @@ fn open_told(path: &Path, reading: Reading<'_>) -> Result<Dataset> {
     open_for(path, None, None, reading)
 }
 
-/// Refuses a schema for what is no text and describes itself.
-fn refuse_described(path: &Path) -> Result<()> {
+/// Refuses a schema for what is no text and describes itself; `trained`: it is that of a model, which reads no blocks.
+fn refuse_described(path: &Path, trained: bool) -> Result<()> {
+    let of_folder = |what: &str| {
+        let remedy = if trained {
+            "one file after another".to_owned()
+        } else {
+            let shown = path.display();
+            format!(
+                "one, or make a data set of all its files with `octorec preprocess csv --in {shown} --schema FILE --out \
+                 BLOCKS`, and name that"
+            )
+        };
+        bad(path, format!("is a folder{what}, but data.schema (--schema) describes a single file: name {remedy}"))
+    };
     match Format::detect(path) {
-        Some(Format::Parquet) if path.is_dir() => Err(bad(
-            path,
-            "is a folder of Parquet files, but data.schema (--schema) describes a single file: name one, or make a data set of all \
-             (`octorec preprocess csv --in FOLDER --schema FILE`)",
-        )),
+        Some(Format::Parquet) if path.is_dir() => Err(of_folder(" of Parquet files")),
         Some(format) if format.is_described() => Ok(()),
         None if !path.is_dir() => Ok(()),
         Some(format) => {
@@ -228,14 +236,7 @@ fn refuse_described(path: &Path) -> Result<()> {
                 "which needs no schema, but data.schema (--schema) names one: name a text file, or leave it away";
             Err(bad(path, format!("is of format {}, {reason}", format.name())))
         }
-        None => {
-            let shown = path.display();
-            let reason = format!(
-                "is a folder, but data.schema (--schema) describes a text file: name one, or make a data set of all its files \
-                 with `octorec preprocess csv --in {shown} --schema FILE --out BLOCKS`, and name that"
-            );
-            Err(bad(path, reason))
-        }
+        None => Err(of_folder("")),
     }
 }
 

@@ -69,10 +69,19 @@ impl Objects {
         let mut text = serde_json::Deserializer::from_slice(line);
         let whole = Object(self).deserialize(&mut text).and_then(|()| text.end());
         whole.map_err(|error| {
+            // Python's json and others write what JSON has no number for.
+            let near = line.iter().skip(error.column().saturating_sub(3)).take(12).copied().collect::<Vec<_>>();
+            let none =
+                ["NaN", "Infinity"].into_iter().find(|word| memchr::memmem::find(&near, word.as_bytes()).is_some());
+            let remedy = none.map(|word| {
+                format!(
+                    ": {word} is no JSON: write null, as pandas' DataFrame.to_json or simplejson with ignore_nan does"
+                )
+            });
             let error = error.to_string();
             // Lines are counted by whoever reads them.
             let reason = error.split(" at line 1").next().unwrap_or_default();
-            format!("an object of JSON is expected: {reason}")
+            format!("an object of JSON is expected: {reason}{}", remedy.unwrap_or_default())
         })?;
         match self.seen.iter().position(|seen| !seen) {
             None => Ok(&self.fields),
@@ -235,6 +244,9 @@ mod tests {
         let found = read(r#"{"price": 18.0, "genres": [1e3, 18.50, true, 12345678901234567890123], "C1": "\"\\"}"#);
         assert_eq!(found.unwrap(), ["18.0", "1e3|18.50|true|12345678901234567890123", "\"\\"]);
         for (line, reason) in [
+            (r#"{"price": NaN, "genres": [], "C1": ""}"#, ": NaN is no JSON: write null"),
+            (r#"{"price": 1, "genres": ["a", NaN], "C1": ""}"#, ": NaN is no JSON: write null"),
+            (r#"{"price": -Infinity, "genres": [], "C1": ""}"#, ": Infinity is no JSON: write null"),
             (r#"{"price": 1, "genres": []}"#, "the object has no C1; where there is no value, null says so"),
             (r#"{"price": [1], "genres": [], "C1": ""}"#, "price: one value is expected, found a list"),
             (r#"{"price": 1, "genres": [["a"]], "C1": ""}"#, "genres: one value is expected, found a list"),

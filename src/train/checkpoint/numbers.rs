@@ -44,6 +44,11 @@ impl Checkpoint<'_> {
                 "values of these data get other rows than this model has for them: put the vocabulary that it was trained with \
                  at {place}, or train from the start"
             ))),
+            None if beside.exists() && self.exported_by().is_some_and(|told| told.is_null()) => Ok(Some(format!(
+                "{} was trained without a vocabulary, but values of these data are numbered by {place}, which may give them rows \
+                 of other values: remove that unless it is this model's",
+                self.path.display()
+            ))),
             None if !beside.exists() => Ok(Some(format!(
                 "{} does not tell which value each of its rows belongs to, and there is no {place}: values of these data \
                  are numbered as they appear in them, which may give them rows of other values; if the model was trained by \
@@ -62,8 +67,13 @@ impl Checkpoint<'_> {
         if let Some(header) = self.own_header().ok().flatten() {
             return header.vocabulary.clone();
         }
+        self.exported_by()?.as_str().map(str::to_owned)
+    }
+
+    /// What a state dict says of the vocabulary of the model that it was exported from: its [`digest`], or null.
+    fn exported_by(&self) -> Option<serde_json::Value> {
         let described = self.metadata.metadata().as_ref()?.get(MODEL)?;
-        let described: serde_json::Value = serde_json::from_str(described).ok()?;
-        described.get("vocabulary")?.as_str().map(str::to_owned)
+        let mut described: serde_json::Value = serde_json::from_str(described).ok()?;
+        described.get_mut("vocabulary").map(serde_json::Value::take)
     }
 }

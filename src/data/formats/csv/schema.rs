@@ -184,10 +184,18 @@ impl TextSchema {
     /// # Errors
     /// As [`TextSchema::read`].
     pub(in crate::data) fn kept_or_read(kept: Option<String>, path: &Path) -> Result<(Self, String)> {
+        let is_kept = kept.is_some();
+        let fail = |reason: String| match is_kept {
+            true => bad(
+                Path::new("the checkpoint's schema"),
+                format!("{reason}; if another version of octorec wrote it, read it with that"),
+            ),
+            false => bad(path, reason),
+        };
         let text = kept.map_or_else(|| input::read_text(path), Ok)?;
         let schema: Self =
-            toml::from_str(&text).map_err(|error| bad(path, format!("is no schema of a text file: {error}")))?;
-        schema.check().map_err(|reason| bad(path, reason))?;
+            toml::from_str(&text).map_err(|error| fail(format!("is no schema of a text file: {error}")))?;
+        schema.check().map_err(fail)?;
         Ok((schema, text))
     }
 

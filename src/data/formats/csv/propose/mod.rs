@@ -187,7 +187,9 @@ impl Proposal {
         let head = TextSchema { dense: Vec::new(), categorical: Vec::new(), ..self.schema.clone() };
         text += &document(&Head { label: &head.label, delimiter: head.delimiter });
         if !head.missing.is_empty() {
-            text += &comment("in columns of numbers these stand where there is no value");
+            text += &comment(
+                "in columns of numbers these stand where there is no value; they count as blank in every column, categories too",
+            );
             text += &document(&Lacking { missing: &head.missing });
         }
         for LeftOut { column, reason } in &self.left_out {
