@@ -134,7 +134,8 @@ impl InspectArgs {
         }
     }
 
-    /// Whether a Parquet file is described as text is: since its values are no row numbers, or the user names the label.
+    /// Whether a Parquet file is described as text is: since its values are no row numbers, or the user names the
+    /// label.
     fn is_log(&self, path: &Path) -> Result<bool> {
         let is_file = path.is_file() && Format::detect(path) == Some(Format::Parquet);
         Ok(is_file && (self.label.is_some() || !parquet::tells_columns(path)?))

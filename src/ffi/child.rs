@@ -23,8 +23,9 @@ const REFUSED: c_int = 99;
 /// What `work` returns, computed by a copy of this process that ends with it. A crash, an exit or a hang of more than
 /// `seconds` there is an error here, and nothing that the work writes in memory is seen.
 ///
-/// The copy has this thread alone, for good: where the work starts another, the system ends the copy (SIGSYS). A lock that another thread held stays held in it. That of glibc's allocator is freed by fork itself; of
-/// any other, the copy would wait until its `seconds` have passed.
+/// The copy has this thread alone, for good: where the work starts another, the system ends the copy (SIGSYS). A lock
+/// that another thread held stays held in it. That of glibc's allocator is freed by fork itself; of any other, the copy
+/// would wait until its `seconds` have passed.
 ///
 /// # Errors
 /// When the work did not end by itself, with how it ended, or when there can be no other process;

@@ -86,7 +86,8 @@ impl Format {
         matches!(self, Self::Nvidia | Self::Torchrec | Self::Hugectr)
     }
 
-    /// Whether a schema says of its columns what it says of text: Parquet, too, may hold values that are no row numbers.
+    /// Whether a schema says of its columns what it says of text: Parquet, too, may hold values that are no row
+    /// numbers.
     #[must_use]
     pub const fn is_described(self) -> bool {
         matches!(self, Self::Csv | Self::Parquet)

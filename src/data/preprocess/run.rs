@@ -260,8 +260,8 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Rows that a thread takes into memory when rows are shuffled: fewer where rows have lists, by the part that has the
-    /// longest in the mean.
+    /// Rows that a thread takes into memory when rows are shuffled: fewer where rows have lists, by the part that has
+    /// the longest in the mean.
     fn thread_rows(&self, parts: &[Source]) -> u64 {
         let columns = self.description.categorical.len() as u64;
         let words = 8 + self.description.dense.len() as u64 + columns;

@@ -1,8 +1,8 @@
 //! Random order of more rows than fit into memory: an external bucket shuffle.
 //!
 //! Every row has a random 64-bit key, a pure function of (seed, row), and the order is that of the keys: each order is
-//! equally likely, and it depends neither on memory nor on threads. Rows are first written in runs, in which the rows of
-//! a bucket, which is a range of keys, stand together; then a bucket is read from all runs and sorted.
+//! equally likely, and it depends neither on memory nor on threads. Rows are first written in runs, in which the rows
+//! of a bucket, which is a range of keys, stand together; then a bucket is read from all runs and sorted.
 //!
 //! A bucket is read by one thread, in its share of the memory. A run is made by as many threads as it takes for few
 //! runs: reads of a bucket are then few and long. In memory stay the buckets' sizes, of all runs together.
