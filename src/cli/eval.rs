@@ -226,8 +226,9 @@ impl fmt::Display for EvalReport<'_> {
 
 /// Reads all of a file as one split, in its order.
 ///
-/// # Errors When it is text with a header, and the run has no schema that would describe it; text whose values the
-/// model does not know; or Parquet of row numbers that need not be those of the model's vocabulary.
+/// # Errors
+/// When it is text with a header, and the run has no schema that would describe it; text whose values the model does
+/// not know; or Parquet of row numbers that need not be those of the model's vocabulary.
 pub(super) fn whole_file(config: &mut Config, known: &Learned, path: &Path) -> Result<()> {
     if config.data.schema.is_empty() && Format::detect(path) == Some(Format::Csv) {
         let reason = format!(
