@@ -171,21 +171,27 @@ fn within_a_pass_blocks_and_generated_samples_go_on_too() {
     assert_eq!(json(&format!("train --resume {} --steps 4 --json", to("built-in")))["steps"].as_u64(), Some(2));
 }
 
+/// Writes a log, a.tsv, and its lines in reverse, b.tsv, whose values have other numbers.
+fn there_and_back(folder: &Path) {
+    let text = fs::read_to_string(tsv(&folder.join("a.tsv"), 300)).unwrap();
+    let reversed: Vec<&str> = text.lines().rev().collect();
+    fs::write(folder.join("b.tsv"), reversed.join("\n") + "\n").unwrap();
+}
+
+/// Trains a small model on a log.
+fn two_steps(data: &str) -> String {
+    format!(
+        "train --data {data} --test-fraction 0 --set model.bottom=[13,8] --set model.top=[8,1] --set model.dim=8 --threads 1 \
+         --batch 50 --steps 2"
+    )
+}
+
 #[test]
 fn weights_begin_on_other_data_with_the_rows_that_their_values_had() {
     let folder = tempfile::tempdir().unwrap();
     let to = |name: &str| folder.path().join(name).display().to_string();
-    let data = tsv(&folder.path().join("a.tsv"), 300);
-    let text = fs::read_to_string(&data).unwrap();
-    let reversed: Vec<&str> = text.lines().rev().collect();
-    fs::write(folder.path().join("b.tsv"), reversed.join("\n") + "\n").unwrap();
-    let line = |data: &str| {
-        format!(
-            "train --data {} --test-fraction 0 --set model.bottom=[13,8] --set model.top=[8,1] --set model.dim=8 --threads 1 \
-             --batch 50 --steps 2",
-            to(data)
-        )
-    };
+    there_and_back(folder.path());
+    let line = |data: &str| two_steps(&to(data));
     succeed(&format!("{} --out {}", line("a.tsv"), to("run")));
     let init = format!("--init {}", to("run/checkpoint.safetensors"));
     succeed(&format!("{} {init} --out {}", line("b.tsv"), to("other")));
@@ -210,17 +216,8 @@ fn weights_begin_on_other_data_with_the_rows_that_their_values_had() {
 fn weights_come_back_from_an_export_with_the_rows_that_their_values_had() {
     let folder = tempfile::tempdir().unwrap();
     let to = |name: &str| folder.path().join(name).display().to_string();
-    let data = tsv(&folder.path().join("a.tsv"), 300);
-    let text = fs::read_to_string(&data).unwrap();
-    let reversed: Vec<&str> = text.lines().rev().collect();
-    fs::write(to("b.tsv"), reversed.join("\n") + "\n").unwrap();
-    let line = |data: &str| {
-        format!(
-            "train --data {} --test-fraction 0 --set model.bottom=[13,8] --set model.top=[8,1] --set model.dim=8 --threads 1 \
-             --batch 50 --steps 2",
-            to(data)
-        )
-    };
+    there_and_back(folder.path());
+    let line = |data: &str| two_steps(&to(data));
     succeed(&format!("{} --out {}", line("a.tsv"), to("run")));
     fs::create_dir(to("out")).unwrap();
     let (weights, beside) = (to("out/model.safetensors"), to("out/vocabulary.safetensors"));
