@@ -139,16 +139,8 @@ impl Fields {
             ColumnReader::Int96ColumnReader(reader) => {
                 self.take(cell, reader, rows, |value, to| whole(shape, value.to_nanos(), to))
             }
-            ColumnReader::FloatColumnReader(reader) => self.take(cell, reader, rows, |value, to| {
-                if !value.is_nan() {
-                    float(&format!("{value:?}"), to);
-                }
-            }),
-            ColumnReader::DoubleColumnReader(reader) => self.take(cell, reader, rows, |value, to| {
-                if !value.is_nan() {
-                    float(&format!("{value:?}"), to);
-                }
-            }),
+            ColumnReader::FloatColumnReader(reader) => self.take(cell, reader, rows, |&value, to| float(value, to)),
+            ColumnReader::DoubleColumnReader(reader) => self.take(cell, reader, rows, |&value, to| float(value, to)),
             ColumnReader::ByteArrayColumnReader(reader) => {
                 self.take(cell, reader, rows, |value, to| bytes(shape, value.data(), to))
             }
@@ -206,11 +198,18 @@ fn put(to: &mut Vec<u8>, value: impl std::fmt::Display) {
     let _ = write!(to, "{value}");
 }
 
-/// Appends a float as Python writes it: its exponent has a sign and two digits at least.
-fn float(shown: &str, to: &mut Vec<u8>) {
-    let Some((digits, exponent)) = shown.split_once('e') else { return put(to, shown) };
-    let (sign, exponent) = exponent.strip_prefix('-').map_or(('+', exponent), |exponent| ('-', exponent));
-    put(to, format_args!("{digits}e{sign}{exponent:0>2}"));
+/// Appends a float as Python writes it: its exponent has a sign and two digits at least. A float that is none is blank.
+fn float(value: impl std::fmt::Debug + Into<f64> + Copy, to: &mut Vec<u8>) {
+    if value.into().is_nan() {
+        return;
+    }
+    let from = to.len();
+    put(to, format_args!("{value:?}"));
+    let Some(at) = to[from..].iter().position(|&byte| byte == b'e') else { return };
+    let behind = from + at + 1;
+    let sign = if to[behind] == b'-' { to.remove(behind) } else { b'+' };
+    let zero = (to.len() == behind + 1).then_some(b'0');
+    to.splice(behind..behind, [sign].into_iter().chain(zero));
 }
 
 /// Appends an integer, or what it stands for.
@@ -305,7 +304,7 @@ mod tests {
             (0.00001, "1e-05"),
             (f64::INFINITY, "inf"),
         ] {
-            assert_eq!(text(|to| float(&format!("{value:?}"), to)), expected);
+            assert_eq!(text(|to| float(value, to)), expected);
         }
     }
 
