@@ -96,6 +96,11 @@ impl EvalArgs {
         let leaves_out = self.data.is_none() && config.data.on_bad_row == OnBadRow::Skip;
         if let Some(what) = self.on_bad_row {
             of_text("--on-bad-row", &config)?;
+            if leaves_out && what != OnBadRow::Skip {
+                let reason = "this run left malformed rows out, and its test samples are among those that remain: leave the \
+                              flag away, or score data as a whole with --data FILE";
+                return Err(Error::config("--on-bad-row", reason));
+            }
             config.data.on_bad_row = what;
         }
         let unseen = if leaves_out { OnUnseen::Reject } else { OnUnseen::EmptyBag };
