@@ -213,10 +213,11 @@ impl Ranks {
         let layout = Arc::new(setup.layout());
         let patience = if setup.spin { Patience::OWN_CORE } else { Patience::SHARED_CORE };
         let job = Job::on_machines(setup.world.elsewhere(&setup.machines), patience, setup.deadline);
-        let lanes = LanePlan::new(&layout, setup.spec.samples, setup.dense_lanes());
+        let mut specs = Vec::new();
+        let lanes = LanePlan::new(&layout, setup.spec.samples, setup.dense_lanes()).map(|spec| specs.push(spec));
         let local = setup.local();
-        let fabric = (setup.fabric)(&setup.world, &job, &setup.machines, lanes.into_lanes())?;
-        let common = Arc::new(Common { layout: layout.clone(), fabric, demands: Mutex::default() });
+        let fabric = (setup.fabric)(&setup.world, &job, &setup.machines, specs)?;
+        let common = Arc::new(Common { layout: layout.clone(), fabric, lanes, demands: Mutex::default() });
         let homes = setup.places[local.clone()].iter().map(|place| place.memory_nodes.clone()).collect();
         let outcomes: Arc<[Mutex<Outcome>]> = local.clone().map(|_| Mutex::default()).collect();
         let mut barriers = barriers(&job, local.clone()).into_iter();
