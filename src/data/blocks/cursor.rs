@@ -235,17 +235,8 @@ impl<'a> Cursor<'a> {
                     }
                 },
                 Part::Ends(table) => {
-                    let at = rows_before(&self.file.parts, *part);
-                    let rows = &self.columns[at];
-                    let known =
-                        ends(section, bytes, range, codes).filter(|span| span.end <= rows.section().count as usize);
-                    // Ends that are none would lead anywhere.
-                    self.file.check()?;
-                    let Some(known) = known else {
-                        let block = self.entered.expect("a block was entered");
-                        return Err(self.file.damaged(&block, at, "its samples' ends have changed"));
-                    };
-                    span = known;
+                    let (rows, found) = looked_up(self.file, &self.columns, self.entered, *part, range, codes)?;
+                    span = found;
                     let lookups = &mut samples.lookups[table];
                     let before = lookups.rows.len() as u32;
                     lookups.ends.extend(codes.iter().map(|end| end - span.start as u32 + before));
@@ -317,17 +308,8 @@ impl<'a> Cursor<'a> {
                     }
                 }
                 Part::Ends(table) => {
-                    let at = rows_before(&self.file.parts, *part);
-                    let rows = &self.columns[at];
-                    let known =
-                        ends(section, bytes, range, codes).filter(|span| span.end <= rows.section().count as usize);
-                    // Ends that are none would lead anywhere.
-                    self.file.check()?;
-                    let Some(known) = known else {
-                        let block = self.entered.expect("a block was entered");
-                        return Err(self.file.damaged(&block, at, "its samples' ends have changed"));
-                    };
-                    span = known;
+                    let (rows, found) = looked_up(self.file, &self.columns, self.entered, *part, range, codes)?;
+                    span = found;
                     let bag = &mut batch.bags[table];
                     let before = bag.rows.len() as u32;
                     bag.offsets.extend(codes.iter().map(|end| end - span.start as u32 + before));
@@ -340,9 +322,25 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// The place of the rows whose ends these are.
-fn rows_before(parts: &[Part], ends: Part) -> usize {
-    parts.iter().position(|part| *part == ends).expect("it is one of the parts") - 1
+/// Fills `codes` with the ends of samples `range`, which are part `part` of the block; returns the column of their rows,
+/// and where their look-ups stand in it.
+fn looked_up<'c, 'a>(
+    file: &BlockFile,
+    columns: &'c [Column<'a>],
+    block: Option<Block<'_>>,
+    part: Part,
+    range: &Range<usize>,
+    codes: &mut Vec<u32>,
+) -> Result<(&'c Column<'a>, Range<usize>)> {
+    let at = file.parts.iter().position(|known| *known == part).expect("it is one of the parts");
+    let (rows, column) = (&columns[at - 1], &columns[at]);
+    let known = ends(column.section(), column.bytes(), range, codes);
+    // Ends that are none would lead anywhere.
+    file.check()?;
+    match known.filter(|span| span.end <= rows.section().count as usize) {
+        Some(span) => Ok((rows, span)),
+        None => Err(file.damaged(&block.expect("a block was entered"), at - 1, "its samples' ends have changed")),
+    }
 }
 
 /// Fills `codes` with the ends of samples `range`; returns where their look-ups stand in the block. Nothing where they
