@@ -35,7 +35,7 @@ pub use bound::Bound;
 pub use carrier::{Carrier, Fabric, LaneSpec, Links, Opened, Outgoing};
 pub use choice::{MOST_COMPARED, Priced, Reduced, candidates, priced};
 pub use executor::Executor;
-pub use launch::{Member, launch, launch_local};
+pub use launch::{Member, launch, launch_local, spawn_rank};
 pub use memory::{Between, Memory, Tensor, narrow, widen};
 pub use one_sided::{Incoming, OneSided};
 pub use parcels::{Parcel, Parcels};

@@ -18,7 +18,7 @@ use super::metrics::LossSum;
 use super::rank::{Common, Rank};
 use super::rates::Rates;
 use crate::base::{Error, NodeId, Place, PuId, RankId, Result, Trouble};
-use crate::collective::{Member, World};
+use crate::collective::{Member, World, spawn_rank};
 use crate::data::hot::Inputs;
 use crate::data::{Batch, Position};
 use crate::exchange::{LanePlan, Layout};
@@ -183,17 +183,8 @@ impl Others {
             let rank = barrier.rank();
             let member = Member { rank, job: job.clone(), barrier };
             let serve = move || serve(&setup, &common, member, &tasks, &done, &own[index], &error);
-            match std::thread::Builder::new().name(format!("octorec-{rank}")).spawn(serve) {
-                Ok(thread) => {
-                    others.threads.push(thread);
-                    others.tasks.push(task_sender);
-                }
-                Err(source) => {
-                    let error = Error::Threads { wanted: outcomes.len(), source };
-                    job.poison(Trouble::Failed { place: Place::start(rank), message: error.to_string() });
-                    return Err(error);
-                }
-            }
+            others.threads.push(spawn_rank(job, rank, outcomes.len(), serve)?);
+            others.tasks.push(task_sender);
         }
         Ok(others)
     }
