@@ -63,7 +63,6 @@ fn write(path: &Path, samples: &Samples, portion: usize, options: Options) {
         writer.push(&some).unwrap();
         from += take;
     }
-    assert_eq!(writer.rows(), samples.len() as u64);
     let written = writer.finish().unwrap();
     assert_eq!((written.rows, written.bytes), (samples.len() as u64, path.metadata().unwrap().len()));
     assert!(written.longest[2] < 6 && written.longest[1] == if samples.is_empty() { 0 } else { 3 });

@@ -148,12 +148,6 @@ impl Writer {
         Ok(())
     }
 
-    /// Samples so far.
-    #[must_use]
-    pub fn rows(&self) -> u64 {
-        self.rows + self.pending.len() as u64
-    }
-
     /// Writes what is left and the index; only now the file has its name.
     ///
     /// # Errors
