@@ -4,8 +4,8 @@
 //! one of reductions by way of a [`plan::Reduction`], which is the same for all sizes, and of which the best is
 //! [`priced`] first. A schedule prints itself and knows its traffic; [`Timing`] prices it on a machine, and [`Bound`]
 //! says how fast any schedule could be there. An [`Executor`] carries out one rank's part over a [`Carrier`];
-//! [`SharedMemory`] is the fabric that gives ranks of one machine theirs. Tests run every planner's schedules on symbols
-//! and so prove that they compute what they claim (`tests/ranks/collective/proof.rs`).
+//! [`SharedMemory`] is the fabric that gives ranks of one machine theirs. Tests run every planner's schedules on
+//! symbols and so prove that they compute what they claim (`tests/ranks/collective/proof.rs`).
 //!
 //! A lane is used by one thread at a time. Several threads of a rank, of its compute team or beside it, work at the
 //! same time on lanes of their own: on contiguous parts of a tensor, each with [`Slices`] of its own. A compute team

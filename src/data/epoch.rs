@@ -4,11 +4,11 @@
 //! as one that was opened at 0; the slices of all ranks, in the order of ranks, are the whole minibatch. An endless
 //! source has no order that could be learned, so it is never shuffled.
 //!
-//! Without a shuffle a slice is a stretch of rows: the reader steps over the others. With a windowed shuffle the samples
-//! that the permutation puts into the rank's slices are picked in the order of the file, and handed out in the order of
-//! the permutation; a window takes 1/R of its samples in memory, and every rank draws its whole permutation. While a
-//! window is handed out the next one can be read at the same pace ([`Epoch::read_ahead`]), so that nobody waits for a
-//! whole window but the first: two windows are in memory.
+//! Without a shuffle a slice is a stretch of rows: the reader steps over the others. With a windowed shuffle the
+//! samples that the permutation puts into the rank's slices are picked in the order of the file, and handed out in the
+//! order of the permutation; a window takes 1/R of its samples in memory, and every rank draws its whole permutation.
+//! While a window is handed out the next one can be read at the same pace ([`Epoch::read_ahead`]), so that nobody waits
+//! for a whole window but the first: two windows are in memory.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -137,8 +137,8 @@ impl<'a> Epoch<'a> {
         Ok(Self { reader: source.open(split, first)?, reader_at: first, grid, at: start, shuffled: Some(window) })
     }
 
-    /// Appends the next minibatch, or the rank's slice of it, and returns how many samples the whole minibatch has; 0 at
-    /// the end. A whole minibatch has fewer than others where the source pauses.
+    /// Appends the next minibatch, or the rank's slice of it, and returns how many samples the whole minibatch has; 0
+    /// at the end. A whole minibatch has fewer than others where the source pauses.
     ///
     /// # Errors
     /// As [`Reader::read`].
