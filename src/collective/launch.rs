@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::base::{Error, Place, RankId, Result, Trouble};
@@ -19,6 +20,23 @@ pub struct Member {
     pub job: Job,
     /// Its place at the job's barrier.
     pub barrier: Barrier,
+}
+
+/// Starts the thread of a rank, one of `ranks`.
+///
+/// # Errors
+/// When the system refuses it, which ends the job.
+pub fn spawn_rank(
+    job: &Job,
+    rank: RankId,
+    ranks: usize,
+    life: impl FnOnce() + Send + 'static,
+) -> Result<JoinHandle<()>> {
+    std::thread::Builder::new().name(format!("octorec-{rank}")).spawn(life).map_err(|source| {
+        let error = Error::Threads { wanted: ranks, source };
+        job.poison(Trouble::Failed { place: Place::start(rank), message: error.to_string() });
+        error
+    })
 }
 
 /// Runs `body` once for each rank of the job, each on a thread of its own, and returns what they return, by rank.
@@ -65,9 +83,7 @@ pub fn launch_local<T: Send + 'static>(
             // Nobody listens any more if this rank was left behind.
             let _ = sender.send((rank, result));
         };
-        if let Err(source) = std::thread::Builder::new().name(format!("octorec-{rank}")).spawn(life) {
-            let error = Error::Threads { wanted: ranks, source };
-            job.poison(Trouble::Failed { place: Place::start(rank), message: error.to_string() });
+        if let Err(error) = spawn_rank(job, rank, ranks, life) {
             refused = Some(error);
             break;
         }

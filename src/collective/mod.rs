@@ -2,10 +2,10 @@
 //!
 //! A planner ([`plan`]) turns sizes into a [`Schedule`]: rounds of hops, each with its ranks, spans, fold and bytes;
 //! one of reductions by way of a [`plan::Reduction`], which is the same for all sizes, and of which the best is
-//! [`priced`] first. A schedule prints itself, proves symbolically that it computes what it claims
-//! ([`Schedule::check`]) and knows its traffic; [`Timing`] prices it on a machine, and [`Bound`] says how fast any
-//! schedule could be there. An [`Executor`] carries out one rank's part over a [`Carrier`]; [`SharedMemory`] is the
-//! fabric that gives ranks of one machine theirs.
+//! [`priced`] first. A schedule prints itself and knows its traffic; [`Timing`] prices it on a machine, and [`Bound`]
+//! says how fast any schedule could be there. An [`Executor`] carries out one rank's part over a [`Carrier`];
+//! [`SharedMemory`] is the fabric that gives ranks of one machine theirs. Tests run every planner's schedules on
+//! symbols and so prove that they compute what they claim (`tests/ranks/collective/proof.rs`).
 //!
 //! A lane is used by one thread at a time. Several threads of a rank, of its compute team or beside it, work at the
 //! same time on lanes of their own: on contiguous parts of a tensor, each with [`Slices`] of its own. A compute team
@@ -15,7 +15,6 @@
 
 mod bound;
 mod carrier;
-mod check;
 mod choice;
 mod executor;
 mod launch;
@@ -35,7 +34,7 @@ pub use bound::Bound;
 pub use carrier::{Carrier, Fabric, LaneSpec, Links, Opened, Outgoing};
 pub use choice::{MOST_COMPARED, Priced, Reduced, candidates, priced};
 pub use executor::Executor;
-pub use launch::{Member, launch, launch_local};
+pub use launch::{Member, launch, launch_local, spawn_rank};
 pub use memory::{Between, Memory, Tensor, narrow, widen};
 pub use one_sided::{Incoming, OneSided};
 pub use parcels::{Parcel, Parcels};

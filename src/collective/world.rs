@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::carrier::{Fabric, LaneSpec};
+#[cfg(feature = "mpi")]
+use super::mpi::Processes;
 use super::shared_memory::SharedMemory;
 #[cfg(feature = "mpi")]
 use crate::base::config::bound_although_alone;
@@ -60,25 +62,71 @@ pub enum Buffers {
 /// How long machines wait for each other, at least, where each goes at its own pace: it reads data, or a checkpoint.
 const OWN_PACE: Duration = Duration::from_secs(3600);
 
-/// All machines of a job; a clone is the same job. A process that nobody has started as one of several is alone.
-#[derive(Clone, Default)]
-pub struct World(Option<Arc<Processes>>);
+/// The stage in which a machine tells why it ends.
+pub(super) const END: &str = "end";
 
-#[cfg(feature = "mpi")]
-use super::mpi::{END, Processes, Takers};
-
-#[cfg(not(feature = "mpi"))]
-const END: &str = "end";
-
-#[cfg(not(feature = "mpi"))]
-enum Takers {
+/// Who takes what is gathered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Takers {
+    /// All machines.
     All,
+    /// The first one.
     First,
 }
 
-/// Without MPI there is never more than one machine.
-#[cfg(not(feature = "mpi"))]
-enum Processes {}
+/// The processes that a launcher has started, one a machine. What several do together all do at the same time.
+pub(super) trait ProcessGroup: Send + Sync {
+    /// This process's number.
+    fn machine(&self) -> usize;
+
+    /// How many processes there are.
+    fn machines(&self) -> usize;
+
+    /// What the hosts of all machines are called.
+    fn hosts(&self) -> &[String];
+
+    /// What connects them, in one line.
+    fn describe(&self) -> String;
+
+    /// What all machines give, by machine: for all of them, or for the first alone, where the others get nothing but
+    /// their own; `stage` says what for, and all must mean the same. `waiting` says how long, and whether the wish to
+    /// stop ends it.
+    ///
+    /// # Errors
+    /// [`Error::Mpi`] when a machine does not give its own within that time, has failed, or means something else;
+    /// [`Error::Interrupted`] when it ends because of the wish to stop, or this one does.
+    fn gather(&self, stage: &'static str, own: &[u8], to: Takers, waiting: (Duration, bool)) -> Result<Vec<Vec<u8>>>;
+
+    /// As [`World::fabric`].
+    fn fabric(&self, job: &Job, ranks: &[usize], lanes: Vec<LaneSpec>) -> Result<Box<dyn Fabric>>;
+
+    /// Seconds of one call of MPI's own, of so many in a row, on memory that was used before.
+    ///
+    /// # Errors
+    /// What MPI says.
+    fn time_raw(&self, what: Raw, buffers: Buffers, bytes: usize, runs: usize) -> Result<f64>;
+
+    /// Seconds in which this process and the first one send each other so many bytes, one pair after another: the
+    /// median of so many runs, for each process but the first. What counts is the first one's.
+    ///
+    /// # Errors
+    /// What MPI says.
+    fn time_pairs(&self, bytes: usize, runs: usize) -> Result<Vec<f64>>;
+
+    /// Seconds in which each process sends each other so many messages, all of them under way at once, and asks for
+    /// them in turns with naps, as it does in training: the median of so many runs.
+    ///
+    /// # Errors
+    /// What MPI says.
+    fn time_together(&self, bytes: usize, at_once: usize, runs: usize) -> Result<f64>;
+
+    /// Ends all processes, now.
+    fn abort(&self, code: u8) -> !;
+}
+
+/// All machines of a job; a clone is the same job. A process that nobody has started as one of several is alone.
+#[derive(Clone, Default)]
+pub struct World(Option<Arc<dyn ProcessGroup>>);
 
 impl World {
     /// One machine.
@@ -318,48 +366,5 @@ pub(super) fn named(machine: usize, hosts: &[String]) -> String {
 impl std::fmt::Debug for World {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "World(machine {} of {})", self.machine(), self.machines())
-    }
-}
-
-#[cfg(not(feature = "mpi"))]
-impl Processes {
-    const fn machine(&self) -> usize {
-        match *self {}
-    }
-
-    const fn machines(&self) -> usize {
-        match *self {}
-    }
-
-    const fn hosts(&self) -> &[String] {
-        match *self {}
-    }
-
-    const fn describe(&self) -> String {
-        match *self {}
-    }
-
-    const fn gather(&self, _: &'static str, _: &[u8], _: Takers, _: (Duration, bool)) -> Result<Vec<Vec<u8>>> {
-        match *self {}
-    }
-
-    fn fabric(&self, _: &Job, _: &[usize], _: Vec<LaneSpec>) -> Result<Box<dyn Fabric>> {
-        match *self {}
-    }
-
-    const fn time_raw(&self, _: Raw, _: Buffers, _: usize, _: usize) -> Result<f64> {
-        match *self {}
-    }
-
-    const fn time_pairs(&self, _: usize, _: usize) -> Result<Vec<f64>> {
-        match *self {}
-    }
-
-    const fn time_together(&self, _: usize, _: usize, _: usize) -> Result<f64> {
-        match *self {}
-    }
-
-    const fn abort(&self, _: u8) -> ! {
-        match *self {}
     }
 }

@@ -175,12 +175,6 @@ impl Batch {
         self.labels.len()
     }
 
-    /// Whether there is no sample.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.labels.is_empty()
-    }
-
     /// Forgets all samples and keeps the memory.
     pub fn clear(&mut self) {
         self.dense.clear();
@@ -325,7 +319,7 @@ mod tests {
         batch.append_range(&from, 1..2);
         assert_eq!(batch.weights[1][4..], [1.0, 0.5]);
         batch.clear();
-        assert!(batch.is_empty());
+        assert_eq!(batch.samples(), 0);
         batch.check(&schema()).unwrap();
     }
 }

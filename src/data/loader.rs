@@ -15,9 +15,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam::channel::{Receiver, Sender, TryRecvError, bounded};
 
-use super::portions::{OwnEpoch, Slice};
-use super::shuffle::{Epoch, Shuffle};
-use super::{Batch, Reader, Source, Split};
+use super::{Batch, Epoch, Shuffle, Slice, Source, Split};
 use crate::base::{Error, PuId, Result};
 use crate::machine::team::roam_on;
 
@@ -200,39 +198,11 @@ pub(super) struct Stream<'a> {
     stop: Option<&'a AtomicBool>,
     /// Before the next minibatch.
     at: Position,
-    open: Option<Open<'a>>,
+    open: Option<Epoch<'a>>,
     /// The next epoch, of which samples are read while the last ones of this are handed out.
-    next: Option<Open<'a>>,
+    next: Option<Epoch<'a>>,
     /// Bytes that readers of earlier epochs read.
     closed_bytes: u64,
-}
-
-enum Open<'a> {
-    Whole(Epoch<'a>),
-    Own(OwnEpoch<'a>),
-}
-
-impl Open<'_> {
-    fn is_read(&self) -> bool {
-        match self {
-            Self::Whole(epoch) => epoch.is_read(),
-            Self::Own(epoch) => epoch.is_read(),
-        }
-    }
-
-    fn read_ahead(&mut self, count: usize) {
-        match self {
-            Self::Whole(epoch) => epoch.read_ahead(count),
-            Self::Own(epoch) => epoch.read_ahead(count),
-        }
-    }
-
-    fn bytes_read(&self) -> u64 {
-        match self {
-            Self::Whole(epoch) => epoch.bytes_read(),
-            Self::Own(epoch) => epoch.bytes_read(),
-        }
-    }
 }
 
 impl<'a> Stream<'a> {
@@ -253,10 +223,7 @@ impl<'a> Stream<'a> {
                 (None, Some(next)) => self.open.insert(next),
                 (None, None) => self.open.insert(opened(self.source, &self.plan, self.slice, self.at, self.stop)?),
             };
-            let read = match open {
-                Open::Whole(reader) => reader.read(batch, self.plan.batch)?,
-                Open::Own(reader) => reader.next_slice(batch)?,
-            };
+            let read = open.next_slice(batch)?;
             let ended = if self.source.pauses() { read == 0 } else { read < self.plan.batch };
             if ended {
                 self.closed_bytes += self.open.take().map_or(0, |open| open.bytes_read());
@@ -297,8 +264,8 @@ impl<'a> Stream<'a> {
 
     /// Bytes of files that were read so far.
     pub(super) fn bytes_read(&self) -> u64 {
-        let ahead = self.next.as_ref().map_or(0, Open::bytes_read);
-        self.closed_bytes + ahead + self.open.as_ref().map_or(0, Open::bytes_read)
+        let ahead = self.next.as_ref().map_or(0, Epoch::bytes_read);
+        self.closed_bytes + ahead + self.open.as_ref().map_or(0, Epoch::bytes_read)
     }
 }
 
@@ -308,15 +275,8 @@ fn opened<'a>(
     slice: Option<Slice>,
     at: Position,
     stop: Option<&'a AtomicBool>,
-) -> Result<Open<'a>> {
-    let Position { epoch, sample } = at;
-    Ok(match slice {
-        None => Open::Whole(Epoch::open(source, plan.split, plan.shuffle, epoch, sample, stop)?),
-        Some(slice) => {
-            let (place, size) = ((epoch, sample), (plan.batch, slice));
-            Open::Own(OwnEpoch::open(source, plan.split, plan.shuffle, place, size, stop)?)
-        }
-    })
+) -> Result<Epoch<'a>> {
+    Epoch::open(source, plan.split, plan.shuffle, (at.epoch, at.sample), (plan.batch, slice), stop)
 }
 
 /// The loader's thread.

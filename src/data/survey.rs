@@ -9,7 +9,7 @@ use super::schema::Description;
 
 /// Bars of a column's picture.
 const BARS: usize = 16;
-/// Values of a dense column that are kept for its picture, evenly spread over the rows that were seen.
+/// Numbers of a [`SystematicSample`] at which every second one goes.
 const KEPT: usize = 8192;
 
 /// What was seen of a data set.
@@ -29,8 +29,15 @@ struct DenseSeen {
     least: f64,
     most: f64,
     sum: f64,
+    /// For its picture.
+    kept: SystematicSample,
+}
+
+/// Some of many numbers, evenly spread over the order in which they come.
+#[derive(Debug, Clone)]
+pub(in crate::data) struct SystematicSample {
     kept: Vec<f64>,
-    /// Every so many present values one is kept.
+    /// Of so many numbers one is kept.
     stride: u64,
 }
 
@@ -112,8 +119,7 @@ impl Survey {
             least: f64::INFINITY,
             most: f64::NEG_INFINITY,
             sum: 0.0,
-            kept: Vec::new(),
-            stride: 1,
+            kept: SystematicSample::default(),
         };
         Self {
             rows: 0,
@@ -230,8 +236,38 @@ impl DenseSeen {
         self.least = self.least.min(value);
         self.most = self.most.max(value);
         self.sum += value;
-        if self.present.is_multiple_of(self.stride) {
-            self.kept.push(value);
+        self.kept.push(self.present, value);
+        self.present += 1;
+    }
+
+    /// Shares of the kept values in equal steps from the least to the greatest, of logarithms where these are counts.
+    fn shape(&self, counts: bool) -> Vec<f64> {
+        let place = |value: f64| if counts { value.signum() * libm::log1p(value.abs()) } else { value };
+        let (least, most) = (place(self.least), place(self.most));
+        let kept = self.kept.numbers();
+        if kept.is_empty() || !(most - least).is_finite() {
+            return Vec::new();
+        }
+        let mut bars = vec![0.0; BARS];
+        for &value in kept {
+            let at = (place(value) - least) / (most - least).max(f64::MIN_POSITIVE) * BARS as f64;
+            bars[(at as usize).min(BARS - 1)] += 1.0 / kept.len() as f64;
+        }
+        bars
+    }
+}
+
+impl Default for SystematicSample {
+    fn default() -> Self {
+        Self { kept: Vec::new(), stride: 1 }
+    }
+}
+
+impl SystematicSample {
+    /// Takes a number that comes behind so many others, or leaves it out.
+    pub(in crate::data) fn push(&mut self, before: u64, number: f64) {
+        if before.is_multiple_of(self.stride) {
+            self.kept.push(number);
             if self.kept.len() == KEPT {
                 let mut at = 0;
                 self.kept.retain(|_| {
@@ -241,22 +277,11 @@ impl DenseSeen {
                 self.stride *= 2;
             }
         }
-        self.present += 1;
     }
 
-    /// Shares of the kept values in equal steps from the least to the greatest, of logarithms where these are counts.
-    fn shape(&self, counts: bool) -> Vec<f64> {
-        let place = |value: f64| if counts { value.signum() * libm::log1p(value.abs()) } else { value };
-        let (least, most) = (place(self.least), place(self.most));
-        if self.kept.is_empty() || !(most - least).is_finite() {
-            return Vec::new();
-        }
-        let mut bars = vec![0.0; BARS];
-        for &value in &self.kept {
-            let at = (place(value) - least) / (most - least).max(f64::MIN_POSITIVE) * BARS as f64;
-            bars[(at as usize).min(BARS - 1)] += 1.0 / self.kept.len() as f64;
-        }
-        bars
+    /// Those that were kept.
+    pub(in crate::data) fn numbers(&self) -> &[f64] {
+        &self.kept
     }
 }
 

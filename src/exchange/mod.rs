@@ -48,23 +48,39 @@ use crate::base::RankId;
 use crate::collective::{LaneSpec, Links};
 use crate::sync::Line;
 
-/// The sizes of the lanes that a job's ranks need.
+/// One of something for each lane that a job's ranks need: what it must carry, or a rank's end of it.
 #[derive(Debug, Clone)]
-pub struct LanePlan {
-    /// For [`Ids`].
-    pub ids: Links,
-    /// For [`Pooled`].
-    pub pooled: Links,
-    /// For [`Gradients`].
-    pub gradients: Links,
-    /// For [`Unpooled`], where the number of ranks changes no bit.
-    pub unpooled: Option<Links>,
-    /// For [`HotRows`], where there are any: their gradients, unless these go with others, and the rows.
-    pub hot: Vec<Links>,
+pub struct LanePlan<T> {
+    /// Those that every step uses.
+    pub step: Lanes<T>,
+    /// Where there are hot rows.
+    pub hot: Option<HotLanes<T>>,
     /// For [`Replicas`], where there are any: around a ring.
-    pub replicas: Option<Links>,
+    pub replicas: Option<T>,
     /// For the reduction of dense gradients, one a thread that takes part.
-    pub dense: Vec<Links>,
+    pub dense: Vec<T>,
+}
+
+/// The lanes of a plan that every step uses.
+#[derive(Debug, Clone)]
+pub struct Lanes<T> {
+    /// For [`Ids`].
+    pub ids: T,
+    /// For [`Pooled`].
+    pub pooled: T,
+    /// For [`Gradients`].
+    pub gradients: T,
+    /// For [`Unpooled`], where the number of ranks changes no bit.
+    pub unpooled: Option<T>,
+}
+
+/// The lanes of a plan that [`HotRows`] need.
+#[derive(Debug, Clone)]
+pub struct HotLanes<T> {
+    /// For their gradients, unless these go with others.
+    pub gradients: Option<T>,
+    /// For the rows that have moved.
+    pub rows: T,
 }
 
 /// Bytes of a message of ids or of dense gradients, at most; what is longer goes in pieces.
@@ -88,7 +104,26 @@ const fn part_of_pairs(bytes: usize, ranks: usize) -> usize {
     if shared < 4096 { 4096 } else { shared / Line::BYTES * Line::BYTES }
 }
 
-impl LanePlan {
+impl<T> LanePlan<T> {
+    /// The same lanes, with what each becomes: one after the other, in an order that the plan alone decides.
+    pub fn map<U>(self, mut each: impl FnMut(T) -> U) -> LanePlan<U> {
+        LanePlan {
+            step: Lanes {
+                ids: each(self.step.ids),
+                pooled: each(self.step.pooled),
+                gradients: each(self.step.gradients),
+                unpooled: self.step.unpooled.map(&mut each),
+            },
+            hot: self
+                .hot
+                .map(|HotLanes { gradients, rows }| HotLanes { gradients: gradients.map(&mut each), rows: each(rows) }),
+            replicas: self.replicas.map(&mut each),
+            dense: self.dense.into_iter().map(each).collect(),
+        }
+    }
+}
+
+impl LanePlan<LaneSpec> {
     /// For minibatches of up to `batch` samples; `dense` says how long the messages of a thread's dense reduction are.
     #[must_use]
     pub fn new(layout: &Layout, batch: usize, dense: Vec<Links>) -> Self {
@@ -105,30 +140,24 @@ impl LanePlan {
             let of: Vec<usize> = (0..ranks as u32).map(|owner| hot::row_bytes(layout, batch, RankId(owner))).collect();
             links(&|from, _| list(of[from.index()]))
         };
+        let together = |bytes: &dyn Fn(RankId, RankId) -> usize| LaneSpec::together(links(bytes));
         Self {
-            ids: links(&|from, to| ids::expected(layout, batch, from, to).clamp(64, PIECE)),
-            pooled: links(&|from, to| pooled_bytes(layout, batch, from, to)),
-            gradients: links(&|from, to| gradient_bytes(layout, batch, from, to)),
-            unpooled: layout.grains().map(|_| Links::uniform(ranks, piece_of_pairs(ranks))),
-            hot: match (layout.hot(), layout.grains()) {
-                (None, _) => Vec::new(),
-                (Some(_), None) => vec![sums(), rows()],
-                (Some(_), Some(_)) => vec![rows()],
+            step: Lanes {
+                ids: together(&|from, to| ids::expected(layout, batch, from, to).clamp(64, PIECE)),
+                pooled: together(&|from, to| pooled_bytes(layout, batch, from, to)),
+                gradients: together(&|from, to| gradient_bytes(layout, batch, from, to)),
+                unpooled: layout.grains().map(|_| LaneSpec::together(Links::uniform(ranks, piece_of_pairs(ranks)))),
             },
+            hot: layout.hot().map(|_| HotLanes {
+                gradients: layout.grains().is_none().then(|| LaneSpec::together(sums())),
+                rows: LaneSpec::together(rows()),
+            }),
             replicas: (!layout.replicated().is_empty()).then(|| {
                 let next = |from: RankId| (from.index() + 1) % ranks;
-                links(&|from, to| if to.index() == next(from) { PIECE } else { 0 })
+                LaneSpec::at_once(links(&|from, to| if to.index() == next(from) { PIECE } else { 0 }))
             }),
-            dense: dense.into_iter().map(|links| links.map(|bytes| bytes.min(PIECE))).collect(),
+            dense: dense.into_iter().map(|links| LaneSpec::at_once(links.map(|bytes| bytes.min(PIECE)))).collect(),
         }
-    }
-
-    /// All lanes, in the order of the fields.
-    #[must_use]
-    pub fn into_lanes(self) -> Vec<LaneSpec> {
-        let together = [self.ids, self.pooled, self.gradients].into_iter().chain(self.unpooled).chain(self.hot);
-        let at_once = self.replicas.into_iter().chain(self.dense);
-        together.map(LaneSpec::together).chain(at_once.map(LaneSpec::at_once)).collect()
     }
 }
 

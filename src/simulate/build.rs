@@ -10,7 +10,7 @@
 
 use std::collections::BTreeMap;
 
-use super::outcome::{Kind, Label, Outcome, Wait};
+use super::outcome::{Label, MessageKind, Outcome, Wait};
 use super::rates::Rates;
 use super::reduction::Part;
 use crate::base::RankId;
@@ -66,7 +66,7 @@ pub(super) struct Walker {
     /// Its last activity.
     pub(super) last: Option<usize>,
     /// Messages that have come or are to come, by kind.
-    pub(super) comes: [Vec<After>; Kind::ALL.len()],
+    pub(super) comes: [Vec<After>; MessageKind::ALL.len()],
     samples: usize,
     /// How many of them walk through the network last, once the others have gone forward and back.
     last_part: usize,
@@ -176,7 +176,7 @@ impl<'a> Builder<'a> {
         alone_s: f64,
         memory_s: f64,
         extra: Extra,
-        waits: Option<Kind>,
+        waits: Option<MessageKind>,
     ) -> usize {
         let mut takes = extra.takes;
         let bytes = memory_s * self.copied(rank);
@@ -197,7 +197,7 @@ impl<'a> Builder<'a> {
     }
 
     /// A stage of a rank that sends nothing.
-    fn stage(&mut self, rank: usize, stage: Stage, work: &Work, waits: Option<Kind>) -> usize {
+    fn stage(&mut self, rank: usize, stage: Stage, work: &Work, waits: Option<MessageKind>) -> usize {
         let Walker { limits, alone, .. } = &self.walkers[rank];
         let memory_s = limits.ms(&Work { operations: 0.0, ..*work }) * 1e-3;
         let alone_s = alone.ms(work) * 1e-3 / self.scene.rates.of(stage);
@@ -205,7 +205,7 @@ impl<'a> Builder<'a> {
     }
 
     /// A stage of a rank's tables: bytes of random rows, and bytes in order.
-    fn rows(&mut self, rank: usize, stage: Stage, [rows, stream]: [f64; 2], waits: Option<Kind>) -> usize {
+    fn rows(&mut self, rank: usize, stage: Stage, [rows, stream]: [f64; 2], waits: Option<MessageKind>) -> usize {
         let [alone_s, memory_s] = self.rows_s(rank, stage, [rows, stream]);
         self.walk(rank, stage, alone_s / self.scene.rates.of(stage), memory_s, Extra::default(), waits)
     }
@@ -236,15 +236,15 @@ impl<'a> Builder<'a> {
                 self.walk(rank, Stage::WaitData, besides_s, 0.0, Extra::default(), None);
             }
         }
-        self.exchange(Kind::Ids, Stage::PackIds, |builder, from, to| {
+        self.exchange(MessageKind::Ids, Stage::PackIds, |builder, from, to| {
             let bytes = of[to].ids * samples(builder, from) + of[to].id_heads;
             (bytes, [2.0 * bytes / builder.copied(from); 2])
         });
         for rank in 0..ranks {
             // What waits for ids has no work of its own.
-            self.walk(rank, Stage::LookUp, 0.0, 0.0, Extra::default(), Some(Kind::Ids));
+            self.walk(rank, Stage::LookUp, 0.0, 0.0, Extra::default(), Some(MessageKind::Ids));
         }
-        self.exchange(Kind::PooledRows, Stage::LookUp, |builder, from, to| {
+        self.exchange(MessageKind::PooledRows, Stage::LookUp, |builder, from, to| {
             let samples = samples(builder, to);
             let looked_up = of[from].for_others.map(|bytes| bytes * samples);
             (of[from].columns * samples * element, builder.rows_s(from, Stage::LookUp, looked_up))
@@ -253,11 +253,11 @@ impl<'a> Builder<'a> {
             let Walker { samples, last_part, .. } = self.walkers[rank];
             // While pooled rows travel, own ones of all parts are pooled, and the first part has something to do.
             self.rows(rank, Stage::LookUp, of[rank].for_own, None);
-            self.work(rank, Stage::Bottom, last_part, Some(Kind::DenseGradients));
+            self.work(rank, Stage::Bottom, last_part, Some(MessageKind::DenseGradients));
             let all = of.iter().map(|of| of.columns).sum::<f64>();
             let others = (all - of[rank].columns) * samples as f64 * element;
             let joined_s = 2.0 * others / self.copied(rank);
-            self.walk(rank, Stage::JoinRows, joined_s, joined_s, Extra::default(), Some(Kind::PooledRows));
+            self.walk(rank, Stage::JoinRows, joined_s, joined_s, Extra::default(), Some(MessageKind::PooledRows));
             let (forward, back) = (
                 [Stage::Bottom, Stage::Interact, Stage::Top, Stage::Loss],
                 [Stage::BackTop, Stage::BackInteract, Stage::BackBottom],
@@ -292,7 +292,7 @@ impl<'a> Builder<'a> {
     }
 
     /// A stage of the network, for so many samples.
-    pub(super) fn work(&mut self, rank: usize, stage: Stage, samples: usize, waits: Option<Kind>) -> usize {
+    pub(super) fn work(&mut self, rank: usize, stage: Stage, samples: usize, waits: Option<MessageKind>) -> usize {
         let work = self.scene.shape.work(stage, samples, self.scene.kept);
         self.stage(rank, stage, &work, waits)
     }
@@ -323,7 +323,7 @@ impl<'a> Builder<'a> {
             let listed = self.rows(rank, Stage::UpdateRows, of.listed, None);
             self.listed.push(listed);
         }
-        self.exchange(Kind::Gradients, Stage::PackGradients, |builder, from, to| {
+        self.exchange(MessageKind::Gradients, Stage::PackGradients, |builder, from, to| {
             let bytes = builder.scene.rows[to].columns * builder.walkers[from].samples as f64 * element;
             (bytes, [bytes / builder.copied(from); 2])
         });
@@ -366,17 +366,17 @@ impl<'a> Builder<'a> {
         let of = self.scene.rows;
         self.sum_hot();
         for (rank, of) in of.iter().enumerate() {
-            self.walk(rank, Stage::UpdateRows, 0.0, 0.0, Extra::default(), Some(Kind::Gradients));
-            self.rows(rank, Stage::UpdateRows, of.update, Some(Kind::HotGradients));
+            self.walk(rank, Stage::UpdateRows, 0.0, 0.0, Extra::default(), Some(MessageKind::Gradients));
+            self.rows(rank, Stage::UpdateRows, of.update, Some(MessageKind::HotGradients));
         }
-        self.exchange(Kind::HotRows, Stage::UpdateRows, |builder, from, _| {
+        self.exchange(MessageKind::HotRows, Stage::UpdateRows, |builder, from, _| {
             let bytes = of[from].moved;
             (bytes, [bytes / builder.copied(from); 2])
         });
         let moved = of.iter().map(|of| of.moved).sum::<f64>();
         for (rank, of) in of.iter().enumerate().filter(|_| moved > 0.0) {
             let others = moved - of.moved;
-            self.rows(rank, Stage::UpdateRows, [others, others], Some(Kind::HotRows));
+            self.rows(rank, Stage::UpdateRows, [others, others], Some(MessageKind::HotRows));
         }
     }
 
@@ -386,7 +386,7 @@ impl<'a> Builder<'a> {
         for (rank, of) in of.iter().enumerate().filter(|(_, of)| of.sums != [0.0; 2]) {
             self.rows(rank, Stage::PackGradients, of.sums, None);
         }
-        self.exchange(Kind::HotGradients, Stage::PackGradients, |builder, from, to| {
+        self.exchange(MessageKind::HotGradients, Stage::PackGradients, |builder, from, to| {
             let bytes = of[from].sent_sums[to];
             (bytes, [bytes / builder.copied(from); 2])
         });
@@ -396,7 +396,7 @@ impl<'a> Builder<'a> {
     fn update_replicas(&mut self) {
         for (rank, of) in self.scene.rows.iter().enumerate().filter(|(_, of)| of.update_replicas != [0.0; 2]) {
             if self.ranks() > 1 {
-                self.walk(rank, Stage::ReduceDense, 0.0, 0.0, Extra::default(), Some(Kind::ReplicaGradients));
+                self.walk(rank, Stage::ReduceDense, 0.0, 0.0, Extra::default(), Some(MessageKind::ReplicaGradients));
             }
             self.rows(rank, Stage::UpdateRows, of.update_replicas, None);
         }
@@ -420,5 +420,5 @@ pub(super) struct Extra {
     pub bytes: f64,
     pub takes: Vec<(usize, f64)>,
     pub latency_s: f64,
-    pub kind: Option<Kind>,
+    pub kind: Option<MessageKind>,
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::build::{Builder, Extra};
-use super::outcome::{Kind, Label};
+use super::outcome::{Label, MessageKind};
 use crate::base::RankId;
 use crate::machine::fluid::{Activity, After};
 use crate::model::Stage;
@@ -22,7 +22,7 @@ struct Staged {
 impl Builder<'_> {
     /// Messages of a kind from each rank to each other, the next one first; `work` gives the bytes, and the seconds of
     /// cores and memory.
-    pub(super) fn exchange(&mut self, kind: Kind, stage: Stage, work: impl Fn(&Self, usize, usize) -> Sent) {
+    pub(super) fn exchange(&mut self, kind: MessageKind, stage: Stage, work: impl Fn(&Self, usize, usize) -> Sent) {
         let ranks = self.ranks();
         let mut between: BTreeMap<[u32; 2], Vec<Staged>> = BTreeMap::new();
         for step in 1..ranks {
@@ -49,7 +49,7 @@ impl Builder<'_> {
     }
 
     /// A message that a rank's compute cores write into another rank's window.
-    fn write(&mut self, kind: Kind, stage: Stage, [from, to]: [usize; 2], (bytes, [alone_s, memory_s]): Sent) {
+    fn write(&mut self, kind: MessageKind, stage: Stage, [from, to]: [usize; 2], (bytes, [alone_s, memory_s]): Sent) {
         let mut takes: Vec<(usize, f64)> = self.wires([from, to]).iter().map(|wire| (*wire, 1.0)).collect();
         takes.push((self.pool(to), 1.0));
         let latency_s = self.site.latency_s(RankId(from as u32), RankId(to as u32));
@@ -66,7 +66,7 @@ impl Builder<'_> {
     }
 
     /// What the ranks of one host have for those of another travels as one message, as soon as all of it is staged.
-    fn send(&mut self, kind: Kind, host: u32, staged: &[Staged]) {
+    fn send(&mut self, kind: MessageKind, host: u32, staged: &[Staged]) {
         let amount: f64 = staged.iter().map(|staged| staged.bytes).sum();
         let (mut takes, mut latency_s) = (BTreeMap::<usize, f64>::new(), 0.0);
         for Staged { from, to, bytes, .. } in staged {

@@ -15,5 +15,5 @@ mod reduction;
 mod tests;
 
 pub use build::{Scene, simulate};
-pub use outcome::{Kind, Outcome};
+pub use outcome::{MessageKind, Outcome};
 pub use rates::Rates;

@@ -13,7 +13,7 @@ use crate::train::trace::{complete, document, name, names};
 /// What ranks exchange.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Kind {
+pub enum MessageKind {
     /// Ids of rows.
     Ids,
     /// Pooled rows.
@@ -30,7 +30,7 @@ pub enum Kind {
     DenseGradients,
 }
 
-impl Kind {
+impl MessageKind {
     /// All of them.
     pub const ALL: [Self; 7] = [
         Self::Ids,
@@ -69,11 +69,11 @@ pub(super) enum Label {
         /// Seconds if nobody else takes of what it takes, and links are endlessly fast.
         alone_s: f64,
         /// Set if it is a message at the same time.
-        sends: Option<Kind>,
+        sends: Option<MessageKind>,
         wait: Option<Wait>,
     },
     /// A message to some ranks of one host, the first of which is named, on its way while its senders compute.
-    Way { to: usize, receivers: usize, step: usize, kind: Kind },
+    Way { to: usize, receivers: usize, step: usize, kind: MessageKind },
     /// The end of a layer's reduction on a rank, which began with another activity.
     Layer { rank: usize, step: usize, layer: usize, began: usize },
 }
@@ -81,7 +81,7 @@ pub(super) enum Label {
 /// What a stage waits for, once the rank's activity before has ended.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Wait {
-    pub kind: Kind,
+    pub kind: MessageKind,
     pub after: Option<usize>,
 }
 
@@ -94,10 +94,10 @@ pub struct Outcome {
     pub compute_s: f64,
     /// By [`Stage::ALL`]: seconds of each stage on the rank where it takes longest, without waiting.
     pub stages_s: [f64; Stage::ALL.len()],
-    /// By [`Kind::ALL`]: seconds that ranks wait, or write slower than their memory allows.
-    pub exposed_s: [f64; Kind::ALL.len()],
+    /// By [`MessageKind::ALL`]: seconds that ranks wait, or write slower than their memory allows.
+    pub exposed_s: [f64; MessageKind::ALL.len()],
     /// Seconds of exchanges while ranks compute.
-    pub hidden_s: [f64; Kind::ALL.len()],
+    pub hidden_s: [f64; MessageKind::ALL.len()],
     /// Each resource with the share of the time in which it is busy, the busiest first.
     pub busy: Vec<(String, f64)>,
     spans: Vec<TraceSpan>,
@@ -124,7 +124,8 @@ impl Outcome {
         let end_s = |step: usize| ends[step].iter().map(|end| flowed[*end].gone_s).fold(0.0, f64::max);
         let counted = (STEPS - 1) as f64;
         let mut stages = vec![[0.0; Stage::ALL.len()]; ranks];
-        let (mut compute_s, mut exposed_s, mut total_s) = (0.0, [0.0; Kind::ALL.len()], [0.0; Kind::ALL.len()]);
+        let (mut compute_s, mut exposed_s, mut total_s) =
+            (0.0, [0.0; MessageKind::ALL.len()], [0.0; MessageKind::ALL.len()]);
         let mut spans = Vec::new();
         // By the first receiver and kind.
         let mut under_way = BTreeMap::<(usize, usize), UnderWay>::new();
@@ -156,7 +157,7 @@ impl Outcome {
                     all.times.push([at.began_s, at.arrived_s]);
                 }
                 Label::Layer { began, .. } => {
-                    total_s[Kind::DenseGradients as usize] += at.gone_s - flowed[began].gone_s;
+                    total_s[MessageKind::DenseGradients as usize] += at.gone_s - flowed[began].gone_s;
                 }
             }
         }
@@ -209,7 +210,7 @@ impl Outcome {
     #[must_use]
     pub fn bottleneck(&self) -> String {
         let exposed: f64 = self.exposed_s.iter().sum();
-        let longest = Kind::ALL.into_iter().max_by(|a, b| {
+        let longest = MessageKind::ALL.into_iter().max_by(|a, b| {
             let [a, b] = [a, b].map(|kind| self.exposed_s[*kind as usize]);
             a.total_cmp(&b)
         });

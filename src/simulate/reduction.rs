@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::build::{Builder, Extra};
-use super::outcome::{Kind, Label};
+use super::outcome::{Label, MessageKind};
 use crate::base::RankId;
 use crate::collective::{Copier, Payload, Schedule, Slices, Works, flow};
 use crate::machine::fluid::{Activity, After, Fluid};
@@ -96,9 +96,9 @@ impl Builder<'_> {
         let Some(done) = layers_done else { return };
         for rank in 0..ranks {
             // What communication cores reduce behind other work is needed in the next forward pass.
-            self.walkers[rank].comes[Kind::DenseGradients as usize].push(After::Gone(done));
+            self.walkers[rank].comes[MessageKind::DenseGradients as usize].push(After::Gone(done));
             if !behind || self.scene.rates.waits_before_update {
-                self.walk(rank, Stage::ReduceDense, 0.0, 0.0, Extra::default(), Some(Kind::DenseGradients));
+                self.walk(rank, Stage::ReduceDense, 0.0, 0.0, Extra::default(), Some(MessageKind::DenseGradients));
             }
         }
     }
@@ -178,13 +178,13 @@ impl Builder<'_> {
         // A list is under way over all steps but one.
         let latency_s = hops_s.iter().sum::<f64>() - hops_s.iter().copied().fold(f64::INFINITY, f64::min);
         let amount = (ranks - 1) as f64 * self.scene.rows[0].list;
-        let label = Label::Way { to: 0, receivers: ranks, step: self.step, kind: Kind::ReplicaGradients };
+        let label = Label::Way { to: 0, receivers: ranks, step: self.step, kind: MessageKind::ReplicaGradients };
         let after: Vec<After> =
             self.reduced.iter().chain(after.unwrap_or(&listed)).map(|end| After::Gone(*end)).collect();
         let way = self.add(Activity { amount, takes: takes.into_iter().collect(), latency_s }, after, label);
         self.reduced = Some(way);
         self.walkers
             .iter_mut()
-            .for_each(|walker| walker.comes[Kind::ReplicaGradients as usize].push(After::Arrived(way)));
+            .for_each(|walker| walker.comes[MessageKind::ReplicaGradients as usize].push(After::Arrived(way)));
     }
 }

@@ -1,6 +1,6 @@
 //! Steps whose time follows from a few divisions.
 
-use super::{Kind, Outcome, Rates, Scene, simulate};
+use super::{MessageKind, Outcome, Rates, Scene, simulate};
 use crate::base::config::{Interaction, ModelConfig, OptimizerName, TrainConfig};
 use crate::collective::Payload;
 use crate::collective::plan::direct;
@@ -9,7 +9,7 @@ use crate::machine::site::Known;
 use crate::machine::{Machine, Site, place};
 use crate::model::{Limits, Shape, Stage};
 use crate::optim::{Optimizer, ParamState};
-use crate::shard::{Kind as Division, Model, Options, RankLoad, Reserve, TableLoad, Workload, plan};
+use crate::shard::{Kind, Model, Options, RankLoad, Reserve, TableLoad, Workload, plan};
 
 /// Two nodes of four cores: 100 GB/s and 1000 GFLOP/s each, 10 GB/s between them.
 const MACHINE: &str = r#"
@@ -86,13 +86,13 @@ fn network(bottom: &[usize], top: &[usize], cross_rank: Option<usize>) -> Shape 
 }
 
 fn step(ranks: usize, comm_cores: usize, overlap: bool, batch: usize, shape: &Shape, rates: &Rates) -> Outcome {
-    divided(MACHINE, Division::Table, (ranks, comm_cores, overlap), batch, shape, rates)
+    divided(MACHINE, Kind::Table, (ranks, comm_cores, overlap), batch, shape, rates)
 }
 
 /// The same on a machine that is described so, with tables that are divided in this way.
 fn divided(
     machine: &str,
-    scheme: Division,
+    scheme: Kind,
     (ranks, comm_cores, overlap): (usize, usize, bool),
     batch: usize,
     shape: &Shape,
@@ -104,7 +104,7 @@ fn divided(
 /// The same with the layers' optimizer and clipping of this configuration.
 fn trained(
     machine: &str,
-    scheme: Division,
+    scheme: Kind,
     (ranks, comm_cores, overlap): (usize, usize, bool),
     batch: usize,
     shape: &Shape,
@@ -155,7 +155,7 @@ fn layers_of_an_interaction_take_their_time_and_are_reduced() {
     // Of two ranks, gradients of all layers are reduced.
     let reduced = |shape: &Shape| {
         let outcome = step(2, 0, false, batch, shape, &rates);
-        outcome.exposed_s[Kind::DenseGradients as usize]
+        outcome.exposed_s[MessageKind::DenseGradients as usize]
     };
     let bytes = |shape: &Shape| shape.parameters() as f64;
     near(reduced(&crossed) / reduced(&plain), bytes(&crossed) / bytes(&plain), 0.05);
@@ -175,7 +175,7 @@ fn a_rank_alone_takes_the_sum_of_its_stages_and_waits_for_nobody() {
         let rows = (2 * batch) as f64 * (256.0 + 256.0 + 4.0 + 512.0 + 256.0 + 4.0) / 100e6;
         near(outcome.step_s * 1e3, all + rows, 1e-3);
         near(outcome.compute_s, outcome.step_s, 1e-9);
-        assert_eq!(outcome.exposed_s, [0.0; Kind::ALL.len()]);
+        assert_eq!(outcome.exposed_s, [0.0; MessageKind::ALL.len()]);
         outcome
     };
     // Of the bottom MLP's backward pass only the first layer is worth half.
@@ -215,8 +215,8 @@ fn between_hosts_cores_copy_what_goes_and_what_comes_and_work_for_the_network() 
     let hosts = MACHINE.replace("cores = 4", "cores = 4\n    nodes_per_host = 1");
     let hosts = hosts.replace("latency_ns = 1", "latency_ns = 1e6");
     let (shape, rows) = (shape(&[64], None), f64::from(1 << 20) * (1.0 - (-2048.0 / f64::from(1 << 20)).exp()));
-    let pooled = (Division::Table, Kind::PooledRows, 2048.0 * 64.0 * 4.0);
-    let lists = (Division::Replicated, Kind::ReplicaGradients, 2.0 * rows * 66.0 * 4.0);
+    let pooled = (Kind::Table, MessageKind::PooledRows, 2048.0 * 64.0 * 4.0);
+    let lists = (Kind::Replicated, MessageKind::ReplicaGradients, 2.0 * rows * 66.0 * 4.0);
     // What is told of the implementation, in copies, and of the link, in seconds of a core, adds up.
     for (network_copies, core_s_per_gb) in [(0.0, 0.0), (2.0, 0.0), (0.0, 2.0), (2.0, 2.0)] {
         let rates = Rates { core_gb_s: 1.0, network_copies, ..Rates::at_the_limits() };
@@ -236,8 +236,7 @@ fn what_the_network_takes_of_compute_cores_they_lack_while_messages_travel() {
     // All four cores of each rank are kept busy by 1 GB/s that leaves and 1 GB/s that comes: a tenth of the link.
     let worked = hosts.replace("latency_ns = 1", "latency_ns = 1\n    core_s_per_gb = 2");
     let (shape, rates) = (shape(&[64], None), Rates::at_the_limits());
-    let [free, taken] =
-        [&hosts, &worked].map(|hosts| divided(hosts, Division::Table, (2, 0, false), 4096, &shape, &rates));
+    let [free, taken] = [&hosts, &worked].map(|hosts| divided(hosts, Kind::Table, (2, 0, false), 4096, &shape, &rates));
     // Pooled rows and their gradients, each way.
     let bytes = 2.0 * 2048.0 * 64.0 * 4.0;
     let most = 2.0 * bytes * 2.0 / 4.0 / 1e9;
@@ -251,7 +250,7 @@ fn two_ranks_halve_what_they_compute_and_wait_for_a_slow_link() {
     let [one, two] = [1, 2].map(|ranks| step(ranks, 0, true, 65_536, &shape, &rates));
     // Half of each table's rows go to the other rank.
     let bytes = 65_536.0 / 2.0 * 64.0 * 4.0;
-    for kind in [Kind::PooledRows, Kind::Gradients] {
+    for kind in [MessageKind::PooledRows, MessageKind::Gradients] {
         let found = two.exposed_s[kind as usize];
         assert!(found > 0.5 * bytes / 10e9 && found < 1.1 * bytes / 10e9, "{found:e}");
     }
@@ -265,7 +264,7 @@ fn two_ranks_halve_what_they_compute_and_wait_for_a_slow_link() {
 fn layers_are_reduced_behind_the_backward_pass_or_waited_for() {
     // Half of 64 MiB each way over the link, as gradients and as weights; nobody is slowed by copying.
     let (wide, rates) = (shape(&[87_381], None), Rates { core_gb_s: 1e3, ..Rates::at_the_limits() });
-    let dense = Kind::DenseGradients as usize;
+    let dense = MessageKind::DenseGradients as usize;
     let wire_s = f64::from(64 << 20) / 10e9;
     let [overlapped, after] = [true, false].map(|overlap| step(2, 1, overlap, 64, &wide, &rates));
     near(overlapped.exposed_s[dense] + overlapped.hidden_s[dense], wire_s, 0.15);
@@ -287,13 +286,12 @@ fn layers_are_reduced_behind_the_backward_pass_or_waited_for() {
 #[test]
 fn gradients_of_replicated_tables_are_sent_and_waited_for_before_copies_move() {
     let (shape, rates) = (shape(&[64], None), Rates { core_gb_s: 1e3, ..Rates::at_the_limits() });
-    let of =
-        |comm_cores, overlap| divided(MACHINE, Division::Replicated, (2, comm_cores, overlap), 65_536, &shape, &rates);
+    let of = |comm_cores, overlap| divided(MACHINE, Kind::Replicated, (2, comm_cores, overlap), 65_536, &shape, &rates);
     // Of two tables the rows that 32,768 look-ups name of 2^20: a sum of 64 numbers of each, an offset and the row's
     // number.
     let rows = f64::from(1 << 20) * (1.0 - (-32_768.0 / f64::from(1 << 20)).exp());
     let wire_s = 2.0 * rows * 66.0 * 4.0 / 10e9;
-    let (replicas, dense) = (Kind::ReplicaGradients as usize, Kind::DenseGradients as usize);
+    let (replicas, dense) = (MessageKind::ReplicaGradients as usize, MessageKind::DenseGradients as usize);
     let [blocking, after, behind] = [of(0, true), of(1, false), of(1, true)];
     for outcome in [&blocking, &after, &behind] {
         near(outcome.exposed_s[replicas] + outcome.hidden_s[replicas], wire_s, 0.02);
@@ -316,7 +314,7 @@ fn norms_cost_an_exchange_of_each_layer_and_of_all_gradients() {
         let step_s = |optimizer, clip_norm| {
             let train = TrainConfig { optimizer, clip_norm, ..TrainConfig::default() };
             let ways = (2, comm_cores, overlap);
-            trained(&late, Division::Table, ways, 64, &shape, &rates, &train).step_s
+            trained(&late, Kind::Table, ways, 64, &shape, &rates, &train).step_s
         };
         let [sgd, lamb] = [OptimizerName::Sgd, OptimizerName::Lamb].map(|optimizer| step_s(optimizer, 0.0));
         assert!(lamb > sgd + 3e-4, "{lamb} {sgd}");

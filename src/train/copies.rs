@@ -7,12 +7,11 @@
 
 use std::sync::Arc;
 
-use super::rank::ALL_LANES;
 use super::{Rank, Ranks, Setup, hot_step};
 use crate::base::{RankId, Result};
 use crate::collective::Carrier;
 use crate::data::hot::HotSlots;
-use crate::exchange::{HotRows, Layout, RankContext};
+use crate::exchange::{HotLanes, HotRows, Layout, RankContext};
 use crate::machine::team::Team;
 use crate::memory::{Arena, Pages, Plan, Supply};
 use crate::model::Copies;
@@ -43,28 +42,24 @@ pub(super) struct HotState {
     pub memory: CopyMemory,
     /// Bytes to each rank that brought copies up to date, outside of any step's own.
     pub filled: Vec<usize>,
-    /// Unless gradients of hot rows go with others.
-    pub gradients_lane: Option<Box<dyn Carrier>>,
-    pub rows_lane: Box<dyn Carrier>,
+    pub lanes: HotLanes<Box<dyn Carrier>>,
 }
 
 impl HotState {
-    /// That of copies which lie in this memory; takes the next lanes of the plan.
+    /// That of copies which lie in this memory.
     pub fn new(
         setup: &Setup,
         layout: &Layout,
         rank: RankId,
         memory: CopyMemory,
-        ends: &mut impl Iterator<Item = Box<dyn Carrier>>,
+        lanes: HotLanes<Box<dyn Carrier>>,
     ) -> Self {
-        let mut lane = || ends.next().expect(ALL_LANES);
         Self {
             rows: hot_rows(setup, layout, rank),
             state: CopyState::Overwritten,
             memory,
             filled: vec![0; layout.ranks()],
-            gradients_lane: layout.grains().is_none().then(&mut lane),
-            rows_lane: lane(),
+            lanes,
         }
     }
 }

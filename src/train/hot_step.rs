@@ -9,7 +9,7 @@ use super::copies::{CopyState, HotState};
 use super::rank::Rank;
 use crate::base::Result;
 use crate::data::hot::Inputs;
-use crate::exchange::{Minibatch, RankContext};
+use crate::exchange::{HotLanes, Minibatch, RankContext};
 use crate::model::{Stage, Tables};
 
 /// Before look-ups read them: copies of hot rows that are not equal to their rows. No step sends this.
@@ -21,9 +21,9 @@ pub(super) fn refresh_copies(rank: &mut Rank) -> Result<()> {
         CopyState::Stale => {}
         CopyState::Overwritten => tables.mark_all_hot(&context.layout),
     }
-    let before = hot.rows_lane.sent().to_vec();
+    let before = hot.lanes.rows.sent().to_vec();
     send_marked_rows(context, tables, hot, clock)?;
-    let sent = hot.rows_lane.sent().iter().zip(&before);
+    let sent = hot.lanes.rows.sent().iter().zip(&before);
     hot.filled.iter_mut().zip(sent).for_each(|(filled, (after, before))| *filled += after - before);
     Ok(())
 }
@@ -31,7 +31,7 @@ pub(super) fn refresh_copies(rank: &mut Rank) -> Result<()> {
 /// Before rows are moved: sums of hot rows' gradients, from each rank to the owners, unless they have gone bag by bag.
 pub(super) fn sum_gradients(rank: &mut Rank, minibatch: &Minibatch) -> Result<()> {
     let Rank { context, network, tables, ids, hot, clock, .. } = rank;
-    let Some(HotState { rows, gradients_lane: Some(lane), .. }) = hot else { return Ok(()) };
+    let Some(HotState { rows, lanes: HotLanes { gradients: Some(lane), .. }, .. }) = hot else { return Ok(()) };
     if minibatch.inputs == Inputs::Cold {
         return Ok(());
     }
@@ -63,10 +63,10 @@ pub(super) fn send_moved_rows(rank: &mut Rank, minibatch: &Minibatch) -> Result<
 fn send_marked_rows(
     context: &RankContext,
     tables: &mut Tables,
-    HotState { rows, rows_lane, .. }: &mut HotState,
+    HotState { rows, lanes, .. }: &mut HotState,
     clock: &mut Clock,
 ) -> Result<()> {
-    clock.exchange([Stage::UpdateRows, Stage::WaitRows], &mut **rows_lane, |lane| {
+    clock.exchange([Stage::UpdateRows, Stage::WaitRows], &mut *lanes.rows, |lane| {
         tables.list_hot(context, rows);
         rows.exchange_rows(&context.team, lane)?;
         tables.take_hot(context, rows);

@@ -16,7 +16,8 @@ use crate::collective::{Carrier, Fabric, Member};
 use crate::data::hot::Inputs;
 use crate::data::{Batch, Portion, RankLoader, Waited};
 use crate::exchange::{
-    Gradients, Ids, Layout, Minibatch, Nodes, Pass, Pieces, Pooled, RankContext, Route, Unpooled, message_bytes,
+    Gradients, Ids, LanePlan, Lanes, Layout, Minibatch, Nodes, Pass, Pieces, Pooled, RankContext, Route, Unpooled,
+    message_bytes,
 };
 use crate::layer::{LayerTensor, Linear};
 use crate::machine::team::Team;
@@ -38,7 +39,8 @@ pub struct Rank {
     /// Where ranks have copies of hot rows.
     pub(super) hot: Option<HotState>,
     pub(super) reduction: Box<dyn DenseReduction>,
-    pub(super) lanes: Lanes,
+    /// Those that every step uses; copies of hot rows and the dense reduction have their own.
+    pub(super) lanes: Lanes<Box<dyn Carrier>>,
     pub(super) clock: Clock,
     /// How its slice of a minibatch is parted.
     pub(super) parts: Parts,
@@ -53,29 +55,12 @@ pub struct Rank {
     pub(super) plan: Plan,
 }
 
-pub(super) const ALL_LANES: &str = "the lanes of the plan, in its order";
-
-/// The lanes that the corridor uses; copies of hot rows and the dense reduction have their own.
-pub(super) struct Lanes {
-    pub ids: Box<dyn Carrier>,
-    pub pooled: Box<dyn Carrier>,
-    pub gradients: Box<dyn Carrier>,
-    /// With [`Rank::unpooled`].
-    pub unpooled: Option<Box<dyn Carrier>>,
-}
-
-impl Lanes {
-    /// Takes them from those of the plan, of which they are the first.
-    fn take(layout: &Layout, ends: &mut impl Iterator<Item = Box<dyn Carrier>>) -> Self {
-        let mut lane = || ends.next().expect(ALL_LANES);
-        Self { ids: lane(), pooled: lane(), gradients: lane(), unpooled: layout.grains().map(|_| lane()) }
-    }
-}
-
 /// What all ranks are given when they start.
 pub(super) struct Common {
     pub layout: Arc<Layout>,
     pub fabric: Box<dyn Fabric>,
+    /// Which lanes the fabric has.
+    pub lanes: LanePlan<()>,
     /// The memory that each rank has planned.
     pub demands: Mutex<Vec<Demand>>,
 }
@@ -186,10 +171,10 @@ impl Rank {
         tables.reset_optimizer_state(team);
 
         let mut ends = fabric.connect(&mut barrier, windows)?.into_iter();
-        let lanes = Lanes::take(layout, &mut ends);
-        let hot = copy_memory.map(|memory| HotState::new(setup, layout, rank, memory, &mut ends));
-        let replicas_lane = (!layout.replicated().is_empty()).then(|| ends.next().expect(ALL_LANES));
-        let dense = reduction::DenseLanes { reducers: ends.collect(), replicas: replicas_lane };
+        let mut end = || ends.next().expect("a fabric has the lanes that it was asked for");
+        let LanePlan { step: lanes, hot, replicas, dense } = common.lanes.clone().map(|()| end());
+        let hot = copy_memory.zip(hot).map(|(memory, lanes)| HotState::new(setup, layout, rank, memory, lanes));
+        let dense = reduction::DenseLanes { reducers: dense, replicas };
         let reduction = reduction::build(setup, &job, layout, rank, &mut *network, nodes, dense)?;
         Ok(Self {
             clock: Clock::new(job, rank, setup.traced),

@@ -18,7 +18,7 @@ use super::metrics::LossSum;
 use super::rank::{Common, Rank};
 use super::rates::Rates;
 use crate::base::{Error, NodeId, Place, PuId, RankId, Result, Trouble};
-use crate::collective::{Member, World};
+use crate::collective::{Member, World, spawn_rank};
 use crate::data::hot::Inputs;
 use crate::data::{Batch, Position};
 use crate::exchange::{LanePlan, Layout};
@@ -183,17 +183,8 @@ impl Others {
             let rank = barrier.rank();
             let member = Member { rank, job: job.clone(), barrier };
             let serve = move || serve(&setup, &common, member, &tasks, &done, &own[index], &error);
-            match std::thread::Builder::new().name(format!("octorec-{rank}")).spawn(serve) {
-                Ok(thread) => {
-                    others.threads.push(thread);
-                    others.tasks.push(task_sender);
-                }
-                Err(source) => {
-                    let error = Error::Threads { wanted: outcomes.len(), source };
-                    job.poison(Trouble::Failed { place: Place::start(rank), message: error.to_string() });
-                    return Err(error);
-                }
-            }
+            others.threads.push(spawn_rank(job, rank, outcomes.len(), serve)?);
+            others.tasks.push(task_sender);
         }
         Ok(others)
     }
@@ -213,10 +204,11 @@ impl Ranks {
         let layout = Arc::new(setup.layout());
         let patience = if setup.spin { Patience::OWN_CORE } else { Patience::SHARED_CORE };
         let job = Job::on_machines(setup.world.elsewhere(&setup.machines), patience, setup.deadline);
-        let lanes = LanePlan::new(&layout, setup.spec.samples, setup.dense_lanes());
+        let mut specs = Vec::new();
+        let lanes = LanePlan::new(&layout, setup.spec.samples, setup.dense_lanes()).map(|spec| specs.push(spec));
         let local = setup.local();
-        let fabric = (setup.fabric)(&setup.world, &job, &setup.machines, lanes.into_lanes())?;
-        let common = Arc::new(Common { layout: layout.clone(), fabric, demands: Mutex::default() });
+        let fabric = (setup.fabric)(&setup.world, &job, &setup.machines, specs)?;
+        let common = Arc::new(Common { layout: layout.clone(), fabric, lanes, demands: Mutex::default() });
         let homes = setup.places[local.clone()].iter().map(|place| place.memory_nodes.clone()).collect();
         let outcomes: Arc<[Mutex<Outcome>]> = local.clone().map(|_| Mutex::default()).collect();
         let mut barriers = barriers(&job, local.clone()).into_iter();

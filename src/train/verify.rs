@@ -68,12 +68,12 @@ impl Rank {
         let [ids, pooled, gradients] =
             [&self.lanes.ids, &self.lanes.pooled, &self.lanes.gradients].map(|lane| lane.sent().to_vec());
         let (dense, none) = (self.reduction.sent().so_far, vec![0; self.context.layout.ranks()]);
-        let hot_gradients = self.hot.as_ref().and_then(|hot| hot.gradients_lane.as_ref());
+        let hot_gradients = self.hot.as_ref().and_then(|hot| hot.lanes.gradients.as_ref());
         let hot_gradients = hot_gradients.map_or_else(|| none.clone(), |lane| lane.sent().to_vec());
         let hot_rows = self.hot.as_ref().map_or_else(
             || none.clone(),
             // What brings copies up to date is no step's.
-            |hot| hot.rows_lane.sent().iter().zip(&hot.filled).map(|(sent, filled)| sent - filled).collect(),
+            |hot| hot.lanes.rows.sent().iter().zip(&hot.filled).map(|(sent, filled)| sent - filled).collect(),
         );
         match self.context.layout.grains() {
             None => [ids, pooled, gradients, dense, none, hot_gradients, hot_rows],

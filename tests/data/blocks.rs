@@ -63,7 +63,6 @@ fn write(path: &Path, samples: &Samples, portion: usize, options: Options) {
         writer.push(&some).unwrap();
         from += take;
     }
-    assert_eq!(writer.rows(), samples.len() as u64);
     let written = writer.finish().unwrap();
     assert_eq!((written.rows, written.bytes), (samples.len() as u64, path.metadata().unwrap().len()));
     assert!(written.longest[2] < 6 && written.longest[1] == if samples.is_empty() { 0 } else { 3 });
@@ -177,8 +176,6 @@ fn damage_is_named_by_block_and_column() {
     assert!(read(&file, 0, 40, 40).unwrap() == slice(&samples, 0..40), "the other blocks are as they were");
     let message = read(&file, 41, 1, 1).unwrap_err().to_string();
     assert!(message.contains("a.octo: block 2 (samples 40 to 49), column pair: the checksum"), "{message}");
-    assert_eq!(file.verify_block(1).unwrap(), 20);
-    assert_eq!(file.verify_block(2).unwrap_err().to_string(), message);
     // A reader that met damage says so again, and does not go on as if nothing had been.
     let mut cursor = file.open_at(30).unwrap();
     let mut some = Samples::new(file.description());

@@ -13,11 +13,10 @@ use octorec::base::config::{DataConfig, OnBadRow};
 use octorec::data::blocks::{Manifest, Role};
 use octorec::data::formats::{self, csv::TextSchema};
 use octorec::data::preprocess::{
-    Options, Recipe, ShuffleBy, SplitBy, Summary, avazu, fingerprint, preprocess, stored_vocabulary, taobao,
-    taobao_sequences,
+    Options, Recipe, ShuffleBy, SplitBy, Summary, avazu, fingerprint, preprocess, taobao, taobao_sequences,
 };
 use octorec::data::samples::{MISSING, Values};
-use octorec::data::{Criteo, Samples, Split};
+use octorec::data::{Criteo, Samples, Split, Vocabulary};
 use tempfile::TempDir;
 
 use crate::sample::criteo_sample;
@@ -104,6 +103,18 @@ fn read(folder: &Path, role: Option<Role>) -> Rows {
     }
 }
 
+/// The values behind row numbers, as files have them: a head of 32 bytes that says whether there is one more row, then
+/// the values.
+fn stored_vocabulary(folder: &Path, files: &[String]) -> Vocabulary {
+    let stored = files.iter().map(|file| fs::read(folder.join(file)).unwrap());
+    let column = |bytes: Vec<u8>| -> (Vec<u32>, bool) {
+        let values = bytes[32..].as_chunks::<4>().0.iter();
+        (values.map(|value| u32::from_le_bytes(*value)).collect(), bytes[20] == 1)
+    };
+    let (columns, unseen): (Vec<_>, Vec<_>) = stored.map(column).unzip();
+    Vocabulary::from_columns(columns, unseen.contains(&true)).unwrap()
+}
+
 fn generated(rows: u64) -> String {
     let config = DataConfig { train_samples: rows, test_samples: 0, ..DataConfig::default() };
     let mut text = Vec::new();
@@ -175,7 +186,7 @@ fn ids_counts_and_order_are_those_of_the_definition() {
     assert_eq!(counts, expected.counts);
     // The values behind the ids, as `day_fea_dict_j.npz` has them.
     let files: Vec<String> = (1..=26).map(|n| format!("C{n}.vocabulary")).collect();
-    let vocabulary = stored_vocabulary(&folder.path("out"), &files).unwrap();
+    let vocabulary = stored_vocabulary(&folder.path("out"), &files);
     assert_eq!(vocabulary.rows(), expected.counts);
     let first = text.lines().next().unwrap().split('\t').nth(14).unwrap();
     assert_eq!(vocabulary.row(0, u32::from_str_radix(first, 16).unwrap()), Some(0));
@@ -235,7 +246,7 @@ fn infrequent_values_share_the_last_row_and_new_data_maps_identically() {
     }
     // New data through the same vocabulary, in one shard and in several.
     let files: Vec<String> = (1..=26).map(|n| format!("C{n}.vocabulary")).collect();
-    let vocabulary = stored_vocabulary(&options.out, &files).unwrap();
+    let vocabulary = stored_vocabulary(&options.out, &files);
     for memory in [4 << 30, 300_000] {
         let inputs = [folder.file("new.tsv", new)];
         let mapped = folder.options(Recipe::CriteoKaggle, &inputs, "new-out");

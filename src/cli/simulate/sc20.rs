@@ -21,8 +21,8 @@ use crate::machine::Machine;
 use crate::machine::placement::{CommCores, RankPer};
 use crate::memory::{make_folder, write_file};
 use crate::model::Shape;
-use crate::shard::{Kind as Division, Options, Workload};
-use crate::simulate::{Kind, Rates};
+use crate::shard::{Kind, Options, Workload};
+use crate::simulate::{MessageKind, Rates};
 
 /// The paper's implementation.
 const RATES: &str = include_str!("../../../topology/rates/sc20.toml");
@@ -133,7 +133,7 @@ impl Bench {
             let workload = in_one_part(planned(&mut config, None, None)?);
             configs.insert(model.name, (config, workload));
         }
-        let paper = Options { replicate_below: 0, scheme: Some(Division::Table) };
+        let paper = Options { replicate_below: 0, scheme: Some(Kind::Table) };
         Ok(Self { machine, rates, usual: Rates::default(), paper, own: Options::default(), configs })
     }
 
@@ -239,7 +239,7 @@ fn hidden(sockets: &Bench, figures: &Figures<'_>) -> Result<Vec<Case>> {
         rates: &Rates { bucket_bytes: 0, copies_gradients: false, ..sockets.usual.clone() },
     };
     let answer = question.ask(Some(8), 8 * 1024)?;
-    let dense = Kind::DenseGradients as usize;
+    let dense = MessageKind::DenseGradients as usize;
     let [hidden, exposed] = [answer.outcome.hidden_s, answer.outcome.exposed_s].map(|kinds| kinds[dense] * 1e3);
     let bar = |name: &str, parts: [f64; 2]| Bar { name: name.to_owned(), parts: parts.to_vec() };
     let all = [bar("published", [2.84 + 1.86, 0.0]), bar("simulated", [hidden, exposed])];
@@ -381,7 +381,7 @@ impl<'a> Figures<'a> {
         let part = format!("-{}", model.name);
         for (number, title, kinds, all) in [
             (whole, "compute and exposed communication", vec!["compute", "exposed"], first),
-            (parts, "exposed communication by kind", Kind::ALL.map(Kind::name).to_vec(), second),
+            (parts, "exposed communication by kind", MessageKind::ALL.map(MessageKind::name).to_vec(), second),
         ] {
             let data: Vec<_> = all.iter().map(|bar| (&bar.name, &bar.parts)).collect();
             self.draw(

@@ -26,7 +26,7 @@ use crate::cli::table::Table;
 use crate::machine::placement::{CommCores, RankPer};
 use crate::memory::write_file;
 use crate::shard::Options;
-use crate::simulate::{Kind, Rates};
+use crate::simulate::{MessageKind, Rates};
 
 /// Links that `--json` lists, the busiest ones.
 const BUSIEST: usize = 8;
@@ -86,8 +86,8 @@ impl Point {
     fn of(answer: &Answer, before: Option<(f64, usize)>) -> Self {
         let (outcome, samples_per_s) = (&answer.outcome, answer.samples_per_s());
         let (others, ranks) = before.unwrap_or((samples_per_s, answer.ranks));
-        let ms = |seconds: [f64; Kind::ALL.len()]| {
-            Kind::ALL.into_iter().zip(seconds).map(|(kind, seconds)| (kind.name(), seconds * 1e3)).collect()
+        let ms = |seconds: [f64; MessageKind::ALL.len()]| {
+            MessageKind::ALL.into_iter().zip(seconds).map(|(kind, seconds)| (kind.name(), seconds * 1e3)).collect()
         };
         let links = outcome.busy.iter().filter(|(name, share)| name.starts_with("link ") && *share > 0.0);
         Self {
@@ -115,7 +115,7 @@ impl Point {
 
     /// Whether ranks send each other gradients of replicated tables.
     fn lists_travel(&self) -> bool {
-        let name = Kind::ReplicaGradients.name();
+        let name = MessageKind::ReplicaGradients.name();
         self.exposed_ms[name] + self.hidden_ms[name] > 0.0
     }
 }
@@ -332,13 +332,13 @@ impl fmt::Display for Report {
         let several = || self.points.iter().filter(|point| point.ranks > 1);
         let copies = several().any(|point| point.step_ms_without.is_some());
         let lists = several().any(|point| point.lists_travel());
-        let shown = |kind: &Kind| match kind {
-            Kind::HotGradients | Kind::HotRows => copies,
-            Kind::ReplicaGradients => lists,
+        let shown = |kind: &MessageKind| match kind {
+            MessageKind::HotGradients | MessageKind::HotRows => copies,
+            MessageKind::ReplicaGradients => lists,
             _ => true,
         };
-        let kinds = || Kind::ALL.into_iter().filter(shown);
-        let mut exposed = Table::new(["ranks, exposed ms"].into_iter().chain(kinds().map(Kind::name)));
+        let kinds = || MessageKind::ALL.into_iter().filter(shown);
+        let mut exposed = Table::new(["ranks, exposed ms"].into_iter().chain(kinds().map(MessageKind::name)));
         for point in several() {
             let cells = kinds().map(|kind| format!("{:.3}", point.exposed_ms[kind.name()]));
             exposed.row([point.ranks.to_string()].into_iter().chain(cells));

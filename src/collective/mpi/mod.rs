@@ -17,7 +17,7 @@ use self::endpoint::{Endpoint, Route, header, lines_of};
 use self::incoming::{Incoming, head_of};
 use self::lane::{Bridge, Machines};
 use super::carrier::{Fabric, LaneSpec};
-use super::world::named;
+use super::world::{END, ProcessGroup, Takers, named};
 use super::{Buffers, Raw};
 use crate::base::config::one_caller;
 use crate::base::{Error, RankId, Result, interrupt, median};
@@ -25,9 +25,6 @@ use crate::ffi::mpi::{Calls, Communicator, Failure, Part};
 use crate::ffi::signals::end_at_once;
 use crate::machine::discover::host_name;
 use crate::sync::{Job, Line, Yielding};
-
-/// The stage in which a machine tells why it ends.
-pub const END: &str = "end";
 
 /// How long a machine waits for others to take what it has sent before it does something else together with them.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -40,15 +37,6 @@ const LAST_WORD: Duration = Duration::from_secs(2);
 
 /// Bytes of a message between machines themselves; what is longer goes in pieces.
 const PIECE: usize = 64 << 10;
-
-/// Who takes what is gathered.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Takers {
-    /// All machines.
-    All,
-    /// The first one.
-    First,
-}
 
 /// The processes of a job, one a machine.
 pub struct Processes {
@@ -86,27 +74,63 @@ impl Processes {
         Ok(all)
     }
 
-    /// What the hosts of all machines are called.
-    #[must_use]
-    pub fn hosts(&self) -> &[String] {
+    /// Sends another machine as much of this one's own as can leave now; whether anything did.
+    fn give(&self, stage: &str, own: &[u8], other: usize, sent: &mut Option<usize>) -> bool {
+        let (rank, peer) = (|machine: usize| RankId(machine as u32), self.peer(other));
+        let mut progress = false;
+        while sent.is_none_or(|sent| sent < own.len()) && self.control.is_open(peer) {
+            let mut memory = self.control.spare(peer, lines_of(PIECE));
+            let bytes = if let Some(first) = *sent {
+                let piece = PIECE.min(own.len() - first);
+                let body: &mut [u8] = bytemuck::cast_slice_mut(&mut memory[1..]);
+                body[..piece].copy_from_slice(&own[first..first + piece]);
+                *sent = Some(first + piece);
+                piece
+            } else {
+                memory[1] = head_of(stage, own.len());
+                *sent = Some(0);
+                Line::BYTES
+            };
+            memory[0] = header(rank(self.machine()), rank(other), bytes);
+            self.control.send(peer, Part { memory, used: lines_of(bytes) });
+            progress = true;
+        }
+        progress
+    }
+
+    /// Takes the next message of another machine; whether there was one.
+    fn hear(&self, stage: &str, other: usize, incoming: &mut Incoming) -> Result<bool> {
+        let failed = |failure: Failure| Error::Mpi { action: stage.to_owned(), reason: failure.to_string() };
+        let rank = |machine: usize| RankId(machine as u32);
+        let Some(message) = self.control.take(rank(other), rank(self.machine())).map_err(failed)? else {
+            return Ok(false);
+        };
+        let bytes: &[u8] = bytemuck::cast_slice(message.lines());
+        incoming.take(&bytes[..message.bytes]);
+        self.control.release(message);
+        Ok(true)
+    }
+
+    /// The number that the control has for another machine.
+    fn peer(&self, other: usize) -> usize {
+        if other < self.machine() { other } else { other - 1 }
+    }
+}
+
+impl ProcessGroup for Processes {
+    fn hosts(&self) -> &[String] {
         &self.hosts
     }
 
-    /// This process's number.
-    #[must_use]
-    pub fn machine(&self) -> usize {
+    fn machine(&self) -> usize {
         self.driver.process
     }
 
-    /// How many processes there are.
-    #[must_use]
-    pub fn machines(&self) -> usize {
+    fn machines(&self) -> usize {
         self.driver.processes
     }
 
-    /// The library, and which threads call it, in one line.
-    #[must_use]
-    pub fn describe(&self) -> String {
+    fn describe(&self) -> String {
         let calls = match self.driver.calls {
             Calls::Any => "all threads that communicate call it (MPI_THREAD_MULTIPLE)",
             Calls::One => "one thread calls it for all (MPI_THREAD_FUNNELED)",
@@ -114,8 +138,7 @@ impl Processes {
         format!("{}; {calls}", self.driver.version)
     }
 
-    /// Ends all processes, now.
-    pub fn abort(&self, code: u8) -> ! {
+    fn abort(&self, code: u8) -> ! {
         // The driver's thread may be busy in the library, for good.
         if self.driver.calls == Calls::Any {
             self.communicator.abort(code);
@@ -126,13 +149,7 @@ impl Processes {
         end_at_once(code)
     }
 
-    /// What all machines give, by machine: for all of them, or for the first alone, where the others get nothing but
-    /// their own; `stage` says what for, and all must mean the same. `heeds` says whether the wish to stop ends it.
-    ///
-    /// # Errors
-    /// [`Error::Mpi`] when a machine does not give its own within `deadline`, has failed, or means something else;
-    /// [`Error::Interrupted`] when it ends because of the wish to stop, or this one does.
-    pub fn gather(
+    fn gather(
         &self,
         stage: &'static str,
         own: &[u8],
@@ -186,53 +203,7 @@ impl Processes {
         }
     }
 
-    /// Sends another machine as much of this one's own as can leave now; whether anything did.
-    fn give(&self, stage: &str, own: &[u8], other: usize, sent: &mut Option<usize>) -> bool {
-        let (rank, peer) = (|machine: usize| RankId(machine as u32), self.peer(other));
-        let mut progress = false;
-        while sent.is_none_or(|sent| sent < own.len()) && self.control.is_open(peer) {
-            let mut memory = self.control.spare(peer, lines_of(PIECE));
-            let bytes = if let Some(first) = *sent {
-                let piece = PIECE.min(own.len() - first);
-                let body: &mut [u8] = bytemuck::cast_slice_mut(&mut memory[1..]);
-                body[..piece].copy_from_slice(&own[first..first + piece]);
-                *sent = Some(first + piece);
-                piece
-            } else {
-                memory[1] = head_of(stage, own.len());
-                *sent = Some(0);
-                Line::BYTES
-            };
-            memory[0] = header(rank(self.machine()), rank(other), bytes);
-            self.control.send(peer, Part { memory, used: lines_of(bytes) });
-            progress = true;
-        }
-        progress
-    }
-
-    /// Takes the next message of another machine; whether there was one.
-    fn hear(&self, stage: &str, other: usize, incoming: &mut Incoming) -> Result<bool> {
-        let failed = |failure: Failure| Error::Mpi { action: stage.to_owned(), reason: failure.to_string() };
-        let rank = |machine: usize| RankId(machine as u32);
-        let Some(message) = self.control.take(rank(other), rank(self.machine())).map_err(failed)? else {
-            return Ok(false);
-        };
-        let bytes: &[u8] = bytemuck::cast_slice(message.lines());
-        incoming.take(&bytes[..message.bytes]);
-        self.control.release(message);
-        Ok(true)
-    }
-
-    /// The number that the control has for another machine.
-    fn peer(&self, other: usize) -> usize {
-        if other < self.machine() { other } else { other - 1 }
-    }
-
-    /// Seconds of one call of MPI's own, of so many in a row, on memory that was used before.
-    ///
-    /// # Errors
-    /// What MPI says.
-    pub fn time_raw(&self, what: Raw, buffers: Buffers, bytes: usize, runs: usize) -> Result<f64> {
+    fn time_raw(&self, what: Raw, buffers: Buffers, bytes: usize, runs: usize) -> Result<f64> {
         let processes = self.machines();
         self.driver.call(what.name(), PATIENCE, move |world| {
             let (mut floats, mut send, mut receive) = match what {
@@ -262,13 +233,7 @@ impl Processes {
         })
     }
 
-    /// Seconds in which this process and the first one send each other so many bytes, one pair after another: the
-    /// median of so many runs, for each process but the first. All processes call it at the same time; what counts is
-    /// the first one's.
-    ///
-    /// # Errors
-    /// What MPI says.
-    pub fn time_pairs(&self, bytes: usize, runs: usize) -> Result<Vec<f64>> {
+    fn time_pairs(&self, bytes: usize, runs: usize) -> Result<Vec<f64>> {
         let (own, processes) = (self.machine(), self.machines());
         self.driver.call("time pairs of machines", PATIENCE, move |world| {
             let (from, mut to) = (vec![1u8; bytes], vec![0u8; bytes]);
@@ -292,13 +257,7 @@ impl Processes {
         })
     }
 
-    /// Seconds in which each process sends each other so many messages, all of them under way at once, and asks for
-    /// them in turns with naps, as it does in training: the median of so many runs. All processes call it at the same
-    /// time.
-    ///
-    /// # Errors
-    /// What MPI says.
-    pub fn time_together(&self, bytes: usize, at_once: usize, runs: usize) -> Result<f64> {
+    fn time_together(&self, bytes: usize, at_once: usize, runs: usize) -> Result<f64> {
         let (own, processes) = (self.machine(), self.machines());
         self.driver.call("time all machines at once", PATIENCE, move |world| {
             let others = (0..processes).filter(|other| *other != own);
@@ -331,11 +290,7 @@ impl Processes {
         })
     }
 
-    /// Connects the ranks of a job, so many on each machine. All processes call it at the same time.
-    ///
-    /// # Errors
-    /// What MPI says.
-    pub fn fabric(&self, job: &Job, ranks: &[usize], lanes: Vec<LaneSpec>) -> Result<Box<dyn Fabric>> {
+    fn fabric(&self, job: &Job, ranks: &[usize], lanes: Vec<LaneSpec>) -> Result<Box<dyn Fabric>> {
         Ok(Box::new(Bridge::new(&self.driver, Machines::new(ranks), job, lanes)?))
     }
 }

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use super::codes;
 use super::file::{Block, BlockFile};
-use super::layout::{Part, Section};
+use super::layout::{Content, Section};
 use super::writer::Codec;
 use crate::base::Result;
 use crate::data::samples::{Samples, Values};
@@ -52,13 +52,9 @@ impl Column<'_> {
 
 impl<'a> Cursor<'a> {
     pub(super) fn new(file: &'a BlockFile, number: usize, next: u64) -> Self {
-        let columns = file.parts.iter().map(|_| Column::default()).collect();
+        let columns = file.contents.iter().map(|_| Column::default()).collect();
         let (entries, packed, codes) = (Vec::new(), Vec::new(), Vec::new());
         Self { file, number, entered: None, next, columns, entries, packed, codes, bytes: 0, row_bytes: 0 }
-    }
-
-    pub(super) fn rows_of_block(&self) -> usize {
-        self.entered.map_or(0, |block| block.rows)
     }
 
     /// Steps over up to `count` samples and returns how many; their blocks are not entered.
@@ -75,7 +71,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Enters block `number`: verifies it, unless that was done, and unpacks all of its columns.
-    pub(super) fn load(&mut self) -> Result<()> {
+    fn load(&mut self) -> Result<()> {
         // After an error the columns belong to no block.
         self.entered = None;
         let block = self.file.block(self.number, &mut self.entries)?;
@@ -137,14 +133,14 @@ impl<'a> Cursor<'a> {
         for at in 0..self.columns.len() {
             let count = self.columns[at].section().count as usize;
             let width = self.columns[at].section().width;
-            let expected = match self.file.parts[at] {
-                Part::Labels => block.rows,
-                Part::Dense(_) | Part::Ends(_) => block.rows,
-                Part::Weights(_) => {
-                    let before = if matches!(self.file.parts[at - 1], Part::Ends(_)) { 2 } else { 1 };
+            let expected = match self.file.contents[at] {
+                Content::Labels => block.rows,
+                Content::Dense(_) | Content::Ends(_) => block.rows,
+                Content::Weights(_) => {
+                    let before = if matches!(self.file.contents[at - 1], Content::Ends(_)) { 2 } else { 1 };
                     self.columns[at - before].section().count as usize
                 }
-                Part::Rows(table) => match description.categorical[table].hots {
+                Content::Rows(table) => match description.categorical[table].hots {
                     0 if sound => count,
                     0 => {
                         self.codes.clear();
@@ -159,11 +155,11 @@ impl<'a> Cursor<'a> {
                     hots => block.rows * hots as usize,
                 },
             };
-            let float = match self.file.parts[at] {
-                Part::Labels => description.label.float,
-                Part::Dense(column) => description.dense[column].float,
-                Part::Weights(_) => true,
-                Part::Rows(_) | Part::Ends(_) => false,
+            let float = match self.file.contents[at] {
+                Content::Labels => description.label.float,
+                Content::Dense(column) => description.dense[column].float,
+                Content::Weights(_) => true,
+                Content::Rows(_) | Content::Ends(_) => false,
             };
             if count != expected || (float && width != 4) {
                 return Err(self.file.damaged(block, at, "the number of its values contradicts the block's samples"));
@@ -207,26 +203,26 @@ impl<'a> Cursor<'a> {
         let description = self.file.description();
         // Where the current column's look-ups stand in the block.
         let mut span = 0..0;
-        for (column, part) in self.columns.iter().zip(&self.file.parts) {
+        for (column, content) in self.columns.iter().zip(&self.file.contents) {
             let (section, bytes) = (column.section(), column.bytes());
             let codes = &mut self.codes;
             codes.clear();
-            match *part {
-                Part::Labels if description.label.float => {
+            match *content {
+                Content::Labels if description.label.float => {
                     codes::unpack_floats(bytes, range.clone(), &mut samples.labels);
                 }
-                Part::Labels => {
+                Content::Labels => {
                     codes::unpack(section, bytes, range.clone(), section.base, codes);
                     samples.labels.extend(codes.iter().map(|&code| code as f32));
                 }
-                Part::Dense(number) => match &mut samples.dense[number] {
+                Content::Dense(number) => match &mut samples.dense[number] {
                     Values::Floats(values) => codes::unpack_floats(bytes, range.clone(), values),
                     Values::Integers(values) => {
                         codes::unpack(section, bytes, range.clone(), 0, codes);
                         values.extend(codes.iter().map(|&code| codes::signed(code, section.base)));
                     }
                 },
-                Part::Rows(table) => match description.categorical[table].hots {
+                Content::Rows(table) => match description.categorical[table].hots {
                     // The ends come next and say which.
                     0 => span = 0..0,
                     hots => {
@@ -234,24 +230,15 @@ impl<'a> Cursor<'a> {
                         codes::unpack(section, bytes, span.clone(), section.base, &mut samples.lookups[table].rows);
                     }
                 },
-                Part::Ends(table) => {
-                    let at = rows_before(&self.file.parts, *part);
-                    let rows = &self.columns[at];
-                    let known =
-                        ends(section, bytes, range, codes).filter(|span| span.end <= rows.section().count as usize);
-                    // Ends that are none would lead anywhere.
-                    self.file.check()?;
-                    let Some(known) = known else {
-                        let block = self.entered.expect("a block was entered");
-                        return Err(self.file.damaged(&block, at, "its samples' ends have changed"));
-                    };
-                    span = known;
+                Content::Ends(table) => {
+                    let (rows, found) = looked_up(self.file, &self.columns, self.entered, *content, range, codes)?;
+                    span = found;
                     let lookups = &mut samples.lookups[table];
                     let before = lookups.rows.len() as u32;
                     lookups.ends.extend(codes.iter().map(|end| end - span.start as u32 + before));
                     codes::unpack(rows.section(), rows.bytes(), span.clone(), rows.section().base, &mut lookups.rows);
                 }
-                Part::Weights(table) => {
+                Content::Weights(table) => {
                     codes::unpack_floats(bytes, span.clone(), &mut samples.lookups[table].weights);
                 }
             }
@@ -281,19 +268,19 @@ impl<'a> Cursor<'a> {
         batch.dense.resize(first + range.len() * width, 0.0);
         // Where the look-ups of the last column stand in the block.
         let mut span = 0..0;
-        for (column, part) in self.columns.iter().zip(&self.file.parts) {
+        for (column, content) in self.columns.iter().zip(&self.file.contents) {
             let (section, bytes) = (column.section(), column.bytes());
             let codes = &mut self.codes;
             codes.clear();
-            match *part {
-                Part::Labels if description.label.float => {
+            match *content {
+                Content::Labels if description.label.float => {
                     codes::unpack_floats(bytes, range.clone(), &mut batch.labels)
                 }
-                Part::Labels => {
+                Content::Labels => {
                     codes::unpack(section, bytes, range.clone(), section.base, codes);
                     batch.labels.extend(codes.iter().map(|&code| code as f32));
                 }
-                Part::Dense(number) => {
+                Content::Dense(number) => {
                     let (dense, cells) = (&description.dense[number], batch.dense[first..].iter_mut());
                     let cells = cells.skip(number).step_by(width);
                     let (feature, base) = (dense.feature(), section.base);
@@ -306,7 +293,7 @@ impl<'a> Cursor<'a> {
                             .for_each(|(cell, &code)| *cell = feature.integer(codes::signed(code, base)));
                     }
                 }
-                Part::Rows(table) => {
+                Content::Rows(table) => {
                     let hots = description.categorical[table].hots;
                     if hots > 0 {
                         span = range.start * hots as usize..range.end * hots as usize;
@@ -316,33 +303,40 @@ impl<'a> Cursor<'a> {
                         bag.offsets.extend((1..=range.len() as u32).map(|n| before + n * hots));
                     }
                 }
-                Part::Ends(table) => {
-                    let at = rows_before(&self.file.parts, *part);
-                    let rows = &self.columns[at];
-                    let known =
-                        ends(section, bytes, range, codes).filter(|span| span.end <= rows.section().count as usize);
-                    // Ends that are none would lead anywhere.
-                    self.file.check()?;
-                    let Some(known) = known else {
-                        let block = self.entered.expect("a block was entered");
-                        return Err(self.file.damaged(&block, at, "its samples' ends have changed"));
-                    };
-                    span = known;
+                Content::Ends(table) => {
+                    let (rows, found) = looked_up(self.file, &self.columns, self.entered, *content, range, codes)?;
+                    span = found;
                     let bag = &mut batch.bags[table];
                     let before = bag.rows.len() as u32;
                     bag.offsets.extend(codes.iter().map(|end| end - span.start as u32 + before));
                     codes::unpack(rows.section(), rows.bytes(), span.clone(), rows.section().base, &mut bag.rows);
                 }
-                Part::Weights(table) => codes::unpack_floats(bytes, span.clone(), &mut batch.weights[table]),
+                Content::Weights(table) => codes::unpack_floats(bytes, span.clone(), &mut batch.weights[table]),
             }
         }
         self.file.check()
     }
 }
 
-/// The place of the rows whose ends these are.
-fn rows_before(parts: &[Part], ends: Part) -> usize {
-    parts.iter().position(|part| *part == ends).expect("it is one of the parts") - 1
+/// Fills `codes` with the ends of samples `range`, from the section that holds `content`; returns the column of their
+/// rows, and where their look-ups stand in it.
+fn looked_up<'c, 'a>(
+    file: &BlockFile,
+    columns: &'c [Column<'a>],
+    block: Option<Block<'_>>,
+    content: Content,
+    range: &Range<usize>,
+    codes: &mut Vec<u32>,
+) -> Result<(&'c Column<'a>, Range<usize>)> {
+    let at = file.contents.iter().position(|known| *known == content).expect("a section of the block holds it");
+    let (rows, column) = (&columns[at - 1], &columns[at]);
+    let known = ends(column.section(), column.bytes(), range, codes);
+    // Ends that are none would lead anywhere.
+    file.check()?;
+    match known.filter(|span| span.end <= rows.section().count as usize) {
+        Some(span) => Ok((rows, span)),
+        None => Err(file.damaged(&block.expect("a block was entered"), at - 1, "its samples' ends have changed")),
+    }
 }
 
 /// Fills `codes` with the ends of samples `range`; returns where their look-ups stand in the block. Nothing where they

@@ -11,8 +11,8 @@ use bytemuck::Zeroable;
 
 use super::cursor::Cursor;
 use super::layout::{
-    BLOCK, BlockHead, BlockRef, END, FileHead, MAGIC, Part, Section, Trailer, VERSION, aligned, block_crc, index_crc,
-    parts,
+    BLOCK, BlockHead, BlockRef, Content, END, FileHead, MAGIC, Section, Trailer, VERSION, aligned, block_crc, contents,
+    index_crc,
 };
 use super::writer::Codec;
 use crate::base::{Error, Result};
@@ -26,7 +26,7 @@ pub struct BlockFile {
     path: PathBuf,
     bytes: FileMap,
     description: Description,
-    pub(super) parts: Vec<Part>,
+    pub(super) contents: Vec<Content>,
     blocks: Vec<BlockRef>,
     /// A bit a block: whether some reader found it sound.
     sound: Vec<AtomicU64>,
@@ -70,7 +70,7 @@ impl BlockFile {
         let first_block = aligned(start + schema.len());
         let mut file = Self {
             path: path.to_owned(),
-            parts: parts(&description),
+            contents: contents(&description),
             blocks: Vec::new(),
             sound: Vec::new(),
             rows: 0,
@@ -195,21 +195,11 @@ impl BlockFile {
         self.sound[number / 64].fetch_or(1 << (number % 64), Ordering::Relaxed);
     }
 
-    /// Checks block `number` whole, the first time.
-    ///
-    /// # Errors
-    /// [`Error::BadFile`] that names the block and the column.
-    pub fn verify_block(&self, number: usize) -> Result<u64> {
-        let mut cursor = Cursor::new(self, number, self.blocks[number].first);
-        cursor.load()?;
-        Ok(cursor.rows_of_block() as u64)
-    }
-
     /// A block, its head and entries checked; the latter are then in `entries`.
     pub(super) fn block(&self, number: usize, entries: &mut Vec<Section>) -> Result<Block<'_>> {
         let BlockRef { offset, first } = self.blocks[number];
         let next = self.blocks.get(number + 1).map_or(self.rows, |block| block.first);
-        entries.resize(self.parts.len(), Section::zeroed());
+        entries.resize(self.contents.len(), Section::zeroed());
         let entries: &mut [u8] = bytemuck::cast_slice_mut(entries);
         let found = usize::try_from(offset).ok().and_then(|at| {
             let head = read::<BlockHead>(&self.bytes, at).filter(|head| head.magic == BLOCK)?;
@@ -223,7 +213,7 @@ impl BlockFile {
         };
         let Some((head, bytes)) = found else { return Err(damaged("its head is damaged (checksum)")) };
         let rows = next - first;
-        if u64::from(head.rows) != rows || head.sections as usize != self.parts.len() || rows == 0 {
+        if u64::from(head.rows) != rows || head.sections as usize != self.contents.len() || rows == 0 {
             return Err(damaged("its head contradicts the index"));
         }
         Ok(Block { number, first, rows: head.rows as usize, bytes })
@@ -241,11 +231,13 @@ impl BlockFile {
         }
     }
 
-    pub(super) fn damaged(&self, block: &Block<'_>, part: usize, what: &str) -> Error {
-        let column = match self.parts[part] {
-            Part::Labels => &self.description.label.name,
-            Part::Dense(column) => &self.description.dense[column].name,
-            Part::Rows(table) | Part::Ends(table) | Part::Weights(table) => &self.description.categorical[table].name,
+    pub(super) fn damaged(&self, block: &Block<'_>, section: usize, what: &str) -> Error {
+        let column = match self.contents[section] {
+            Content::Labels => &self.description.label.name,
+            Content::Dense(column) => &self.description.dense[column].name,
+            Content::Rows(table) | Content::Ends(table) | Content::Weights(table) => {
+                &self.description.categorical[table].name
+            }
         };
         let Block { number, first, .. } = block;
         let last = first + block.rows as u64 - 1;

@@ -99,7 +99,7 @@ pub(super) struct Trailer {
 
 /// What a section holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Part {
+pub(super) enum Content {
     Labels,
     Dense(usize),
     Rows(usize),
@@ -108,15 +108,15 @@ pub(super) enum Part {
 }
 
 /// The sections of every block, in order.
-pub(super) fn parts(description: &Description) -> Vec<Part> {
-    let mut parts = vec![Part::Labels];
-    parts.extend((0..description.dense.len()).map(Part::Dense));
+pub(super) fn contents(description: &Description) -> Vec<Content> {
+    let mut contents = vec![Content::Labels];
+    contents.extend((0..description.dense.len()).map(Content::Dense));
     for (number, column) in description.categorical.iter().enumerate() {
-        parts.push(Part::Rows(number));
-        parts.extend((column.hots == 0).then_some(Part::Ends(number)));
-        parts.extend(column.weighted.then_some(Part::Weights(number)));
+        contents.push(Content::Rows(number));
+        contents.extend((column.hots == 0).then_some(Content::Ends(number)));
+        contents.extend(column.weighted.then_some(Content::Weights(number)));
     }
-    parts
+    contents
 }
 
 /// The next multiple of [`ALIGN`].

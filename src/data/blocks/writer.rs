@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use super::codes;
 use super::layout::{
-    ALIGN, BLOCK, BlockHead, BlockRef, END, FileHead, MAGIC, Part, Section, Trailer, VERSION, aligned, block_crc,
-    index_crc, parts,
+    ALIGN, BLOCK, BlockHead, BlockRef, Content, END, FileHead, MAGIC, Section, Trailer, VERSION, aligned, block_crc,
+    contents, index_crc,
 };
 use crate::base::{Error, Result};
 use crate::data::samples::{Samples, Values};
@@ -67,7 +67,7 @@ pub struct Written {
 pub struct Writer {
     file: WholeFile,
     description: Description,
-    parts: Vec<Part>,
+    contents: Vec<Content>,
     options: Options,
     pending: Samples,
     blocks: Vec<BlockRef>,
@@ -111,7 +111,7 @@ impl Writer {
         pad(&mut file)?;
         Ok(Self {
             file,
-            parts: parts(description),
+            contents: contents(description),
             options,
             pending: Samples::new(description),
             blocks: Vec::new(),
@@ -148,12 +148,6 @@ impl Writer {
         Ok(())
     }
 
-    /// Samples so far.
-    #[must_use]
-    pub fn rows(&self) -> u64 {
-        self.rows + self.pending.len() as u64
-    }
-
     /// Writes what is left and the index; only now the file has its name.
     ///
     /// # Errors
@@ -187,11 +181,11 @@ impl Writer {
 
     /// Writes one block.
     fn encode(&mut self, samples: &Samples, range: Range<usize>) -> Result<()> {
-        let head_bytes = aligned(size_of::<BlockHead>() + self.parts.len() * size_of::<Section>());
+        let head_bytes = aligned(size_of::<BlockHead>() + self.contents.len() * size_of::<Section>());
         self.scratch.sections.clear();
         self.scratch.body.clear();
-        for at in 0..self.parts.len() {
-            let mut section = self.section(samples, &range, self.parts[at])?;
+        for at in 0..self.contents.len() {
+            let mut section = self.section(samples, &range, self.contents[at])?;
             let Scratch { plain, body, .. } = &mut self.scratch;
             let (codec, packed) = compressed(self.options.codec, plain);
             let stored = packed.as_deref().unwrap_or(plain);
@@ -223,7 +217,7 @@ impl Writer {
     }
 
     /// Puts a section's bytes, not yet compressed, into `scratch.plain`.
-    fn section(&mut self, samples: &Samples, range: &Range<usize>, part: Part) -> Result<Section> {
+    fn section(&mut self, samples: &Samples, range: &Range<usize>, content: Content) -> Result<Section> {
         let Scratch { codes, plain, .. } = &mut self.scratch;
         let columns = &self.description.categorical;
         let span = |table: usize| samples.lookups[table].span(range, columns[table].hots);
@@ -232,9 +226,9 @@ impl Writer {
             plain.extend_from_slice(bytemuck::cast_slice(values));
             (values.len(), 0, 4)
         };
-        let (count, base, width) = match part {
-            Part::Labels if self.description.label.float => floats(&samples.labels[range.clone()]),
-            Part::Labels => {
+        let (count, base, width) = match content {
+            Content::Labels if self.description.label.float => floats(&samples.labels[range.clone()]),
+            Content::Labels => {
                 let labels = &samples.labels[range.clone()];
                 if let Some(at) = labels.iter().position(|&label| label != 0.0 && label != 1.0) {
                     let reason = format!(
@@ -248,15 +242,15 @@ impl Writer {
                 codes.extend(labels.iter().map(|&label| label as u32));
                 (codes.len(), 0, codes::pack(codes, plain))
             }
-            Part::Dense(column) => match &samples.dense[column] {
+            Content::Dense(column) => match &samples.dense[column] {
                 Values::Floats(values) => floats(&values[range.clone()]),
                 Values::Integers(values) => {
                     let base = codes::of_signed(&values[range.clone()], codes);
                     (codes.len(), base, codes::pack(codes, plain))
                 }
             },
-            Part::Weights(table) => floats(&samples.lookups[table].weights[span(table)]),
-            Part::Rows(table) => {
+            Content::Weights(table) => floats(&samples.lookups[table].weights[span(table)]),
+            Content::Rows(table) => {
                 let rows = &samples.lookups[table].rows[span(table)];
                 let base = codes::of_unsigned(rows, codes);
                 // The greatest code tells the greatest row: no second walk for a whole block.
@@ -265,7 +259,7 @@ impl Writer {
                 }
                 (codes.len(), base, codes::pack(codes, plain))
             }
-            Part::Ends(table) => {
+            Content::Ends(table) => {
                 let first = span(table).start as u32;
                 codes.clear();
                 codes.extend(samples.lookups[table].ends[range.clone()].iter().map(|end| end - first));
@@ -277,7 +271,7 @@ impl Writer {
                 (codes.len(), 0, codes::pack(codes, plain))
             }
         };
-        if let Part::Rows(table) = part
+        if let Content::Rows(table) = content
             && columns[table].hots > 0
         {
             self.longest[table] = columns[table].hots;

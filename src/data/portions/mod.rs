@@ -37,7 +37,6 @@
 //! it. Only what a rank reads itself is checked by it: in `local`, a row beyond its table is found by the rank that
 //! looks it up.
 
-mod own;
 mod shared;
 
 use std::ops::Range;
@@ -49,8 +48,6 @@ use crossbeam::channel::Receiver;
 use super::{Batch, Loader, Plan, Position, Source, Waited};
 use crate::base::{PuId, Result, named};
 use crate::math::Grains;
-
-pub use own::OwnEpoch;
 
 /// A rank's share of every minibatch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -39,7 +39,7 @@ pub use recipe::{avazu, taobao, taobao_sequences};
 pub use run::{SUMMARY, Summary, preprocess};
 pub use split::SplitBy;
 pub(super) use vocabulary::check as check_vocabulary;
-pub use vocabulary::{fingerprint, stored_vocabulary};
+pub use vocabulary::fingerprint;
 
 use super::blocks::Codec;
 use super::formats::csv::TextSchema;

@@ -149,7 +149,7 @@ pub(super) fn sequences(names: &[&str]) -> TextSchema {
 
 /// Rows of a table of text.
 pub(super) struct Table {
-    columns: row::Columns,
+    columns: row::Projection,
     /// The header that every file begins with; nothing where files have none.
     header: Option<Vec<Vec<u8>>>,
     on_bad_row: OnBadRow,
@@ -165,7 +165,7 @@ impl Table {
         if names.iter().any(|name| name.contains(&b'\n')) {
             return Err(Error::bad_file(first, format!("its header: {UNCLOSED}: mend the line")));
         }
-        let columns = row::Columns::find(first, layout, &names, Labels::Required)?.of_integers();
+        let columns = row::Projection::find(first, layout, &names, Labels::Required)?.of_integers();
         Ok(Self { columns, header: layout.columns.is_empty().then_some(names), on_bad_row, max_line })
     }
 }

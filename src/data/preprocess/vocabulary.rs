@@ -11,7 +11,6 @@ use std::path::Path;
 use bytemuck::{Pod, Zeroable};
 
 use crate::base::{Error, Result};
-use crate::data::Vocabulary;
 use crate::data::table::Key;
 use crate::memory::WholeFile;
 
@@ -183,20 +182,6 @@ pub(in crate::data) fn check(path: &Path) -> Result<u64> {
     size.map(Size::rows)
 }
 
-/// The vocabulary that preprocessing Criteo's layout left in `folder`, to map raw text with.
-///
-/// # Errors
-/// When a column's file is missing, damaged or of other data.
-pub fn stored_vocabulary(folder: &Path, files: &[String]) -> Result<Vocabulary> {
-    let (mut columns, mut unseen) = (Vec::new(), Vec::new());
-    for file in files {
-        let mut column: Vec<u32> = Vec::new();
-        unseen.push(read::<u32>(&folder.join(file), |keys| column.extend_from_slice(keys))?.unseen_row);
-        columns.push(column);
-    }
-    Vocabulary::from_columns(columns, unseen.contains(&true))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -213,8 +198,6 @@ mod tests {
         let mut found = Vec::new();
         assert_eq!(read::<u32>(&path, |some| found.extend_from_slice(some)).unwrap(), size);
         assert_eq!(found, keys);
-        let stored = stored_vocabulary(folder.path(), &["C1.vocabulary".to_owned()]).unwrap();
-        assert_eq!((stored.row(0, keys[7]), stored.rows()), (Some(7), vec![600_001]));
 
         let message = |found: Result<Size>| found.unwrap_err().to_string();
         assert!(message(read::<u64>(&path, |_| ())).contains("holds values of 32 bits, this data has values of 64"));

@@ -31,7 +31,7 @@ pub use layout::{Labels, Layout};
 pub use lines::{LONGEST, Line, Lines, Place};
 pub use row::Row;
 pub use scan::Progress;
-use scan::{Rows, Scan, Task, scan};
+use scan::{GoodRows, Scan, Task, scan};
 pub use vocabulary::Vocabulary;
 pub(super) use vocabulary::first_rows_below;
 
@@ -138,7 +138,7 @@ impl Tsv {
         let sizes = (found.bytes(), found_test.as_ref().map_or(0, Found::bytes));
         let total = sizes.0 + sizes.1;
         let mut pass = |path: &Path, task: Task<'_>, done: u64| {
-            let mut rows = Rows::open_at(path, &layout, config.on_bad_row, Place::default())?;
+            let mut rows = GoodRows::open_at(path, &layout, config.on_bad_row, Place::default())?;
             scan(&mut rows, task, (done, total), progress)
         };
         let cap = cap(config.rows_cap);
@@ -259,7 +259,7 @@ impl Source for Tsv {
         }
         part.found.check(&part.path)?;
         let (place, mut at) = part.scan.place_before(part.first + start);
-        let rows = Rows::open_at(&part.path, &self.layout, self.on_bad_row, place)?;
+        let rows = GoodRows::open_at(&part.path, &self.layout, self.on_bad_row, place)?;
         let mut reader = TsvReader { tsv: self, part, rows, left: part.samples - start };
         if reader.left == 0 {
             return Ok(Box::new(reader));
@@ -321,7 +321,7 @@ fn append(row: &Row, batch: &mut Batch) -> u64 {
 struct TsvReader<'a> {
     tsv: &'a Tsv,
     part: &'a Part,
-    rows: Rows<'a>,
+    rows: GoodRows<'a>,
     left: u64,
 }
 

@@ -1,7 +1,7 @@
 //! The pass over a file before training: how many rows there are, which values, which rows are malformed.
 //!
 //! Samples are numbered over good rows only, so this pass must judge rows exactly as the reader does later: both call
-//! [`Rows::next_row`].
+//! [`GoodRows::next_row`].
 
 use std::path::Path;
 
@@ -58,7 +58,7 @@ pub(super) enum Task<'a> {
 
 /// Reads a whole file once. `done` and `total` are the bytes for `progress` before this file and in all files.
 pub(super) fn scan(
-    rows: &mut Rows<'_>,
+    rows: &mut GoodRows<'_>,
     mut task: Task<'_>,
     (done, total): (u64, u64),
     progress: &mut Progress<'_>,
@@ -106,22 +106,15 @@ fn learn(
     row: &Row,
     vocabulary: &mut Vocabulary,
     cap: Option<u32>,
-    first_seen: Option<&mut Vec<Vec<u64>>>,
+    mut first_seen: Option<&mut Vec<Vec<u64>>>,
     number: u64,
 ) {
-    let capped = |value: u32| cap.map_or(value, |cap| value % cap);
-    match first_seen {
-        None => {
-            for (column, &value) in row.categories.iter().enumerate() {
-                vocabulary.insert(column, capped(value));
-            }
-        }
-        Some(first_seen) => {
-            for ((column, &value), seen) in row.categories.iter().enumerate().zip(first_seen) {
-                if vocabulary.insert(column, capped(value)) as usize == seen.len() {
-                    seen.push(number);
-                }
-            }
+    for (column, &value) in row.categories.iter().enumerate() {
+        let id = vocabulary.insert(column, cap.map_or(value, |cap| value % cap));
+        if let Some(seen) = first_seen.as_mut().map(|seen| &mut seen[column])
+            && id as usize == seen.len()
+        {
+            seen.push(number);
         }
     }
 }
@@ -140,18 +133,18 @@ fn empty(path: &Path, layout: &Layout, skipped: u64) -> Error {
 }
 
 /// The good rows of one file, in order.
-pub(super) struct Rows<'a> {
+pub(super) struct GoodRows<'a> {
     pub(super) path: &'a Path,
     pub(super) layout: &'a Layout,
     pub(super) on_bad_row: OnBadRow,
     pub(super) lines: Lines,
-    /// The row that [`Rows::next_row`] found.
+    /// The row that [`GoodRows::next_row`] found.
     pub(super) row: Row,
     /// Malformed rows so far.
     pub(super) skipped: u64,
 }
 
-impl<'a> Rows<'a> {
+impl<'a> GoodRows<'a> {
     pub(super) fn open_at(path: &'a Path, layout: &'a Layout, on_bad_row: OnBadRow, place: Place) -> Result<Self> {
         let lines = Lines::open_at(path, place)?.limited(layout.max_line);
         Ok(Self { path, layout, on_bad_row, lines, row: Row::new(layout), skipped: 0 })

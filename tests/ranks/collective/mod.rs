@@ -4,6 +4,7 @@
 mod bench;
 mod links;
 mod one_sided;
+mod proof;
 mod reductions;
 mod relays;
 mod stress;

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::encoding::Encoding;
 use super::records::{Record, Records, too_long};
-use super::row::{Columns, Row};
+use super::row::{Projection, Row};
 use super::scan::header_of;
 use super::schema::TextSchema;
 use super::{Choices, bad};
@@ -128,7 +128,7 @@ impl Parse for Arriving {
                 (Written::Text(Box::new(records)), names)
             }
         };
-        let columns = Columns::find(path, &self.text, &names, Labels::Optional)?;
+        let columns = Projection::find(path, &self.text, &names, Labels::Optional)?;
         let (row, scratch) = (Row::new(&columns), Samples::new(&self.description));
         Ok(Box::new(Arrivals { of: self, rows, columns, row, scratch, unseen: 0 }))
     }
@@ -176,7 +176,7 @@ impl Written {
 struct Arrivals<'a> {
     of: &'a Arriving,
     rows: Written,
-    columns: Columns,
+    columns: Projection,
     row: Row<u32>,
     /// Rows that are not in the minibatch yet.
     scratch: Samples,

@@ -14,7 +14,7 @@ use crate::data::Labels;
 use crate::data::samples::{MISSING, Samples, Values};
 
 /// Where the columns of a schema stand in a record.
-pub(in crate::data) struct Columns {
+pub(in crate::data) struct Projection {
     pub(in crate::data) schema: TextSchema,
     /// The label's column and its rule.
     label_name: String,
@@ -49,7 +49,7 @@ pub(in crate::data) struct Weighed<K> {
     pub(in crate::data) weights: Vec<f32>,
 }
 
-impl Columns {
+impl Projection {
     /// Finds the columns in a file's header.
     pub(in crate::data) fn find(path: &Path, schema: &TextSchema, header: &[Vec<u8>], labels: Labels) -> Result<Self> {
         let (label_name, rule) = Rule::parse(&schema.label).map_err(|reason| bad(path, reason))?;
@@ -173,7 +173,7 @@ fn place(names: &[Vec<u8>], name: &str, are_header: bool) -> std::result::Result
 }
 
 impl<K> Row<K> {
-    pub(in crate::data) fn new(columns: &Columns) -> Self {
+    pub(in crate::data) fn new(columns: &Projection) -> Self {
         let (dense, whole) = (vec![None; columns.dense.len()], vec![true; columns.dense.len()]);
         let bags = columns.categorical.iter().map(|_| Weighed { rows: Vec::new(), weights: Vec::new() });
         Self { label: 0.0, dense, whole, lookups: bags.collect(), unseen: 0 }
@@ -186,7 +186,7 @@ impl<K> Row<K> {
     pub(in crate::data) fn read(
         &mut self,
         record: &Record,
-        columns: &Columns,
+        columns: &Projection,
         row_of: impl Fn(usize, &TextCategorical, &[u8]) -> std::result::Result<Option<K>, Reason>,
     ) -> std::result::Result<(), Reason> {
         if record.len() != columns.width {
@@ -225,7 +225,7 @@ impl<K> Row<K> {
 
 impl Row<u32> {
     /// Appends the row to others; returns how many of its values have no row.
-    pub(super) fn push(&self, samples: &mut Samples, columns: &Columns, lists: &[bool]) -> u64 {
+    pub(super) fn push(&self, samples: &mut Samples, columns: &Projection, lists: &[bool]) -> u64 {
         samples.labels.push(self.label);
         for (values, value) in samples.dense.iter_mut().zip(&self.dense) {
             match values {

@@ -9,7 +9,7 @@ use super::bad;
 use super::encoding::Encoding;
 use super::label::Rule;
 use super::records::Records;
-use super::row::{Columns, Row};
+use super::row::{Projection, Row};
 use super::schema::TextSchema;
 use crate::base::config::OnBadRow;
 use crate::base::input::Found;
@@ -34,7 +34,7 @@ pub(super) struct Part {
     pub(super) path: PathBuf,
     /// The file that the pass went through.
     found: Found,
-    pub(super) columns: Columns,
+    pub(super) columns: Projection,
     /// Good rows.
     pub(super) rows: u64,
     /// Malformed rows; 0 unless they are skipped.
@@ -57,7 +57,7 @@ impl Part {
 /// The good rows of a file, in order.
 pub(super) struct GoodRows<'a> {
     path: &'a Path,
-    columns: &'a Columns,
+    columns: &'a Projection,
     on_bad_row: OnBadRow,
     records: Records,
     /// The row that [`GoodRows::next`] found.
@@ -105,7 +105,7 @@ pub(super) fn header_of(
 }
 
 impl<'a> GoodRows<'a> {
-    fn open(path: &'a Path, columns: &'a Columns, policy: RowPolicy, place: Option<Place>) -> Result<Self> {
+    fn open(path: &'a Path, columns: &'a Projection, policy: RowPolicy, place: Option<Place>) -> Result<Self> {
         let delimiter = columns.schema.delimiter;
         let mut records = Records::open_at(path, delimiter, policy.max_line, place.unwrap_or_default())?;
         if place.is_none() && columns.schema.columns.is_empty() {
@@ -172,7 +172,7 @@ impl Part {
         let found = Found::at(path)?;
         let schema = &*schema.at(path);
         let columns =
-            Columns::find(path, schema, &header(path, schema, policy.labels, policy.max_line)?, policy.labels)?;
+            Projection::find(path, schema, &header(path, schema, policy.labels, policy.max_line)?, policy.labels)?;
         let (mut rows, mut marks) = (0, Vec::<(u64, Place)>::new());
         let mut longest = vec![1; schema.categorical.len()];
         let mut whole: Vec<bool> = schema.dense.iter().map(|column| !column.float).collect();

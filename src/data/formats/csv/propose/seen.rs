@@ -7,15 +7,13 @@ use twox_hash::XxHash3_64;
 use super::super::lookups::values;
 use super::super::number;
 use crate::data::moment::{Moment, Unit};
+use crate::data::survey::SystematicSample;
 
 /// Separators of lists, the likeliest first.
 pub(super) const SEPARATORS: [&str; 4] = ["|", ";", ",", " "];
 
 /// What programs write where there is no value.
 pub(super) const MISSING: [&str; 8] = ["nan", "NaN", "NULL", "null", "None", "NA", "N/A", "\\N"];
-
-/// Values that are kept, evenly spread over the rows: for quantiles.
-const KEPT: usize = 8192;
 
 /// Different values that are counted, more than rows are looked at unless somebody asks for more.
 const MOST: usize = 1 << 20;
@@ -51,8 +49,8 @@ pub(super) struct Seen {
     last: f64,
     /// Whether no number is less than, or equal to, the one before.
     pub(super) rising: bool,
-    kept: Vec<f64>,
-    stride: u64,
+    /// For quantiles.
+    kept: SystematicSample,
     pub(super) lists: [List; SEPARATORS.len()],
     pub(super) moments: [Moments; Unit::ALL.len()],
 }
@@ -99,8 +97,7 @@ impl Seen {
             occurring: HashMap::new(),
             last: f64::NEG_INFINITY,
             rising: true,
-            kept: Vec::new(),
-            stride: 1,
+            kept: SystematicSample::default(),
             lists: Default::default(),
             moments: Unit::ALL.map(|unit| Moments { unit, all: true, hours: 0, weekdays: 0 }),
         }
@@ -172,17 +169,7 @@ impl Seen {
         if counts && value.fract() == 0.0 && value.abs() < 9e15 {
             *self.occurring.entry(value as i64).or_insert(0) += 1;
         }
-        if (self.numbers - 1).is_multiple_of(self.stride) {
-            self.kept.push(value);
-            if self.kept.len() == KEPT {
-                let mut at = 0;
-                self.kept.retain(|_| {
-                    at += 1;
-                    at % 2 == 1
-                });
-                self.stride *= 2;
-            }
-        }
+        self.kept.push(self.numbers - 1, value);
     }
 
     /// Different values of the fields that are counted.
@@ -216,7 +203,7 @@ impl Seen {
 
     /// The number below which this share of numbers is.
     pub(super) fn quantile(&self, share: f64) -> f64 {
-        let mut kept = self.kept.clone();
+        let mut kept = self.kept.numbers().to_vec();
         kept.sort_unstable_by(f64::total_cmp);
         let at = (share * kept.len() as f64) as usize;
         kept.get(at.min(kept.len().saturating_sub(1))).copied().unwrap_or(0.0)
