@@ -52,7 +52,7 @@ enum Page {
     Models,
     /// bfloat16, instruction sets, the same bits.
     Precision,
-    /// What a run's directory and metrics hold.
+    /// What a run's directory and metrics hold; early stopping.
     Results,
     /// What a step would take elsewhere.
     Prediction,

@@ -152,6 +152,15 @@ pub struct KeyArgs {
     #[arg(long, value_name = "AUC", help_heading = TRAINING)]
     target_auc: Option<f64>,
 
+    /// Stop when so many evaluations in a row have not had a better test AUC than the best one before; with --out, the
+    /// best model is kept.
+    #[arg(long, value_name = "N", help_heading = TRAINING)]
+    patience: Option<u64>,
+
+    /// Keep the model with the best test AUC, too: in the folder `best` of --out.
+    #[arg(long, help_heading = TRAINING)]
+    keep_best: bool,
+
     /// Steps between checkpoints; 0: every train.checkpoint_minutes (30). One is also written at the end and when
     /// interrupted.
     #[arg(long, value_name = "N", help_heading = TRAINING)]
@@ -272,7 +281,7 @@ impl KeyArgs {
     ///
     /// # Errors
     /// When a number is too large for any, or a path is no UTF-8.
-    pub fn values(&self) -> Result<[KeyFlag; 30]> {
+    pub fn values(&self) -> Result<[KeyFlag; 32]> {
         let path = |flag: &'static str, key: &'static str, path: &Option<PathBuf>| {
             let path = path.as_deref().map(|path| named(path, flag)).transpose()?;
             Ok::<KeyFlag, Error>((flag, key, path.map(toml::Value::String)))
@@ -295,6 +304,7 @@ impl KeyArgs {
             .clone()
             .or_else(|| self.data.as_ref().map(|path| if files(path) { "files" } else { "tsv" }.to_owned()));
         let shuffle = self.no_shuffle.then_some(toml::Value::Boolean(false));
+        let keep_best = self.keep_best.then_some(toml::Value::Boolean(true));
         Ok([
             path("--data", "data.path", &self.data)?,
             path("--schema", "data.schema", &self.schema)?,
@@ -325,6 +335,8 @@ impl KeyArgs {
             text("--isa", "train.isa", &self.isa),
             integer("--eval-every", "train.eval_every", self.eval_every)?,
             float("--target-auc", "train.target_auc", self.target_auc),
+            integer("--patience", "train.patience", self.patience)?,
+            ("--keep-best", "train.keep_best", keep_best),
             integer("--checkpoint-every", "train.checkpoint_every", self.checkpoint_every)?,
         ])
     }

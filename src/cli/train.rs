@@ -156,7 +156,7 @@ impl TrainArgs {
             return Err(Error::config("--no-verify", reason));
         }
         let unsaved = self.out.is_none() && self.resume.is_none();
-        let keys = ["train.checkpoint_every", "train.checkpoint_minutes"];
+        let keys = ["train.checkpoint_every", "train.checkpoint_minutes", "train.keep_best"];
         if let Some(origin) = keys.into_iter().find_map(|key| self.keys.origin(key)).filter(|_| unsaved) {
             let reason = "nothing is saved without a folder: name one with --out DIR, or leave it away".to_owned();
             return Err(Error::config(origin, reason));

@@ -3,6 +3,7 @@
 //!
 //! This floor introduces the data's minibatches to networks, and optimizers to what ranks exchange.
 
+mod best;
 mod checkpoint;
 mod clock;
 mod copies;
@@ -36,6 +37,7 @@ mod training_loop;
 mod verify;
 mod vocabulary;
 
+pub use best::{Best, Evaluations};
 pub use checkpoint::{Checkpoint, Origin, Progress, TrainedOn, Writers, save};
 pub use clock::{Breakdown, Clock, Span};
 pub use evaluation::{Questions, Taker, evaluate, predict};

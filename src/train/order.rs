@@ -232,11 +232,11 @@ impl Order {
     pub fn step_done(&mut self, before: Progress, position: Position) -> Progress {
         let step = before.step + 1;
         let Some((tags, at)) = &mut self.hot else {
-            return Progress { step, epoch: position.epoch, sample: position.sample, shuffled: None };
+            return Progress { step, epoch: position.epoch, sample: position.sample, shuffled: None, ..before };
         };
         let epoch = before.epoch + u64::from(at.step_done());
         let samples = KINDS.iter().zip(at.done).map(|(inputs, done)| (done * self.batch).min(tags.count(*inputs)));
-        Progress { step, epoch, sample: samples.sum(), shuffled: Some(*at) }
+        Progress { step, epoch, sample: samples.sum(), shuffled: Some(*at), ..before }
     }
 }
 

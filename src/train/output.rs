@@ -1,5 +1,5 @@
 //! What a run leaves behind: `config.toml`, `metrics.jsonl`, the checkpoint, the vocabulary and, of several ranks, who
-//! held what (`plan.toml`), in one directory.
+//! held what (`plan.toml`), in one directory; in the folder `best` of it the same of its best model, if that is kept.
 
 use std::fs::{self, File};
 use std::io::{BufWriter, ErrorKind, Write};
@@ -18,6 +18,25 @@ const VOCABULARY: &str = "vocabulary.safetensors";
 const PLAN: &str = "plan.toml";
 const HOT: &str = "hot.safetensors";
 const FILES: [&str; 6] = [METRICS, CONFIG, PLAN, HOT, VOCABULARY, CHECKPOINT];
+
+/// The directory of the best model, which is a run's own.
+const BEST: &str = "best";
+/// The files of a run and of its best model.
+const ALL_FILES: [&str; 12] = [
+    METRICS,
+    "best/metrics.jsonl",
+    "best/config.toml",
+    "best/plan.toml",
+    "best/hot.safetensors",
+    "best/vocabulary.safetensors",
+    BEST_CHECKPOINT,
+    CONFIG,
+    PLAN,
+    HOT,
+    VOCABULARY,
+    CHECKPOINT,
+];
+const BEST_CHECKPOINT: &str = "best/checkpoint.safetensors";
 
 /// Where the run before waits until the one that replaces it has saved something.
 const PREVIOUS: &str = ".previous";
@@ -50,7 +69,7 @@ impl OutputDir {
         make_folder(path)?;
         let mut output = Self::take(path)?;
         output.made = made;
-        if path.join(CHECKPOINT).exists() && !force {
+        if [CHECKPOINT, BEST_CHECKPOINT].iter().any(|name| path.join(name).exists()) && !force {
             return Err(Error::OutputTaken { path: path.to_owned() });
         }
         Ok(output)
@@ -71,12 +90,26 @@ impl OutputDir {
         Ok(output)
     }
 
+    /// Takes the directory within it of the best model.
+    ///
+    /// # Errors
+    /// As [`OutputDir::create`].
+    pub fn best(&self) -> Result<Self> {
+        Self::create(&self.path.join(BEST), true)
+    }
+
     /// Makes room for a new run's files: what the directory holds moves aside.
     ///
     /// # Errors
-    /// When the system refuses.
+    /// [`Error::OutputBusy`] when another process writes to the directory of the best model, or when the system
+    /// refuses.
     pub fn begin(&mut self) -> Result<()> {
-        let held: Vec<_> = FILES.into_iter().filter(|name| self.path.join(name).exists()).collect();
+        let best = self.path.join(BEST);
+        let best_lock = best.join(CHECKPOINT).exists().then(|| FolderLock::take(&best)).transpose()?;
+        // A folder of that name without a checkpoint is the user's own.
+        let ours = |name: &&str| best_lock.is_some() || !name.starts_with(BEST);
+        let held = ALL_FILES.into_iter().filter(|name| ours(name) && self.path.join(name).exists());
+        let held: Vec<_> = held.collect();
         if held.contains(&CHECKPOINT) {
             let aside = self.path.join(PREVIOUS);
             fs::create_dir_all(&aside).map_err(Error::io(&aside, "create"))?;
@@ -86,6 +119,10 @@ impl OutputDir {
             move_files(&first_to_last, &self.path, &aside)?;
         } else {
             held.iter().try_for_each(|name| remove(&self.path.join(name)))?;
+        }
+        if let Some(lock) = best_lock {
+            lock.remove_if_alone(&best);
+            removed(fs::remove_dir(&best), &best)?;
         }
         self.open_metrics()
     }
@@ -129,15 +166,15 @@ impl OutputDir {
         if aside.join(METRICS).exists() {
             FILES.iter().try_for_each(|name| removed(fs::remove_file(self.path.join(name)), &self.path.join(name)))?;
         }
-        let held: Vec<_> = FILES.into_iter().filter(|name| aside.join(name).exists()).collect();
+        let held: Vec<_> = ALL_FILES.into_iter().filter(|name| aside.join(name).exists()).collect();
         move_files(&held, &aside, &self.path)?;
         remove_run(&aside)
     }
 
-    /// The files of its run.
+    /// The files of its run, and of the best model.
     #[must_use]
-    pub fn files(&self) -> [PathBuf; FILES.len()] {
-        FILES.map(|name| self.path.join(name))
+    pub fn files(&self) -> Vec<PathBuf> {
+        ALL_FILES.iter().map(|name| self.path.join(name)).collect()
     }
 
     /// Whether an input is a file that a new run moves aside or removes: what a run before does not need any more may
@@ -145,7 +182,7 @@ impl OutputDir {
     #[must_use]
     pub fn would_lose(&self, input: &Path) -> bool {
         let is = |name: &&str| same_file(&self.path.join(name), input);
-        FILES.iter().any(|name| is(name) && (*name == HOT || !self.path.join(CHECKPOINT).exists()))
+        ALL_FILES.iter().any(|name| is(name) && (name.ends_with(HOT) || !self.path.join(CHECKPOINT).exists()))
     }
 
     /// A checkpoint was saved: what it replaces goes.
@@ -166,7 +203,10 @@ impl OutputDir {
         }
         fs::create_dir_all(&self.path).map_err(Error::io(&self.path, "create"))?;
         self.lock = FolderLock::take(&self.path)?;
-        self.open_metrics()?;
+        // Nothing is logged in the directory of the best model.
+        if self.metrics.is_some() {
+            self.open_metrics()?;
+        }
         Ok(true)
     }
 
@@ -251,6 +291,9 @@ impl Drop for OutputDir {
 }
 
 fn move_files(names: &[&str], from: &Path, to: &Path) -> Result<()> {
+    if names.iter().any(|name| name.starts_with(BEST)) {
+        fs::create_dir_all(to.join(BEST)).map_err(Error::io(&to.join(BEST), "create"))?;
+    }
     names
         .iter()
         .try_for_each(|name| fs::rename(from.join(name), to.join(name)).map_err(Error::io(&from.join(name), "move")))
@@ -260,10 +303,10 @@ fn remove(file: &Path) -> Result<()> {
     fs::remove_file(file).map_err(Error::io(file, "remove"))
 }
 
-/// Removes a run's files, and the folder if it holds nothing else.
+/// Removes the files of a run and of its best model, and the folder if it holds nothing else.
 fn remove_run(folder: &Path) -> Result<()> {
-    FILES.iter().try_for_each(|name| removed(fs::remove_file(folder.join(name)), &folder.join(name)))?;
-    removed(fs::remove_dir(folder), folder)
+    ALL_FILES.iter().try_for_each(|name| removed(fs::remove_file(folder.join(name)), &folder.join(name)))?;
+    [&*folder.join(BEST), folder].into_iter().try_for_each(|folder| removed(fs::remove_dir(folder), folder))
 }
 
 /// What is not there need not be removed, nor a folder that others use.
@@ -330,105 +373,4 @@ fn logged_step(line: &str) -> Option<u64> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::json;
-
-    /// A run that has logged so many steps and saved.
-    fn run(path: &Path, steps: u64, checkpoint: &str) -> OutputDir {
-        let mut output = OutputDir::create(path, true).unwrap();
-        output.begin().unwrap();
-        (1..=steps).for_each(|step| output.log(&json!({"kind": "step", "step": step})).unwrap());
-        output.flush().unwrap();
-        write_file(&output.checkpoint(), checkpoint.as_bytes()).unwrap();
-        output.saved().unwrap();
-        output
-    }
-
-    fn logged(path: &Path) -> Vec<u64> {
-        fs::read_to_string(path.join(METRICS)).unwrap().lines().filter_map(logged_step).collect()
-    }
-
-    #[test]
-    fn a_directory_is_taken_once_and_resuming_takes_back_what_came_after() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("run");
-        drop(run(&path, 5, "first"));
-        fs::write(path.join(METRICS), fs::read_to_string(path.join(METRICS)).unwrap() + "{\"kind\": \"st").unwrap();
-        let message = OutputDir::create(&path, false).unwrap_err().to_string();
-        assert!(message.contains("--resume") && message.contains("--force"), "{message}");
-
-        let mut output = OutputDir::resume(&path).unwrap();
-        output.rewind(3).unwrap();
-        assert_eq!(logged(&path), [1, 2, 3]);
-        let message = OutputDir::resume(&path).unwrap_err().to_string();
-        assert!(message.contains("another process"), "{message}");
-    }
-
-    #[test]
-    fn what_is_replaced_goes_when_something_was_saved_in_its_place() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("run");
-        drop(run(&path, 5, "first"));
-        // Claimed and not begun, begun and not saved, begun and killed.
-        drop(OutputDir::create(&path, true).unwrap());
-        assert_eq!((logged(&path).len(), fs::read_to_string(path.join(CHECKPOINT)).unwrap()), (5, "first".to_owned()));
-        let mut output = OutputDir::create(&path, true).unwrap();
-        output.begin().unwrap();
-        output.log(&json!({"kind": "step", "step": 1})).unwrap();
-        output.flush().unwrap();
-        assert_eq!(fs::read_to_string(checkpoint_in(&path)).unwrap(), "first");
-        drop(output);
-        assert_eq!((logged(&path).len(), fs::read_to_string(path.join(CHECKPOINT)).unwrap()), (5, "first".to_owned()));
-        let mut output = OutputDir::create(&path, true).unwrap();
-        output.begin().unwrap();
-        output.metrics = None;
-        drop(output);
-        assert_eq!(fs::read_to_string(checkpoint_in(&path)).unwrap(), "first");
-        drop(OutputDir::resume(&path).unwrap());
-        assert_eq!((logged(&path).len(), fs::read_to_string(path.join(CHECKPOINT)).unwrap()), (5, "first".to_owned()));
-        // What only the run without a checkpoint has written goes with it; what is not a run's stays.
-        let mut output = OutputDir::create(&path, true).unwrap();
-        output.begin().unwrap();
-        write_file(&path.join(VOCABULARY), b"of another run").unwrap();
-        fs::write(path.join(PREVIOUS).join("mine.txt"), "notes").unwrap();
-        drop(output);
-        assert!(!path.join(VOCABULARY).exists() && path.join(PREVIOUS).join("mine.txt").exists());
-        fs::remove_dir_all(path.join(PREVIOUS)).unwrap();
-        // Killed at each file on its way aside, and on its way back.
-        write_file(&path.join(VOCABULARY), b"values").unwrap();
-        write_file(&path.join(CONFIG), b"keys").unwrap();
-        write_file(&path.join(PLAN), b"who holds what").unwrap();
-        write_file(&path.join(HOT), b"hot rows").unwrap();
-        let aside = path.join(PREVIOUS);
-        for moved in 0..=FILES.len() {
-            fs::create_dir_all(&aside).unwrap();
-            let names: Vec<_> = FILES.into_iter().rev().take(moved).collect();
-            move_files(&names, &path, &aside).unwrap();
-            assert_eq!(fs::read_to_string(checkpoint_in(&path)).unwrap(), "first", "{moved} moved");
-            assert_eq!(fs::read_to_string(vocabulary_in(&path)).unwrap(), "values", "{moved} moved");
-            drop(OutputDir::resume(&path).unwrap());
-            assert!(FILES.iter().all(|name| path.join(name).exists()) && !aside.exists(), "{moved} moved");
-        }
-
-        drop(run(&path, 2, "second"));
-        assert_eq!((logged(&path).len(), fs::read_to_string(path.join(CHECKPOINT)).unwrap()), (2, "second".to_owned()));
-        assert!(!path.join(PREVIOUS).exists());
-    }
-
-    #[test]
-    fn a_directory_without_a_checkpoint_is_free_and_one_that_is_gone_comes_again() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("run");
-        let mut output = OutputDir::create(&path, false).unwrap();
-        output.begin().unwrap();
-        drop(output);
-        let mut output = OutputDir::create(&path, false).unwrap();
-        output.begin().unwrap();
-        assert!(!output.recreate().unwrap());
-        fs::remove_dir_all(&path).unwrap();
-        assert!(output.recreate().unwrap());
-        write_file(&output.checkpoint(), b"here").unwrap();
-        assert_eq!(fs::read(path.join(CHECKPOINT)).unwrap(), b"here");
-    }
-}
+mod tests;

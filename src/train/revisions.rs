@@ -234,7 +234,7 @@ mod tests {
         };
         let mut revisions = Revisions::new(Windows::new(Some(30), 10), Length::Epochs(2), 4, Arc::new(find));
         let mut at = |epoch, sample| {
-            let due = revisions.due(&Progress { step: 0, epoch, sample, shuffled: None }).unwrap();
+            let due = revisions.due(&Progress { epoch, sample, ..Progress::default() }).unwrap();
             due.map(|(hot, _)| hot.table(0).rows().to_vec())
         };
         assert_eq!([at(0, 4), at(0, 9)], [None, None]);
@@ -255,7 +255,7 @@ mod tests {
             let find = |_| Ok((slots(&[1]), 0.5));
             let mut revisions =
                 Revisions::new(Windows::new(samples, 10), Length::Steps(steps, 2), sample, Arc::new(find));
-            let at = Progress { step, epoch: 0, sample, shuffled: None };
+            let at = Progress { step, sample, ..Progress::default() };
             revisions.due(&at).unwrap();
             revisions.next.map(|(window, _)| window)
         };

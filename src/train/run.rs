@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::best::Evaluations;
 use super::checkpoint::{self, Checkpoint, Origin, Progress, TrainedOn, Writers};
 use super::hot_file::save_hot;
 use super::loss_trace::LossTrace;
@@ -65,6 +66,14 @@ pub struct RunState {
     pub judged: Option<Judged>,
     /// Who has written the last checkpoint, if there was one.
     pub saved: Option<Writers>,
+    /// Whether an earlier process has begun the run, and saved it.
+    pub(super) is_resumed: bool,
+    /// The folder of the best model, if that is kept; of several machines the first one's.
+    pub(super) best: Option<OutputDir>,
+    /// Whether this process has written there how the model is trained.
+    pub(super) is_best_described: bool,
+    /// Whether the model of the best evaluation is in it.
+    pub(super) is_best_kept: bool,
 }
 
 impl Run {
@@ -83,7 +92,11 @@ impl Run {
         };
         checkpoint.check_weights(self.source.schema())?;
         checkpoint.check_columns(&*self.source)?;
-        let progress = checkpoint.goes_on(progress, &self.config, &*self.source)?;
+        let mut progress = checkpoint.goes_on(progress, &self.config, &*self.source)?;
+        if progress.evaluations.best.is_some() && checkpoint.check_tests(&self.config, &*self.source).is_err() {
+            note!("note: these are other test samples than before: the best AUC is that of tests from here on");
+            progress.evaluations = Evaluations::default();
+        }
         if !checkpoint.has_moments(&self.ranks)? {
             return Err(Error::Checkpoint {
                 path: path.to_owned(),
@@ -91,7 +104,7 @@ impl Run {
             });
         }
         checkpoint.load_into(&self.ranks)?;
-        self.state.progress = progress;
+        (self.state.progress, self.state.is_resumed) = (progress, true);
         Ok(())
     }
 
@@ -146,7 +159,11 @@ impl Run {
     /// # Errors
     /// When a file cannot be written.
     pub fn describe_itself(&self) -> Result<()> {
-        let Some(output) = &self.output else { return Ok(()) };
+        self.output.as_ref().map_or(Ok(()), |output| self.describe(output))
+    }
+
+    /// Writes the same to a directory.
+    pub(super) fn describe(&self, output: &OutputDir) -> Result<()> {
         output.write_config(&self.config)?;
         self.plan.as_ref().map_or(Ok(()), |plan| output.write_plan(plan))?;
         let save = |hot: &HotInputs| save_hot(&output.hot(), self.source.schema(), &hot.set, Some(&hot.tags));
@@ -183,17 +200,23 @@ impl Run {
         if !self.saves {
             return Ok(());
         }
+        let path = self.output.as_ref().map(OutputDir::checkpoint);
+        self.state.saved = Some(self.save_as(path.as_deref(), self.state.progress)?);
+        self.output.as_ref().map_or(Ok(()), OutputDir::saved)
+    }
+
+    /// Writes a checkpoint of the weights, by which the run stands there; all machines take part, and the first one has
+    /// a path.
+    pub(super) fn save_as(&self, path: Option<&Path>, progress: Progress) -> Result<Writers> {
         let (schema, vocabulary, scales) = (self.source.schema(), self.source.vocabulary(), &self.source.scales()?);
         let (dense, schema_text) = (self.source.dense_columns(), self.source.schema_text());
         let data = TrainedOn::of(&*self.source);
         let origin = Origin { schema, vocabulary, scales, dense, schema_text, data };
-        let path = self.output.as_ref().map(OutputDir::checkpoint);
-        let saved = checkpoint::save(path.as_deref(), &self.ranks, self.state.progress, &self.config, origin);
+        let saved = checkpoint::save(path, &self.ranks, progress, &self.config, origin);
         if let Some(path) = path.filter(|path| saved.is_err() && path.exists()) {
             note!("note: {} is still that of an earlier step, whole and safe", path.display());
         }
-        self.state.saved = Some(saved?);
-        self.output.as_ref().map_or(Ok(()), OutputDir::saved)
+        saved
     }
 
     /// Hands metrics and the trace of losses to the system.

@@ -12,6 +12,8 @@ pub enum Outcome {
     Finished,
     /// An evaluation reached the target AUC.
     TargetReached,
+    /// As many evaluations as `train.patience` says were no better than the best one before.
+    NoImprovement,
     /// The user asked it to stop.
     Interrupted,
 }
@@ -38,6 +40,10 @@ pub struct Summary {
     pub accuracy: Option<f64>,
     /// Mean probability over mean label.
     pub calibration: Option<f64>,
+    /// The highest test AUC of the run's evaluations, those before it was resumed included; absent without one.
+    pub best_auc: Option<f64>,
+    /// The step after which it was found.
+    pub best_step: Option<u64>,
     /// The run's last step: those since it began, before it was resumed included.
     pub step: u64,
     /// Steps of this process.

@@ -126,6 +126,7 @@ impl Tally {
 impl<'a> TrainingLoop<'a> {
     /// Lets the ranks load the first minibatch.
     pub fn start(run: &'a mut Run) -> Result<Self> {
+        run.open_best()?;
         let train = &run.config.train;
         let order = Order::new(run.hot.as_ref().map(|hot| &hot.tags), train.minibatch(), &run.state.progress)?;
         let total = run.total_steps(&order)?;
@@ -147,8 +148,15 @@ impl<'a> TrainingLoop<'a> {
         self.finish(outcome)
     }
 
-    /// Makes steps until there are no more, the target is reached, or the user interrupts.
+    /// Makes steps until there are no more, evaluations end the run, or the user interrupts.
     fn steps(&mut self) -> Result<Outcome> {
+        if self.run.state.progress.evaluations.is_due {
+            let evaluated = self.evaluate(true);
+            self.or_kept(evaluated)?;
+        }
+        if let Some(outcome) = self.ended() {
+            return Ok(outcome);
+        }
         while self.total.is_none_or(|total| self.run.state.progress.step < total) {
             if self.run.ranks.interrupted() {
                 return Ok(Outcome::Interrupted);
@@ -162,8 +170,8 @@ impl<'a> TrainingLoop<'a> {
             };
             self.check(&made)?;
             let after = self.after_step(&made);
-            if self.or_kept(after)? {
-                return Ok(Outcome::TargetReached);
+            if let Some(outcome) = self.or_kept(after)? {
+                return Ok(outcome);
             }
             if self.is_to_be_saved(made.number) {
                 let began = Instant::now();
@@ -216,8 +224,17 @@ impl<'a> TrainingLoop<'a> {
         Ok(())
     }
 
-    /// Records a step, and tests where that is due; whether the target is reached.
-    fn after_step(&mut self, made: &Made) -> Result<bool> {
+    /// How evaluations have ended the run, if they have.
+    fn ended(&self) -> Option<Outcome> {
+        let is_exhausted = self.run.state.progress.evaluations.exhaust(self.run.config.train.patience);
+        match self.tally.reached {
+            Some(_) => Some(Outcome::TargetReached),
+            None => is_exhausted.then_some(Outcome::NoImprovement),
+        }
+    }
+
+    /// Records a step, and tests where that is due; how that ends the run, if it does.
+    fn after_step(&mut self, made: &Made) -> Result<Option<Outcome>> {
         let recorded = self.record(made);
         self.run.state.progress = self.order.step_done(self.run.state.progress, made.step.position);
         self.reporter.step(made.number, made.step.loss, made.step.samples);
@@ -227,15 +244,13 @@ impl<'a> TrainingLoop<'a> {
             self.judge()?;
         }
         if !evaluation_due(&self.run.config.train, self.epoch_steps, made.number) {
-            return Ok(false);
+            return Ok(None);
         }
-        let is_told = self.evaluate()?;
-        if self.tally.reached.is_some() {
-            return Ok(true);
-        }
-        let log = self.run.mllog.as_mut().filter(|_| is_told);
+        let is_told = self.evaluate(true)?;
+        let outcome = self.ended();
+        let log = self.run.mllog.as_mut().filter(|_| is_told && outcome.is_none());
         log.map_or(Ok(()), |log| log.goes_on(made.number))?;
-        Ok(false)
+        Ok(outcome)
     }
 
     /// Saves, and tests what was not tested yet.
@@ -244,7 +259,7 @@ impl<'a> TrainingLoop<'a> {
         self.run.save()?;
         let step = self.run.state.progress.step;
         if outcome != Outcome::Interrupted && !self.is_tested(step) {
-            self.evaluate()?;
+            self.evaluate(false)?;
             if self.tally.reached.is_some() {
                 outcome = Outcome::TargetReached;
             } else if !self.is_tested(step)
@@ -296,13 +311,14 @@ impl<'a> TrainingLoop<'a> {
         Ok(())
     }
 
-    /// Evaluates and logs, if there are test samples, and notes whether the target is reached; whether it came to its
-    /// end.
-    fn evaluate(&mut self) -> Result<bool> {
+    /// Evaluates and logs, if there are test samples, on the way or at the end, and notes whether the target is reached
+    /// and which evaluation is the best; whether it came to its end.
+    fn evaluate(&mut self, on_the_way: bool) -> Result<bool> {
         let Self { run, tally, reporter, .. } = self;
         if run.source.samples(Split::Test) == Some(0) {
             return Ok(false);
         }
+        run.state.progress.evaluations.is_due = on_the_way;
         let step = run.state.progress.step;
         run.mllog.as_mut().map_or(Ok(()), |log| log.eval_starts(step))?;
         let (began, which) = (Instant::now(), (Split::Test, run.config.train.eval_batch));
@@ -330,6 +346,7 @@ impl<'a> TrainingLoop<'a> {
             output.flush()?;
         }
         tally.tested = Some(Tested { step, scores, best_possible_auc });
+        run.take_evaluation(scores.auc, on_the_way)?;
         Ok(true)
     }
 
@@ -364,6 +381,7 @@ impl<'a> TrainingLoop<'a> {
 
     fn summary(&self, outcome: Outcome, data: DataUse) -> Summary {
         let Self { run, tally, .. } = self;
+        let best = run.state.progress.evaluations.best;
         let scores = tally.tested.map(|tested| tested.scores);
         let seconds = tally.training.as_secs_f64();
         let between = (data.waited.all - data.waited.first).as_secs_f64();
@@ -377,6 +395,8 @@ impl<'a> TrainingLoop<'a> {
             normalised_entropy: scores.map(|scores| scores.normalised_entropy),
             accuracy: scores.map(|scores| scores.accuracy),
             calibration: scores.map(|scores| scores.calibration),
+            best_auc: best.map(|best| best.auc),
+            best_step: best.map(|best| best.step),
             step: run.state.progress.step,
             steps: tally.steps,
             samples: tally.samples,

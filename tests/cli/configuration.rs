@@ -177,6 +177,8 @@ const CASES: &[Case] = &[
     case("train.clip_norm", "0.01", BUILT_IN, &[]),
     case("train.evals_per_epoch", "4", BUILT_IN, &[]),
     case("train.target_auc", "0.01", BUILT_IN, &[]),
+    case("train.patience", "1", BUILT_IN, &[("train.eval_every", "1"), ("train.lr", "0.0")]),
+    case("train.keep_best", "true", BUILT_IN, &[]),
 ];
 
 /// Keys that by their meaning change the speed, the memory or the moment of something, and no result.

@@ -220,6 +220,26 @@ fn hot_and_cold_inputs_take_turns_and_no_number_of_ranks_nor_a_stop_changes_a_bi
 }
 
 #[test]
+fn the_best_model_of_a_run_with_hot_rows_is_kept_and_goes_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    let turns = format!(
+        "{} --determinism ranks --hot fae --hot-budget 3560KiB --set train.hot_test_samples=100",
+        training_in_turns()
+    );
+    let revised = format!("{} --ranks 3 --hot exact --hot-budget 96KiB --hot-revise 16", drifting_training());
+    for (name, train) in [("turns", turns), ("revised", revised)] {
+        let out = at(name);
+        let (results, _) = told(&format!("{train} --eval-every 5 --keep-best --out {out}"));
+        let scores = told(&format!("eval --checkpoint {out}/best")).0;
+        assert_eq!(scores["auc"], results["best_auc"], "{name}");
+        let step = results["best_step"].as_u64().unwrap();
+        let (on, _) = told(&format!("train --resume {out}/best --steps {} --ranks 3 --threads 1", step + 1));
+        assert_eq!((&on["step"], &on["steps"]), (&(step + 1).into(), &1.into()), "{name}");
+    }
+}
+
+#[test]
 fn hot_inputs_are_those_of_a_file_that_tells_them_or_told_by_its_rows() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name).display().to_string();

@@ -37,7 +37,16 @@ fn flags_without_effect_are_refused() {
     let tests = format!("train --data {}/test_data.bin --batch 64 --threads 1", to("raw"));
     refused(&tests, &["--data", "has samples for tests only"]);
     succeed(&format!("{} --test-data {}/test_data.bin", split.replace("split", "raw"), to("raw")));
-    for flag in ["--target-auc 0.6", "--eval-every 1"] {
+    refused(&format!("{train} --keep-best"), &["--keep-best", "--out DIR"]);
+    refused(&format!("{train} --set train.keep_best=true"), &["--set train.keep_best=true", "--out DIR"]);
+    let kept = format!("{train} --test-fraction 0 --keep-best --out {}", to("kept"));
+    refused(&kept, &["--keep-best", "no test samples", "--test-data"]);
+    let waits = format!("{} --patience 3", tiny_training());
+    refused(&waits, &["--patience: ", "needs evaluations on the way", "--eval-every STEPS", "train.evals_per_epoch=N"]);
+    refused(&format!("{waits} --eval-every 40"), &["--patience: ", "the run has 40 steps", "--eval-every N"]);
+    succeed(&format!("{waits} --eval-every 39"));
+    succeed(&format!("{waits} --set train.evals_per_epoch=2"));
+    for flag in ["--target-auc 0.6", "--eval-every 1", "--patience 1 --eval-every 1"] {
         let wish = flag.split(' ').next().unwrap();
         refused(&format!("{train} --test-fraction 0 {flag}"), &[wish, "no test samples", "--test-data"]);
         let generated = format!("{} --set data.test_samples=0 {flag}", tiny_training());

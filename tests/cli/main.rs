@@ -6,6 +6,7 @@ mod alone;
 mod auc;
 mod bad_input;
 mod bench;
+mod best;
 mod breakage;
 mod campaign;
 #[path = "../support/chance.rs"]

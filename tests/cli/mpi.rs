@@ -166,6 +166,21 @@ fn machines_train_a_network_of_ones_own_to_the_bits_of_one_rank() {
 }
 
 #[test]
+fn machines_end_together_when_tests_get_no_better_and_keep_the_best_model() {
+    let folder = tempdir().unwrap();
+    let words = "--determinism ranks --eval-every 2 --patience 1";
+    let whole = alone(folder.path(), &format!("{words} --ranks 1 --threads 1"));
+    let best = |name: &str| fs::read(folder.path().join(name).join("run/best/checkpoint.safetensors")).unwrap();
+    for shape in [[2, 2], [3, 1]] {
+        let Some(found) = together(folder.path(), shape, Wire::SharedMemory, words) else { return };
+        assert!(found.0 == whole.0 && weights(&found.1) == weights(&whole.1), "{shape:?}: other bits");
+        let [machines, ranks] = shape;
+        let kept = best(&format!("{machines}x{ranks}-SharedMemory"));
+        assert!(weights(&kept) == weights(&best("alone")), "{shape:?}: another best model");
+    }
+}
+
+#[test]
 fn one_thread_may_call_mpi_for_all() {
     let folder = tempdir().unwrap();
     let words = "--determinism ranks --steps 12";

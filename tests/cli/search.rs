@@ -93,6 +93,22 @@ fn a_killed_search_has_the_trials_of_one_that_was_not() {
 }
 
 #[test]
+fn trials_that_keep_their_best_models_are_compared_by_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let report = json(&search(folder.path(), "--trials 4 --eval-every 2 --patience 1 --json"));
+    let trials = report["trials"].as_array().unwrap();
+    assert!(trials.iter().any(|trial| trial["end"] == "no-improvement"), "{report}");
+    for trial in trials {
+        let run = trial["run"].as_str().unwrap();
+        let metrics = fs::read_to_string(format!("{run}/metrics.jsonl")).unwrap();
+        let entries = metrics.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        let found = entries.filter(|entry| entry["kind"] == "eval").map(|entry| entry["auc"].as_f64().unwrap());
+        assert_eq!(trial["auc"], found.reduce(f64::max).unwrap(), "{trial}");
+        assert_eq!(json(&format!("eval --checkpoint {run}/best --threads 1 --json"))["auc"], trial["auc"]);
+    }
+}
+
+#[test]
 fn the_shortest_time_to_a_target_wins_and_wrong_trials_are_told() {
     let folder = tempfile::tempdir().unwrap();
     let flags = "--trials 6 --target time-to-auc --json";

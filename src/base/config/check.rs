@@ -23,7 +23,7 @@ const WIDEST: usize = 1 << 20;
 const TABLES_MOST: usize = 100_000;
 
 /// `Err` with these keys and this reason.
-fn fail<T>(keys: &[&'static str], reason: impl Into<String>) -> std::result::Result<T, Contradiction> {
+pub(super) fn fail<T>(keys: &[&'static str], reason: impl Into<String>) -> std::result::Result<T, Contradiction> {
     Err(Contradiction { keys: keys.to_vec(), reason: reason.into() })
 }
 
@@ -122,6 +122,7 @@ impl Config {
         }
         within!("train.evals_per_epoch", train.evals_per_epoch, (0..=1 << 20), "[0, 2^20]");
         within!("train.target_auc", train.target_auc, (0.0..=1.0), "[0, 1]");
+        train.check_patience()?;
         within!("train.checkpoint_minutes", train.checkpoint_minutes, (0.0..=1e6), "[0, 10^6]");
         Ok(())
     }

@@ -282,6 +282,8 @@ pub const KEYS: &[Key] = &[
     key("train.evals_per_epoch", &[], Source(&[Criteo, Taobao, Tsv, Files])),
     key("train.eval_batch", &[Plan], Always),
     key("train.target_auc", &[], Always),
+    key("train.patience", &[], Always),
+    key("train.keep_best", &[], Always),
     key("train.checkpoint_every", &[], Always),
     key(
         "train.checkpoint_minutes",

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::check::{Contradiction, fail};
 use super::{
     Collective, Decay, Determinism, Hot, IsaChoice, LrScaling, OptimizerName, Precision, Setting, Update, Wire,
 };
@@ -124,6 +125,12 @@ pub struct TrainConfig {
     pub eval_batch: usize,
     /// Training stops once an evaluation reaches this AUC; 0: never.
     pub target_auc: f64,
+    /// Training stops when so many evaluations on the way, one behind the other, have not had a higher AUC than the
+    /// best one before; 0: never.
+    pub patience: u64,
+    /// Whether the model of the evaluation with the highest AUC is kept in the folder `best` of the run's directory;
+    /// `auto`: where `patience` is above 0.
+    pub keep_best: Setting<bool>,
     /// Steps between checkpoints, beside those at the end and when interrupted; 0: by time, see `checkpoint_minutes`.
     pub checkpoint_every: u64,
     /// Minutes from one checkpoint to the next, fractions too, where `checkpoint_every` is 0; 20 times as long as the
@@ -137,6 +144,33 @@ impl TrainConfig {
     #[must_use]
     pub const fn minibatch(&self) -> usize {
         self.batch * self.accumulate
+    }
+
+    /// Whether the best model is kept, where anything is.
+    #[must_use]
+    pub const fn keeps_best(&self) -> bool {
+        self.keep_best.or(self.patience > 0)
+    }
+
+    /// Whether there are evaluations beside the one at the end.
+    #[must_use]
+    pub const fn evaluates_on_the_way(&self) -> bool {
+        self.eval_every > 0 || self.evals_per_epoch > 0
+    }
+
+    /// Refuses to wait for what never comes.
+    pub(super) fn check_patience(&self) -> Result<(), Contradiction> {
+        if self.patience == 0 || self.evaluates_on_the_way() {
+            return Ok(());
+        }
+        fail(
+            &["train.patience", "train.eval_every", "train.evals_per_epoch"],
+            format!(
+                "train.patience = {} needs evaluations on the way: use --eval-every STEPS or, where an epoch ends, --set \
+                 train.evals_per_epoch=N",
+                self.patience
+            ),
+        )
     }
 }
 
@@ -197,6 +231,8 @@ impl Default for TrainConfig {
             evals_per_epoch: 0,
             eval_batch: 4096,
             target_auc: 0.0,
+            patience: 0,
+            keep_best: Setting::AUTO,
             checkpoint_every: 0,
             checkpoint_minutes: 30.0,
         }

@@ -41,6 +41,8 @@ pub struct Found {
 pub enum End {
     Finished,
     TargetReached,
+    /// By `train.patience`.
+    NoImprovement,
     /// By successive halving.
     Stopped,
     Failed,
@@ -51,6 +53,7 @@ impl End {
         match self {
             Self::Finished => "finished",
             Self::TargetReached => "target reached",
+            Self::NoImprovement => "no improvement",
             Self::Stopped => "stopped early",
             Self::Failed => "failed",
         }
@@ -69,10 +72,26 @@ pub struct Trial {
     /// Why it failed.
     pub reason: Option<String>,
     pub evaluations: Vec<Found>,
+    /// The one with the highest AUC, where its model is kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept: Option<Found>,
     /// Of training, without evaluations.
     pub seconds: f64,
     /// To the target, with them, where it was reached.
     pub target_seconds: Option<f64>,
+}
+
+impl Trial {
+    /// Keeps the evaluation with the highest AUC.
+    pub fn keep_best(&mut self) {
+        let found = self.evaluations.iter().copied().filter(|found| found.auc.is_some());
+        self.kept = found.reduce(|best, next| if next.auc > best.auc { next } else { best });
+    }
+
+    /// The evaluation by which it is compared: of the model that is kept, or the last.
+    pub fn compared(&self) -> Option<&Found> {
+        self.kept.as_ref().or(self.evaluations.last())
+    }
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -199,6 +218,7 @@ mod tests {
             evaluations: vec![found],
             seconds: 1.5,
             target_seconds: None,
+            kept: None,
         }
     }
 

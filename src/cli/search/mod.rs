@@ -38,10 +38,10 @@ use trial::{Ended, Files};
 /// What a good trial is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 enum Target {
-    /// The highest AUC of the last evaluation
+    /// The highest AUC of the last evaluation, or with train.keep_best of the best one
     #[default]
     Auc,
-    /// Its lowest log loss
+    /// The lowest log loss of the same
     Logloss,
     /// The shortest time, evaluations and checkpoints included, to train.target_auc
     TimeToAuc,
@@ -69,21 +69,21 @@ impl Target {
 
     /// What a trial is worth, small where it is good; infinite where it failed.
     fn score(self, trial: &Trial) -> f64 {
-        let last = trial.evaluations.last().map_or(f64::INFINITY, |found| self.of(found));
+        let found = trial.compared().map_or(f64::INFINITY, |found| self.of(found));
         match self {
             _ if trial.end == Some(End::Failed) => f64::INFINITY,
-            Self::TimeToAuc => trial.target_seconds.unwrap_or(NEVER * (1.0 + last)),
-            Self::Auc | Self::Logloss => last,
+            Self::TimeToAuc => trial.target_seconds.unwrap_or(NEVER * (1.0 + found)),
+            Self::Auc | Self::Logloss => found,
         }
     }
 
     /// The same for people.
     fn shown(self, trial: &Trial) -> String {
-        let last = trial.evaluations.last();
+        let found = trial.compared();
         let number = |number: Option<f64>| number.map_or_else(|| "-".to_owned(), |number| format!("{number:.5}"));
         match self {
-            Self::Auc => number(last.and_then(|found| found.auc)),
-            Self::Logloss => number(last.and_then(|found| found.logloss)),
+            Self::Auc => number(found.and_then(|found| found.auc)),
+            Self::Logloss => number(found.and_then(|found| found.logloss)),
             Self::TimeToAuc => trial.target_seconds.map_or_else(|| "-".to_owned(), |seconds| format!("{seconds:.1}")),
         }
     }
@@ -229,8 +229,7 @@ impl SearchArgs {
         if self.target == Target::TimeToAuc && train.target_auc == 0.0 {
             return fail("--target time-to-auc", "says nothing of how good: use --target-auc AUC, too");
         }
-        if (self.halving > 0 || self.target == Target::TimeToAuc) && train.eval_every == 0 && train.evals_per_epoch == 0
-        {
+        if (self.halving > 0 || self.target == Target::TimeToAuc) && !train.evaluates_on_the_way() {
             let origin = if self.halving > 0 { "--halving" } else { "--target time-to-auc" };
             return fail(
                 origin,
@@ -280,8 +279,10 @@ impl SearchArgs {
         note!("page: {}", path.display());
         if let Some(best) = best {
             let run = Files::of(&self.out, best.number).run;
+            let model =
+                best.kept.map_or_else(String::new, |_| format!("; its best model is in {}/best", run.display()));
             note!(
-                "best: trial {} in {}; its config.toml is a configuration for `train --config`",
+                "best: trial {} in {}; its config.toml is a configuration for `train --config`{model}",
                 best.number,
                 run.display()
             );
@@ -291,14 +292,14 @@ impl SearchArgs {
 
     fn json_of(&self, space: &Space, trial: &Trial) -> Value {
         let keys = space.parameters.iter().map(|parameter| parameter.key.clone());
-        let last = trial.evaluations.last();
+        let found = trial.compared();
         json!({
             "trial": trial.number,
             "run": Files::of(&self.out, trial.number).run,
             "end": trial.end,
             "reason": trial.reason,
-            "auc": last.and_then(|found| found.auc),
-            "logloss": last.and_then(|found| found.logloss),
+            "auc": found.and_then(|found| found.auc),
+            "logloss": found.and_then(|found| found.logloss),
             "evaluations": trial.evaluations.len(),
             "seconds": trial.seconds,
             "target_seconds": trial.target_seconds,
@@ -393,6 +394,7 @@ impl Search<'_> {
             end: None,
             reason: None,
             evaluations: Vec::new(),
+            kept: None,
             seconds: 0.0,
             target_seconds: None,
         };
@@ -402,11 +404,12 @@ impl Search<'_> {
 
     fn try_out(&self, mut trial: Trial) -> Result<()> {
         let files = Files::of(&self.args.out, trial.number);
-        let mut stopped = false;
+        let (mut stopped, mut keeps_best) = (false, false);
         let ended = match self.space.at(&self.base, &trial.places) {
             Err(error) => Ended::Failed(error.to_string()),
             Ok(config) => {
                 write_file(&files.configuration, config.to_toml().as_bytes())?;
+                keeps_best = config.train.keeps_best();
                 let mut goes_on = |found: Found| {
                     trial.evaluations.push(found);
                     let evaluation = trial.evaluations.len() as u64;
@@ -430,8 +433,11 @@ impl Search<'_> {
                 results
             }
             Ended::Done(results) => {
-                let reached = results["outcome"] == "target-reached";
-                trial.end = Some(if reached { End::TargetReached } else { End::Finished });
+                trial.end = Some(match results["outcome"].as_str() {
+                    Some("target-reached") => End::TargetReached,
+                    Some("no-improvement") => End::NoImprovement,
+                    _ => End::Finished,
+                });
                 results
             }
             Ended::Failed(reason) => {
@@ -440,6 +446,9 @@ impl Search<'_> {
                 Value::Null
             }
         };
+        if keeps_best {
+            trial.keep_best();
+        }
         // A process counts its own seconds, and one before it may have been stopped with the search.
         let step = |key: &str| results[key].as_u64();
         let began = step("step").and_then(|step_| step_.checked_sub(step("steps")?)).unwrap_or(u64::MAX);

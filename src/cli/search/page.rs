@@ -232,6 +232,7 @@ mod tests {
             evaluations: Vec::new(),
             seconds: 1.0,
             target_seconds: None,
+            kept: None,
         };
         let trials = [
             trial(0, [0.2, 0.9], End::Finished),

@@ -95,8 +95,7 @@ impl TrainArgs {
     fn warn_of_late_decay(&self, train: &TrainConfig, samples: Option<u64>) {
         let given = ["train.decay", "train.decay_start", "train.decay_steps"];
         let is_asked = self.base.config.is_some() || given.into_iter().any(|key| self.keys.origin(key).is_some());
-        let of_epochs = |samples: u64| train.epochs.saturating_mul(samples.div_ceil(train.minibatch() as u64));
-        let steps = if train.steps > 0 { Some(train.steps) } else { samples.map(of_epochs) };
+        let steps = steps_of(train, samples);
         if is_asked && train.decay_steps > 0 && steps.is_some_and(|steps| train.decay_start >= steps) {
             // Rows that follow would not fall before their own rate has risen, either.
             let risen = train.warmup_steps.max(train.warmup_steps_rows.or(train.warmup_steps));
@@ -112,6 +111,29 @@ impl TrainArgs {
                 Count(train.decay_start),
                 Many(steps.unwrap_or(0), "step")
             );
+        }
+    }
+
+    /// Refuses to wait for evaluations on the way where the first one would not come before the last step.
+    fn check_patience(&self, train: &TrainConfig, samples: Option<u64>) -> Result<()> {
+        let epoch = samples.map(|samples| samples.div_ceil(train.minibatch() as u64));
+        let part = epoch.filter(|_| train.evals_per_epoch > 0).map(|steps| steps.div_ceil(train.evals_per_epoch));
+        let first = Some(train.eval_every).filter(|steps| *steps > 0).into_iter().chain(part).min();
+        let Some(steps) = steps_of(train, samples) else { return Ok(()) };
+        if train.patience == 0 || steps == 0 || first.is_some_and(|first| first < steps) {
+            return Ok(());
+        }
+        let reason = format!(
+            "the run has {}, and no evaluation comes before its last one: train for longer, or use --eval-every N with N \
+             below that",
+            Many(steps, "step")
+        );
+        match self.keys.origin("train.patience") {
+            Some(origin) => Err(Error::config(origin, reason)),
+            None => {
+                note!("warning: train.patience never ends training: {reason}");
+                Ok(())
+            }
         }
     }
 
@@ -139,7 +161,7 @@ impl TrainArgs {
             );
             return Err(Error::config("--out", reason));
         }
-        let own: Vec<PathBuf> = output.map_or_else(Vec::new, |output| output.files().into());
+        let own: Vec<PathBuf> = output.map_or_else(Vec::new, OutputDir::files);
         let inputs: Vec<&Path> = inputs.into_iter().chain(mine()).chain(own.iter().map(PathBuf::as_path)).collect();
         let outputs = [("--trace-loss", &self.trace_loss), ("--trace", &self.trace), ("--mllog", &self.mllog)];
         for (at, (flag, path)) in outputs.iter().enumerate() {
@@ -157,6 +179,7 @@ impl TrainArgs {
     fn open(&self, world: &World, config: &mut Config, known: Learned) -> Result<Opened> {
         let source = open_data(config, known, Labels::Required, OnUnseen::Reject)?;
         self.check_test_samples(config, &*source)?;
+        self.check_patience(&config.train, source.samples(Split::Train))?;
         // Of the files as training finds them: who saves may do so because one of them was damaged.
         for split in [Split::Train, Split::Test] {
             let _ = source.fingerprint(split);
@@ -204,6 +227,8 @@ impl TrainArgs {
         }
         let wanted = [
             ("train.target_auc", train.target_auc > 0.0),
+            ("train.patience", train.patience > 0),
+            ("train.keep_best", train.keep_best.given() == Some(true)),
             ("train.eval_every", train.eval_every > 0),
             ("train.evals_per_epoch", train.evals_per_epoch > 0),
         ];
@@ -222,6 +247,9 @@ impl TrainArgs {
         }
         if train.target_auc > 0.0 {
             note!("warning: there are no test samples, so that train.target_auc is never reached: {remedy}");
+        }
+        if train.patience > 0 {
+            note!("warning: there are no test samples, so that train.patience never ends training: {remedy}");
         }
         Ok(())
     }
@@ -260,6 +288,12 @@ impl TrainArgs {
         log.describe(config, &submission, [samples(Split::Train), samples(Split::Test)])?;
         log.initialised(&config.model.network())
     }
+}
+
+/// How many steps a run has over so many samples; nothing where it never ends.
+fn steps_of(train: &TrainConfig, samples: Option<u64>) -> Option<u64> {
+    let of_epochs = |samples: u64| train.epochs.saturating_mul(samples.div_ceil(train.minibatch() as u64));
+    if train.steps > 0 { Some(train.steps) } else { samples.map(of_epochs) }
 }
 
 /// One line on how weights move.

@@ -9,7 +9,7 @@ use crate::base::units::{Bytes, Count, Many, Seconds};
 use crate::base::{Error, Result, console};
 use crate::cli::place::RankCount;
 use crate::cli::session::report_skipped;
-use crate::train::{Outcome, Run, Summary, Writers};
+use crate::train::{Best, Evaluations, Outcome, Run, Summary, Writers};
 
 impl TrainArgs {
     /// Tells what came out; training has ended and saved, whoever reads.
@@ -40,6 +40,19 @@ impl TrainArgs {
             let (target, took) = (run.config.train.target_auc, Seconds(summary.seconds));
             note!("reached AUC {target} after {took}{}", whole.unwrap_or_default());
         }
+        if summary.outcome == Outcome::NoImprovement {
+            note!("{}", exhausted(run));
+        }
+        match (run.state.progress.evaluations.best, run.best_kept()) {
+            (Some(Best { step, auc }), Some(path)) => {
+                note!("best: test AUC {auc:.4} after step {step}, kept: octorec eval --checkpoint {}", path.display());
+            }
+            // It may be of a time when none was kept.
+            (Some(Best { step, auc }), None) if run.keeps_best() && run.output.is_some() => {
+                note!("best: test AUC {auc:.4} after step {step}, not kept then; none has been better since");
+            }
+            _ => (),
+        }
         match (&run.output, summary.outcome) {
             (Some(output), Outcome::Interrupted) => {
                 // Another number than one asks for without a word is asked for again.
@@ -61,6 +74,19 @@ impl TrainArgs {
             (None, _) => (),
         }
         written
+    }
+}
+
+/// Why evaluations have ended a run.
+fn exhausted(run: &Run) -> String {
+    let Evaluations { best, since, .. } = run.state.progress.evaluations;
+    let tests = Many(since, "evaluation");
+    let more = if run.output.is_some() { " (--resume with a larger --patience goes on)" } else { "" };
+    match best {
+        Some(Best { step, auc }) => {
+            format!("no better test AUC in {tests} since step {step}, when it was {auc:.4}{more}")
+        }
+        None => format!("no test AUC in {tests}: an AUC needs test samples of both kinds, and scores that are numbers"),
     }
 }
 

@@ -33,6 +33,7 @@ use serde::{Deserialize, Serialize};
 use self::head::head_of;
 use self::rounds::{Rounds, SAVE};
 use super::Ranks;
+use super::best::Evaluations;
 use super::order::Shuffled;
 use super::tensor_file::{Hashes, Landmark, TensorFile};
 use super::vocabulary::digest;
@@ -57,6 +58,9 @@ pub struct Progress {
     /// Where hot and cold inputs take turns, whose turn it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shuffled: Option<Shuffled>,
+    /// What the evaluations so far have come to.
+    #[serde(default, skip_serializing_if = "Evaluations::is_none")]
+    pub evaluations: Evaluations,
 }
 
 /// What octorec says of a model in its file's head.
@@ -114,14 +118,16 @@ impl Header {
         let Some(text) = head.metadata().as_ref().and_then(|entries| entries.get(METADATA)) else { return Ok(None) };
         let header: Self = serde_json::from_str(text)
             .map_err(|error| format!("its header is damaged or of another version: {error}"))?;
-        let Progress { step, epoch, sample, shuffled } = header.progress;
+        let Progress { step, epoch, sample, shuffled, evaluations } = header.progress;
         if shuffled.is_some_and(|at| !at.is_sound()) {
             let reason =
                 "its header is damaged: no turns of hot and cold inputs stand so: start from its weights with --init";
             return Err(reason.to_owned());
         }
         let [cold, hot] = shuffled.map_or([0; 2], |at| at.counts);
+        let best = evaluations.best.map_or(0, |best| best.step);
         let numbers = [("step", step), ("epoch", epoch), ("sample", sample), ("cold", cold), ("hot", hot)];
+        let numbers = [&numbers[..], &[("step", best), ("evaluation", evaluations.since)]].concat();
         match numbers.into_iter().find(|(_, number)| i64::try_from(*number).is_err()) {
             None => Ok(Some(header)),
             Some((name, number)) => Err(format!(

@@ -1,0 +1,222 @@
+//! The best evaluation of a run: for how long none has been better, and the model as it was then, in a folder of its
+//! own.
+//!
+//! What the evaluations before it have come to stands in every checkpoint's header ([`Evaluations`]), with all else
+//! that a run goes on by: its metrics may be gone, or of other machines. The best model's file is such a checkpoint
+//! itself, and its header says that it is the best. It is written before the run's own: a run that was killed between
+//! the two makes its steps up to there again, and what it kept stays, for they can lead to nothing better.
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use super::checkpoint::{Checkpoint, Progress};
+use super::output::OutputDir;
+use super::run::Run;
+use crate::base::Result;
+use crate::base::console::note;
+
+/// An evaluation.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Best {
+    /// After which step it was made.
+    pub step: u64,
+    /// The test AUC.
+    pub auc: f64,
+}
+
+/// What the evaluations of a run have come to.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Evaluations {
+    /// The first one of those with the highest test AUC; nothing where none had one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub best: Option<Best>,
+    /// Those on the way that have come since and were not better.
+    pub since: u64,
+    /// Whether the one that is due after the last step is still to be made: it was interrupted, or has failed.
+    pub is_due: bool,
+}
+
+impl Evaluations {
+    /// Whether there was none, and none is due.
+    pub(super) fn is_none(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// With one more, on the way or after the last step, and whether that is the best. One that a run makes again, as
+    /// it makes its steps again up to the best model, does not count.
+    fn with(self, step: u64, auc: f64, on_the_way: bool) -> (Self, bool) {
+        let Self { best, since, .. } = self;
+        if best.map_or(!auc.is_nan(), |best| auc > best.auc) {
+            return (Self { best: Some(Best { step, auc }), since: 0, is_due: false }, true);
+        }
+        let is_new = on_the_way && best.is_none_or(|best| step > best.step);
+        (Self { best, since: since.saturating_add(u64::from(is_new)), is_due: false }, false)
+    }
+
+    /// With the evaluation of the model that was kept, if that is better: the run was killed behind it, or it was its
+    /// last.
+    fn with_kept(self, kept: Best) -> Self {
+        let is_better = self.best.is_none_or(|best| kept.auc > best.auc);
+        if is_better { Self { best: Some(kept), since: 0, ..self } } else { self }
+    }
+
+    /// Whether so many on the way have not been better than the best.
+    pub(super) const fn exhaust(&self, patience: u64) -> bool {
+        patience > 0 && self.since >= patience
+    }
+}
+
+impl Run {
+    /// Whether the best model is kept.
+    #[must_use]
+    pub fn keeps_best(&self) -> bool {
+        self.saves && self.config.train.keeps_best()
+    }
+
+    /// The directory that holds the model of the best evaluation, if it is kept; of several machines the first one's.
+    #[must_use]
+    pub fn best_kept(&self) -> Option<&Path> {
+        self.state.best.as_ref().filter(|_| self.state.is_best_kept).map(OutputDir::path)
+    }
+
+    /// Takes the folder of the best model, if that is kept, and what it says of the best evaluation. All machines take
+    /// part; the first one has the folder.
+    ///
+    /// # Errors
+    /// When another process writes to it, the system refuses, or another machine fails.
+    pub(super) fn open_best(&mut self) -> Result<()> {
+        if !self.keeps_best() {
+            return Ok(());
+        }
+        self.state.best = self.output.as_ref().map(OutputDir::best).transpose()?;
+        let kept = self.state.best.as_ref().and_then(|best| self.kept_in(best));
+        let own = kept.map_or_else(Vec::new, |Best { step, auc }| vec![step, auc.to_bits()]);
+        let told = self.ranks.everywhere("tell of the best model", own)?;
+        if let [step, auc] = told[0][..] {
+            let kept = Best { step, auc: f64::from_bits(auc) };
+            let evaluations = &mut self.state.progress.evaluations;
+            *evaluations = evaluations.with_kept(kept);
+            self.state.is_best_kept = evaluations.best == Some(kept);
+        }
+        Ok(())
+    }
+
+    /// The evaluation of the model in a folder of a best one, if there is one of these test samples.
+    fn kept_in(&self, best: &OutputDir) -> Option<Best> {
+        let path = best.checkpoint();
+        if !path.exists() {
+            return None;
+        }
+        let read = || {
+            let checkpoint = Checkpoint::open(&path)?;
+            checkpoint.check_tests(&self.config, &*self.source)?;
+            checkpoint.header()
+        };
+        match read() {
+            Ok(header) => header.and_then(|(progress, _)| {
+                let best = progress.evaluations.best;
+                // Where somebody has trained on from it, it is the best no more.
+                best.filter(|best| best.step == progress.step)
+            }),
+            Err(error) => {
+                note!("note: {error}; the best model from here on takes its place");
+                None
+            }
+        }
+    }
+
+    /// Takes an evaluation after the last step, on the way or at the end; the model is saved if it is the best and that
+    /// is kept.
+    ///
+    /// # Errors
+    /// When it cannot be saved: the best one before is then still there, and the evaluation is still due.
+    pub(super) fn take_evaluation(&mut self, auc: f64, on_the_way: bool) -> Result<()> {
+        let (evaluations, is_best) = self.state.progress.evaluations.with(self.state.progress.step, auc, on_the_way);
+        if is_best && self.keeps_best() {
+            self.save_best(evaluations)?;
+        }
+        self.state.progress.evaluations = evaluations;
+        Ok(())
+    }
+
+    /// Saves the model as the best one, by evaluations that end with its own.
+    fn save_best(&mut self, evaluations: Evaluations) -> Result<()> {
+        // Where there is a best model, its run can be continued.
+        if self.state.saved.is_none() && !self.state.is_resumed {
+            self.save()?;
+        }
+        if self.output.as_mut().map_or(Ok(false), OutputDir::recreate)? {
+            self.describe_itself()?;
+        }
+        let is_anew = self.state.best.as_mut().map_or(Ok(false), OutputDir::recreate)?;
+        if let Some(best) = self.state.best.as_ref().filter(|_| is_anew || !self.state.is_best_described) {
+            self.describe(best)?;
+        }
+        self.state.is_best_described = true;
+        let path = self.state.best.as_ref().map(OutputDir::checkpoint);
+        self.save_as(path.as_deref(), Progress { evaluations, ..self.state.progress })?;
+        self.state.is_best_kept = true;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The state after evaluations on the way, as (step, AUC), and which of them were the best so far.
+    fn after(begin: Evaluations, found: &[(u64, f64)]) -> (Evaluations, Vec<u64>) {
+        let mut best = Vec::new();
+        let end = found.iter().fold(begin, |before, (step, auc)| {
+            let (now, is_best) = before.with(*step, *auc, true);
+            best.extend(is_best.then_some(*step));
+            now
+        });
+        (end, best)
+    }
+
+    #[test]
+    fn evaluations_on_the_way_that_are_no_better_are_counted_since_the_best() {
+        let (end, best) =
+            after(Evaluations::default(), &[(2, 0.6), (4, 0.5), (6, 0.6), (8, 0.7), (10, 0.65), (12, 0.7)]);
+        assert_eq!((end.best, end.since, best), (Some(Best { step: 8, auc: 0.7 }), 2, vec![2, 8]));
+        assert!(end.exhaust(2) && end.exhaust(1) && !end.exhaust(3) && !end.exhaust(0));
+        // The one at the end may be the best, and is not counted.
+        assert_eq!(end.with(13, 0.69, false), (end, false));
+        assert!(end.with(13, 0.71, false).1);
+        // What is no number is not better, not even than nothing.
+        let (none, best) = after(Evaluations::default(), &[(1, f64::NAN), (2, f64::NAN)]);
+        assert_eq!((none.best, none.since, best), (None, 2, vec![]));
+        assert_eq!(after(none, &[(3, 0.1)]).1, [3]);
+        assert_eq!(after(end, &[(14, f64::NAN)]).0.since, 3);
+    }
+
+    #[test]
+    fn a_run_that_was_killed_behind_its_best_model_decides_as_one_that_was_not() {
+        let found = [(2, 0.6), (4, 0.5), (6, 0.62), (8, 0.61), (10, 0.7), (12, 0.6), (14, 0.6)];
+        let whole = after(Evaluations::default(), &found).0;
+        for saved in 0..=4 {
+            let header = after(Evaluations::default(), &found[..saved]).0;
+            let resumed = header.with_kept(Best { step: 10, auc: 0.7 });
+            for made in saved..=5 {
+                assert!(!after(resumed, &found[saved..made]).0.exhaust(1), "saved after {saved}, {made} made");
+            }
+            assert_eq!(after(resumed, &found[saved..]), (whole, vec![]), "saved after {saved}");
+        }
+        // What is no better than the best of the header is of an earlier time.
+        assert_eq!(whole.with_kept(Best { step: 6, auc: 0.62 }), whole);
+    }
+
+    #[test]
+    fn headers_without_evaluations_and_with_them_are_read() {
+        let read = |text: &str| serde_json::from_str::<Progress>(text).unwrap();
+        let before = read("{\"step\": 3, \"epoch\": 0, \"sample\": 9}");
+        assert!(before.evaluations.is_none());
+        let best = Some(Best { step: 2, auc: 0.1 + 0.2 });
+        let after = Progress { evaluations: Evaluations { best, since: 1, is_due: true }, ..before };
+        assert_eq!(read(&serde_json::to_string(&after).unwrap()), after);
+        assert!(!serde_json::to_string(&before).unwrap().contains("evaluations"));
+    }
+}

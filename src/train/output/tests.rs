@@ -1,0 +1,129 @@
+//! What a run's directory holds, whatever happens to it.
+
+use super::*;
+use serde_json::json;
+
+/// A run that has logged so many steps and saved.
+fn run(path: &Path, steps: u64, checkpoint: &str) -> OutputDir {
+    let mut output = OutputDir::create(path, true).unwrap();
+    output.begin().unwrap();
+    (1..=steps).for_each(|step| output.log(&json!({"kind": "step", "step": step})).unwrap());
+    output.flush().unwrap();
+    write_file(&output.checkpoint(), checkpoint.as_bytes()).unwrap();
+    output.saved().unwrap();
+    output
+}
+
+fn logged(path: &Path) -> Vec<u64> {
+    fs::read_to_string(path.join(METRICS)).unwrap().lines().filter_map(logged_step).collect()
+}
+
+#[test]
+fn a_directory_is_taken_once_and_resuming_takes_back_what_came_after() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run");
+    drop(run(&path, 5, "first"));
+    fs::write(path.join(METRICS), fs::read_to_string(path.join(METRICS)).unwrap() + "{\"kind\": \"st").unwrap();
+    let message = OutputDir::create(&path, false).unwrap_err().to_string();
+    assert!(message.contains("--resume") && message.contains("--force"), "{message}");
+
+    let mut output = OutputDir::resume(&path).unwrap();
+    output.rewind(3).unwrap();
+    assert_eq!(logged(&path), [1, 2, 3]);
+    let message = OutputDir::resume(&path).unwrap_err().to_string();
+    assert!(message.contains("another process"), "{message}");
+}
+
+#[test]
+fn what_is_replaced_goes_when_something_was_saved_in_its_place() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run");
+    drop(run(&path, 5, "first"));
+    // Claimed and not begun, begun and not saved, begun and killed.
+    drop(OutputDir::create(&path, true).unwrap());
+    assert_eq!((logged(&path).len(), fs::read_to_string(path.join(CHECKPOINT)).unwrap()), (5, "first".to_owned()));
+    let mut output = OutputDir::create(&path, true).unwrap();
+    output.begin().unwrap();
+    output.log(&json!({"kind": "step", "step": 1})).unwrap();
+    output.flush().unwrap();
+    assert_eq!(fs::read_to_string(checkpoint_in(&path)).unwrap(), "first");
+    drop(output);
+    assert_eq!((logged(&path).len(), fs::read_to_string(path.join(CHECKPOINT)).unwrap()), (5, "first".to_owned()));
+    let mut output = OutputDir::create(&path, true).unwrap();
+    output.begin().unwrap();
+    output.metrics = None;
+    drop(output);
+    assert_eq!(fs::read_to_string(checkpoint_in(&path)).unwrap(), "first");
+    drop(OutputDir::resume(&path).unwrap());
+    assert_eq!((logged(&path).len(), fs::read_to_string(path.join(CHECKPOINT)).unwrap()), (5, "first".to_owned()));
+    // What only the run without a checkpoint has written goes with it; what is not a run's stays.
+    let mut output = OutputDir::create(&path, true).unwrap();
+    output.begin().unwrap();
+    write_file(&path.join(VOCABULARY), b"of another run").unwrap();
+    fs::write(path.join(PREVIOUS).join("mine.txt"), "notes").unwrap();
+    drop(output);
+    assert!(!path.join(VOCABULARY).exists() && path.join(PREVIOUS).join("mine.txt").exists());
+    fs::remove_dir_all(path.join(PREVIOUS)).unwrap();
+    // Killed at each file on its way aside, and on its way back.
+    write_file(&path.join(VOCABULARY), b"values").unwrap();
+    write_file(&path.join(CONFIG), b"keys").unwrap();
+    write_file(&path.join(PLAN), b"who holds what").unwrap();
+    write_file(&path.join(HOT), b"hot rows").unwrap();
+    fs::create_dir(path.join(BEST)).unwrap();
+    let of_best = ALL_FILES.into_iter().filter(|name| name.starts_with(BEST));
+    of_best.for_each(|name| write_file(&path.join(name), name.as_bytes()).unwrap());
+    let aside = path.join(PREVIOUS);
+    for moved in 0..=ALL_FILES.len() {
+        fs::create_dir_all(&aside).unwrap();
+        let names: Vec<_> = ALL_FILES.into_iter().rev().take(moved).collect();
+        move_files(&names, &path, &aside).unwrap();
+        assert_eq!(fs::read_to_string(checkpoint_in(&path)).unwrap(), "first", "{moved} moved");
+        assert_eq!(fs::read_to_string(vocabulary_in(&path)).unwrap(), "values", "{moved} moved");
+        drop(OutputDir::resume(&path).unwrap());
+        assert!(ALL_FILES.iter().all(|name| path.join(name).exists()) && !aside.exists(), "{moved} moved");
+    }
+    // Whoever trains the best model further keeps it.
+    let busy = FolderLock::take(&path.join(BEST)).unwrap();
+    let message = OutputDir::create(&path, true).unwrap().begin().unwrap_err().to_string();
+    assert!(message.contains("another process") && path.join(CHECKPOINT).exists(), "{message}");
+    drop(busy);
+
+    drop(run(&path, 2, "second"));
+    assert_eq!((logged(&path).len(), fs::read_to_string(path.join(CHECKPOINT)).unwrap()), (2, "second".to_owned()));
+    assert!(!path.join(PREVIOUS).exists() && !path.join(BEST).exists());
+}
+
+#[test]
+fn a_directory_without_a_checkpoint_is_free_and_one_that_is_gone_comes_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run");
+    let mut output = OutputDir::create(&path, false).unwrap();
+    output.begin().unwrap();
+    drop(output);
+    let mut output = OutputDir::create(&path, false).unwrap();
+    output.begin().unwrap();
+    assert!(!output.recreate().unwrap());
+    fs::remove_dir_all(&path).unwrap();
+    assert!(output.recreate().unwrap());
+    write_file(&output.checkpoint(), b"here").unwrap();
+    assert_eq!(fs::read(path.join(CHECKPOINT)).unwrap(), b"here");
+}
+
+#[test]
+fn the_best_model_is_as_safe_as_the_run_and_a_folder_of_its_name_is_the_users() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run");
+    fs::create_dir_all(path.join(BEST)).unwrap();
+    fs::write(path.join(BEST).join(CONFIG), "mine").unwrap();
+    let mut output = OutputDir::create(&path, false).unwrap();
+    output.begin().unwrap();
+    assert_eq!(fs::read_to_string(path.join(BEST).join(CONFIG)).unwrap(), "mine");
+    // Nothing is logged there, and what was removed comes again.
+    let mut best = output.best().unwrap();
+    fs::remove_dir_all(best.path()).unwrap();
+    assert!(best.recreate().unwrap() && !best.path().join(METRICS).exists());
+    write_file(&best.checkpoint(), b"best").unwrap();
+    drop((best, output));
+    let message = OutputDir::create(&path, false).unwrap_err().to_string();
+    assert!(message.contains("--force"), "{message}");
+}
