@@ -54,6 +54,8 @@ pub(super) struct Seen {
     kept: Vec<f64>,
     stride: u64,
     pub(super) lists: [List; SEPARATORS.len()],
+    /// Texts between square brackets.
+    pub(super) bracketed: u64,
     pub(super) moments: [Moments; Unit::ALL.len()],
 }
 
@@ -102,6 +104,7 @@ impl Seen {
             kept: Vec::new(),
             stride: 1,
             lists: Default::default(),
+            bracketed: 0,
             moments: Unit::ALL.map(|unit| Moments { unit, all: true, hours: 0, weekdays: 0 }),
         }
     }
@@ -148,6 +151,7 @@ impl Seen {
                 self.texts.push(String::from_utf8_lossy(field).into_owned());
             }
         }
+        self.bracketed += u64::from(field.starts_with(b"[") && field.ends_with(b"]"));
         match number(field) {
             Some(value) => self.add_number(field, value, counts),
             None if !counts => (),
