@@ -3,13 +3,14 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use serde::Serialize;
 
 use super::data::bar;
 use super::heed_signals;
 use super::text::TextArgs;
 use crate::base::console::note;
 use crate::base::units::{Bytes, Count, Many};
-use crate::base::{Error, Result};
+use crate::base::{Error, Result, console};
 use crate::data::blocks::{Codec, Options, Role};
 use crate::data::formats::{self, Dataset, Format, Target};
 use crate::data::hot::{HotInputs, Inputs};
@@ -37,6 +38,31 @@ pub struct ConvertArgs {
 
     #[command(flatten)]
     text: TextArgs,
+
+    /// Print what was written as one JSON object on stdout.
+    #[arg(long)]
+    json: bool,
+}
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Results {
+    out: String,
+    format: &'static str,
+    samples: u64,
+    bytes: u64,
+    #[serde(flatten)]
+    hot: Option<Hot>,
+}
+
+/// The same of data that tell which samples are hot.
+#[derive(Serialize)]
+struct Hot {
+    /// The file.
+    hot_set: String,
+    hot_rows: u64,
+    /// Of all training samples.
+    hot_samples: u64,
 }
 
 /// How a data set is written.
@@ -93,22 +119,31 @@ impl ConvertArgs {
         let hot = dataset.hot.as_ref().map(|hot| self.save_hot(&dataset, hot)).transpose()?;
         let bytes = target.seal()?;
         note!("{}: {}, {}", self.to.display(), Many(rows, "sample"), Bytes(bytes));
-        hot.into_iter().flatten().for_each(|line| note!("{line}"));
+        let (hot, told) = hot.unzip();
+        told.into_iter().flatten().for_each(|line| note!("{line}"));
+        if self.json {
+            let out = self.to.display().to_string();
+            console::json(&Results { out, format: format.name(), samples: rows, bytes, hot })?;
+        }
         Ok(())
     }
 
-    /// Writes which rows and samples are hot beside the data; returns what to say of it.
-    fn save_hot(&self, dataset: &Dataset, hot: &HotInputs) -> Result<Vec<String>> {
+    /// Writes which rows and samples are hot beside the data; returns what to say of it, to programs and to people.
+    fn save_hot(&self, dataset: &Dataset, hot: &HotInputs) -> Result<(Hot, Vec<String>)> {
         let path = self.to.join(HOT);
         save_hot(&path, &dataset.description.schema(0), &hot.set, Some(&hot.tags))?;
-        let rows: u64 = (0..hot.set.tables()).map(|table| hot.set.rows(table)).sum();
+        let found = Hot {
+            hot_set: path.display().to_string(),
+            hot_rows: (0..hot.set.tables()).map(|table| hot.set.rows(table)).sum(),
+            hot_samples: hot.tags.count(Inputs::Hot),
+        };
         let untested = dataset.rows(Role::Test) == 0;
         let tests = if untested { " --test-fraction 0" } else { "" };
         let mut told = vec![format!(
             "{}: {}, {} of {} training samples look up no others: octorec train --data {}{tests} --hot fae --hot-set {0}",
-            path.display(),
-            Many(rows, "hot row"),
-            Count(hot.tags.count(Inputs::Hot)),
+            found.hot_set,
+            Many(found.hot_rows, "hot row"),
+            Count(found.hot_samples),
             Count(hot.tags.samples()),
             self.to.display()
         )];
@@ -119,6 +154,6 @@ impl ConvertArgs {
                 self.from.display()
             ));
         }
-        Ok(told)
+        Ok((found, told))
     }
 }

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
 
 use super::convert::OutputArgs;
 use super::heed_signals;
@@ -47,6 +48,18 @@ struct VerifyArgs {
 
     #[command(flatten)]
     text: TextArgs,
+
+    /// Print what was found as one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+/// What `data verify --json` prints of data that are sound; others are an error.
+#[derive(Serialize)]
+struct Verified {
+    path: String,
+    samples: u64,
+    vocabularies: usize,
 }
 
 #[derive(Debug, Args)]
@@ -64,6 +77,25 @@ struct ProfileArgs {
 
     #[command(flatten)]
     text: TextArgs,
+
+    /// Print which files were written as one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+/// What `data profile --json` prints.
+#[derive(Serialize)]
+struct Profiled {
+    columns: Vec<ProfiledColumn>,
+}
+
+/// The profile of one column.
+#[derive(Serialize)]
+struct ProfiledColumn {
+    column: String,
+    file: String,
+    /// Rows that were looked up.
+    rows: u64,
 }
 
 /// Appends samples of a split.
@@ -105,6 +137,20 @@ struct GenerateArgs {
     /// file's name becomes its number, from 0; rows are taken modulo the table's
     #[arg(long, value_name = "FILE", required_if_eq("access", "lru"))]
     trace: Option<PathBuf>,
+
+    /// Print what was written as one JSON object on stdout
+    #[arg(long)]
+    json: bool,
+}
+
+/// What `data generate --json` prints.
+#[derive(Serialize)]
+struct Generated {
+    out: String,
+    format: &'static str,
+    train_samples: u64,
+    test_samples: u64,
+    bytes: u64,
 }
 
 impl DataArgs {
@@ -127,13 +173,16 @@ impl VerifyArgs {
         let bar = bar(total, "checking");
         let rows = formats::verify(&dataset, |done| bar.inc(done));
         bar.finish_and_clear();
-        let vocabularies = match dataset.vocabularies.len() {
+        let (samples, vocabularies) = (rows?, dataset.vocabularies.len());
+        if self.json {
+            return console::json(&Verified { path: self.path.display().to_string(), samples, vocabularies });
+        }
+        let vocabularies = match vocabularies {
             0 => String::new(),
             1 => ", 1 vocabulary".to_owned(),
             count => format!(", {count} vocabularies"),
         };
-        console::result(format_args!("{}: sound, {}{vocabularies}\n", self.path.display(), Many(rows?, "sample")))?;
-        Ok(())
+        console::result(format_args!("{}: sound, {}{vocabularies}\n", self.path.display(), Many(samples, "sample")))
     }
 }
 
@@ -169,6 +218,7 @@ impl ProfileArgs {
             })?;
         }
         bar.finish_and_clear();
+        let mut columns = Vec::new();
         for (column, counter) in counters.into_iter().enumerate() {
             let name = &dataset.description.categorical[column].name;
             let Some(profile) = counter.profile() else {
@@ -177,10 +227,13 @@ impl ProfileArgs {
             };
             let path = profile_path(&self.trace, column)?;
             profile.write(&path)?;
-            let rows = Count(profile.rows.len() as u64);
-            console::result(format_args!("{}: {name}, {rows} rows\n", path.display()))?;
+            let (column, file, rows) = (name.clone(), path.display().to_string(), profile.rows.len() as u64);
+            if !self.json {
+                console::result(format_args!("{file}: {column}, {} rows\n", Count(rows)))?;
+            }
+            columns.push(ProfiledColumn { column, file, rows });
         }
-        Ok(())
+        if self.json { console::json(&Profiled { columns }) } else { Ok(()) }
     }
 }
 
@@ -195,7 +248,8 @@ impl GenerateArgs {
         (0..columns).map(trace).collect()
     }
 
-    fn write_text(&self, log: &Criteo) -> Result<()> {
+    /// Writes a file a day; returns their bytes.
+    fn write_text(&self, log: &Criteo) -> Result<u64> {
         make_folder(&self.to)?;
         let days = [("day_0", Split::Train), ("day_1", Split::Test)].map(|(name, split)| (self.to.join(name), split));
         if let Some((path, _)) = days.iter().find(|(path, _)| path.exists()) {
@@ -222,17 +276,16 @@ impl GenerateArgs {
             }
             bar.finish_and_clear();
         }
-        let mut named = Vec::new();
+        let (mut named, mut bytes) = (Vec::new(), 0);
         for (file, _, count) in files {
             let path = file.path().to_owned();
-            if let Err(error) = file.finish() {
+            bytes += file.finish().inspect_err(|_| {
                 named.iter().for_each(|(path, _)| drop(std::fs::remove_file(path)));
-                return Err(error);
-            }
+            })?;
             named.push((path, count));
         }
         named.iter().for_each(|(path, count)| note!("{}: {}", path.display(), Many(*count, "sample")));
-        Ok(())
+        Ok(bytes)
     }
 
     /// Samples that are drawn at a time.
@@ -260,7 +313,8 @@ impl GenerateArgs {
                 let log = Criteo::new(data, rows, dense)?;
                 if self.text {
                     refuse_as_text(&log.description())?;
-                    return self.write_text(&log);
+                    let bytes = self.write_text(&log)?;
+                    return self.report("text", [train, test], bytes);
                 }
                 (log.description(), Box::new(move |split, range, samples| log.fill(split, range, samples)))
             }
@@ -294,7 +348,15 @@ impl GenerateArgs {
         bar.finish_and_clear();
         let bytes = target.seal()?;
         note!("{}: {}, {}", self.to.display(), Many(train + test, "sample"), Bytes(bytes));
-        Ok(())
+        self.report(format.name(), [train, test], bytes)
+    }
+
+    /// What was written, for programs.
+    fn report(&self, format: &'static str, [train_samples, test_samples]: [u64; 2], bytes: u64) -> Result<()> {
+        if !self.json {
+            return Ok(());
+        }
+        console::json(&Generated { out: self.to.display().to_string(), format, train_samples, test_samples, bytes })
     }
 }
 

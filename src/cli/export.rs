@@ -3,12 +3,13 @@
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
+use serde::Serialize;
 
 use super::heed_signals;
 use super::session::{VerifyArgs, refuse_overwriting, saved_in};
 use crate::base::console::note;
 use crate::base::units::{Bytes, Count, parse_bytes};
-use crate::base::{Error, Result};
+use crate::base::{Error, Result, console};
 use crate::data::Vocabulary;
 use crate::memory::same_file;
 use crate::train::export::{Exported, onnx, torch};
@@ -40,10 +41,27 @@ pub struct ExportArgs {
 
     #[command(flatten)]
     verify: VerifyArgs,
+
+    /// Print what was written as one JSON object on stdout.
+    #[arg(long)]
+    json: bool,
+}
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Results {
+    format: Format,
+    /// The file that was asked for, then those beside it.
+    files: Vec<String>,
+    parameters: u64,
+    /// How the tables' weights are written.
+    weights: &'static str,
+    bytes: u64,
 }
 
 /// Formats of other programs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
 enum Format {
     /// An ONNX graph, for onnxruntime and others.
     Onnx,
@@ -113,13 +131,12 @@ impl ExportArgs {
         let files: Vec<_> = std::iter::once(self.out.clone()).chain(beside).collect();
         let names: Vec<_> = files.iter().map(|file| file.display().to_string()).collect();
         let size = |file: &PathBuf| std::fs::metadata(file).map_or(0, |found| found.len());
-        note!(
-            "{}: {} parameters{}, {}",
-            names.join(" and "),
-            Count(model.parameters()),
-            if model.is_bf16() { " in bfloat16" } else { "" },
-            Bytes(files.iter().map(size).sum())
-        );
+        let (parameters, bytes) = (model.parameters(), files.iter().map(size).sum());
+        let (weights, kind) = if model.is_bf16() { ("bf16", " in bfloat16") } else { ("f32", "") };
+        note!("{}: {} parameters{kind}, {}", names.join(" and "), Count(parameters), Bytes(bytes));
+        if self.json {
+            console::json(&Results { format: self.format, files: names, parameters, weights, bytes })?;
+        }
         Ok(())
     }
 

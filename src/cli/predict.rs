@@ -3,8 +3,10 @@
 use std::io::{BufWriter, ErrorKind, Write};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use clap::{Args, ValueEnum};
+use serde::Serialize;
 
 use super::eval::{refuse_own_numbers, whole_file};
 use super::heed_signals;
@@ -16,11 +18,11 @@ use super::text::LineArgs;
 use crate::base::config::OnBadRow;
 use crate::base::console::note;
 use crate::base::units::Many;
-use crate::base::{Error, Result};
+use crate::base::{Error, Result, console};
 use crate::collective::World;
 use crate::data::Split;
 use crate::data::incoming::Writing;
-use crate::memory::WholeFile;
+use crate::memory::{WholeFile, same_file};
 use crate::train::{Checkpoint, Taker, predict, run_files};
 
 /// Arguments of `octorec predict`.
@@ -58,6 +60,23 @@ pub struct PredictArgs {
 
     #[command(flatten)]
     ranks: RankArgs,
+
+    /// With --out: print a summary as one JSON object on stdout.
+    #[arg(long)]
+    json: bool,
+}
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Results {
+    /// The file with the probabilities.
+    out: String,
+    rows: u64,
+    /// Categorical values that the model has no row for.
+    unknown_values: u64,
+    /// From when the first row was asked for until the file was whole.
+    seconds: f64,
+    rows_per_s: f64,
 }
 
 /// How rows and probabilities are written.
@@ -78,6 +97,12 @@ impl PredictArgs {
     pub fn run(&self, world: &World) -> Result<()> {
         heed_signals()?;
         let refuse = |origin: &str, reason: &str| Err(Error::config(origin, reason));
+        let to_stdout = |out: &Path| same_file(out, Path::new("/dev/stdout"));
+        if self.json && self.out.as_deref().is_none_or(to_stdout) {
+            let reason = "its object goes to standard output, and so do the probabilities: name a file for these with --out \
+                          FILE, or leave it away";
+            return refuse("--json", reason);
+        }
         let arrives = self.data.as_os_str() == "-";
         if self.format.is_some() && !arrives {
             return refuse("--format", "is of rows that come by standard input: add --data -, or leave it away");
@@ -120,6 +145,7 @@ impl PredictArgs {
             let to = &mut OfFile { to, checkpoint: &checkpoint };
             beside_checks(&checkpoint, &ranks, || predict(&ranks, &source, of, to))
         };
+        let began = Instant::now();
         let rows = match &self.out {
             _ if !world.is_first() => {
                 return predict(&mut Answers::new(std::io::sink(), Path::new("nowhere"), is_json, false));
@@ -140,12 +166,17 @@ impl PredictArgs {
                 answers.finish()?
             }
         };
-        report_unseen(source.unseen_values());
+        let (seconds, unknown_values) = (began.elapsed().as_secs_f64(), source.unseen_values());
+        report_unseen(unknown_values);
         if rows == 0 {
             note!("warning: 0 rows came: nothing is predicted");
         }
         let whose = if arrives { "standard input".to_owned() } else { self.data.display().to_string() };
         note!("{}: one for each row of {whose}, in its order", Many(rows, "probability"));
+        if let Some(out) = self.out.as_ref().filter(|_| self.json) {
+            let (out, rows_per_s) = (out.display().to_string(), rows as f64 / seconds);
+            console::json(&Results { out, rows, unknown_values, seconds, rows_per_s })?;
+        }
         Ok(())
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Mutex;
 
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
 
 use super::heed_signals;
 use super::session::report_skipped;
@@ -141,6 +142,19 @@ pub struct PreprocessArgs {
     /// Replace the data set in --out, which stays until the new one is whole, or an unfinished run with other options
     #[arg(long)]
     force: bool,
+
+    /// Print what was counted as one JSON object on stdout
+    #[arg(long)]
+    json: bool,
+}
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Results<'a> {
+    out: String,
+    #[serde(flatten)]
+    summary: &'a Summary,
+    seconds: f64,
 }
 
 /// The seed unless another is given.
@@ -250,7 +264,11 @@ impl PreprocessArgs {
     fn report(&self, summary: &Summary, seconds: f64) -> Result<()> {
         let roles: Vec<_> = summary.roles.iter().map(|(role, rows)| format!("{} {role}", Count(*rows))).collect();
         let rows: u64 = summary.counts.iter().map(|(_, rows)| rows).sum();
-        console::result(format_args!("{}\n", self.out.display()))?;
+        let out = self.out.display().to_string();
+        match self.json {
+            true => console::json(&Results { out, summary, seconds })?,
+            false => console::result(format_args!("{out}\n"))?,
+        }
         note!("rows: {} ({})", Count(summary.rows), roles.join(", "));
         report_skipped(summary.skipped);
         let tables = Many(summary.counts.len() as u64, "table");

@@ -185,6 +185,7 @@ impl TrainArgs {
     fn begin(&self, run: &mut Run, resumed: Option<&Resumed>) -> Result<()> {
         if let Some(Resumed { path, progress }) = resumed {
             run.restore(path, !self.verify.no_verify)?;
+            run.ranks.continue_after(progress.step)?;
             note!("resuming after step {} ({})", progress.step, path.display());
         }
         match (&mut run.output, resumed) {

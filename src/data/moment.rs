@@ -1,7 +1,7 @@
 //! Moments of time in text: what hour of the day, what day of the week, how old.
 //!
-//! All are UTC: a log that says nothing else is taken at its word, and a shifted clock has the same hours under other
-//! names.
+//! All are UTC, unless they say how far from that they are: a log that says nothing else is taken at its word, and a
+//! shifted clock has the same hours under other names.
 
 use super::samples::MISSING;
 use crate::base::named;
@@ -23,7 +23,8 @@ named! {
         Hours = "YYMMDDHH",
         /// Four digits of the year, two each of month and day: 20141021.
         Days = "YYYYMMDD",
-        /// A date and, behind a blank or a T, a time of the day: 2014-10-21 03:00:00.
+        /// A date and, behind a blank or a T, a time of the day, perhaps with its distance from UTC: 2014-10-21 03:00:00,
+        /// 2014-10-21 05:00:00+02:00.
         Written = "YYYY-MM-DD",
     }
 }
@@ -129,7 +130,7 @@ fn moment_of(year: i64, month: i64, day: i64) -> Option<i64> {
     Some((days + (153 * month + 2) / 5 + day - 1 - 719_468) * DAY)
 }
 
-/// `2014-10-21`, or that with ` 03:00`, `T03:00:00`, a fraction of the second or a Z behind it.
+/// `2014-10-21`, or that with ` 03:00`, `T03:00:00`, a fraction of the second, a Z or an [`offset`] behind it.
 fn written(text: &str) -> Option<i64> {
     let number = |text: &str, width: usize| {
         (text.len() == width && text.bytes().all(|byte| byte.is_ascii_digit())).then(|| text.parse::<i64>().ok())?
@@ -141,12 +142,31 @@ fn written(text: &str) -> Option<i64> {
         return None;
     }
     let Some(time) = time else { return Some(day) };
-    let time = time.strip_suffix('Z').unwrap_or(time);
+    let (time, ahead) = match time.find(['+', '-']) {
+        Some(at) => (time[..at].trim_end(), offset(&time[at..])?),
+        None => (time.strip_suffix('Z').unwrap_or(time), 0),
+    };
     let time = time.split_once('.').map_or(time, |(whole, _)| whole);
     let mut parts = time.split(':');
     let (hour, minute) = (below(number(parts.next()?, 2)?, 24)?, below(number(parts.next()?, 2)?, 60)?);
     let second = parts.next().map_or(Some(0), |text| below(number(text, 2)?, 61))?;
-    parts.next().is_none().then_some(day + 3600 * hour + 60 * minute + second)
+    parts.next().is_none().then_some(day + 3600 * hour + 60 * minute + second - ahead)
+}
+
+/// Seconds that a clock is ahead of UTC: `+01:00`, `-0330`, `+01`.
+fn offset(text: &str) -> Option<i64> {
+    let sign = if text.starts_with('-') { -1 } else { 1 };
+    let number = |from: usize| {
+        let digits = text.get(from..from + 2)?;
+        digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse::<i64>().ok())?
+    };
+    let minutes = match (text.len(), text.as_bytes().get(3)) {
+        (3, _) => 0,
+        (5, _) => number(3)?,
+        (6, Some(b':')) => number(4)?,
+        _ => return None,
+    };
+    Some(sign * (3600 * below(number(1)?, 24)? + 60 * below(minutes, 60)?))
 }
 
 #[cfg(test)]
@@ -164,7 +184,16 @@ mod tests {
             assert_eq!(toml::Value::try_from(unit).unwrap().as_str(), Some(unit.name()));
         }
         let seconds = |field: &str| Unit::Seconds.parse(field.as_bytes());
-        assert_eq!(seconds("1413860400"), Unit::Written.parse(b"2014-10-21T03:00:00.5Z"));
+        let moments = [
+            "2014-10-21T03:00:00.5Z",
+            "2014-10-21 03:00:00+00:00",
+            "2014-10-21 05:00:00.500000+02:00",
+            "2014-10-20T23:30-0330",
+            "2014-10-21 04:00:00 +01",
+        ];
+        for moment in moments {
+            assert_eq!(seconds("1413860400"), Unit::Written.parse(moment.as_bytes()), "{moment}");
+        }
         assert_eq!(seconds("946684800"), Some(Moment(0)));
         assert_eq!(seconds("8.81250949e8"), seconds("881250949"));
         // The first day of 1970 was a Thursday; the second before it a Wednesday's last.
@@ -182,6 +211,16 @@ mod tests {
             (Unit::Hours, ["14102124", "14130100", "14022900", "1410210", "+4102103"]),
             (Unit::Days, ["20141301", "20150229", "00000101", "2014-102", "141021030"]),
             (Unit::Written, ["2014-10-21 24:00", "2014-10-21-", "2014-1-1", "2014-10-21 3", "14-10-21"]),
+            (
+                Unit::Written,
+                [
+                    "2014-10-21 03:00+",
+                    "2014-10-21 03:00+1",
+                    "2014-10-21 03:00+24:00",
+                    "2014-10-21 03:00+1:00",
+                    "2014-10-21 03:00-00:é",
+                ],
+            ),
         ] {
             for field in fields {
                 assert_eq!(unit.parse(field.as_bytes()), None, "{} {field:?}", unit.name());

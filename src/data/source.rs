@@ -3,7 +3,7 @@
 //! Invariant: a reader opened at sample s yields exactly what a reader opened at 0 yields after s samples, so a resumed
 //! run sees the samples that an uninterrupted one would have seen.
 
-use super::schema::Scales;
+use super::schema::{Label, Scales};
 use super::{Batch, Schema, Vocabulary};
 use crate::base::Result;
 
@@ -86,6 +86,11 @@ pub trait Source: Send + Sync {
     /// has named them.
     fn dense_columns(&self) -> Vec<(String, String)> {
         self.made_of().map_or_else(Vec::new, |of| of.dense_columns())
+    }
+
+    /// The label, where a column of the files is one as it stands.
+    fn label(&self) -> Option<&Label> {
+        self.made_of()?.label()
     }
 
     /// The text of the schema that describes them, where they are described text: new data must be read by the same.

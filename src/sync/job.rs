@@ -156,6 +156,8 @@ impl Job {
         let Shared { elsewhere, .. } = &*self.0;
         let machine = elsewhere[peer.index()].clone();
         let own = self.place(place.rank);
+        // Exchanges count themselves, evaluations' too; what people know is the step that the rank is in.
+        let place = if own.sequence == 0 { place } else { Place { sequence: own.sequence, ..place } };
         let began = |rank: RankId| {
             let last = self.place(rank);
             let same = (last.stage, last.sequence) == (own.stage, own.sequence);
@@ -288,7 +290,7 @@ mod tests {
             job.enter(Place { rank: RankId(rank), stage, sequence: 4 });
         }
         let text = job.wait(place(0), RankId(1), || None::<()>).unwrap_err().to_string();
-        assert!(text.contains("rank 0 in test #3") && text.contains("(began last: rank 2 in update #4)"), "{text}");
+        assert!(text.contains("rank 0 in test #4") && text.contains("(began last: rank 2 in update #4)"), "{text}");
     }
 
     #[test]

@@ -39,6 +39,8 @@ pub struct Clock {
     rank: RankId,
     seconds: [f64; Stage::ALL.len()],
     steps: u64,
+    /// Steps of the run before those of this process.
+    before: u64,
     /// When the current step's first stage began.
     step_began: Option<Instant>,
     /// Whether what runs now is part of a step; an evaluation is not.
@@ -67,12 +69,17 @@ impl Clock {
         // All at once: a step allocates nothing.
         let spans = if traced { Vec::with_capacity(TRACED_SPANS) } else { Vec::new() };
         let seconds = [0.0; Stage::ALL.len()];
-        Self { job, rank, seconds, steps: 0, step_began: None, stopped: false, spans, traced }
+        Self { job, rank, seconds, steps: 0, before: 0, step_began: None, stopped: false, spans, traced }
+    }
+
+    /// Messages count on from so many steps of the run, which another process has made.
+    pub(super) const fn continue_after(&mut self, steps: u64) {
+        self.before = steps;
     }
 
     /// Notes what the rank does now, for messages about it.
     pub(super) fn enter(&self, stage: &'static str) {
-        self.job.enter(Place { rank: self.rank, stage, sequence: self.steps + 1 });
+        self.job.enter(Place { rank: self.rank, stage, sequence: self.before + self.steps + 1 });
     }
 
     /// Runs and times a stage.
@@ -234,7 +241,9 @@ mod tests {
         let mut clock = clock(false);
         let job = clock.job.clone();
         let now = || job.place(RankId(3)).to_string();
-        for step in 1..=2 {
+        // A run that another process has begun.
+        clock.continue_after(40);
+        for step in 41..=42 {
             let of = |stage: Stage| format!("rank 3 in {} #{step}", stage.name());
             clock.time(Stage::BackBottom, || assert_eq!(now(), of(Stage::BackBottom)));
             let mut lane = Waited(Duration::ZERO, Duration::ZERO);

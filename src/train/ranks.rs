@@ -360,6 +360,18 @@ impl Ranks {
         Ok(values.iter().filter_map(take).collect())
     }
 
+    /// Tells the ranks how many steps of the run another process has made: messages about them count on from there.
+    ///
+    /// # Errors
+    /// As [`Ranks::all`].
+    pub fn continue_after(&self, steps: u64) -> Result<()> {
+        self.all(move |rank| {
+            rank.clock.continue_after(steps);
+            Ok(())
+        })
+        .map(|_| ())
+    }
+
     /// Draws initial weights: those that one rank would draw.
     ///
     /// # Errors

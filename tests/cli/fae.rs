@@ -79,7 +79,9 @@ fn other_formats_get_the_same_file_and_data_without_test_samples_say_so() {
     let at = |name: &str| folder.path().join(name).display().to_string();
     let from = format!("{VECTORS}/kaggle/kaggle_hot_cold");
     succeed(&format!("convert {from} {}", at("blocks")));
-    succeed(&format!("convert {from} {} --format torchrec", at("arrays")));
+    let told = json(&format!("convert {from} {} --format torchrec --json", at("arrays")));
+    assert_eq!((&told["hot_set"], &told["hot_rows"]), (&Value::from(at("arrays/hot.safetensors")), &Value::from(60)));
+    assert!(told["hot_samples"].as_u64() > Some(0), "{told}");
     let read = |name: &str| fs::read(at(name)).unwrap();
     assert!(read("blocks/hot.safetensors") == read("arrays/hot.safetensors"));
     let said =

@@ -41,6 +41,7 @@ mod ranks;
 mod requirement;
 #[path = "../support/sample.rs"]
 mod sample;
+mod scripts;
 mod search;
 mod series;
 mod serving;

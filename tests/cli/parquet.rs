@@ -151,6 +151,28 @@ fn a_trained_model_reads_other_files_of_its_columns() {
     fs::write(at("other/schema.toml"), schema).unwrap();
     write(&at("other/part.parquet"), columns, &numbered(0..50), 50);
     assert_eq!(predict(&run, &at("other/part.parquet")), predict(&run, &whole)[..50]);
+    // The label that a model was trained by is known by its name.
+    fs::create_dir(at("named")).unwrap();
+    let schema = "label = { name = \"clicked\" }\ndense = [{ name = \"price\", float = true }]\n\
+                  categorical = [{ name = \"user\", rows = 400 }, { name = \"item\", rows = 30 }]\n";
+    fs::write(at("named/schema.toml"), schema).unwrap();
+    let columns = "optional double price; optional int64 user; optional int32 item;";
+    let rows = |name: &str, label: &str| {
+        let [price, user, item] = numbered(0..50);
+        let columns = format!("{columns} optional int32 {label};");
+        write(&at(name), &columns, &[price, user, item, labels(0..50)], 50);
+        at(name).display().to_string()
+    };
+    rows("named/a.parquet", "clicked");
+    let run = at("named_run").display().to_string();
+    succeed(&format!("train --data {} {LAYERS} --out {run}", at("named").display()));
+    let score = |data: &str| format!("eval --checkpoint {run} --data {data} --json");
+    // Or as it is where nobody says how.
+    for label in ["clicked", "label"] {
+        assert_eq!(json(&score(&rows("b.parquet", label)))["samples"], 50, "{label}");
+    }
+    let message = fail(&score(&rows("b.parquet", "bought")));
+    assert!(message.contains("has no column clicked; it has price, user, item, bought"), "{message}");
 }
 
 #[test]
@@ -294,6 +316,10 @@ fn a_table_is_the_same_as_text_and_as_parquet() {
     for (run, data) in [("run_a", "log.parquet"), ("run_b", "log.csv"), ("run_b", "log.parquet")] {
         assert!(predict(&at(run), &at(data)) == expected, "{run} on {data}");
     }
+    // Moments with their distance from UTC, as pandas writes those of a time zone, are the same.
+    let (ahead, text) = (at("ahead.csv"), fs::read_to_string(at("log.csv")).unwrap());
+    fs::write(&ahead, text.replace(":00,", ":00+00:00,")).unwrap();
+    assert!(predict(&at("run_b"), &ahead) == expected);
 }
 
 #[test]

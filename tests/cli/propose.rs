@@ -381,6 +381,27 @@ fn labels_are_columns_of_two_values_or_ratings_and_never_constant() {
 }
 
 #[test]
+fn lists_as_programs_print_them_are_no_values() {
+    let header = "label,tags,numbers,age\n".to_owned();
+    let text = (0..400).fold(header, |mut text, n| {
+        let [a, b] = [n % 7, n % 5];
+        let _ = writeln!(text, "{},\"['t{a}', 't{b}']\",[{a} {b}],[{a}]", n % 3 / 2);
+        text
+    });
+    let found = proposed("log.csv", &text, "");
+    let out: Vec<_> = found.left_out.iter().map(|(column, _)| &column[..]).collect();
+    assert_eq!(out, ["tags", "numbers"], "{:?}", found.left_out);
+    let reason = "lists as programs print them, brackets and all: write the values alone";
+    assert!(found.left_out.iter().all(|(_, told)| told.contains(reason)), "{:?}", found.left_out);
+    // Brackets alone make no list.
+    assert_eq!(found.categorical("age").len(), 1);
+    // The remedy.
+    let text = text.replace("['", "").replace("', '", "|").replace("']", "");
+    let found = proposed("log.csv", &text, "");
+    assert_eq!(found.categorical("tags")[0].separator.as_deref(), Some("|"));
+}
+
+#[test]
 fn a_label_that_cannot_be_told_is_named_by_a_person() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("log.csv");

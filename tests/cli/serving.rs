@@ -7,6 +7,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 use std::time::{Duration, Instant};
 
+use octorec::base::config::{Config, SourceKind, Vocab};
+use octorec::data::formats::{self, Described, scan};
+use octorec::data::wide::bucket;
+use octorec::data::{self, Batch, Opening, Split};
 use safetensors::tensor::TensorView;
 use safetensors::{SafeTensors, serialize};
 
@@ -329,4 +333,61 @@ fn columns_in_another_order_or_read_otherwise_are_not_those_of_the_model() {
     }
     schema([price, age], [item, user]);
     uses.iter().for_each(|line| drop(succeed(line)));
+}
+
+/// Servers in other languages compute rows of hashed values as the guide says.
+#[test]
+fn hashed_values_have_the_rows_that_the_guide_computes() {
+    const ROWS: u64 = 100_000;
+    let folder = tempfile::tempdir().unwrap();
+    let guide = String::from_utf8(succeed("guide serving").stdout).unwrap();
+    let section = guide.split("# Rows of hashed values\n").nth(1).unwrap().split("\n# ").next().unwrap();
+    let example = |line: &str| {
+        let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+        let value: String = serde_json::from_str(cells.get(1)?.trim_matches('`')).ok()?;
+        Some((value, cells.get(2)?.parse::<u64>().ok()?, cells.get(3)?.parse::<u32>().ok()?))
+    };
+    let examples: Vec<_> = section.lines().filter_map(example).collect();
+    assert_eq!(examples.len(), 7, "{section}");
+
+    let (text, schema) = (folder.path().join("values.csv"), folder.path().join("values.toml"));
+    let rows = examples.iter().map(|(value, ..)| format!("1,{value}\n"));
+    fs::write(&text, "label,value\n".to_owned() + &rows.collect::<String>()).unwrap();
+    let described = |rows: &str| format!("label = \"label\"\n[[categorical]]\ncolumn = \"value\"\n{rows}");
+    fs::write(&schema, described(&format!("rows = {ROWS}\n"))).unwrap();
+    let dataset = formats::open(&text, None, Some(Described::by(&schema))).unwrap();
+    let mut found = Vec::new();
+    for member in &dataset.members {
+        let push = |samples: &data::Samples| {
+            found.extend_from_slice(&samples.lookups[0].rows);
+            Ok(())
+        };
+        scan(&*member.table, 0, member.table.rows(), push).unwrap();
+    }
+    let expected: Vec<u32> = examples.iter().map(|(_, _, row)| *row).collect();
+    assert_eq!(found, expected);
+    assert!(examples.iter().all(|&(_, crc, row)| crc % ROWS == u64::from(row)));
+
+    // The same rows without any in the schema, and those of Criteo's text.
+    let criteo = folder.path().join("clicks.tsv");
+    fs::write(&criteo, format!("1{}\t68fd1e64{}\n", "\t".repeat(13), "\t".repeat(25))).unwrap();
+    fs::write(&schema, described("")).unwrap();
+    let hashed = |source: SourceKind, path: &Path, described: Option<&Path>| {
+        let mut config = Config::default();
+        (config.data.source, config.data.vocab, config.data.rows_cap) = (source, Vocab::Hash, ROWS);
+        (config.data.path, config.data.test_fraction) = (path.display().to_string(), 0.0);
+        config.data.schema = described.map_or(String::new(), |path| path.display().to_string());
+        let source = data::open(&config, Opening::default()).unwrap();
+        let mut batch = Batch::new(source.schema());
+        source.open(Split::Train, 0).unwrap().read(&mut batch, 100).unwrap();
+        batch.bags
+    };
+    assert_eq!(hashed(SourceKind::Files, &text, Some(&schema))[0].rows, expected);
+    let bags = hashed(SourceKind::Tsv, &criteo, None);
+    assert_eq!((&bags[0].rows, &bags[1].rows), (&vec![18_852], &vec![0]));
+    assert!(section.contains("\n`68fd1e64`, which is 1761418852, has row 18852."));
+
+    let [there, back] = [[3, 17], [17, 3]].map(|rows| bucket(&rows, 1_000_000));
+    let crosses = format!("of 1000000 buckets, rows 3 and 17 have {there}, and rows 17 and 3 have {back}.");
+    assert!(section.contains(&crosses), "{crosses}");
 }

@@ -278,7 +278,7 @@ fn a_rank_that_panics_is_told_with_its_stage_and_step() {
     ];
     for ((network, stage), communicate) in failing.into_iter().flat_map(|case| [(case, false), (case, true)]) {
         let error = error_of_two(network, communicate, Duration::from_secs(300));
-        let told = format!("in {} #1: panicked: row 7 is bad", stage.name());
+        let told = format!("in {} #41: panicked: row 7 is bad", stage.name());
         assert!(error.contains(&told), "communicate {communicate}: {error}");
     }
 }
@@ -293,11 +293,11 @@ fn a_rank_that_stalls_is_named_within_the_deadline() {
         }
     }
     let error = error_of_two(|spec, supply| build_behind(spec, supply, stall), false, Duration::from_secs(3));
-    assert!(error.contains("waited 3.0 s for rank"), "{error}");
-    assert!(error.contains(&format!("in {} #1)", Stage::BackBottom.name())), "{error}");
+    assert!(error.contains(" #41: waited 3.0 s for rank"), "{error}");
+    assert!(error.contains(&format!("in {} #41)", Stage::BackBottom.name())), "{error}");
 }
 
-/// What a step of two ranks with this network fails with.
+/// What step 41 of a run of two ranks with this network fails with, the first of this process.
 fn error_of_two(network: BuildNetwork, communicate: bool, deadline: Duration) -> String {
     let config = config();
     let (schema, batch) = minibatch(&config);
@@ -312,6 +312,7 @@ fn error_of_two(network: BuildNetwork, communicate: bool, deadline: Duration) ->
     }
     let ranks = Ranks::start(setup).unwrap();
     ranks.initialise(3).unwrap();
+    ranks.continue_after(40).unwrap();
     ranks.step(&batch, 0.2).unwrap_err().to_string()
 }
 

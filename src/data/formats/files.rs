@@ -13,7 +13,7 @@ use crate::base::config::DataConfig;
 use crate::base::{Error, Result};
 use crate::data::blocks::Role;
 use crate::data::fingerprint::of_files;
-use crate::data::schema::{Dense, Scales};
+use crate::data::schema::{Dense, Label, Scales};
 use crate::data::tsv::first_part;
 use crate::data::{Batch, Description, Opening, Reader, Samples, Schema, Source, Split, Vocabulary};
 
@@ -313,6 +313,10 @@ impl Source for Files {
 
     fn dense_columns(&self) -> Vec<(String, String)> {
         self.description.dense.iter().filter(|_| self.described).map(Dense::title).collect()
+    }
+
+    fn label(&self) -> Option<&Label> {
+        Some(&self.description.label).filter(|_| self.schema_text.is_none())
     }
 
     fn has_own_tests(&self) -> bool {

@@ -46,11 +46,17 @@ impl<'a> Meter<'a> {
         Self { done: [const { AtomicU64::new(0) }; 4], totals: [const { AtomicU64::new(0) }; 4], watch }
     }
 
-    // Relaxed in both: figures for a progress bar, they order nothing.
+    // Relaxed in all: figures for people, they order nothing.
 
     pub(super) fn expect(&self, stage: Stage, total: u64) {
         self.totals[stage as usize].store(total, Ordering::Relaxed);
         self.add(stage, 0);
+    }
+
+    /// What is done of a stage, and how much there is.
+    pub(super) fn done(&self, stage: Stage) -> (u64, u64) {
+        let of = |counts: &[AtomicU64; 4]| counts[stage as usize].load(Ordering::Relaxed);
+        (of(&self.done), of(&self.totals))
     }
 
     pub(super) fn add(&self, stage: Stage, more: u64) {

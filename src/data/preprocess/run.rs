@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
-use super::disk::full;
+use super::disk::{full, held, refuse_small};
 use super::gather::{Gather, Source};
 use super::ids::{Column, Numbering};
 use super::inputs::{input_files, refuse_empty};
@@ -18,7 +18,7 @@ use super::pieces::Input;
 use super::points::{self, Points};
 use super::progress::{Meter, Stage, Watch};
 use super::recipe::{Criteo, Rows, Table, description};
-use super::shuffle::Shuffle;
+use super::shuffle::{Shuffle, least_words};
 use super::split::{Stretch, equal_days};
 use super::stored::{Scratch, Stored};
 use super::{Options, Recipe, ShuffleBy};
@@ -73,25 +73,26 @@ struct Group {
 /// What is wrong with the input, as file, row and what to do; a full disk; [`Error::Interrupted`]. Whatever was
 /// finished is kept, and the same call goes on from there.
 pub fn preprocess(options: &Options, watch: &Watch<'_>) -> Result<Summary> {
-    attempt(options, watch).map_err(full)
+    let meter = Meter::new(watch);
+    attempt(options, &meter).map_err(|error| full(error, &meter))
 }
 
-fn attempt(options: &Options, watch: &Watch<'_>) -> Result<Summary> {
+fn attempt(options: &Options, meter: &Meter<'_>) -> Result<Summary> {
     // Those of all columns' ids are open at a time.
     raise_open_files();
     let paths = input_files(&options.inputs)?;
     match &options.recipe {
         Recipe::CriteoKaggle | Recipe::CriteoTerabyte => {
-            Run::new(options, paths)?.whole(&Criteo::new(options.on_bad_row, options.max_line), watch)
+            Run::new(options, paths)?.whole(&Criteo::new(options.on_bad_row, options.max_line), meter)
         }
         Recipe::Table(layout) => {
             let table = Table::open(layout, &paths[0], options.on_bad_row, options.max_line)?;
-            Run::new(options, paths)?.whole(&table, watch)
+            Run::new(options, paths)?.whole(&table, meter)
         }
         Recipe::Points { most, history } => {
             let how = (options.on_bad_row, options.max_line);
             let points = Points::open(&paths[0], [*most, *history], options.seed, how)?;
-            Run::new(options, paths)?.whole(&points, watch)
+            Run::new(options, paths)?.whole(&points, meter)
         }
     }
 }
@@ -154,12 +155,11 @@ impl<'a> Run<'a> {
         })
     }
 
-    fn whole<R: Rows>(mut self, rows: &R, watch: &Watch<'_>) -> Result<Summary> {
+    fn whole<R: Rows>(mut self, rows: &R, meter: &Meter<'_>) -> Result<Summary> {
         if self.start == Start::Finished {
             return self.summary();
         }
         let pool = pool(self.threads)?;
-        let meter = Meter::new(watch);
         let bytes = self.inputs.iter().map(|input| input.bytes).sum();
         meter.expect(Stage::Text, bytes);
         let parts = Gather {
@@ -167,12 +167,13 @@ impl<'a> Run<'a> {
             folder: &self.output.work,
             size: self.sizes.piece_bytes,
             threads: self.threads,
-            meter: &meter,
+            meter,
         }
         .run(rows)?;
         let days = self.days(&parts)?;
-        pool.install(|| self.number::<R::Key>(&parts, &meter))?;
-        let written = pool.install(|| self.write_blocks(&parts, &days, &meter))?;
+        self.check_disk(&parts, &days)?;
+        pool.install(|| self.number::<R::Key>(&parts, meter))?;
+        let written = pool.install(|| self.write_blocks(&parts, &days, meter))?;
         let mut roles = BTreeMap::new();
         for part in &written {
             let role = part.role.of(["train", "validation", "test"]);
@@ -190,6 +191,21 @@ impl<'a> Run<'a> {
         write_file(&self.output.work.join(SUMMARY), text.as_bytes())?;
         Manifest::new(self.description.clone(), written).write(&self.output.work)?;
         self.output.finish().map(|()| summary)
+    }
+
+    /// Refuses a disk without room for what is sure to come between the parts and the blocks: ids, and the runs of the
+    /// largest stretch that is still to be shuffled.
+    fn check_disk(&self, parts: &[Source], days: &[u64]) -> Result<()> {
+        let (work, description) = (&self.output.work, &self.description);
+        let groups = groups(self.options.split.stretches(days), self.options.shuffle);
+        let targets = targets(&groups, self.options.file_rows.max(1));
+        let missing =
+            targets.iter().filter(|target| !work.join(&target.name).exists()).map(|target| &groups[target.group]);
+        let rows = |group: &Group| group.stretch.rows.end - group.stretch.rows.start;
+        let most = missing.filter(|group| group.shuffled).map(rows).max().unwrap_or(0);
+        let distinct = parts.iter().flat_map(|part| &part.contents.entries).map(|entry| u64::from(entry.distinct));
+        let bytes = 4 * (distinct.sum::<u64>() + most * least_words(description) as u64);
+        refuse_small(work, parts, bytes.saturating_sub(held(work, "ids")? + held(work, "run")?))
     }
 
     /// What was counted when the data set was finished.

@@ -25,7 +25,7 @@ use crate::base::rng::{Random, Stream};
 use crate::base::{Error, Result, interrupt};
 use crate::data::Samples;
 use crate::data::samples::Values;
-use crate::data::schema::Description;
+use crate::data::schema::{Categorical, Description};
 use crate::memory::WholeFile;
 
 /// Words before a record's columns: the row's number (two) and its label.
@@ -199,8 +199,7 @@ impl Shuffle<'_> {
         let count = (rows.end - rows.start) as usize;
         let mut order: Vec<(u64, u32)> = Vec::with_capacity(count);
         // Growing, they would lie in memory twice at times.
-        let look_ups: usize = self.description.categorical.iter().map(|column| column.hots.max(1) as usize).sum();
-        let mut records: Vec<u32> = Vec::with_capacity(count * (BEFORE + self.description.dense.len() + look_ups));
+        let mut records: Vec<u32> = Vec::with_capacity(count * least_words(self.description));
         let mut ends: Vec<u64> = Vec::with_capacity(count + 1);
         ends.push(0);
         let mut samples = Samples::new(self.description);
@@ -225,6 +224,10 @@ impl Shuffle<'_> {
             }
             Ok(())
         })?;
+        debug_assert!(
+            records.len() >= count * least_words(self.description),
+            "less is sure to be written than was told"
+        );
         order.sort_unstable();
         let buckets = self.buckets();
         let bucket = |key: u64| ((u128::from(key) * u128::from(buckets)) >> 64) as u64;
@@ -296,6 +299,15 @@ impl Shuffled<'_> {
     pub(super) fn remove(&self) -> Result<()> {
         (0..self.division.runs).try_for_each(|run| disk::remove(&self.of.path(run, self.division.run_rows)))
     }
+}
+
+/// Words that every record has: all of them where rows have no lists.
+pub(super) fn least_words(description: &Description) -> usize {
+    let column = |column: &Categorical| match column.hots {
+        0 => 1,
+        hots => hots as usize * (1 + usize::from(column.weighted)),
+    };
+    BEFORE + description.dense.len() + description.categorical.iter().map(column).sum::<usize>()
 }
 
 /// Words of the first of some records.

@@ -45,6 +45,8 @@ pub struct TrainedColumns {
     pub rows: Vec<u64>,
     /// Names of dense columns, with how numbers are transformed ([`Dense::title`]); `None` where nobody has said.
     pub dense: Option<Vec<(String, String)>>,
+    /// The label; `None` where nobody has said.
+    pub label: Option<Label>,
 }
 
 impl Column {

@@ -376,11 +376,13 @@ impl<'a> Checkpoint<'a> {
     /// # Errors
     /// As [`Checkpoint::header`].
     pub fn columns(&self, model: &ModelConfig) -> Result<TrainedColumns> {
-        let dense = self.own_header()?.map(|header| header.dense.clone()).unwrap_or_default();
+        let header = self.own_header()?;
+        let dense = header.map(|header| header.dense.clone()).unwrap_or_default();
         Ok(TrainedColumns {
             names: model.columns.clone(),
             rows: model.rows.clone(),
             dense: (dense.len() == model.dense()).then_some(dense),
+            label: header.and_then(|header| header.data.as_ref()?.label.clone()),
         })
     }
 

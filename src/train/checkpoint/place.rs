@@ -8,6 +8,7 @@ use crate::base::config::{Config, OnBadRow};
 use crate::base::console::note;
 use crate::base::units::{Count, Many};
 use crate::base::{Error, Result};
+use crate::data::schema::Label;
 use crate::data::{Source, Split};
 
 /// What tells stored samples for training and tests from others.
@@ -18,6 +19,9 @@ pub struct TrainedOn {
     /// `None` in files of versions that did not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     tests: Option<Stored>,
+    /// The column that was the label; `None` of text, and in files of versions that did not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) label: Option<Label>,
 }
 
 /// What tells stored samples of a split from others.
@@ -42,7 +46,8 @@ impl TrainedOn {
     /// That of a data set; nothing where its samples are generated or arrive.
     #[must_use]
     pub fn of(source: &dyn Source) -> Option<Self> {
-        Some(Self { train: Stored::of(source, Split::Train)?, tests: Stored::of(source, Split::Test) })
+        let (train, tests) = (Stored::of(source, Split::Train)?, Stored::of(source, Split::Test));
+        Some(Self { train, tests, label: source.label().cloned() })
     }
 }
 

@@ -113,7 +113,7 @@ pub const SECTIONS: [Section; 3] = [
             Key {
                 name: "unit",
                 takes: TIME_UNIT,
-                meaning: "With time: how times are written; all are UTC.",
+                meaning: "With time: how times are written; all are UTC, unless an offset such as +01:00 stands behind them.",
                 example: "column = \"timestamp\"\ntime = \"age\"\nunit = \"milliseconds\"",
             },
         ],
@@ -182,7 +182,7 @@ pub const SECTIONS: [Section; 3] = [
             Key {
                 name: "unit",
                 takes: TIME_UNIT,
-                meaning: "With time: how times are written; all are UTC.",
+                meaning: "With time: how times are written; all are UTC, unless an offset such as +01:00 stands behind them.",
                 example: "column = \"hour\"\ntime = \"hour\"\nunit = \"YYMMDDHH\"",
             },
         ],

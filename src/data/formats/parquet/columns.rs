@@ -247,8 +247,11 @@ pub(super) fn of_trained(
         let mut ways = Transform::ALL.map(|transform| Dense { transform, ..told.clone() }).into_iter();
         Ok(ways.find(|way| way.title().1 == *how).unwrap_or(told))
     };
+    // Other files may call it as those do that nobody has described.
+    let usual = Label::default();
+    let own = trained.label.clone().filter(|own| find(&own.name).is_some() || find(&usual.name).is_none());
     Ok(Description {
-        label: merlin.map(Merlin::label).transpose()?.unwrap_or_default(),
+        label: merlin.map(Merlin::label).transpose()?.or(own).unwrap_or(usual),
         dense: match &trained.dense {
             Some(columns) => columns.iter().map(read).collect::<Result<_, String>>()?,
             None => inferred(leaves, merlin)?.dense,

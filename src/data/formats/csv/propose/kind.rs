@@ -150,6 +150,11 @@ fn time(seen: &Seen) -> Option<(Kind, String)> {
 
 fn text(seen: &Seen, whole: bool) -> (Kind, String) {
     let (counted, distinct) = (seen.counted, seen.distinct());
+    if seen.bracketed == seen.present && seen.lists.iter().any(|list| list.several > 0) {
+        let advice =
+            "write the values alone, one text between them, such as \"|\".join(values), which separator then names";
+        return (Kind::Out, format!("lists as programs print them, brackets and all: {advice}"));
+    }
     for (list, separator) in seen.lists.iter().zip(SEPARATORS) {
         // Values of lists occur again, in this field and others; words of names do not.
         let repeats = list.distinct.len() as f64 <= 0.5 * list.parts as f64;

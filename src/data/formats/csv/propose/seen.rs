@@ -52,6 +52,8 @@ pub(super) struct Seen {
     /// For quantiles.
     kept: SystematicSample,
     pub(super) lists: [List; SEPARATORS.len()],
+    /// Texts between square brackets.
+    pub(super) bracketed: u64,
     pub(super) moments: [Moments; Unit::ALL.len()],
 }
 
@@ -99,6 +101,7 @@ impl Seen {
             rising: true,
             kept: SystematicSample::default(),
             lists: Default::default(),
+            bracketed: 0,
             moments: Unit::ALL.map(|unit| Moments { unit, all: true, hours: 0, weekdays: 0 }),
         }
     }
@@ -145,6 +148,7 @@ impl Seen {
                 self.texts.push(String::from_utf8_lossy(field).into_owned());
             }
         }
+        self.bracketed += u64::from(field.starts_with(b"[") && field.ends_with(b"]"));
         match number(field) {
             Some(value) => self.add_number(field, value, counts),
             None if !counts => (),
