@@ -7,7 +7,7 @@ use std::ops::Range;
 use bytemuck::Pod;
 
 use super::schedule::{Fold, Payload};
-use crate::simd::{Isa, Kernel, Simd, bf16, combine};
+use crate::simd::{Isa, Kernel, Simd, bf16, combine, combine_halves};
 use crate::sync::{Line, Stores, copy_part, write_lines};
 
 /// bfloat16 to a cache line.
@@ -205,14 +205,9 @@ impl Kernel for Widen<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
         let Self { data, from, fold } = self;
-        let mut data = data.chunks_exact_mut(S::LANES);
-        let mut from = from.chunks_exact(S::LANES);
-        for (data, from) in data.by_ref().zip(from.by_ref()) {
-            let term = simd.widen(from);
-            simd.store(if fold == Fold::Add { simd.add(simd.load(data), term) } else { term }, data);
-        }
-        for (x, &half) in data.into_remainder().iter_mut().zip(from.remainder()) {
-            *x = if fold == Fold::Add { *x + bf16::widen(half) } else { bf16::widen(half) };
+        match fold {
+            Fold::Add => combine_halves(simd, data, from, |sum, term| simd.add(sum, term)),
+            Fold::Copy => combine_halves(simd, data, from, |_, term| term),
         }
     }
 }

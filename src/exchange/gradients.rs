@@ -3,11 +3,12 @@
 //! An owner takes those of its own samples from where the network has left them.
 
 use super::layout::Layout;
-use super::messages::RowMessages;
+use super::messages::{RowMessages, Widening};
 use super::vectors::MessageForm;
 use super::{Ids, Minibatch, Pass, RankContext, Route, Vectors};
+use crate::base::config::Wire;
 use crate::base::{RankId, Result};
-use crate::collective::{Carrier, Opened};
+use crate::collective::{Carrier, Opened, narrow};
 use crate::memory::{Buffer, Supply};
 use crate::simd::Isa;
 use crate::sync::{Lender, Line, Matrix, Stores, write_lines};
@@ -16,6 +17,7 @@ use crate::sync::{Lender, Line, Matrix, Stores, write_lines};
 #[derive(Debug)]
 pub struct Gradients {
     messages: RowMessages,
+    widening: Widening,
     /// Where messages have vectors of some bags only: those of this rank's own bags with divided rows.
     own: Buffer<Line>,
     lender: Lender<Line>,
@@ -33,7 +35,8 @@ impl Gradients {
             MessageForm::VectorPerBag { .. } => context.samples(batch) * layout.of(context.rank).partial_stride,
         };
         Ok(Self {
-            messages: RowMessages::new(context, Pass::Backward, batch, supply)?,
+            messages: RowMessages::new(context, Pass::Backward),
+            widening: Widening::new(context, Pass::Backward, batch, supply)?,
             own: supply.buffer("gradients of own bags", own.div_ceil(Line::FLOATS))?,
             lender: Lender::new(layout.ranks(), context.team.threads()),
         })
@@ -57,12 +60,12 @@ impl Gradients {
         if !layout.asks_owners(minibatch.inputs) {
             return Ok(());
         }
-        let Self { messages, own, lender } = self;
+        let Self { messages, own, lender, .. } = self;
         let vectors = |owner| ids.vectors(Route { owner, asking }, Pass::Backward);
-        let mut pack_all = |messages: &mut [Opened<'_>]| {
+        let mut pack_all = |wire: Wire, messages: &mut [Opened<'_>]| {
             let mut loan = lender.begin();
             for Opened { to, lines, .. } in messages.iter_mut() {
-                loan.matrix(Matrix { data: std::mem::take(lines), width: vectors(*to).lines_together() });
+                loan.matrix(Matrix { data: std::mem::take(lines), width: vectors(*to).lines_together(wire) });
             }
             loan.cut_evenly(team.threads());
             let messages = &*messages;
@@ -71,7 +74,7 @@ impl Gradients {
                 for at in share.matrices() {
                     let (Opened { to, stores, .. }, mut band) = (&messages[at], share.band(at));
                     let (first, of) = (band.rows().start, (ids, *to, vectors(*to)));
-                    pack((isa, *stores), layout, of, gradient, first, (band.all(), &mut staged));
+                    pack((isa, *stores, wire), layout, of, gradient, first, (band.all(), &mut staged));
                 }
             });
         };
@@ -79,9 +82,9 @@ impl Gradients {
         if !own.is_empty() {
             let elements = vectors(asking).elements(context.samples(minibatch.whole));
             let lines = &mut own[..elements.div_ceil(Line::FLOATS)];
-            pack_all(&mut [Opened { to: asking, stores: Stores::Plain, lines }]);
+            pack_all(Wire::F32, &mut [Opened { to: asking, stores: Stores::Plain, lines }]);
         }
-        messages.begin(context, carrier, minibatch, ids, pack_all)
+        messages.begin(context, carrier, minibatch, ids, |messages| pack_all(layout.wire(), messages))
     }
 
     /// Waits for the gradients of all ranks and lends them to `take`: of each rank a row of this rank's stride for each
@@ -104,13 +107,15 @@ impl Gradients {
             take(&|_| Some(&[]));
             return Ok(());
         }
-        let incoming = self.messages.finish(context, carrier, true)?;
-        let own: &[f32] = bytemuck::cast_slice(&self.own[..]);
+        let Self { messages, widening, own, .. } = self;
+        let incoming = messages.finish(carrier)?;
+        widening.take(context, &incoming);
+        let own: &[f32] = bytemuck::cast_slice(&own[..]);
         take(&|asking| {
             let message = match layout.form() {
                 MessageForm::RowPerSample if asking == owner => return None,
                 _ if asking == owner => own,
-                _ => incoming.from(asking),
+                _ => widening.from(&incoming, asking),
             };
             let vectors = ids.vectors(Route { owner, asking }, Pass::Backward);
             Some(&message[..vectors.elements(layout.samples(minibatch.whole, asking))])
@@ -122,7 +127,7 @@ impl Gradients {
 /// Packs the lines of a message to an owner from the rank that `ids` are of, from a sample's row on where its vectors
 /// lie in rows, or from line `first` on; `gradient` is that of the rank's features.
 fn pack(
-    (isa, stores): (Isa, Stores),
+    (isa, stores, wire): (Isa, Stores, Wire),
     layout: &Layout,
     (ids, owner, vectors): (&Ids, RankId, &Vectors),
     gradient: &[f32],
@@ -132,8 +137,8 @@ fn pack(
     // As much as fills up a row of any message, and whole lines of what travels.
     const NONE: [f32; 32] = [0.0; 32];
     let (row, groups) = (layout.feature_row(), layout.groups(Route { owner, asking: ids.rank() }));
-    let elements = size_of_val(to) / size_of::<f32>();
-    let mut writer = LineWriter { isa, stores, to, staged, len: 0 };
+    let elements = size_of_val(to) / wire.bytes();
+    let mut writer = LineWriter { isa, stores, wire, to, staged, len: 0 };
     match vectors {
         Vectors::Rows(stride) => {
             let width: usize = groups.iter().map(|group| group.width * group.positions * group.shards.len()).sum();
@@ -148,7 +153,8 @@ fn pack(
             }
         }
         Vectors::Bags(starts) => {
-            let (mut at, end) = (first * Line::FLOATS, first * Line::FLOATS + elements);
+            let start = first * (Line::BYTES / wire.bytes());
+            let (mut at, end) = (start, start + elements);
             for group in groups {
                 for (place, shard) in group.shards.clone().enumerate() {
                     let numbers = ids.list(owner, group.streams[place], Pass::Backward);
@@ -179,6 +185,8 @@ const STAGED: usize = 2048;
 struct LineWriter<'a> {
     isa: Isa,
     stores: Stores,
+    /// What is written of the floats.
+    wire: Wire,
     /// What is left.
     to: &'a mut [Line],
     staged: &'a mut [f32; STAGED],
@@ -201,9 +209,12 @@ impl LineWriter<'_> {
 
     /// Writes what is staged: whole lines.
     fn flush(&mut self) {
-        let lines = Line::hold(self.len * size_of::<f32>());
+        let lines = Line::hold(self.len * self.wire.bytes());
         let (now, later) = std::mem::take(&mut self.to).split_at_mut(lines);
-        write_lines(self.isa, self.stores, now, &self.staged[..self.len]);
+        match self.wire {
+            Wire::F32 => write_lines(self.isa, self.stores, now, &self.staged[..self.len]),
+            Wire::Bf16 => narrow(self.isa, self.stores, &self.staged[..self.len], now),
+        }
         (self.to, self.len) = (later, 0);
     }
 }

@@ -1,72 +1,38 @@
-//! Messages of rows: floats on both sides, and on the way between them what the layout says.
+//! Messages of rows: lines of what the layout says that travels, floats or halves.
 //!
-//! What travels as it is, is written in the receiver's window and read there. What is rounded on the way is written
-//! beside it first, and widened when it has come.
+//! Whoever can, writes what travels right into the receiver's window and reads it there. Pooled rows, which threads
+//! write in pieces that are no whole lines of halves, are written beside it first ([`Rounding`]); gradients, which the
+//! update reads in the order of rows, are widened when they have come ([`Widening`]).
 
 use super::vectors::MessageForm;
-use super::{Ids, Minibatch, Pass, RankContext, Route, message_elements, row_elements};
+use super::{Ids, Minibatch, Pass, RankContext, Route, message_bytes, row_elements};
 use crate::base::config::Wire;
 use crate::base::{RankId, Result};
 use crate::collective::{Carrier, Incoming, OneSided, Opened, narrow, widen};
 use crate::memory::{Buffer, Supply, recycled};
+use crate::simd::{Simd, combine, combine_halves};
 use crate::sync::{Lender, Line, Matrix, Rows, Stores};
 
 /// Lines of floats that become one line of bfloat16.
 const PAIR: usize = 2;
 
-/// The all-to-all of rows, with its memory.
+/// The all-to-all of rows.
 #[derive(Debug)]
 pub struct RowMessages {
     messages: OneSided,
     pass: Pass,
     /// Samples of the minibatch whose messages are planned.
     planned: usize,
-    /// Where rows are rounded on the way: all messages, before they are.
-    out: Buffer<Line>,
-    /// Those that are filled together, and of each where it is in `out` and how it is written: memory that runs use
-    /// again.
-    whole: Vec<Opened<'static>>,
-    places: Vec<(usize, Stores)>,
-    lender: Lender<Line>,
-    /// And all that come, widened.
-    into: Buffer<Line>,
-    /// Where what comes from each rank begins among what was widened; one more entry than ranks.
-    starts: Vec<usize>,
-    /// Whether what was begun last has come and is widened.
-    widened: bool,
 }
 
 impl RowMessages {
-    /// A rank's messages of a pass, in minibatches of up to `batch` samples.
-    ///
-    /// # Errors
-    /// When the supply is exhausted.
-    pub(super) fn new(context: &RankContext, pass: Pass, batch: usize, supply: &mut Supply<'_>) -> Result<Self> {
-        let (rank, layout) = (context.rank, &*context.layout);
-        let wire = layout.wire();
+    /// A rank's messages of a pass.
+    pub(super) fn new(context: &RankContext, pass: Pass) -> Self {
         let stage = match pass {
             Pass::Forward => "exchange of pooled rows",
             Pass::Backward => "exchange of gradients",
         };
-        let lines = |from, to| {
-            let Route { owner, asking } = Route::of(pass, from, to);
-            Line::hold(row_elements(layout, batch, owner, asking) * size_of::<f32>())
-        };
-        let others = || (0..layout.ranks() as u32).map(RankId).filter(|other| *other != rank && wire != Wire::F32);
-        let out: usize = others().map(|to| lines(rank, to)).sum();
-        let into: usize = others().map(|from| lines(from, rank)).sum();
-        Ok(Self {
-            messages: OneSided::new(rank, layout.ranks(), stage),
-            pass,
-            planned: 0,
-            starts: vec![0; layout.ranks() + 1],
-            out: supply.buffer("rows before they are rounded", out)?,
-            whole: Vec::with_capacity(layout.ranks()),
-            places: Vec::with_capacity(layout.ranks()),
-            lender: Lender::new(layout.ranks(), context.team.threads()),
-            into: supply.buffer("rows that came rounded", into)?,
-            widened: false,
-        })
+        Self { messages: OneSided::new(context.rank, context.layout.ranks(), stage), pass, planned: 0 }
     }
 
     /// Plans the messages of a minibatch, whose look-ups `ids` have: whole lines of what travels.
@@ -76,17 +42,11 @@ impl RowMessages {
         if self.planned == whole && layout.form() == MessageForm::RowPerSample {
             return;
         }
-        let (own, bytes) = (carrier.rank(), layout.wire().bytes());
-        let elements = |from, to| message_elements(layout, ids, whole, pass, Route::of(pass, from, to));
-        self.messages.plan(carrier, |from, to| elements(from, to) * bytes);
-        for from in (0..carrier.ranks() as u32).map(RankId) {
-            let lines = if from == own { 0 } else { Line::hold(elements(from, own) * size_of::<f32>()) };
-            self.starts[from.index() + 1] = self.starts[from.index()] + lines;
-        }
+        self.messages.plan(carrier, |from, to| message_bytes(layout, ids, whole, pass, Route::of(pass, from, to)));
         self.planned = whole;
     }
 
-    /// Lets `fill` write the floats of the messages of a minibatch, whose look-ups `ids` have, and hands them over: as
+    /// Lets `fill` write the messages of a minibatch, whose look-ups `ids` have, as they travel, and hands them over: as
     /// [`OneSided::begin`].
     ///
     /// # Errors
@@ -97,40 +57,10 @@ impl RowMessages {
         carrier: &mut dyn Carrier,
         minibatch: &Minibatch,
         ids: &Ids,
-        mut fill: impl FnMut(&mut [Opened<'_>]),
+        fill: impl FnMut(&mut [Opened<'_>]),
     ) -> Result<()> {
         self.plan(context, carrier, minibatch, ids);
-        self.widened = false;
-        let Self { messages, out, whole, places, lender, .. } = self;
-        if context.layout.wire() == Wire::F32 {
-            return messages.begin(carrier, fill);
-        }
-        let team = &context.team;
-        let isa = team.isa();
-        messages.begin(carrier, |rounded| {
-            let (mut messages, mut left): (Vec<Opened<'_>>, _) = (recycled(std::mem::take(whole)), &mut out[..]);
-            let (mut start, mut loan) = (0, lender.begin());
-            places.clear();
-            for Opened { to, stores, lines } in rounded {
-                let floats = left.split_off_mut(..PAIR * lines.len()).expect("room for all messages");
-                messages.push(Opened { to: *to, stores: Stores::Plain, lines: floats });
-                places.push((start, *stores));
-                start += lines.len();
-                loan.matrix(Matrix { data: std::mem::take(lines), width: 1 });
-            }
-            fill(&mut messages);
-            *whole = recycled(messages);
-            loan.cut_evenly(team.threads());
-            let (floats, places): (&[f32], _) = (bytemuck::cast_slice(&out[..]), &places[..]);
-            team.each(loan.lend(), |mut share| {
-                for at in share.matrices() {
-                    let ((start, stores), mut band) = (places[at], share.band(at));
-                    let [from, to] =
-                        [band.rows().start, band.rows().end].map(|line| (start + line) * PAIR * Line::FLOATS);
-                    narrow(isa, stores, &floats[from..to], band.all());
-                }
-            });
-        })
+        self.messages.begin(carrier, fill)
     }
 
     /// Whether [`RowMessages::finish`] would not wait.
@@ -138,36 +68,130 @@ impl RowMessages {
     /// # Errors
     /// [`crate::base::Error::Rank`] when the job is in trouble.
     pub(super) fn has_come(&mut self, carrier: &mut dyn Carrier) -> Result<bool> {
-        Ok(self.widened || self.messages.has_come(carrier)?)
+        self.messages.has_come(carrier)
     }
 
-    /// Waits for the others' messages, and lends them, for the last time or not.
+    /// Waits for the others' messages, and lends them.
     ///
     /// # Errors
     /// [`crate::base::Error::Rank`] when the job is in trouble.
-    pub(super) fn finish<'a>(
-        &'a mut self,
+    pub(super) fn finish<'a>(&'a mut self, carrier: &'a mut dyn Carrier) -> Result<Incoming<'a>> {
+        self.messages.finish(carrier)
+    }
+}
+
+/// Lines of floats that all messages of a pass from or to a rank take at most, in minibatches of up to `batch` samples;
+/// none where floats travel.
+fn lines_of_floats(context: &RankContext, pass: Pass, batch: usize, is_sent: bool) -> usize {
+    let (own, layout) = (context.rank, &*context.layout);
+    if layout.wire() == Wire::F32 {
+        return 0;
+    }
+    let others = (0..layout.ranks() as u32).map(RankId).filter(|other| *other != own);
+    let lines = others.map(|other| {
+        let Route { owner, asking } = if is_sent { Route::of(pass, own, other) } else { Route::of(pass, other, own) };
+        Line::hold(row_elements(layout, batch, owner, asking) * size_of::<f32>())
+    });
+    lines.sum()
+}
+
+/// Messages whose floats are written in any order, and rounded when all of them are there.
+#[derive(Debug)]
+pub(super) struct Rounding {
+    /// All messages, before they are rounded; empty where floats travel.
+    floats: Buffer<Line>,
+    /// Those that are filled together, and of each where it is among the floats and how it is written: memory that runs
+    /// use again.
+    whole: Vec<Opened<'static>>,
+    places: Vec<(usize, Stores)>,
+    lender: Lender<Line>,
+}
+
+impl Rounding {
+    /// Of a pass in minibatches of up to `batch` samples.
+    ///
+    /// # Errors
+    /// When the supply is exhausted.
+    pub(super) fn new(context: &RankContext, pass: Pass, batch: usize, supply: &mut Supply<'_>) -> Result<Self> {
+        let ranks = context.layout.ranks();
+        let lines = lines_of_floats(context, pass, batch, true);
+        Ok(Self {
+            floats: supply.buffer("rows before they are rounded", lines)?,
+            whole: Vec::with_capacity(ranks),
+            places: Vec::with_capacity(ranks),
+            lender: Lender::new(ranks, context.team.threads()),
+        })
+    }
+
+    /// Lets `fill` write the floats of these messages, which travel as the layout says.
+    pub(super) fn fill(
+        &mut self,
         context: &RankContext,
-        carrier: &'a mut dyn Carrier,
-        is_last: bool,
-    ) -> Result<Arrived<'a>> {
-        let Self { messages, into, starts, widened, .. } = self;
-        if *widened {
-            return Ok(Arrived::Widened { into, starts });
-        }
-        let mut incoming = messages.finish(carrier)?;
+        messages: &mut [Opened<'_>],
+        fill: &mut impl FnMut(&mut [Opened<'_>]),
+    ) {
         if context.layout.wire() == Wire::F32 {
-            if !is_last {
-                incoming.keep();
-            }
-            return Ok(Arrived::AsSent(incoming));
+            return fill(messages);
         }
-        *widened = true;
-        let team = &context.team;
-        let isa = team.isa();
-        let (incoming, starts) = (&incoming, &starts[..]);
+        let Self { floats: out, whole, places, lender } = self;
+        let (team, isa) = (&context.team, context.team.isa());
+        let (mut floats, mut left): (Vec<Opened<'_>>, _) = (recycled(std::mem::take(whole)), &mut out[..]);
+        let (mut start, mut loan) = (0, lender.begin());
+        places.clear();
+        for Opened { to, stores, lines } in messages {
+            let own = left.split_off_mut(..PAIR * lines.len()).expect("room for all messages");
+            floats.push(Opened { to: *to, stores: Stores::Plain, lines: own });
+            places.push((start, *stores));
+            start += lines.len();
+            loan.matrix(Matrix { data: std::mem::take(lines), width: 1 });
+        }
+        fill(&mut floats);
+        *whole = recycled(floats);
+        loan.cut_evenly(team.threads());
+        let (floats, places): (&[f32], _) = (bytemuck::cast_slice(&out[..]), &places[..]);
+        team.each(loan.lend(), |mut share| {
+            for at in share.matrices() {
+                let ((start, stores), mut band) = (places[at], share.band(at));
+                let [from, to] = [band.rows().start, band.rows().end].map(|line| (start + line) * PAIR * Line::FLOATS);
+                narrow(isa, stores, &floats[from..to], band.all());
+            }
+        });
+    }
+}
+
+/// Floats of messages that came as halves.
+#[derive(Debug)]
+pub(super) struct Widening {
+    /// Empty where floats travel.
+    floats: Buffer<Line>,
+    /// Where what came from each rank begins; one more entry than ranks.
+    starts: Vec<usize>,
+}
+
+impl Widening {
+    /// Of a pass in minibatches of up to `batch` samples.
+    ///
+    /// # Errors
+    /// When the supply is exhausted.
+    pub(super) fn new(context: &RankContext, pass: Pass, batch: usize, supply: &mut Supply<'_>) -> Result<Self> {
+        let lines = lines_of_floats(context, pass, batch, false);
+        let floats = supply.buffer("rows that came rounded", lines)?;
+        Ok(Self { floats, starts: vec![0; context.layout.ranks() + 1] })
+    }
+
+    /// Takes what has come: nothing where floats travel, which are read where they are.
+    pub(super) fn take(&mut self, context: &RankContext, incoming: &Incoming<'_>) {
+        if context.layout.wire() == Wire::F32 {
+            return;
+        }
+        let Self { floats, starts } = self;
+        for from in (0..starts.len() - 1).map(|rank| RankId(rank as u32)) {
+            let lines = if from == context.rank { 0 } else { PAIR * incoming.from(from).len() };
+            starts[from.index() + 1] = starts[from.index()] + lines;
+        }
+        let (team, isa, starts) = (&context.team, context.team.isa(), &starts[..]);
         let all = starts[starts.len() - 1];
-        team.each(Rows::new(&mut into[..all], PAIR, team.threads(), 1), |band| {
+        team.each(Rows::new(&mut floats[..all], PAIR, team.threads(), 1), |band| {
             let (mut at, mut left) = (PAIR * band.first, band.data);
             // Of the rank whose floats the first ones are, and of those behind it.
             let mut from = starts.partition_point(|start| *start <= at) - 1;
@@ -179,25 +203,61 @@ impl RowMessages {
                 (at, from) = (at + len, from + 1);
             }
         });
-        Ok(Arrived::Widened { into, starts })
+    }
+
+    /// The floats from a rank, of what has come and was taken.
+    pub(super) fn from<'a>(&'a self, incoming: &'a Incoming<'_>, rank: RankId) -> &'a [f32] {
+        let lines = match self.starts[rank.index()..] {
+            _ if self.floats.is_empty() => incoming.from(rank),
+            [start, end, ..] => &self.floats[start..end],
+            _ => unreachable!("a start and an end a rank"),
+        };
+        bytemuck::cast_slice(lines)
     }
 }
 
-/// Rows that have come.
-pub(super) enum Arrived<'a> {
-    /// In the windows.
-    AsSent(Incoming<'a>),
-    /// Beside them.
-    Widened { into: &'a [Line], starts: &'a [usize] },
+/// Vectors of a message, as they lie in it.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Cells<'a> {
+    Floats(&'a [f32]),
+    Halves(&'a [u16]),
 }
 
-impl Arrived<'_> {
-    /// The floats from a rank; none from this one.
-    pub fn from(&self, rank: RankId) -> &[f32] {
+impl<'a> Cells<'a> {
+    /// What travels as the layout says.
+    pub(super) fn new(wire: Wire, lines: &'a [Line]) -> Self {
+        match wire {
+            Wire::F32 => Self::Floats(bytemuck::cast_slice(lines)),
+            Wire::Bf16 => Self::Halves(bytemuck::cast_slice(lines)),
+        }
+    }
+
+    /// Those from an element on.
+    #[inline(always)]
+    pub(super) fn behind(self, start: usize) -> Self {
         match self {
-            Self::AsSent(incoming) => bytemuck::cast_slice(incoming.from(rank)),
-            Self::Widened { into, starts } => {
-                bytemuck::cast_slice(&into[starts[rank.index()]..starts[rank.index() + 1]])
+            Self::Floats(floats) => Self::Floats(&floats[start..]),
+            Self::Halves(halves) => Self::Halves(&halves[start..]),
+        }
+    }
+
+    /// Writes the vector at an element to `to`, or adds it.
+    #[inline(always)]
+    pub(super) fn put<S: Simd, const ADD: bool>(self, simd: S, start: usize, to: &mut [f32]) {
+        match self {
+            Self::Floats(floats) if ADD => {
+                combine(simd, to, &floats[start..start + to.len()], |sum, x| simd.add(sum, x))
+            }
+            Self::Floats(floats) => to.copy_from_slice(&floats[start..start + to.len()]),
+            Self::Halves(halves) => {
+                combine_halves(
+                    simd,
+                    to,
+                    &halves[start..start + to.len()],
+                    |sum, x| {
+                        if ADD { simd.add(sum, x) } else { x }
+                    },
+                )
             }
         }
     }

@@ -206,17 +206,12 @@ impl Route {
     }
 }
 
-/// Elements of a message on a route, one end of which is the rank that `ids` are of, in a minibatch of `whole` samples.
-/// Whole lines of what travels.
-fn message_elements(layout: &Layout, ids: &Ids, whole: usize, pass: Pass, route: Route) -> usize {
-    let elements = ids.vectors(route, pass).elements(layout.samples(whole, route.asking));
-    elements.next_multiple_of(Line::BYTES / layout.wire().bytes())
-}
-
-/// Bytes of the last message on a route, one end of which is the rank that `ids` are of, as they go over the wire.
+/// Bytes of the last message on a route, one end of which is the rank that `ids` are of, in a minibatch of `whole`
+/// samples, as they go over the wire: whole lines.
 #[must_use]
 pub fn message_bytes(layout: &Layout, ids: &Ids, whole: usize, pass: Pass, route: Route) -> usize {
-    message_elements(layout, ids, whole, pass, route) * layout.wire().bytes()
+    let elements = ids.vectors(route, pass).elements(layout.samples(whole, route.asking));
+    (elements * layout.wire().bytes()).next_multiple_of(Line::BYTES)
 }
 
 /// Elements of pooled rows from one rank to another.

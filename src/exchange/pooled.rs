@@ -7,16 +7,16 @@
 
 use super::ids::is_served;
 use super::layout::{Group, Layout};
-use super::messages::{Arrived, RowMessages};
+use super::messages::{Cells, Rounding, RowMessages};
 use super::ordered::Unpooled;
 use super::vectors::MessageForm;
 use super::{Ids, Minibatch, Pass, RankContext, Route, Vectors};
 use crate::base::{RankId, Result, TableId};
-use crate::collective::{Carrier, Opened};
+use crate::collective::{Carrier, Incoming, Opened};
 use crate::data::Batch;
 use crate::math::Part;
 use crate::memory::{Buffer, Supply};
-use crate::simd::{Kernel, Simd, combine};
+use crate::simd::{Kernel, Simd};
 use crate::sync::{Line, Rows, Stores};
 
 /// Bytes of the shortest message that passes the caches, on one node, too: of tiny minibatches on few cores, what is
@@ -27,6 +27,7 @@ const LONG: usize = 256 << 10;
 #[derive(Debug)]
 pub struct Pooled {
     messages: RowMessages,
+    rounding: Rounding,
     /// What this rank pools of divided rows for its own samples.
     own: Buffer<f32>,
 }
@@ -39,7 +40,8 @@ impl Pooled {
     pub fn new(context: &RankContext, batch: usize, supply: &mut Supply<'_>) -> Result<Self> {
         let stride = context.layout.of(context.rank).partial_stride;
         let own = supply.buffer("own pooled terms", context.samples(batch) * stride)?;
-        Ok(Self { messages: RowMessages::new(context, Pass::Forward, batch, supply)?, own })
+        let rounding = Rounding::new(context, Pass::Forward, batch, supply)?;
+        Ok(Self { messages: RowMessages::new(context, Pass::Forward), rounding, own })
     }
 
     /// Lets `look_up` write, for each other rank, this rank's part of the pooled rows of that rank's samples: rows of
@@ -63,12 +65,12 @@ impl Pooled {
         if !context.layout.owners_pool(minibatch.inputs) {
             return Ok(());
         }
-        let fill = |messages: &mut [Opened<'_>]| {
+        let Self { messages, rounding, .. } = self;
+        messages.begin(context, carrier, minibatch, ids, |messages| {
             let short = messages.iter_mut().filter(|message| size_of_val::<[Line]>(message.lines) < LONG);
             short.for_each(|message| message.stores = Stores::Plain);
-            look_up(messages);
-        };
-        self.messages.begin(context, carrier, minibatch, ids, fill)
+            rounding.fill(context, messages, &mut look_up);
+        })
     }
 
     /// Where this rank's pooled terms of its own samples go: rows of the layout's partial stride, or the vectors that
@@ -110,7 +112,10 @@ impl Pooled {
         if !layout.owners_pool(minibatch.inputs) {
             return Ok(());
         }
-        let incoming = self.messages.finish(context, carrier, part.is_last)?;
+        let mut incoming = self.messages.finish(carrier)?;
+        if !part.is_last {
+            incoming.keep();
+        }
         let (isa, incoming, own) = (team.isa(), &incoming, &self.own[..]);
         let unpooled = unpooled.map(|unpooled| (unpooled, &*minibatch.slice));
         let row = layout.feature_row();
@@ -130,7 +135,7 @@ impl Pooled {
 struct Join<'a, 'b> {
     layout: &'a Layout,
     ids: &'a Ids,
-    incoming: &'a Arrived<'b>,
+    incoming: &'a Incoming<'b>,
     own: &'a [f32],
     unpooled: Option<(&'a Unpooled, &'a Batch)>,
     first: usize,
@@ -139,27 +144,31 @@ struct Join<'a, 'b> {
 
 impl<'a> Join<'a, '_> {
     /// The pooled rows from a rank, or of divided rows this rank's own.
-    fn message(&self, from: RankId) -> &'a [f32] {
-        if from == self.ids.rank() { self.own } else { self.incoming.from(from) }
+    fn message(&self, from: RankId) -> Cells<'a> {
+        if from == self.ids.rank() {
+            return Cells::Floats(self.own);
+        }
+        Cells::new(self.layout.wire(), self.incoming.from(from))
     }
 
     /// Copies all that an owner has pooled, row by row; of sums, the first terms.
     #[inline(always)]
-    fn copy_rows(&mut self, owner: RankId, stride: usize) {
+    fn copy_rows<S: Simd>(&mut self, simd: S, owner: RankId, stride: usize) {
         let (layout, row) = (self.layout, self.layout.feature_row());
         let groups = layout.groups(Route { owner, asking: self.ids.rank() });
         if stride == 0 {
             return;
         }
-        let rows = self.message(owner)[self.first * stride..].chunks_exact(stride);
-        for (features, message) in self.features.chunks_exact_mut(row).zip(rows) {
+        let message = self.message(owner);
+        for (sample, features) in (self.first..).zip(self.features.chunks_exact_mut(row)) {
+            let message = message.behind(sample * stride);
             for group in groups {
                 let shards = &layout.of(owner).shards[group.shards.clone()];
                 for (shard, (from, to)) in shards.iter().zip(group.in_message.iter().zip(&group.in_features)) {
                     if !group.partial || shard.part == 0 {
                         for at in 0..group.positions {
-                            let message = &message[from + at * group.width..][..group.width];
-                            features[to + at * group.step..][..group.width].copy_from_slice(message);
+                            let features = &mut features[to + at * group.step..][..group.width];
+                            message.put::<S, false>(simd, from + at * group.width, features);
                         }
                     }
                 }
@@ -178,11 +187,11 @@ impl<'a> Join<'a, '_> {
             Vectors::Rows(stride) => {
                 // Where a sequence's vectors lie side by side at both ends, they are one.
                 let (width, positions) = if step == width { (positions * width, 1) } else { (width, positions) };
-                let rows = message[self.first * stride..].chunks_exact(*stride);
-                for (features, message) in self.features.chunks_exact_mut(row).zip(rows) {
-                    let message = message[group.in_message[at]..].chunks_exact(width);
-                    for (position, vector) in (0..positions).zip(message) {
-                        put::<S, ADD>(simd, &mut features[start + position * step..][..width], vector);
+                for (sample, features) in (self.first..).zip(self.features.chunks_exact_mut(row)) {
+                    let message = message.behind(sample * stride + group.in_message[at]);
+                    for position in 0..positions {
+                        let features = &mut features[start + position * step..][..width];
+                        message.put::<S, ADD>(simd, position * width, features);
                     }
                 }
             }
@@ -190,27 +199,17 @@ impl<'a> Join<'a, '_> {
                 let (shard, place) = (group.shards.start + at, |number: &u32| *number as usize / positions);
                 let numbers = self.ids.list(owner, group.streams[at], Pass::Forward);
                 let skipped = numbers.partition_point(|number| place(number) < self.first);
-                let vectors = message[starts[shard]..starts[shard + 1]][skipped * width..].chunks_exact(width);
-                for (number, vector) in numbers[skipped..].iter().zip(vectors) {
+                for (index, number) in numbers.iter().enumerate().skip(skipped) {
                     let (sample, position) = (place(number), *number as usize % positions);
                     if sample >= self.first + samples {
                         break;
                     }
                     let start = (sample - self.first) * row + start + position * step;
-                    put::<S, ADD>(simd, &mut self.features[start..start + width], vector);
+                    let features = &mut self.features[start..start + width];
+                    message.put::<S, ADD>(simd, starts[shard] + index * width, features);
                 }
             }
         }
-    }
-}
-
-/// Copies a vector, or adds it.
-#[inline(always)]
-fn put<S: Simd, const ADD: bool>(simd: S, to: &mut [f32], vector: &[f32]) {
-    if ADD {
-        combine(simd, to, vector, |sum, term| simd.add(sum, term));
-    } else {
-        to.copy_from_slice(vector);
     }
 }
 
@@ -223,7 +222,7 @@ impl Kernel for Join<'_, '_> {
         for owner in (0..layout.ranks() as u32).map(RankId) {
             let route = Route { owner, asking: own };
             if let Vectors::Rows(stride) = ids.vectors(route, Pass::Forward) {
-                self.copy_rows(owner, *stride);
+                self.copy_rows(simd, owner, *stride);
                 continue;
             }
             for group in layout.groups(route).iter().filter(|group| !group.partial) {
@@ -238,7 +237,9 @@ impl Kernel for Join<'_, '_> {
                 let (bag, weights) = (&batch.bags[table.index()], &batch.weights[table.index()][..]);
                 let (hot, columns) = (ids.hot_bag(table), layout.columns(table));
                 let (incoming, of_own) = (self.incoming, self.own);
-                let message = |from: RankId| if from == own { of_own } else { incoming.from(from) };
+                // Where the number of ranks changes no bit, what travels is not rounded.
+                let floats = |from: RankId| bytemuck::cast_slice(incoming.from(from));
+                let message = |from: RankId| if from == own { of_own } else { floats(from) };
                 for (sample, features) in (self.first..).zip(self.features.chunks_exact_mut(row)) {
                     if !is_served(hot, sample) {
                         let look_ups = bag.offsets[sample] as usize..bag.offsets[sample + 1] as usize;

@@ -2,6 +2,7 @@
 //! or of gradients.
 
 use super::layout::{Group, Stream};
+use crate::base::config::Wire;
 use crate::embedding::Slots;
 use crate::sync::Line;
 
@@ -95,10 +96,10 @@ impl Vectors {
         }
     }
 
-    /// Lines of a message that one thread writes: those of a row.
-    pub(super) const fn lines_together(&self) -> usize {
+    /// Lines of a message that one thread writes, as it travels: those of a row.
+    pub(super) const fn lines_together(&self, wire: Wire) -> usize {
         match self {
-            Self::Rows(row) => *row / Line::FLOATS,
+            Self::Rows(row) => *row * wire.bytes() / Line::BYTES,
             Self::Bags(_) => 1,
         }
     }

@@ -19,7 +19,7 @@ mod scalar;
 pub mod split;
 
 pub use avx512_bf16::Avx512Bf16;
-pub use combine::combine;
+pub use combine::{combine, combine_halves};
 pub use isa::{Isa, Kernel};
 
 /// Puts streaming stores in order with all later memory accesses when it goes out of scope, even by a panic.
