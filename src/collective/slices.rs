@@ -97,6 +97,8 @@ mod tests {
                 assert!(seen.iter().all(|&count| count == 1), "{lengths:?} {parts}");
             }
         }
+        // Slices shorter than a line, all of whose lines go to the last part.
+        assert!((0..3).all(|rank| Slices::of(&[4, 0, 5]).part(0, 2).slice(rank).is_empty()));
         let even = Slices::even(1000, 7);
         assert!((0..1000).eq((0..7).flat_map(|rank| even.slice(rank))) && even.end() == 1000);
     }

@@ -59,6 +59,8 @@ struct Window<'a> {
     begun: bool,
     /// Why reading ahead stopped; told when the window is due.
     trouble: Option<Error>,
+    /// The permutation of window `number`, and once it is known where each sample goes, those that are the rank's, in
+    /// the order of the file: both by their number in the window.
     order: Vec<u32>,
     /// For each of its samples, the rank's position that it goes to.
     goes_to: Vec<u32>,
@@ -70,9 +72,7 @@ struct Window<'a> {
 struct Picked {
     /// Those that were picked so far, in the order of the file.
     samples: Batch,
-    /// All of them, by their number in the epoch.
-    own: Vec<u64>,
-    /// For each of the rank's positions, its place in `samples`.
+    /// For each of the rank's positions, its place in `samples` when all are picked.
     places: Vec<u32>,
 }
 
@@ -129,8 +129,7 @@ impl<'a> Epoch<'a> {
         assert!(shuffle.window > 0 && u32::try_from(shuffle.window).is_ok(), "a window has 1 to 2^32 - 1 samples");
         let number = start / shuffle.window as u64;
         let first = number * shuffle.window as u64;
-        let [now, next] =
-            [(); 2].map(|()| Picked { samples: Batch::new(source.schema()), own: Vec::new(), places: Vec::new() });
+        let [now, next] = [(); 2].map(|()| Picked { samples: Batch::new(source.schema()), places: Vec::new() });
         let (used, begun, trouble) = (0, false, None);
         let (order, goes_to, picks) = (Vec::new(), Vec::new(), Vec::new());
         let window = Window { shuffle, epoch, now, used, next, number, begun, trouble, order, goes_to, picks, stop };
@@ -213,17 +212,27 @@ impl Window<'_> {
     fn has_more(&self, grid: Grid) -> bool {
         let span = self.span(grid);
         if self.begun {
-            self.next.samples.samples() < self.next.own.len() || Some(span.end) < grid.total
+            self.next.samples.samples() < self.next.places.len() || Some(span.end) < grid.total
         } else {
             !span.is_empty()
         }
     }
 
-    /// Finds the rank's samples of the next window.
+    fn is_stopped(&self) -> bool {
+        // Relaxed: the flag carries no data.
+        self.stop.is_some_and(|stop| stop.load(Ordering::Relaxed))
+    }
+
+    /// Finds the rank's samples of the next window, unless it is stopped before.
     fn begin(&mut self, grid: Grid) {
         let span = self.span(grid);
-        let Self { order, goes_to, next: Picked { samples, own, places }, .. } = self;
-        permute(order, (span.end - span.start) as usize, self.shuffle, self.epoch, self.number);
+        permute(&mut self.order, (span.end - span.start) as usize, self.shuffle, self.epoch, self.number);
+        // Of a window of everything there is, this alone takes seconds.
+        if self.is_stopped() {
+            self.trouble = Some(Error::Interrupted);
+            return;
+        }
+        let Self { order, goes_to, next: Picked { samples, places }, .. } = self;
         goes_to.clear();
         goes_to.resize(order.len(), NOWHERE);
         let mut count = 0;
@@ -234,12 +243,12 @@ impl Window<'_> {
             }
         });
         samples.clear();
-        own.clear();
         places.clear();
         places.resize(count as usize, 0);
-        for (sample, &position) in (span.start..).zip(goes_to.iter()).filter(|(_, position)| **position != NOWHERE) {
-            places[position as usize] = own.len() as u32;
-            own.push(sample);
+        order.clear();
+        for (sample, &position) in (0..).zip(goes_to.iter()).filter(|(_, position)| **position != NOWHERE) {
+            places[position as usize] = order.len() as u32;
+            order.push(sample);
         }
         self.begun = true;
     }
@@ -252,23 +261,23 @@ impl Window<'_> {
             }
             self.begin(grid);
         }
-        let Picked { samples, own, .. } = &mut self.next;
-        let target = samples.samples().saturating_add(count).min(own.len());
-        while samples.samples() < target && self.trouble.is_none() {
-            // Relaxed: the flag carries no data.
-            if self.stop.is_some_and(|stop| stop.load(Ordering::Relaxed)) {
+        let start = self.span(grid).start;
+        let target = self.next.samples.samples().saturating_add(count).min(self.next.places.len());
+        while self.next.samples.samples() < target && self.trouble.is_none() {
+            if self.is_stopped() {
                 self.trouble = Some(Error::Interrupted);
                 return;
             }
+            let Picked { samples, .. } = &mut self.next;
             let picked = samples.samples();
-            let due = &own[picked..target.min(picked + CHUNK)];
+            let due = &self.order[picked..target.min(picked + CHUNK)];
             self.picks.clear();
-            self.picks.extend(due.iter().map(|sample| sample - *reader_at));
+            self.picks.extend(due.iter().map(|sample| start + u64::from(*sample) - *reader_at));
             match reader.pick(samples, &self.picks) {
                 Ok(found) => assert_eq!(found, due.len(), "a source has the samples that it says"),
                 Err(error) => self.trouble = Some(error),
             }
-            *reader_at = due[due.len() - 1] + 1;
+            *reader_at = start + u64::from(due[due.len() - 1]) + 1;
         }
     }
 }
@@ -328,7 +337,7 @@ mod tests {
             let window = epoch.shuffled.as_ref().unwrap();
             if window.used == window.now.places.len() && window.begun {
                 due += 1;
-                let missing = window.next.own.len() - window.next.samples.samples();
+                let missing = window.next.places.len() - window.next.samples.samples();
                 assert!(missing <= 2 * batch / 3, "{missing} samples are missing");
             }
         }
