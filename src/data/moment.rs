@@ -23,8 +23,8 @@ named! {
         Hours = "YYMMDDHH",
         /// Four digits of the year, two each of month and day: 20141021.
         Days = "YYYYMMDD",
-        /// A date and, behind a blank or a T, a time of the day, perhaps with its distance from UTC: 2014-10-21 03:00:00,
-        /// 2014-10-21 05:00:00+02:00.
+        /// A date and, behind a blank or a T, a time of the day, perhaps with its distance from UTC:
+        /// 2014-10-21 03:00:00, 2014-10-21 05:00:00+02:00.
         Written = "YYYY-MM-DD",
     }
 }
