@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 use serde::Serialize;
 
 use super::heed_signals;
-use super::session::{VerifyArgs, refuse_overwriting, saved_in};
+use super::session::{VerifyArgs, refuse_mixing, refuse_overwriting, saved_in};
 use crate::base::console::note;
 use crate::base::units::{Bytes, Count, parse_bytes};
 use crate::base::{Error, Result, console};
@@ -86,6 +86,7 @@ impl ExportArgs {
     /// Writes the model.
     pub fn run(&self) -> Result<()> {
         heed_signals()?;
+        refuse_mixing(self.json, Some(&self.out), "does the model")?;
         let file = saved_in(&self.checkpoint)?;
         let refuse = |origin: &str, reason: String| Err(Error::config(origin, reason));
         let files = run_files(&self.checkpoint);

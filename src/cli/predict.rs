@@ -12,7 +12,8 @@ use super::eval::{refuse_own_numbers, whole_file};
 use super::heed_signals;
 use super::ranks::{RankArgs, Started};
 use super::session::{
-    Trained, VerifyArgs, beside_checks, open_incoming, open_trained, open_whole, refuse_overwriting, report_unseen,
+    Trained, VerifyArgs, beside_checks, open_incoming, open_trained, open_whole, refuse_mixing, refuse_overwriting,
+    report_unseen,
 };
 use super::text::LineArgs;
 use crate::base::config::OnBadRow;
@@ -22,7 +23,7 @@ use crate::base::{Error, Result, console};
 use crate::collective::World;
 use crate::data::Split;
 use crate::data::incoming::Writing;
-use crate::memory::{WholeFile, same_file};
+use crate::memory::WholeFile;
 use crate::train::{Checkpoint, Taker, predict, run_files};
 
 /// Arguments of `octorec predict`.
@@ -97,12 +98,7 @@ impl PredictArgs {
     pub fn run(&self, world: &World) -> Result<()> {
         heed_signals()?;
         let refuse = |origin: &str, reason: &str| Err(Error::config(origin, reason));
-        let to_stdout = |out: &Path| same_file(out, Path::new("/dev/stdout"));
-        if self.json && self.out.as_deref().is_none_or(to_stdout) {
-            let reason = "its object goes to standard output, and so do the probabilities: name a file for these with --out \
-                          FILE, or leave it away";
-            return refuse("--json", reason);
-        }
+        refuse_mixing(self.json, self.out.as_deref(), "do the probabilities")?;
         let arrives = self.data.as_os_str() == "-";
         if self.format.is_some() && !arrives {
             return refuse("--format", "is of rows that come by standard input: add --data -, or leave it away");

@@ -310,6 +310,21 @@ pub fn refuse_overwriting(flag: &str, out: Option<&Path>, inputs: &[&Path]) -> R
     }
 }
 
+/// Refuses `--json` where the file that a command writes would go to standard output as well; `and_so` says of what is
+/// in it that it goes there.
+///
+/// # Errors
+/// [`Error::Config`] that names the flag.
+pub fn refuse_mixing(json: bool, out: Option<&Path>, and_so: &str) -> Result<()> {
+    let to_stdout = |out: &Path| same_file(out, Path::new("/dev/stdout"));
+    if !json || !out.is_none_or(to_stdout) {
+        return Ok(());
+    }
+    let reason =
+        format!("its object goes to standard output, and so {and_so}: name a file with --out FILE, or leave it away");
+    Err(Error::config("--json", reason))
+}
+
 /// Writes a text that is made to be edited, unless a file with other text is there.
 ///
 /// # Errors

@@ -23,8 +23,8 @@ named! {
         Hours = "YYMMDDHH",
         /// Four digits of the year, two each of month and day: 20141021.
         Days = "YYYYMMDD",
-        /// A date and, behind a blank or a T, a time of the day, perhaps with its distance from UTC: 2014-10-21 03:00:00,
-        /// 2014-10-21 05:00:00+02:00.
+        /// A date and, behind a blank or a T, a time of the day, perhaps with its distance from UTC:
+        /// 2014-10-21 03:00:00, 2014-10-21 05:00:00+02:00.
         Written = "YYYY-MM-DD",
     }
 }
@@ -130,11 +130,9 @@ fn moment_of(year: i64, month: i64, day: i64) -> Option<i64> {
     Some((days + (153 * month + 2) / 5 + day - 1 - 719_468) * DAY)
 }
 
-/// `2014-10-21`, or that with ` 03:00`, `T03:00:00`, a fraction of the second, a Z or an [`offset`] behind it.
+/// `2014-10-21`, or that with ` 03:00`, `T03:00:00`, a fraction of the second, a Z, ` UTC` or an [`offset`] behind it.
 fn written(text: &str) -> Option<i64> {
-    let number = |text: &str, width: usize| {
-        (text.len() == width && text.bytes().all(|byte| byte.is_ascii_digit())).then(|| text.parse::<i64>().ok())?
-    };
+    let number = |text: &str, width: usize| (text.len() == width && digits(text)).then(|| text.parse::<i64>().ok())?;
     let (date, time) = text.split_once([' ', 'T']).map_or((text, None), |(date, time)| (date, Some(time)));
     let mut parts = date.split('-');
     let day = moment_of(number(parts.next()?, 4)?, number(parts.next()?, 2)?, number(parts.next()?, 2)?)?;
@@ -144,21 +142,28 @@ fn written(text: &str) -> Option<i64> {
     let Some(time) = time else { return Some(day) };
     let (time, ahead) = match time.find(['+', '-']) {
         Some(at) => (time[..at].trim_end(), offset(&time[at..])?),
-        None => (time.strip_suffix('Z').unwrap_or(time), 0),
+        None => (time.strip_suffix('Z').or_else(|| time.strip_suffix(" UTC")).unwrap_or(time), 0),
     };
-    let time = time.split_once('.').map_or(time, |(whole, _)| whole);
     let mut parts = time.split(':');
     let (hour, minute) = (below(number(parts.next()?, 2)?, 24)?, below(number(parts.next()?, 2)?, 60)?);
-    let second = parts.next().map_or(Some(0), |text| below(number(text, 2)?, 61))?;
+    let second = parts.next().map_or(Some(0), |text| {
+        let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
+        below(number(whole, 2)?, 61).filter(|_| digits(fraction))
+    })?;
     parts.next().is_none().then_some(day + 3600 * hour + 60 * minute + second - ahead)
+}
+
+/// Whether a text is digits and nothing else.
+fn digits(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 /// Seconds that a clock is ahead of UTC: `+01:00`, `-0330`, `+01`.
 fn offset(text: &str) -> Option<i64> {
     let sign = if text.starts_with('-') { -1 } else { 1 };
     let number = |from: usize| {
-        let digits = text.get(from..from + 2)?;
-        digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse::<i64>().ok())?
+        let pair = text.get(from..from + 2)?;
+        digits(pair).then(|| pair.parse::<i64>().ok())?
     };
     let minutes = match (text.len(), text.as_bytes().get(3)) {
         (3, _) => 0,
@@ -187,6 +192,8 @@ mod tests {
         let moments = [
             "2014-10-21T03:00:00.5Z",
             "2014-10-21 03:00:00+00:00",
+            "2014-10-21 03:00:00 UTC",
+            "2014-10-21 03:00:00.123456789 UTC",
             "2014-10-21 05:00:00.500000+02:00",
             "2014-10-20T23:30-0330",
             "2014-10-21 04:00:00 +01",
@@ -219,6 +226,16 @@ mod tests {
                     "2014-10-21 03:00+24:00",
                     "2014-10-21 03:00+1:00",
                     "2014-10-21 03:00-00:é",
+                ],
+            ),
+            (
+                Unit::Written,
+                [
+                    "2014-10-21 10:00:00.5 PM",
+                    "2014-10-21 10:00:00.",
+                    "2014-10-21 10:00:00.+02:00",
+                    "2014-10-21 10:00.5",
+                    "2014-10-21 UTC",
                 ],
             ),
         ] {

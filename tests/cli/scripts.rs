@@ -77,4 +77,6 @@ fn what_a_model_was_used_for_is_told_to_scripts() {
     assert_eq!((&told["format"], &told["files"]), (&json!("torch"), &json!(files)));
     assert_eq!((&told["weights"], &told["bytes"]), (&json!("f32"), &json!(bytes)));
     assert!(told["parameters"].as_u64() > Some(0), "{told}");
+    let message = fail(&format!("export --checkpoint {} --format onnx --out /dev/stdout --json", at("run")));
+    assert!(message.contains("--json: ") && message.contains("so does the model: name a file with --out"), "{message}");
 }

@@ -348,10 +348,14 @@ fn hashed_values_have_the_rows_that_the_guide_computes() {
         Some((value, cells.get(2)?.parse::<u64>().ok()?, cells.get(3)?.parse::<u32>().ok()?))
     };
     let examples: Vec<_> = section.lines().filter_map(example).collect();
-    assert_eq!(examples.len(), 7, "{section}");
+    assert_eq!(examples.len(), 9, "{section}");
 
     let (text, schema) = (folder.path().join("values.csv"), folder.path().join("values.toml"));
-    let rows = examples.iter().map(|(value, ..)| format!("1,{value}\n"));
+    let field = |value: &str| match value.contains('"') {
+        true => format!("\"{}\"", value.replace('"', "\"\"")),
+        false => value.to_owned(),
+    };
+    let rows = examples.iter().map(|(value, ..)| format!("1,{}\n", field(value)));
     fs::write(&text, "label,value\n".to_owned() + &rows.collect::<String>()).unwrap();
     let described = |rows: &str| format!("label = \"label\"\n[[categorical]]\ncolumn = \"value\"\n{rows}");
     fs::write(&schema, described(&format!("rows = {ROWS}\n"))).unwrap();
@@ -367,6 +371,7 @@ fn hashed_values_have_the_rows_that_the_guide_computes() {
     let expected: Vec<u32> = examples.iter().map(|(_, _, row)| *row).collect();
     assert_eq!(found, expected);
     assert!(examples.iter().all(|&(_, crc, row)| crc % ROWS == u64::from(row)));
+    assert!(section.contains(&format!("`{}` is the value", field("12\" vinyl"))));
 
     // The same rows without any in the schema, and those of Criteo's text.
     let criteo = folder.path().join("clicks.tsv");

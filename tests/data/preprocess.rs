@@ -714,9 +714,9 @@ fn broken_files_and_foreign_data_say_so() {
     message(&unfinished);
     let found = message(&Options { min_count: 9, ..unfinished.clone() });
     assert!(found.contains("an unfinished run has min_count = 0 instead of 9"), "{found}");
-    // Parts of version 3 may have other values of the same text.
+    // Parts of version 4 may have other values of the same text.
     let journal = unfinished.out.join("unfinished/journal.json");
-    let old = fs::read_to_string(&journal).unwrap().replace("\"version\": 4", "\"version\": 3");
+    let old = fs::read_to_string(&journal).unwrap().replace("\"version\": 5", "\"version\": 4");
     fs::write(&journal, old).unwrap();
     let found = message(&unfinished);
     assert!(found.contains("journal.json: is of a run that another version of octorec began"), "{found}");
@@ -784,11 +784,16 @@ fn a_full_disk_loses_nothing_that_was_finished() {
     let part = options.out.join("unfinished/00000-00000000.part");
     let before = fs::metadata(&part).unwrap().modified().unwrap();
     let _ = fs::remove_file(&partial);
+    // What a killed run did not finish takes no room while another one goes on.
+    let leftovers = ["00003-keys.shards", "group-00000-9-000000.run.partial"];
+    let leftovers = leftovers.map(|name| options.out.join("unfinished").join(name));
+    leftovers.iter().for_each(|path| fs::write(path, "x").unwrap());
     let mut seen = false;
     let watched = std::sync::Mutex::new(&mut seen);
     preprocess(&options, &|_, _, _| {
         let same = fs::metadata(&part).is_ok_and(|data| data.modified().unwrap() == before);
         **watched.lock().unwrap() |= same;
+        assert!(leftovers.iter().all(|path| !path.exists()), "they were removed");
     })
     .unwrap();
     assert!(seen, "finished parts are not made again");

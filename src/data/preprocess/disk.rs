@@ -1,19 +1,18 @@
-//! A disk that is or will be full says what to do; and what a run leaves in its output.
+//! What to do about a disk that is or will be full; and what a run leaves in its output.
 //!
 //! Files of the working folder are whole or absent, but not flushed to the disk one by one, which would cost more than
 //! making them: whatever a crash of the whole machine took is noticed by its checksum or length and made again.
 
 use std::fs;
 use std::io::ErrorKind;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use super::SUMMARY;
-use super::gather::Source;
 use super::progress::{Meter, Stage};
+use crate::base::console::note;
 use crate::base::units::Bytes;
 use crate::base::{Error, Result};
-use crate::data::blocks::{EXTENSION, MANIFEST};
+use crate::data::blocks::{BlockFile, EXTENSION, MANIFEST};
 use crate::memory;
 
 /// Says of a full disk what to do about it, and how much is missing where that can be told; other errors stay as they
@@ -24,7 +23,7 @@ pub(super) fn full(error: Error, meter: &Meter<'_>) -> Error {
             if matches!(source.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded) =>
         {
             let missing = missing(&path, meter).map_or(String::new(), |(stage, bytes)| {
-                format!(", about {} for what is left of {},", Bytes(bytes), stage.name())
+                format!(" (about {} free are needed for what is left of {})", Bytes(bytes), stage.name())
             });
             let reason = format!(
                 "the disk is full ({source}): what is finished is kept; free some space{missing} and run the same command again"
@@ -37,14 +36,19 @@ pub(super) fn full(error: Error, meter: &Meter<'_>) -> Error {
 
 /// Of the stage that writes such files, and what it has written so far, how many bytes the rest of it takes.
 fn missing(path: &Path, meter: &Meter<'_>) -> Option<(Stage, u64)> {
-    let kind = path.extension()?.to_str()?;
+    let (kind, folder) = (path.extension()?.to_str()?, path.parent()?);
     let stage = match kind {
         "part" => Stage::Text,
         EXTENSION => Stage::Blocks,
         _ => return None,
     };
-    let (done, total) = meter.done(stage);
-    let written = held(path.parent()?, kind).ok()?;
+    let (mut done, total) = meter.done(stage);
+    if stage == Stage::Blocks {
+        // Rows of files that were not finished are counted by the meter, too.
+        let rows = |path: &PathBuf| BlockFile::open(path).map_or(0, |file| file.rows());
+        done = of_kind(folder, kind).ok()?.iter().map(rows).sum();
+    }
+    let written = held(folder, kind).ok()?;
     let rest = u128::from(written) * u128::from(total.saturating_sub(done)) / u128::from(done).max(1);
     Some((stage, u64::try_from(rest).ok()?)).filter(|_| done > 0 && written > 0)
 }
@@ -54,41 +58,38 @@ fn missing(path: &Path, meter: &Meter<'_>) -> Option<(Stage, u64)> {
 /// # Errors
 /// When it cannot be read.
 pub(super) fn held(folder: &Path, kind: &str) -> Result<u64> {
-    let mine = |path: &PathBuf| path.extension().is_some_and(|extension| extension == kind);
     let bytes = |path: PathBuf| fs::metadata(path).map_or(0, |found| found.len());
-    Ok(listed(folder)?.into_iter().filter(mine).map(bytes).sum())
+    Ok(of_kind(folder, kind)?.into_iter().map(bytes).sum())
 }
 
-/// Refuses to go on where so many bytes more are sure to be written to the folder of these parts, and its disk has
-/// fewer free; one that compresses what is written may hold more than its size.
-///
-/// # Errors
-/// [`Error::BadFile`] with what is missing.
-pub(super) fn refuse_small(folder: &Path, parts: &[Source], bytes: u64) -> Result<()> {
-    let stored = |part: &Source| fs::metadata(&part.path).map_or(0, |found| 512 * found.blocks());
-    let written: u64 = parts.iter().map(|part| part.contents.bytes()).sum();
-    match rustix::fs::statvfs(folder) {
-        // Some file systems do not tell.
-        Ok(found) if found.f_blocks > 0 && parts.iter().map(stored).sum::<u64>() >= written => {
-            refuse_beyond(folder, bytes, found.f_bfree.saturating_mul(found.f_frsize))
-        }
-        _ => Ok(()),
+fn of_kind(folder: &Path, kind: &str) -> Result<Vec<PathBuf>> {
+    let mine = |path: &PathBuf| path.extension().is_some_and(|extension| extension == kind);
+    Ok(listed(folder)?.into_iter().filter(mine).collect())
+}
+
+/// Warns where so many bytes more are to be written to a folder, and its disk has fewer free.
+pub(super) fn warn_of_small(folder: &Path, bytes: u64) {
+    // Some file systems do not tell.
+    if let Ok(found) = rustix::fs::statvfs(folder)
+        && found.f_blocks > 0
+        && let Some(reason) = shortage(bytes, found.f_bavail.saturating_mul(found.f_frsize))
+    {
+        note!("warning: {}: {reason}", folder.display());
     }
 }
 
-fn refuse_beyond(folder: &Path, bytes: u64, free: u64) -> Result<()> {
-    if bytes <= free {
-        return Ok(());
-    }
-    let reason = format!(
-        "its disk has {} free, and the numbers of values and the runs of the shuffle alone take {} there, before any block is \
-         written: free {} and more, and run the same command again, which goes on from here; or begin anew with --out on a \
-         larger disk",
-        Bytes(free),
-        Bytes(bytes),
-        Bytes(bytes - free)
-    );
-    Err(Error::bad_file(folder, reason))
+/// What to say of a disk with so many bytes free, if more are to come.
+fn shortage(bytes: u64, free: u64) -> Option<String> {
+    (bytes > free).then(|| {
+        format!(
+            "its disk has {} free, and the numbers of values and the runs of the shuffle alone take {} there, before any \
+             block is written, unless it compresses them: free {} and more, or begin anew with --out on a larger disk; \
+             should it get full, what is finished is kept, and the same command goes on from there",
+            Bytes(free),
+            Bytes(bytes),
+            Bytes(bytes - free)
+        )
+    })
 }
 
 /// Removes a file that may be absent.
@@ -126,11 +127,15 @@ pub(super) fn outputs(folder: &Path) -> Result<Vec<PathBuf>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::data::Samples;
+    use crate::data::blocks::{Options, Writer};
+    use crate::data::samples::Values;
+    use crate::data::schema::{Dense, Description};
 
     #[test]
     fn a_full_disk_says_how_much_is_missing() {
         let folder = tempfile::tempdir().unwrap();
-        fs::write(folder.path().join("part-00000.octo"), [0; 2048]).unwrap();
+        let whole = folder.path().join("part-00000.octo");
         fs::write(folder.path().join("00000-00000000.part"), [0; 9]).unwrap();
         let told = |name: &str, meter: &Meter<'_>| {
             let full = std::io::Error::from(ErrorKind::StorageFull);
@@ -141,19 +146,29 @@ mod tests {
         meter.expect(Stage::Blocks, 300);
         let found = told("part-00001.octo", &meter);
         assert!(found.contains("is kept; free some space and run the same command again"), "{found}");
-        meter.add(Stage::Blocks, 100);
+        let dense = vec![Dense { name: "age".to_owned(), ..Dense::default() }];
+        let description = Description { dense, ..Description::default() };
+        let mut samples = Samples::new(&description);
+        (samples.labels, samples.dense) = (vec![1.0; 100], vec![Values::Integers(vec![7; 100])]);
+        let mut writer = Writer::create(&whole, &description, Options::default()).unwrap();
+        writer.push(&samples).unwrap();
+        writer.finish().unwrap();
+        // A file of 100 rows, and 50 of one that found no room.
+        meter.add(Stage::Blocks, 150);
         let found = told("part-00001.octo", &meter);
-        let rest = "free some space, about 4.0 KiB for what is left of writing blocks, and run the same command again";
-        assert!(found.contains(rest), "{found}");
+        let rest = Bytes(2 * fs::metadata(&whole).unwrap().len());
+        let words = format!(
+            "free some space (about {rest} free are needed for what is left of writing blocks) and run the same command again"
+        );
+        assert!(found.contains(&words), "{found}");
         assert!(told("00000.ids", &meter).contains("free some space and run"));
     }
 
     #[test]
-    fn a_disk_that_is_too_small_is_refused_with_what_is_missing() {
-        let folder = Path::new("blocks/unfinished");
-        assert!(refuse_beyond(folder, 3 << 20, 3 << 20).is_ok());
-        let told = refuse_beyond(folder, 3 << 20, 1 << 20).unwrap_err().to_string();
-        let words = ["has 1.0 MiB free", "take 3.0 MiB there, before any block is written: free 2.0 MiB and more"];
+    fn of_a_disk_that_is_too_small_is_told_what_is_missing() {
+        assert_eq!(shortage(3 << 20, 3 << 20), None);
+        let told = shortage(3 << 20, 1 << 20).unwrap();
+        let words = ["has 1.0 MiB free", "take 3.0 MiB there, before any block is written", ": free 2.0 MiB and more"];
         assert!(words.iter().all(|words| told.contains(words)), "{told}");
     }
 }

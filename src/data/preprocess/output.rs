@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use super::disk::{listed, outputs, remove};
 use super::journal::{Earlier, Journal};
+use super::shards::SHARDED;
 use super::{Options, SUMMARY};
 use crate::base::{Error, Result};
 use crate::data::blocks::{MANIFEST, Manifest};
@@ -106,16 +107,15 @@ impl Output {
         Ok(Start::Goes)
     }
 
-    /// Removes the parts of inputs that have changed, and whatever was made of them.
+    /// Removes what nobody finished, which would only take room until it is begun anew, the parts of inputs that have
+    /// changed, and whatever was made of them.
     fn forget(&self, changed: &[usize]) -> Result<()> {
-        if changed.is_empty() {
-            return Ok(());
-        }
         for path in listed(&self.work)? {
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
             let input = name.strip_suffix(".part").and_then(|name| name.split('-').next()?.parse().ok());
-            let stale = input.is_none_or(|input: usize| changed.contains(&input));
-            if stale && name != "journal.json" {
+            let stale = !changed.is_empty() && input.is_none_or(|input: usize| changed.contains(&input));
+            let unfinished = path.extension().is_some_and(|end| end == "partial" || end == SHARDED);
+            if unfinished || stale && name != "journal.json" {
                 remove(&path)?;
             }
         }

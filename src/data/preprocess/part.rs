@@ -67,13 +67,6 @@ pub(super) struct Contents {
     pub(super) entries: Vec<Entry>,
 }
 
-impl Contents {
-    /// Bytes of the file.
-    pub(super) const fn bytes(&self) -> u64 {
-        self.head.bytes
-    }
-}
-
 /// Memory that parts are made in, reused from part to part.
 #[derive(Debug, Clone)]
 pub(super) struct Maker<K> {

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
-use super::disk::{full, held, refuse_small};
+use super::disk::{full, held, warn_of_small};
 use super::gather::{Gather, Source};
 use super::ids::{Column, Numbering};
 use super::inputs::{input_files, refuse_empty};
@@ -33,7 +33,7 @@ use crate::memory::{raise_open_files, write_file};
 /// The file, beside the manifest, that says what was counted.
 pub const SUMMARY: &str = "preprocess.json";
 /// The version of what an unfinished run leaves behind: what another one has left is refused.
-const JOURNAL_VERSION: u32 = 4;
+const JOURNAL_VERSION: u32 = 5;
 
 /// What a run has found.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -171,7 +171,7 @@ impl<'a> Run<'a> {
         }
         .run(rows)?;
         let days = self.days(&parts)?;
-        self.check_disk(&parts, &days)?;
+        warn_of_small(&self.output.work, self.to_come(&parts, &days)?);
         pool.install(|| self.number::<R::Key>(&parts, meter))?;
         let written = pool.install(|| self.write_blocks(&parts, &days, meter))?;
         let mut roles = BTreeMap::new();
@@ -193,9 +193,9 @@ impl<'a> Run<'a> {
         self.output.finish().map(|()| summary)
     }
 
-    /// Refuses a disk without room for what is sure to come between the parts and the blocks: ids, and the runs of the
-    /// largest stretch that is still to be shuffled.
-    fn check_disk(&self, parts: &[Source], days: &[u64]) -> Result<()> {
+    /// Bytes that are sure to come between the parts and the blocks: of ids, and of the runs of the largest stretch
+    /// that is still to be shuffled.
+    fn to_come(&self, parts: &[Source], days: &[u64]) -> Result<u64> {
         let (work, description) = (&self.output.work, &self.description);
         let groups = groups(self.options.split.stretches(days), self.options.shuffle);
         let targets = targets(&groups, self.options.file_rows.max(1));
@@ -205,7 +205,7 @@ impl<'a> Run<'a> {
         let most = missing.filter(|group| group.shuffled).map(rows).max().unwrap_or(0);
         let distinct = parts.iter().flat_map(|part| &part.contents.entries).map(|entry| u64::from(entry.distinct));
         let bytes = 4 * (distinct.sum::<u64>() + most * least_words(description) as u64);
-        refuse_small(work, parts, bytes.saturating_sub(held(work, "ids")? + held(work, "run")?))
+        Ok(bytes.saturating_sub(held(work, "ids")? + held(work, "run")?))
     }
 
     /// What was counted when the data set was finished.
@@ -437,4 +437,46 @@ fn targets(groups: &[Group], file_rows: u64) -> Vec<Target> {
         }
     }
     targets
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use super::*;
+    use crate::base::config::{MAX_LINE, OnBadRow};
+
+    #[test]
+    fn what_is_told_to_come_is_what_is_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let log = folder.path().join("log");
+        let row = |n: u32| {
+            let values: String = (0..26).map(|column| format!("\t{:08x}", n % (column + 2))).collect();
+            format!("1{}{values}\n", "\t7".repeat(13))
+        };
+        fs::write(&log, (0..1000).map(row).collect::<String>()).unwrap();
+        let out = folder.path().join("out");
+        let options = Options {
+            shuffle: ShuffleBy::Total,
+            threads: 1,
+            ..Options::new(Recipe::CriteoTerabyte, vec![log.clone()], out)
+        };
+        let mut run = Run::new(&options, vec![log]).unwrap();
+        let work = run.output.work.clone();
+        let there = || held(&work, "ids").unwrap() + held(&work, "run").unwrap();
+        let most = AtomicU64::new(0);
+        let watch = |_: Stage, _: u64, _: u64| {
+            most.fetch_max(there(), Ordering::Relaxed);
+        };
+        let meter = Meter::new(&watch);
+        let gather = Gather { inputs: &run.inputs, folder: &work, size: 1 << 16, threads: 1, meter: &meter };
+        let parts = gather.run(&Criteo::new(OnBadRow::Fail, MAX_LINE)).unwrap();
+        let days = run.days(&parts).unwrap();
+        let told = run.to_come(&parts, &days).unwrap();
+        run.number::<u32>(&parts, &meter).unwrap();
+        assert_eq!(run.to_come(&parts, &days).unwrap(), told - there());
+        run.write_blocks(&parts, &days, &meter).unwrap();
+        // The only run has one bucket, and two lists of two numbers before its rows.
+        assert_eq!(most.load(Ordering::Relaxed), told + 32);
+    }
 }

@@ -22,6 +22,8 @@ use crate::base::{Error, Result, interrupt};
 use crate::data::table::{Key, Table, shard};
 use crate::memory::WholeFile;
 
+/// The extension of files that hold shards, which a column that was not finished begins anew.
+pub(super) const SHARDED: &str = "shards";
 /// Numbers that are read at once of a shard that is taken alone.
 const STEP: usize = 1 << 14;
 
@@ -274,7 +276,7 @@ struct Scratch<T> {
 
 impl<T: Pod> Scratch<T> {
     fn create(numbering: &Numbering<'_>, column: &Column<'_>, what: &str, starts: &[u64]) -> Result<Self> {
-        let path = numbering.work.join(format!("{:05}.{what}", column.at));
+        let path = numbering.work.join(format!("{:05}-{what}.{SHARDED}", column.at));
         let file = File::options().read(true).write(true).create(true).truncate(true).open(&path);
         let file = file.map_err(Error::io(&path, "create"))?;
         let bytes = starts[starts.len() - 1] * size_of::<T>() as u64;

@@ -3,9 +3,9 @@
 //! Numbers and booleans are what pandas writes into CSV, so that values have the same names there: integers and floats
 //! have the fewest digits that give them back, floats a point or an exponent (`18.0`, `1e-05`), booleans are `True` and
 //! `False`. Strings are as they are, decimals have their scale; then there are `2026-01-31`, `09:30:00` and
-//! `2026-01-31 09:30:00.500` (UTC, also of a time zone). Where there is no value, or a float that is none, a cell is blank. The values of a
-//! list stand between bars. Columns that are no such text (structures, maps, lists of lists, half floats, UUIDs,
-//! intervals) are left out.
+//! `2026-01-31 09:30:00.500` (UTC, also of a time zone). Where there is no value, or a float that is none, a cell is
+//! blank. The values of a list stand between bars. Columns that are no such text (structures, maps, lists of lists,
+//! half floats, UUIDs, intervals) are left out.
 
 use std::io::Write;
 

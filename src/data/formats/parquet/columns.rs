@@ -248,7 +248,7 @@ pub(super) fn of_trained(
         Ok(ways.find(|way| way.title().1 == *how).unwrap_or(told))
     };
     // Other files may call it as those do that nobody has described.
-    let usual = Label::default();
+    let usual = Label { float: trained.label.as_ref().is_some_and(|own| own.float), ..Label::default() };
     let own = trained.label.clone().filter(|own| find(&own.name).is_some() || find(&usual.name).is_none());
     Ok(Description {
         label: merlin.map(Merlin::label).transpose()?.or(own).unwrap_or(usual),
@@ -335,5 +335,21 @@ mod tests {
         assert_eq!(told, "has two columns user, numbers 2 and 4: write it again with another name for one of them");
         let told = found("required group user { required int64 a; required int64 b; }").unwrap_err();
         assert_eq!(told, "column user is a structure of several");
+    }
+
+    #[test]
+    fn a_trained_models_label_is_of_its_kind_under_the_usual_name_too() {
+        for name in ["grade", "label"] {
+            let message = format!("message rows {{ required double {name}; required int64 user; }}");
+            let leaves = leaves(&SchemaDescriptor::new(Arc::new(parse_message_type(&message).unwrap())));
+            let label = |name: &str| Label { name: name.to_owned(), float: true };
+            let trained = TrainedColumns {
+                names: vec!["user".to_owned()],
+                rows: vec![10],
+                dense: Some(Vec::new()),
+                label: Some(label("grade")),
+            };
+            assert_eq!(of_trained(&leaves, None, &trained).unwrap().label, label(name));
+        }
     }
 }
