@@ -6,7 +6,7 @@ use std::fmt;
 use serde::Serialize;
 
 use super::machines::Everyone;
-use crate::base::config::{Collective, Config, Precision, TrainConfig, Wire};
+use crate::base::config::{Collective, Config, Precision, TrainConfig, Wire, WireChoice};
 use crate::base::units::Many;
 use crate::base::{Error, Result};
 use crate::collective::plan::Reduction;
@@ -99,7 +99,7 @@ pub fn choose(config: &Config, schema: &Schema, everyone: &Everyone, kept: Optio
     if candidates.is_empty() {
         return Err(impossible(wanted));
     }
-    let payload = match config.train.wire {
+    let payload = match config.wires().dense {
         Wire::F32 => Payload::F32,
         Wire::Bf16 => Payload::Bf16,
     };
@@ -132,7 +132,7 @@ fn uneven(counts: &[usize]) -> Option<String> {
 /// What one rank has no use for, of what the configuration says of the exchange among several.
 pub(super) fn idle(train: &TrainConfig) -> Vec<String> {
     let collective = (train.collective != Collective::Auto).then(|| ("train.collective", train.collective.name()));
-    let wire = (train.wire != Wire::F32).then_some(("train.wire", "bf16"));
+    let wire = (train.wire == WireChoice::Bf16).then_some(("train.wire", "bf16"));
     let told = |(key, name)| format!("one rank exchanges nothing: {key} = \"{name}\" changes nothing");
     collective.into_iter().chain(wire).map(told).collect()
 }

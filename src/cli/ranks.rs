@@ -368,8 +368,8 @@ impl RankArgs {
         let setup = Setup::new(&config.model, source.schema(), sharding, spec, placement);
         let grains = (config.train.determinism == Determinism::Ranks).then(|| Grains::of(config.train.minibatch()));
         let (isa, overlap) = (Isa::chosen(config.train.isa)?, purpose != Purpose::Train(Overlap::Off));
-        let wire = config.train.wire;
-        Ok(Setup { isa, overlap, grains, wire, deadline: Duration::from_secs_f64(self.timeout), ..setup })
+        let wires = config.wires();
+        Ok(Setup { isa, overlap, grains, wires, deadline: Duration::from_secs_f64(self.timeout), ..setup })
     }
 
     /// The number of communication cores with which a step on small tables is quickest; prints the trade. All machines

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::base::Result;
-use crate::base::config::{ModelConfig, Wire};
+use crate::base::config::{ModelConfig, Wires};
 use crate::collective::plan::{Reduction, Ring, two_ring};
 use crate::collective::{Fabric, GRAIN, LaneSpec, Links, Payload, Slices, World};
 use crate::data::Schema;
@@ -53,7 +53,7 @@ pub struct Setup {
     /// gradients are summed by grains instead.
     pub grains: Option<Grains>,
     /// What rows and gradients travel in.
-    pub wire: Wire,
+    pub wires: Wires,
     /// Rows of which every rank has a copy beside their owners'; nothing where there is one rank. No result depends on
     /// them.
     pub hot: Option<Arc<HotSlots>>,
@@ -99,7 +99,7 @@ impl Setup {
             reduction: two_ring(&Ring::of(placement.ranks.len())),
             overlap: true,
             grains: None,
-            wire: Wire::F32,
+            wires: Wires::default(),
             hot: None,
             hot_revised: false,
             deadline: DEADLINE,
@@ -151,7 +151,7 @@ impl Setup {
             deep: Some(deep),
             sequences: &self.sequences,
             grains: self.grains,
-            wire: self.wire,
+            wire: self.wires.rows,
         };
         let precision = self.spec.precision;
         let hot = self.hot.clone().map(|slots| HotCopies { slots, precision, weighing });

@@ -84,6 +84,36 @@ fn flags_of_ranks_that_would_have_no_effect_are_refused() {
 }
 
 #[test]
+fn rows_travel_in_what_layers_multiply_unless_ranks_shall_change_no_bit_or_somebody_says_so() {
+    let (folder, wide) = (tempfile::tempdir().unwrap(), "--set model.bottom=[13,32,64] --set model.dim=64");
+    let (train, run) = (format!("{} --steps 2 --threads 1 {wide}", tiny_training()), folder.path().join("run"));
+    // One plan for all: bytes are priced, so that who holds what may follow from them.
+    succeed(&format!("{train} --ranks 2 --out {}", run.display()));
+    let sent = |flags: &str| {
+        let results = succeed(&format!("{train} --json --plan {}/plan.toml {flags}", run.display())).stdout;
+        let results: serde_json::Value = serde_json::from_slice(&results).unwrap();
+        ["pooled_rows", "pooled_gradients", "dense_gradients"].map(|kind| {
+            let rows = results["traffic"][kind].as_array().unwrap().iter().flat_map(|row| row.as_array().unwrap());
+            rows.map(|bytes| bytes.as_u64().unwrap()).sum::<u64>()
+        })
+    };
+    let whole = sent("--precision f32");
+    assert!(whole.iter().all(|bytes| *bytes > 0), "{whole:?}");
+    let [rows, gradients, dense] = whole;
+    let halves = |all: u64, found: u64| (0.45..0.6).contains(&(found as f64 / all as f64));
+    for precision in ["bf16", "bf16-lsb8"] {
+        let found = sent(&format!("--precision {precision}"));
+        assert!(halves(rows, found[0]) && halves(gradients, found[1]), "{precision}: {found:?} of {whole:?}");
+        assert_eq!(found[2], dense, "{precision}");
+        assert_eq!(sent(&format!("--precision {precision} --wire f32")), whole);
+    }
+    let found = sent("--precision bf16 --wire bf16");
+    assert!(found[2] < dense && found[..2] == sent("--wire bf16")[..2], "{found:?} of {whole:?}");
+    let [rows, gradients, _] = sent("--precision bf16 --determinism ranks");
+    assert_eq!([rows, gradients], whole[..2]);
+}
+
+#[test]
 fn dense_gradients_go_as_was_asked_or_as_is_predicted_to_be_quickest_and_the_run_says_why() {
     let train = format!("{} --steps 2 --threads 1", tiny_training());
     let told = |flags: &str| {

@@ -6,7 +6,7 @@ use crate::weighing;
 use std::sync::Arc;
 
 use octorec::base::RankId;
-use octorec::base::config::{ModelConfig, Pooling, Precision, WeightedPooling, Wire};
+use octorec::base::config::{ModelConfig, Pooling, Precision, WeightedPooling, Wire, Wires};
 use octorec::collective::{Links, World};
 use octorec::data::hot::{HotSet, HotSlots, Inputs};
 use octorec::data::{Batch, Column, Schema};
@@ -182,7 +182,7 @@ impl Case {
         let sharding = Sharding::new(&ROWS, self.model.dim, ranks, schemes).unwrap();
         let setup = Setup::new(&self.model, &self.schema, sharding, self.spec, &placement);
         let (grains, wire) = (self.grains, self.wire);
-        Ranks::start(Setup { grains, wire, hot, fabric, spin: false, ..setup }).unwrap()
+        Ranks::start(Setup { grains, wires: Wires::all(wire), hot, fabric, spin: false, ..setup }).unwrap()
     }
 
     fn alone(&self) -> Outcome {

@@ -8,7 +8,7 @@ use crate::weighing;
 use octorec::base::RankId;
 use octorec::base::config::{
     Composition, Config, DataConfig, Interaction, LookUps, ModelConfig, Pooling, Precision, SourceKind,
-    WeightedPooling, Wire,
+    WeightedPooling, Wire, Wires,
 };
 use octorec::data::derived::Derived;
 use octorec::data::{self, Batch, Opening, Schema, Split};
@@ -466,7 +466,7 @@ fn rows_and_gradients_that_travel_rounded_are_near() {
     let of_series = Case::series(Interaction::Dot, Pooling::Sum, Precision::F32, Optimizer::Sgd);
     for (case, what) in [(of_wide, "wide"), (of_series, "series")] {
         let alone = case.run(case.setup(|_| 0, 1, false));
-        let rounded = case.run(Setup { wire: Wire::Bf16, ..case.setup(|table| table, 3, false) });
+        let rounded = case.run(Setup { wires: Wires::all(Wire::Bf16), ..case.setup(|table| table, 3, false) });
         close(&alone, &rounded, 2e-3, what);
         assert!(alone.1 != rounded.1, "{what}");
     }

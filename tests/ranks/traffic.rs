@@ -6,7 +6,7 @@ use crate::{sent, weighing};
 use std::sync::Arc;
 
 use octorec::base::RankId;
-use octorec::base::config::{Config, DataConfig, ModelConfig, SourceKind, Wire};
+use octorec::base::config::{Config, DataConfig, ModelConfig, SourceKind, Wire, Wires};
 use octorec::collective::plan::{Reduction, Ring, Topology, reductions, ring, two_ring};
 use octorec::data::hot::Inputs;
 use octorec::data::{self, Batch, Opening, Schema, Slice, Split};
@@ -71,7 +71,7 @@ fn at_work(
     let sharding = Sharding::new(&ROWS, DIM, ranks, mixed(ranks)).unwrap();
     let room = TrainSpec { ..TrainSpec::sgd(BATCH) };
     let setup = Setup::new(&config.model, &schema, sharding, room, &placement);
-    let ranks = Ranks::start(Setup { reduction, grains, wire, ..setup }).unwrap();
+    let ranks = Ranks::start(Setup { reduction, grains, wires: Wires::all(wire), ..setup }).unwrap();
     ranks.initialise(7).unwrap();
     (ranks, schema, batches)
 }

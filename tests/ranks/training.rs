@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use octorec::base::config::{
-    Config, DataConfig, Interaction, ModelConfig, Pooling, Precision, SourceKind, Update, WeightedPooling, Wire,
+    Config, DataConfig, Interaction, ModelConfig, Pooling, Precision, SourceKind, Update, WeightedPooling, Wire, Wires,
 };
 use octorec::base::{Error, RankId};
 use octorec::collective::World;
@@ -234,7 +234,7 @@ fn parts_of_a_slice_bring_together_their_rows_as_the_whole_does() {
                 let schemes: Vec<_> = (0..ROWS.len()).map(|table| scheme(kind_of(table), table, ranks)).collect();
                 let [whole, parts] = [420, 64].map(|part| {
                     case.spec.part = part;
-                    Setup { wire, ..case.setup(schemes.clone(), ranks, 2) }
+                    Setup { wires: Wires::all(wire), ..case.setup(schemes.clone(), ranks, 2) }
                 });
                 let whole = case.together(whole);
                 // Layers that are on their way are waited for by the first part alone.
@@ -439,7 +439,7 @@ fn rows_and_gradients_travel_in_halves_if_asked() {
                 let kind_of = |table| if kind == 5 { table } else { kind };
                 let schemes: Vec<_> = (0..ROWS.len()).map(|table| scheme(kind_of(table), table, ranks)).collect();
                 let whole = case.setup(schemes, ranks, 1);
-                let halves = Setup { wire: Wire::Bf16, ..whole.clone() };
+                let halves = Setup { wires: Wires::all(Wire::Bf16), ..whole.clone() };
                 let what = format!("{precision:?}, {ranks} ranks, scheme {kind}");
                 case.compare(&alone, halves.clone(), bound, &what);
                 let found = case.together(halves);
@@ -455,7 +455,7 @@ fn rows_and_gradients_travel_in_halves_if_asked() {
             for reduction in every_way(4) {
                 let name = reduction.name;
                 let schemes = (0..ROWS.len()).map(|table| scheme(table, table, 4)).collect();
-                let setup = Setup { wire: Wire::Bf16, reduction, ..case.setup(schemes, 4, 1) };
+                let setup = Setup { wires: Wires::all(Wire::Bf16), reduction, ..case.setup(schemes, 4, 1) };
                 let own = case.together(setup.clone());
                 for (threads, overlap) in [(1, false), (3, true)] {
                     let found = case.together(Case::with_communication(setup.clone(), threads, overlap));

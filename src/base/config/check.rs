@@ -2,7 +2,7 @@
 
 use super::{
     Collective, Composition, Config, Determinism, Interaction, LookUps, LrScaling, ModelConfig, OptimizerName,
-    THREADS_MAX, TrainConfig, Update, Wire,
+    THREADS_MAX, TrainConfig, Update, WireChoice,
 };
 use crate::base::error::{Error, Result};
 use crate::base::units::Many;
@@ -142,11 +142,11 @@ impl Config {
                 ),
             );
         }
-        if train.determinism == Determinism::Ranks && train.wire != Wire::F32 {
+        if train.determinism == Determinism::Ranks && train.wire == WireChoice::Bf16 {
             return fail(
                 &["train.wire", "train.determinism"],
                 "train.wire = \"bf16\" rounds what ranks send each other, and how much that is depends on their number: use \
-                 train.wire = \"f32\", or train.determinism = \"run\"",
+                 train.wire = \"auto\", or train.determinism = \"run\"",
             );
         }
         if train.determinism == Determinism::Ranks && train.collective != Collective::Auto {

@@ -114,9 +114,22 @@ pub enum Determinism {
     Ranks,
 }
 
-/// What pooled rows, their gradients and dense gradients travel in, from rank to rank.
+/// What pooled rows, their gradients and dense gradients travel in, from rank to rank, as the user says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
+pub enum WireChoice {
+    /// Pooled rows and their gradients in what the layers multiply, unless the number of ranks shall change no bit
+    /// ([`Determinism::Ranks`]); dense gradients as they are.
+    #[default]
+    Auto,
+    /// All as [`Wire::F32`].
+    F32,
+    /// All as [`Wire::Bf16`].
+    Bf16,
+}
+
+/// What something travels in, from rank to rank.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Wire {
     /// 32-bit floats, as they are.
     #[default]
@@ -136,6 +149,23 @@ impl Wire {
             Self::F32 => 4,
             Self::Bf16 => 2,
         }
+    }
+}
+
+/// What each kind of numbers travels in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Wires {
+    /// Pooled rows and their gradients.
+    pub rows: Wire,
+    /// Dense gradients.
+    pub dense: Wire,
+}
+
+impl Wires {
+    /// The same for all kinds.
+    #[must_use]
+    pub const fn all(wire: Wire) -> Self {
+        Self { rows: wire, dense: wire }
     }
 }
 

@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 
 pub use cache::cache_dir;
 pub use check::Contradiction;
-pub use choices::{Collective, Decay, Determinism, Hot, IsaChoice, LrScaling, OptimizerName, Precision, Update, Wire};
+pub use choices::{Collective, Decay, Determinism, Hot, IsaChoice, LrScaling, OptimizerName, Precision, Update, Wire, WireChoice, Wires};
 pub use keys::{Command, KEYS, Key};
 pub use launcher::{alone_on_machine, bound_although_alone, launched, one_caller};
 pub use layers::{Layers, entries};
@@ -371,13 +371,13 @@ impl Config {
     /// rows.
     pub fn use_here(&mut self, threads: usize) {
         let plain = TrainConfig::default();
-        let TrainConfig { isa, tuned, determinism, wire, collective, optimizer, optimizer_rows, hot, .. } = plain;
+        let TrainConfig { isa, tuned, determinism, collective, optimizer, optimizer_rows, hot, .. } = plain;
         self.train = TrainConfig {
             threads,
             isa,
             tuned,
             determinism,
-            wire,
+            wire: WireChoice::F32,
             collective,
             optimizer,
             optimizer_rows,
@@ -388,6 +388,21 @@ impl Config {
 }
 
 impl Config {
+    /// What ranks send each other travels in.
+    #[must_use]
+    pub fn wires(&self) -> Wires {
+        let TrainConfig { wire, precision, determinism, .. } = self.train;
+        match wire {
+            WireChoice::F32 => Wires::all(Wire::F32),
+            WireChoice::Bf16 => Wires::all(Wire::Bf16),
+            WireChoice::Auto if determinism == Determinism::Ranks => Wires::all(Wire::F32),
+            WireChoice::Auto if self.model.layer_precision(precision).is_split() => {
+                Wires { rows: Wire::Bf16, dense: Wire::F32 }
+            }
+            WireChoice::Auto => Wires::all(Wire::F32),
+        }
+    }
+
     /// The configuration as a TOML document.
     #[must_use]
     pub fn to_toml(&self) -> String {

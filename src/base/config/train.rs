@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::check::{Contradiction, fail};
 use super::{
-    Collective, Decay, Determinism, Hot, IsaChoice, LrScaling, OptimizerName, Precision, Setting, Update, Wire,
+    Collective, Decay, Determinism, Hot, IsaChoice, LrScaling, OptimizerName, Precision, Setting, Update, WireChoice,
 };
 
 /// Optimisation, evaluation and the length of a run.
@@ -94,7 +94,7 @@ pub struct TrainConfig {
     /// What may differ between two runs that give the same bits.
     pub determinism: Determinism,
     /// What rows and gradients travel in, from rank to rank.
-    pub wire: Wire,
+    pub wire: WireChoice,
     /// Whether rows that are looked up most are read from copies that every rank has.
     pub hot: Hot,
     /// Bytes that copies of hot rows may take on each rank; `auto`: a fiftieth of what the tables' weights take, beside
@@ -216,7 +216,7 @@ impl Default for TrainConfig {
             update_fused: true,
             precision: Precision::F32,
             determinism: Determinism::Run,
-            wire: Wire::F32,
+            wire: WireChoice::Auto,
             hot: Hot::Off,
             hot_budget: Setting::AUTO,
             hot_set: String::new(),

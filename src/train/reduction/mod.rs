@@ -140,7 +140,7 @@ pub(super) fn build(
     if layout.ranks() == 1 || !setup.spec.learns() {
         return Ok(Box::new(Alone::new(clip)));
     }
-    let ways = (&setup.reduction, setup.wire);
+    let ways = (&setup.reduction, setup.wires.dense);
     let sliced = Sliced::new((reducers, replicas_lane), network, ways, clip, setup.traced);
     if place.comm.is_empty() {
         return Ok(Box::new(Blocking::new(sliced, replicas)));
