@@ -189,7 +189,7 @@ impl TrainArgs {
             note!("resuming after step {} ({})", progress.step, path.display());
         }
         match (&mut run.output, resumed) {
-            (Some(output), Some(resumed)) => output.rewind(resumed.progress.step),
+            (Some(output), Some(Resumed { progress, .. })) => output.rewind(progress.step, progress.evaluations.is_due),
             (Some(output), None) => {
                 output.begin()?;
                 run.describe_itself()

@@ -13,8 +13,8 @@ use serde::{Deserialize, Serialize};
 use super::checkpoint::{Checkpoint, Progress};
 use super::output::OutputDir;
 use super::run::Run;
-use crate::base::Result;
 use crate::base::console::note;
+use crate::base::{Error, Result};
 
 /// An evaluation.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -81,24 +81,28 @@ impl Run {
         self.state.best.as_ref().filter(|_| self.state.is_best_kept).map(OutputDir::path)
     }
 
-    /// Takes the folder of the best model, if that is kept, and what it says of the best evaluation. All machines take
-    /// part; the first one has the folder.
+    /// Takes the folder of the best model, if that is kept, and what it says of the best evaluation; where the model
+    /// that the run goes on from is the best one and nobody has kept it, it is saved there. All machines take part, and
+    /// go on by what the first one says, which has the folder: another one's test samples may have changed.
     ///
     /// # Errors
     /// When another process writes to it, the system refuses, or another machine fails.
     pub(super) fn open_best(&mut self) -> Result<()> {
-        if !self.keeps_best() {
-            return Ok(());
+        if self.keeps_best() {
+            self.state.best = self.output.as_ref().map(OutputDir::best).transpose()?;
         }
-        self.state.best = self.output.as_ref().map(OutputDir::best).transpose()?;
         let kept = self.state.best.as_ref().and_then(|best| self.kept_in(best));
-        let own = kept.map_or_else(Vec::new, |Best { step, auc }| vec![step, auc.to_bits()]);
-        let told = self.ranks.everywhere("tell of the best model", own)?;
-        if let [step, auc] = told[0][..] {
-            let kept = Best { step, auc: f64::from_bits(auc) };
-            let evaluations = &mut self.state.progress.evaluations;
-            *evaluations = evaluations.with_kept(kept);
-            self.state.is_best_kept = evaluations.best == Some(kept);
+        let before = self.state.progress.evaluations;
+        let found = kept.map_or(before, |kept| before.with_kept(kept));
+        let own = serde_json::to_vec(&(found, kept.is_some() && found.best == kept));
+        let own = own.expect("evaluations are representable in JSON");
+        let told = self.ranks.everywhere("tell of the evaluations", own)?;
+        let told: (Evaluations, bool) = serde_json::from_slice(&told[0]).expect("machines run the same program");
+        (self.state.progress.evaluations, self.state.is_best_kept) = told;
+        let Progress { step, evaluations, .. } = self.state.progress;
+        let is_here = self.state.is_resumed && evaluations.best.is_some_and(|best| best.step == step);
+        if self.keeps_best() && is_here && !self.state.is_best_kept {
+            self.save_best(evaluations)?;
         }
         Ok(())
     }
@@ -150,6 +154,18 @@ impl Run {
         if self.output.as_mut().map_or(Ok(false), OutputDir::recreate)? {
             self.describe_itself()?;
         }
+        let written = self.write_best(evaluations);
+        if let (Err(Error::Io { .. }), Some(output)) = (&written, &self.output) {
+            note!(
+                "note: that was the best model, kept beside the run's own: to go on without it, use --resume {} --set \
+                 train.keep_best=false",
+                output.path().display()
+            );
+        }
+        written
+    }
+
+    fn write_best(&mut self, evaluations: Evaluations) -> Result<()> {
         let is_anew = self.state.best.as_mut().map_or(Ok(false), OutputDir::recreate)?;
         if let Some(best) = self.state.best.as_ref().filter(|_| is_anew || !self.state.is_best_described) {
             self.describe(best)?;

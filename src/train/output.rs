@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::io::{BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::base::config::Config;
 use crate::base::{Error, Result};
@@ -61,17 +61,34 @@ impl OutputDir {
     /// [`OutputDir::begin`].
     ///
     /// # Errors
-    /// [`Error::OutputTaken`] when it holds a run, [`Error::OutputBusy`] when another process writes to it, or when the
-    /// system refuses.
+    /// [`Error::OutputTaken`] when it holds a run, [`Error::Config`] when it holds none and the folder of its best model
+    /// does, which is then another's, [`Error::OutputBusy`] when another process writes to it, or when the system
+    /// refuses.
     pub fn create(path: &Path, force: bool) -> Result<Self> {
+        let output = Self::claim(path)?;
+        let best = path.join(BEST);
+        let [is_run, is_other] = [path, &held_in(&best)].map(|run| run.join(CHECKPOINT).exists());
+        if is_run && !force {
+            return Err(Error::OutputTaken { path: path.to_owned() });
+        }
+        if is_other && !is_run {
+            let (path, best) = (path.display(), best.display());
+            let reason = format!(
+                "{best} holds a run of its own, and a run in {path} keeps its best model there: choose another folder, or move \
+                 {best} elsewhere"
+            );
+            return Err(Error::config("--out", reason));
+        }
+        Ok(output)
+    }
+
+    /// Takes a directory, and knows which folders were made for it.
+    fn claim(path: &Path) -> Result<Self> {
         let made = path.ancestors().take_while(|folder| !folder.as_os_str().is_empty() && !folder.exists());
         let made = made.map(Path::to_owned).collect();
         make_folder(path)?;
         let mut output = Self::take(path)?;
         output.made = made;
-        if [CHECKPOINT, BEST_CHECKPOINT].iter().any(|name| path.join(name).exists()) && !force {
-            return Err(Error::OutputTaken { path: path.to_owned() });
-        }
         Ok(output)
     }
 
@@ -93,9 +110,9 @@ impl OutputDir {
     /// Takes the directory within it of the best model.
     ///
     /// # Errors
-    /// As [`OutputDir::create`].
+    /// As [`OutputDir::resume`].
     pub fn best(&self) -> Result<Self> {
-        Self::create(&self.path.join(BEST), true)
+        Self::claim(&self.path.join(BEST))
     }
 
     /// Makes room for a new run's files: what the directory holds moves aside.
@@ -105,8 +122,9 @@ impl OutputDir {
     /// refuses.
     pub fn begin(&mut self) -> Result<()> {
         let best = self.path.join(BEST);
-        let best_lock = best.join(CHECKPOINT).exists().then(|| FolderLock::take(&best)).transpose()?;
-        // A folder of that name without a checkpoint is the user's own.
+        let is_ours = [CHECKPOINT, BEST_CHECKPOINT].iter().all(|name| self.path.join(name).exists());
+        let best_lock = is_ours.then(|| FolderLock::take(&best)).transpose()?;
+        // A folder of that name without a checkpoint, or beside none, is the user's own.
         let ours = |name: &&str| best_lock.is_some() || !name.starts_with(BEST);
         let held = ALL_FILES.into_iter().filter(|name| ours(name) && self.path.join(name).exists());
         let held: Vec<_> = held.collect();
@@ -127,21 +145,22 @@ impl OutputDir {
         self.open_metrics()
     }
 
-    /// Takes back what the run had logged after `step` steps.
+    /// Takes back what the run had logged after `step` steps, and where an evaluation `is_due` after that one, what was
+    /// logged of it.
     ///
     /// # Errors
     /// When the system refuses.
-    pub fn rewind(&mut self, step: u64) -> Result<()> {
+    pub fn rewind(&mut self, step: u64, is_due: bool) -> Result<()> {
+        let is_past = |entry: Entry| entry.step < step || entry.step == step && !(is_due && entry.kind == "eval");
         let file = self.path.join(METRICS);
         let kept: String = match fs::read_to_string(&file) {
-            Ok(text) => text.lines().filter(|line| logged_step(line).is_some_and(|at| at <= step)).fold(
-                String::new(),
-                |mut kept, line| {
+            Ok(text) => {
+                text.lines().filter(|line| logged(line).is_some_and(is_past)).fold(String::new(), |mut kept, line| {
                     kept.push_str(line);
                     kept.push('\n');
                     kept
-                },
-            ),
+                })
+            }
             Err(error) if error.kind() == ErrorKind::NotFound => String::new(),
             Err(error) => return Err(Error::io(&file, "read")(error)),
         };
@@ -323,11 +342,11 @@ pub fn checkpoint_in(path: &Path) -> PathBuf {
     if path.is_dir() { held_in(path).join(CHECKPOINT) } else { path.to_owned() }
 }
 
-/// The files of the run in a directory, or of that whose checkpoint this is, there or not.
+/// The files of the run in a directory, or of that whose checkpoint this is, and of its best model, there or not.
 #[must_use]
 pub fn run_files(path: &Path) -> Vec<PathBuf> {
     let held = if path.is_dir() { held_in(path) } else { path.parent().unwrap_or(path).to_owned() };
-    FILES.iter().map(|name| held.join(name)).collect()
+    ALL_FILES.iter().map(|name| held.join(name)).collect()
 }
 
 /// Whether a run has begun in a directory, saved or not.
@@ -367,9 +386,16 @@ fn held_in(path: &Path) -> PathBuf {
     if !path.join(CHECKPOINT).exists() && aside.join(CHECKPOINT).exists() { aside } else { path.to_owned() }
 }
 
-/// The step of a metrics line; `None` for a line that was cut off.
-fn logged_step(line: &str) -> Option<u64> {
-    serde_json::from_str::<serde_json::Value>(line).ok()?.get("step")?.as_u64()
+/// What a metrics line is of.
+#[derive(Deserialize)]
+struct Entry {
+    kind: String,
+    step: u64,
+}
+
+/// That of a line; `None` for one that was cut off.
+fn logged(line: &str) -> Option<Entry> {
+    serde_json::from_str(line).ok()
 }
 
 #[cfg(test)]

@@ -93,9 +93,12 @@ impl Run {
         checkpoint.check_weights(self.source.schema())?;
         checkpoint.check_columns(&*self.source)?;
         let mut progress = checkpoint.goes_on(progress, &self.config, &*self.source)?;
-        if progress.evaluations.best.is_some() && checkpoint.check_tests(&self.config, &*self.source).is_err() {
+        let Evaluations { best, since, is_due } = progress.evaluations;
+        // All machines go on by what the first one finds.
+        let may_be_others = self.ranks.world().is_first() && (best.is_some() || since > 0);
+        if may_be_others && checkpoint.check_tests(&self.config, &*self.source).is_err() {
             note!("note: these are other test samples than before: the best AUC is that of tests from here on");
-            progress.evaluations = Evaluations::default();
+            progress.evaluations = Evaluations { is_due, ..Evaluations::default() };
         }
         if !checkpoint.has_moments(&self.ranks)? {
             return Err(Error::Checkpoint {

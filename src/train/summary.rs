@@ -40,7 +40,8 @@ pub struct Summary {
     pub accuracy: Option<f64>,
     /// Mean probability over mean label.
     pub calibration: Option<f64>,
-    /// The highest test AUC of the run's evaluations, those before it was resumed included; absent without one.
+    /// The highest test AUC of the run's evaluations; absent without one. Those before it was resumed are included, but
+    /// for one that was made because the run had ended, unless the best model is kept: the checkpoint is older than it.
     pub best_auc: Option<f64>,
     /// The step after which it was found.
     pub best_step: Option<u64>,

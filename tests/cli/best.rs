@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use super::{fail, json, octorec, succeed, tiny_training};
@@ -85,6 +86,9 @@ fn training_ends_when_tests_get_no_better_and_the_best_model_is_a_run() {
         let told = format!("octorec eval --checkpoint {}", best.display());
         assert!(said.contains("no better test AUC in 3 evaluations since step") && said.contains(&told), "{said}");
     }
+    let lost = out.join("best/checkpoint.safetensors").display().to_string();
+    let predict = format!("predict --checkpoint {} --data {}/tests.csv", out.display(), folder.path().display());
+    assert!(fail(&format!("{predict} --out {lost}")).contains("an input of this command"));
     // All that a run's directory is for.
     let at = |name: &str| folder.path().join(name).display().to_string();
     let best = out.join("best").display().to_string();
@@ -102,6 +106,18 @@ fn training_ends_when_tests_get_no_better_and_the_best_model_is_a_run() {
     let results: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert!(results["best_step"].as_u64().unwrap() > before[before.len() - 1].0, "{results}");
     assert_eq!(eval_auc(&out.join("best")), results["best_auc"]);
+    // Also where by the tests before none was, whose samples were of one kind.
+    let tests = fs::read_to_string(at("tests.csv")).unwrap();
+    let ones = tests.lines().filter(|line| !line.starts_with("0,")).map(|line| line.to_owned() + "\n");
+    fs::write(at("ones.csv"), ones.collect::<String>()).unwrap();
+    let (none, line_of_none) = (at("none"), line.replace("tests.csv", "ones.csv"));
+    let output = succeed(&format!("{line_of_none} --patience {PATIENCE} --threads 1 --out {none} --json"));
+    let results: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(end(&results), ["no-improvement".into(), 12.into(), Value::Null, Value::Null]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("no test AUC in 3 evaluations: an AUC needs test samples of both kinds"), "{said}");
+    let results = json(&format!("train --resume {none} --test-data {} --json", at("others.csv")));
+    assert!(results["best_step"].as_u64().unwrap() > 12 && results["best_auc"].is_number(), "{results}");
     // Without a folder training ends as well; a run in the place of this one has no best model of another.
     let results = json(&format!("{line} --patience {PATIENCE} --threads 1 --json"));
     assert_eq!(results["outcome"], "no-improvement");
@@ -120,14 +136,77 @@ fn a_run_that_gets_no_better_at_all_ends_behind_its_first_tests_and_goes_on_with
     assert_eq!(end(&first), no_better(12, 4, auc.clone()));
     // It has ended, and so it stays.
     let before = checkpoint(&out);
-    let again = json(&format!("train --resume {} --json", out.display()));
+    let output = succeed(&format!("train --resume {} --json", out.display()));
+    let again: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((end(&again), &again["steps"]), (end(&first), &0.into()));
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("no step was made: the run stands at step 12") && !said.contains("left to train"), "{said}");
     assert!(checkpoint(&out) == before);
     let more = json(&format!("train --resume {} --patience 5 --json", out.display()));
     assert_eq!(end(&more), no_better(24, 4, auc.clone()));
     // The best model goes on like any run.
     let on = json(&format!("train --resume {}/best --patience 1 --json", out.display()));
     assert_eq!(end(&on), no_better(8, 4, auc));
+}
+
+#[test]
+fn a_best_model_that_is_trained_on_is_kept_in_a_folder_of_its_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("run");
+    let (line, best) = (format!("{} --patience {PATIENCE} --json", training(folder.path())), out.join("best"));
+    let first = json(&format!("{line} --out {}", out.display()));
+    let before = checkpoint(&best);
+    // The steps that spoiled it are made again.
+    let output = succeed(&format!("train --resume {} --json", best.display()));
+    let results: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(end(&results), end(&first));
+    let kept = best.join("best");
+    assert!(checkpoint(&best) != before && checkpoint(&kept) != checkpoint(&best));
+    assert_eq!(eval_auc(&kept), first["best_auc"]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains(&format!("kept: octorec eval --checkpoint {}", kept.display())), "{said}");
+    // Of the run that it was of it is the best no more.
+    let output = succeed(&format!("train --resume {}", out.display()));
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("whose model is not kept"), "{said}");
+}
+
+#[test]
+fn a_run_may_keep_its_best_model_from_a_later_process_on_and_end_to_keep_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("run").display().to_string();
+    succeed(&format!("{} --eval-every 2 --steps 2 --out {out}", tiny_training()));
+    // Where its model cannot be saved, the way on without it is told.
+    let taken = folder.path().join("run/best/checkpoint.safetensors");
+    fs::create_dir_all(&taken).unwrap();
+    let on = format!("train --resume {out} --steps 4 --lr 0");
+    let message = fail(&format!("{on} --keep-best"));
+    let remedy = format!("--resume {out} --set train.keep_best=false");
+    assert!(message.contains(&remedy), "{message}");
+    succeed(&format!("train {remedy} --steps 2"));
+    fs::remove_dir(&taken).unwrap();
+    // What it stands at is the best so far.
+    let before = eval_auc(Path::new(&out));
+    let results = json(&format!("{on} --keep-best --json"));
+    assert_eq!((&results["best_step"], &results["best_auc"]), (&2.into(), &before));
+    assert_eq!(eval_auc(&folder.path().join("run/best")), before);
+}
+
+#[test]
+fn a_run_in_a_folder_called_best_is_nobody_elses() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    let line = format!("{} --steps 2", tiny_training());
+    succeed(&format!("{line} --out {}", at("runs/best")));
+    let before = checkpoint(&folder.path().join("runs/best"));
+    for words in ["", "--force", "--force --keep-best --eval-every 1"] {
+        let message = fail(&format!("{line} --out {} {words}", at("runs")));
+        let remedy = format!("move {} elsewhere", at("runs/best"));
+        assert!(message.contains(&remedy) && !message.contains("replace it with --force"), "{message}");
+    }
+    assert!(checkpoint(&folder.path().join("runs/best")) == before);
+    fs::rename(at("runs/best"), at("elsewhere")).unwrap();
+    succeed(&format!("{line} --out {}", at("runs")));
 }
 
 #[test]
@@ -142,6 +221,8 @@ fn a_run_that_was_stopped_or_killed_ends_where_it_would_have_ended() {
         assert_eq!(end(&results), end(&expected), "{name}");
         assert_eq!(eval_auc(&out.join("best")), expected["best_auc"], "{name}");
         assert!(checkpoint(out) == checkpoint(&whole), "{name}: other checkpoints");
+        // None is logged twice, but for the last one where the run had ended before.
+        assert!(evaluations(out).starts_with(&evaluations(&whole)), "{name}: other evaluations");
     };
     for steps in [8, 12, 16] {
         let parts = at(&format!("stopped{steps}"));
@@ -157,11 +238,11 @@ fn a_run_that_was_stopped_or_killed_ends_where_it_would_have_ended() {
     }
     same(&ahead, "the best model is ahead");
     for (number, (name, signal)) in [
-        ("checkpoint.safetensors", "INT"),
-        ("checkpoint.safetensors", "KILL"),
-        ("best/config.toml", "KILL"),
-        ("best/checkpoint.safetensors", "KILL"),
-        ("best/checkpoint.safetensors", "INT"),
+        ("checkpoint.safetensors", Signal::INT),
+        ("checkpoint.safetensors", Signal::KILL),
+        ("best/config.toml", Signal::KILL),
+        ("best/checkpoint.safetensors", Signal::KILL),
+        ("best/checkpoint.safetensors", Signal::INT),
     ]
     .into_iter()
     .enumerate()
@@ -174,13 +255,15 @@ fn a_run_that_was_stopped_or_killed_ends_where_it_would_have_ended() {
             assert!(Instant::now() < deadline, "{name} is not written");
             std::thread::sleep(Duration::from_millis(1));
         }
-        let _ = std::process::Command::new("kill").args([&format!("-{signal}"), &child.id().to_string()]).output();
+        if child.try_wait().unwrap().is_none() {
+            kill_process(Pid::from_child(&child), signal).unwrap();
+        }
         child.wait().unwrap();
         // Where there is a best model, its run can be continued.
         if !out.join("checkpoint.safetensors").exists() {
-            assert!(!out.join("best/checkpoint.safetensors").exists(), "{name} {signal}");
+            assert!(!out.join("best/checkpoint.safetensors").exists(), "{name} {signal:?}");
             continue;
         }
-        same(&out, &format!("{name} {signal}"));
+        same(&out, &format!("{name} {signal:?}"));
     }
 }

@@ -45,6 +45,9 @@ fn flags_without_effect_are_refused() {
     refused(&waits, &["--patience: ", "needs evaluations on the way", "--eval-every STEPS", "train.evals_per_epoch=N"]);
     refused(&format!("{waits} --eval-every 40"), &["--patience: ", "the run has 40 steps", "--eval-every N"]);
     succeed(&format!("{waits} --eval-every 39"));
+    let keeps = format!("{} --keep-best --out {}", tiny_training(), to("keeps"));
+    refused(&keeps, &["--keep-best: ", "the run has 40 steps", "--eval-every N"]);
+    succeed(&format!("{keeps} --eval-every 39"));
     succeed(&format!("{waits} --set train.evals_per_epoch=2"));
     for flag in ["--target-auc 0.6", "--eval-every 1", "--patience 1 --eval-every 1"] {
         let wish = flag.split(' ').next().unwrap();

@@ -168,14 +168,35 @@ fn machines_train_a_network_of_ones_own_to_the_bits_of_one_rank() {
 #[test]
 fn machines_end_together_when_tests_get_no_better_and_keep_the_best_model() {
     let folder = tempdir().unwrap();
-    let words = "--determinism ranks --eval-every 2 --patience 1";
+    // What nearly stands still gets no better.
+    let words = "--determinism ranks --eval-every 2 --patience 1 --set train.decay=cosine --set train.decay_start=0 \
+                 --set train.decay_steps=10";
     let whole = alone(folder.path(), &format!("{words} --ranks 1 --threads 1"));
+    let losses = whole.0.iter().filter(|&&byte| byte == b'\n').count();
+    assert!(losses < 40, "patience has not ended it");
     let best = |name: &str| fs::read(folder.path().join(name).join("run/best/checkpoint.safetensors")).unwrap();
     for shape in [[2, 2], [3, 1]] {
         let Some(found) = together(folder.path(), shape, Wire::SharedMemory, words) else { return };
         assert!(found.0 == whole.0 && weights(&found.1) == weights(&whole.1), "{shape:?}: other bits");
         let [machines, ranks] = shape;
-        let kept = best(&format!("{machines}x{ranks}-SharedMemory"));
+        let name = format!("{machines}x{ranks}-SharedMemory");
+        assert!(weights(&best(&name)) == weights(&best("alone")), "{shape:?}: another best model");
+        // As a kill behind the best model and before the run's own checkpoint leaves it.
+        let ahead = folder.path().join(format!("ahead{machines}"));
+        let place = format!("--ranks {ranks} --threads 1");
+        let begun = format!("{} {place} --steps 4 --out {}/run", training(words), ahead.display());
+        let resumed = format!("train --resume {}/run --steps 40 {place}", ahead.display());
+        for line in [begun, resumed] {
+            let output = mpirun(machines, Wire::SharedMemory, &line).unwrap();
+            assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
+            if line.contains("--out") {
+                let kept = folder.path().join(&name).join("run/best/checkpoint.safetensors");
+                fs::copy(kept, ahead.join("run/best/checkpoint.safetensors")).unwrap();
+            }
+        }
+        let end = fs::read(ahead.join("run/checkpoint.safetensors")).unwrap();
+        assert!(weights(&end) == weights(&whole.1), "{shape:?}: ends elsewhere");
+        let kept = fs::read(ahead.join("run/best/checkpoint.safetensors")).unwrap();
         assert!(weights(&kept) == weights(&best("alone")), "{shape:?}: another best model");
     }
 }

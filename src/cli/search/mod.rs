@@ -279,8 +279,9 @@ impl SearchArgs {
         note!("page: {}", path.display());
         if let Some(best) = best {
             let run = Files::of(&self.out, best.number).run;
-            let model =
-                best.kept.map_or_else(String::new, |_| format!("; its best model is in {}/best", run.display()));
+            // One that was stopped may have gone on behind the evaluation that it was stopped by.
+            let kept = best.kept.filter(|_| best.end != Some(End::Stopped));
+            let model = kept.map_or_else(String::new, |_| format!("; its best model is in {}/best", run.display()));
             note!(
                 "best: trial {} in {}; its config.toml is a configuration for `train --config`{model}",
                 best.number,

@@ -114,13 +114,14 @@ impl TrainArgs {
         }
     }
 
-    /// Refuses to wait for evaluations on the way where the first one would not come before the last step.
-    fn check_patience(&self, train: &TrainConfig, samples: Option<u64>) -> Result<()> {
+    /// Refuses to wait for evaluations on the way, or to keep the best model of a new run by them, where the first one
+    /// would not come before the last step.
+    fn check_evaluations(&self, train: &TrainConfig, samples: Option<u64>) -> Result<()> {
         let epoch = samples.map(|samples| samples.div_ceil(train.minibatch() as u64));
         let part = epoch.filter(|_| train.evals_per_epoch > 0).map(|steps| steps.div_ceil(train.evals_per_epoch));
         let first = Some(train.eval_every).filter(|steps| *steps > 0).into_iter().chain(part).min();
         let Some(steps) = steps_of(train, samples) else { return Ok(()) };
-        if train.patience == 0 || steps == 0 || first.is_some_and(|first| first < steps) {
+        if steps == 0 || first.is_some_and(|first| first < steps) {
             return Ok(());
         }
         let reason = format!(
@@ -128,13 +129,18 @@ impl TrainArgs {
              below that",
             Many(steps, "step")
         );
-        match self.keys.origin("train.patience") {
-            Some(origin) => Err(Error::config(origin, reason)),
-            None => {
-                note!("warning: train.patience never ends training: {reason}");
-                Ok(())
+        let keeps = self.resume.is_none() && train.keep_best.given() == Some(true);
+        let wanted = [
+            ("train.patience", train.patience > 0, "never ends training"),
+            ("train.keep_best", keeps, "keeps the last model alone"),
+        ];
+        for (key, _, so) in wanted.into_iter().filter(|(_, is_wanted, _)| *is_wanted) {
+            match self.keys.origin(key) {
+                Some(origin) => return Err(Error::config(origin, reason)),
+                None => note!("warning: {key} {so}: {reason}"),
             }
         }
+        Ok(())
     }
 
     /// Refuses to write over a file that the run reads, or that is another of its own.
@@ -179,7 +185,7 @@ impl TrainArgs {
     fn open(&self, world: &World, config: &mut Config, known: Learned) -> Result<Opened> {
         let source = open_data(config, known, Labels::Required, OnUnseen::Reject)?;
         self.check_test_samples(config, &*source)?;
-        self.check_patience(&config.train, source.samples(Split::Train))?;
+        self.check_evaluations(&config.train, source.samples(Split::Train))?;
         // Of the files as training finds them: who saves may do so because one of them was damaged.
         for split in [Split::Train, Split::Test] {
             let _ = source.fingerprint(split);

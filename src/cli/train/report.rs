@@ -47,9 +47,9 @@ impl TrainArgs {
             (Some(Best { step, auc }), Some(path)) => {
                 note!("best: test AUC {auc:.4} after step {step}, kept: octorec eval --checkpoint {}", path.display());
             }
-            // It may be of a time when none was kept.
+            // It may be of a time when none was kept, or somebody has trained on from it.
             (Some(Best { step, auc }), None) if run.keeps_best() && run.output.is_some() => {
-                note!("best: test AUC {auc:.4} after step {step}, not kept then; none has been better since");
+                note!("best: test AUC {auc:.4} after step {step}, whose model is not kept; none has been better since");
             }
             _ => (),
         }
@@ -94,7 +94,8 @@ fn exhausted(run: &Run) -> String {
 fn spent(summary: &Summary) -> String {
     let Summary { steps, samples, seconds, .. } = *summary;
     if steps == 0 {
-        return format!("no step was left to train: the run stands at step {}", Count(summary.step));
+        let why = if summary.outcome == Outcome::Finished { "left to train" } else { "made" };
+        return format!("no step was {why}: the run stands at step {}", Count(summary.step));
     }
     let read: Vec<_> =
         summary.data_bytes_read.iter().filter(|&&read| read > 0).map(|&read| Bytes(read).to_string()).collect();

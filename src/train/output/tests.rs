@@ -14,8 +14,8 @@ fn run(path: &Path, steps: u64, checkpoint: &str) -> OutputDir {
     output
 }
 
-fn logged(path: &Path) -> Vec<u64> {
-    fs::read_to_string(path.join(METRICS)).unwrap().lines().filter_map(logged_step).collect()
+fn steps_logged(path: &Path) -> Vec<u64> {
+    fs::read_to_string(path.join(METRICS)).unwrap().lines().filter_map(|line| Some(logged(line)?.step)).collect()
 }
 
 #[test]
@@ -28,8 +28,16 @@ fn a_directory_is_taken_once_and_resuming_takes_back_what_came_after() {
     assert!(message.contains("--resume") && message.contains("--force"), "{message}");
 
     let mut output = OutputDir::resume(&path).unwrap();
-    output.rewind(3).unwrap();
-    assert_eq!(logged(&path), [1, 2, 3]);
+    output.rewind(4, false).unwrap();
+    output.log(&json!({"kind": "eval", "step": 4})).unwrap();
+    output.flush().unwrap();
+    output.rewind(4, false).unwrap();
+    assert_eq!(steps_logged(&path), [1, 2, 3, 4, 4]);
+    // A test that is made again is not logged twice.
+    output.rewind(4, true).unwrap();
+    assert_eq!(steps_logged(&path), [1, 2, 3, 4]);
+    output.rewind(3, false).unwrap();
+    assert_eq!(steps_logged(&path), [1, 2, 3]);
     let message = OutputDir::resume(&path).unwrap_err().to_string();
     assert!(message.contains("another process"), "{message}");
 }
@@ -41,21 +49,30 @@ fn what_is_replaced_goes_when_something_was_saved_in_its_place() {
     drop(run(&path, 5, "first"));
     // Claimed and not begun, begun and not saved, begun and killed.
     drop(OutputDir::create(&path, true).unwrap());
-    assert_eq!((logged(&path).len(), fs::read_to_string(path.join(CHECKPOINT)).unwrap()), (5, "first".to_owned()));
+    assert_eq!(
+        (steps_logged(&path).len(), fs::read_to_string(path.join(CHECKPOINT)).unwrap()),
+        (5, "first".to_owned())
+    );
     let mut output = OutputDir::create(&path, true).unwrap();
     output.begin().unwrap();
     output.log(&json!({"kind": "step", "step": 1})).unwrap();
     output.flush().unwrap();
     assert_eq!(fs::read_to_string(checkpoint_in(&path)).unwrap(), "first");
     drop(output);
-    assert_eq!((logged(&path).len(), fs::read_to_string(path.join(CHECKPOINT)).unwrap()), (5, "first".to_owned()));
+    assert_eq!(
+        (steps_logged(&path).len(), fs::read_to_string(path.join(CHECKPOINT)).unwrap()),
+        (5, "first".to_owned())
+    );
     let mut output = OutputDir::create(&path, true).unwrap();
     output.begin().unwrap();
     output.metrics = None;
     drop(output);
     assert_eq!(fs::read_to_string(checkpoint_in(&path)).unwrap(), "first");
     drop(OutputDir::resume(&path).unwrap());
-    assert_eq!((logged(&path).len(), fs::read_to_string(path.join(CHECKPOINT)).unwrap()), (5, "first".to_owned()));
+    assert_eq!(
+        (steps_logged(&path).len(), fs::read_to_string(path.join(CHECKPOINT)).unwrap()),
+        (5, "first".to_owned())
+    );
     // What only the run without a checkpoint has written goes with it; what is not a run's stays.
     let mut output = OutputDir::create(&path, true).unwrap();
     output.begin().unwrap();
@@ -89,7 +106,10 @@ fn what_is_replaced_goes_when_something_was_saved_in_its_place() {
     drop(busy);
 
     drop(run(&path, 2, "second"));
-    assert_eq!((logged(&path).len(), fs::read_to_string(path.join(CHECKPOINT)).unwrap()), (2, "second".to_owned()));
+    assert_eq!(
+        (steps_logged(&path).len(), fs::read_to_string(path.join(CHECKPOINT)).unwrap()),
+        (2, "second".to_owned())
+    );
     assert!(!path.join(PREVIOUS).exists() && !path.join(BEST).exists());
 }
 
@@ -123,7 +143,24 @@ fn the_best_model_is_as_safe_as_the_run_and_a_folder_of_its_name_is_the_users() 
     fs::remove_dir_all(best.path()).unwrap();
     assert!(best.recreate().unwrap() && !best.path().join(METRICS).exists());
     write_file(&best.checkpoint(), b"best").unwrap();
+    write_file(&output.checkpoint(), b"last").unwrap();
     drop((best, output));
     let message = OutputDir::create(&path, false).unwrap_err().to_string();
     assert!(message.contains("--force"), "{message}");
+    // Beside no checkpoint it is a run of its own, whole or while another shall replace it.
+    fs::remove_file(path.join(CHECKPOINT)).unwrap();
+    let refused = || {
+        for force in [false, true] {
+            let message = OutputDir::create(&path, force).unwrap_err().to_string();
+            assert!(message.contains("best elsewhere") && !message.contains("--force"), "{message}");
+        }
+    };
+    refused();
+    let aside = path.join(BEST).join(PREVIOUS);
+    fs::create_dir(&aside).unwrap();
+    fs::rename(path.join(BEST_CHECKPOINT), aside.join(CHECKPOINT)).unwrap();
+    refused();
+    // The remedy.
+    fs::rename(path.join(BEST), folder.path().join("elsewhere")).unwrap();
+    OutputDir::create(&path, false).unwrap();
 }
