@@ -129,6 +129,12 @@ fn uneven(counts: &[usize]) -> Option<String> {
     ))
 }
 
+/// What several ranks do by themselves with pooled rows and their gradients.
+pub(super) fn rows_note(config: &Config) -> Option<&'static str> {
+    let is_chosen = config.train.wire == WireChoice::Auto && config.wires().rows == Wire::Bf16;
+    is_chosen.then_some("rows and their gradients: bf16 between ranks, as layers multiply (--wire f32: whole)")
+}
+
 /// What one rank has no use for, of what the configuration says of the exchange among several.
 pub(super) fn idle(train: &TrainConfig) -> Vec<String> {
     let collective = (train.collective != Collective::Auto).then(|| ("train.collective", train.collective.name()));

@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum};
 use serde::Serialize;
 
 use super::bench::step::draw;
-use super::collective::{Choice, Dense, choose, idle};
+use super::collective::{Choice, Dense, choose, idle, rows_note};
 use super::copies::hot_rows;
 use super::division::{Aim, Division, Wanted, divide};
 use super::figures;
@@ -200,6 +200,7 @@ impl RankArgs {
         if let Some(cost) = ranks.reduction_cost()?.filter(|_| started.placement.ranks.len() > 1) {
             note!("determinism: ranks: {cost}");
         }
+        rows_note(config).filter(|_| started.plan.is_some()).iter().for_each(|told| note!("{told}"));
         ranks.warnings().iter().for_each(|warning| note!("warning: {warning}"));
         ranks.update_note()?.iter().for_each(|note| note!("note: {note}"));
         Ok(started)

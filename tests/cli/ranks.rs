@@ -107,6 +107,11 @@ fn rows_travel_in_what_layers_multiply_unless_ranks_shall_change_no_bit_or_someb
         assert_eq!(found[2], dense, "{precision}");
         assert_eq!(sent(&format!("--precision {precision} --wire f32")), whole);
     }
+    let told = |flags: &str| {
+        let output = succeed(&format!("{train} --ranks 2 {flags}")).stderr;
+        String::from_utf8(output).unwrap().contains("rows and their gradients: bf16 between ranks")
+    };
+    assert!(told("--precision bf16") && !told("--precision bf16 --wire f32") && !told("--wire bf16"));
     let found = sent("--precision bf16 --wire bf16");
     assert!(found[2] < dense && found[..2] == sent("--wire bf16")[..2], "{found:?} of {whole:?}");
     let [rows, gradients, _] = sent("--precision bf16 --determinism ranks");
