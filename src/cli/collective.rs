@@ -10,7 +10,7 @@ use crate::base::config::{Collective, Config, Precision, TrainConfig, Wire, Wire
 use crate::base::units::Many;
 use crate::base::{Error, Result};
 use crate::collective::plan::Reduction;
-use crate::collective::{MOST_COMPARED, Payload, Priced, Reduced, candidates, priced};
+use crate::collective::{MOST_COMPARED, Priced, Reduced, candidates, priced};
 use crate::data::Schema;
 use crate::machine::site::Known;
 use crate::machine::{Machine, Site};
@@ -99,10 +99,7 @@ pub fn choose(config: &Config, schema: &Schema, everyone: &Everyone, kept: Optio
     if candidates.is_empty() {
         return Err(impossible(wanted));
     }
-    let payload = match config.wires().dense {
-        Wire::F32 => Payload::F32,
-        Wire::Bf16 => Payload::Bf16,
-    };
+    let payload = config.wires().dense.into();
     let shape = Shape::of(&config.model, &schema.positions(&config.model), &config.model.dims(&schema.rows()));
     let tensors = tensors(&shape, config.model.layer_precision(config.train.precision));
     let (reductions, candidates) = priced(candidates, &tensors, payload, &site)

@@ -328,6 +328,7 @@ fn workload(config: &Config, tables: Vec<TableLoad>, aim: Aim<'_>) -> Workload {
         batch: if learns { config.train.minibatch() } else { config.train.eval_batch },
         weight_bytes: precision.read_bytes(),
         exchange_bytes: config.wires().rows.bytes(),
+        payload: config.wires().dense.into(),
         // Weights with what is kept beside them, and gradients; activations and theirs.
         dense_bytes: parameters * (layers.bytes() + gradient) as u64,
         sample_bytes: shape.sample_bytes() as u64,

@@ -7,10 +7,13 @@
 use std::fmt;
 use std::ops::Range;
 
+use serde::Serialize;
+
 use super::carrier::Links;
 use super::parcels::Parcels;
 use super::slices::Slices;
 use crate::base::RankId;
+use crate::base::config::Wire;
 use crate::base::units::Bytes;
 
 /// What becomes of an element where it arrives.
@@ -23,7 +26,7 @@ pub enum Fold {
 }
 
 /// How an element travels.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub enum Payload {
     /// As f32.
     F32,
@@ -31,6 +34,15 @@ pub enum Payload {
     Bf16,
     /// As it is: this many bytes.
     Raw(usize),
+}
+
+impl From<Wire> for Payload {
+    fn from(wire: Wire) -> Self {
+        match wire {
+            Wire::F32 => Self::F32,
+            Wire::Bf16 => Self::Bf16,
+        }
+    }
 }
 
 impl Payload {

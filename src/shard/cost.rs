@@ -149,7 +149,7 @@ impl<'a> Model<'a> {
         let mlp_s = mlp_s.collect();
         let reduces = ranks > 1 && workload.learns;
         let candidates = if reduces { candidates(workload.collective, site) } else { Vec::new() };
-        let dense = priced(candidates, &workload.layers, workload.payload(), site).into_iter().next();
+        let dense = priced(candidates, &workload.layers, workload.payload, site).into_iter().next();
         let ways = Ways::new(site, &slices);
         Self { workload, site, skews, uniques, lists, slices, ways, mlp_s, dense }
     }

@@ -35,8 +35,9 @@ impl Model<'_> {
         self.most_lookups(table, rows) * (table.sorting + gradient) as i64
     }
 
-    /// Bytes of what a rank receives and sends, and of what its updates reserve. Windows of rows are double; rows that
-    /// travel rounded are whole beside them, at both ends. Ids go in pieces, and are kept as a whole on both sides.
+    /// Bytes of what a rank receives and sends, and of what its updates reserve. Windows of rows are double; the owner of
+    /// rows that travel rounded has them whole beside them, on the way out and back. Ids go in pieces, and are kept as a
+    /// whole on both sides.
     pub(super) fn buffers(&self, tally: &Tally, rank: usize) -> i64 {
         let own = &tally.ranks[rank];
         let updates = own.update_room + tally.replicas.update_room;
@@ -49,7 +50,8 @@ impl Model<'_> {
         let element = self.workload.exchange_bytes;
         let whole = if element < size_of::<f32>() { 2 * size_of::<f32>() } else { 0 };
         let rows = tally.all.columns * slice + own.columns * batch;
-        updates + ID_BYTES as i64 * (ids_in + ids_out) + rows * (2 * element + whole) as i64
+        let windows = rows * 2 * element as i64 + own.columns * batch * whole as i64;
+        updates + ID_BYTES as i64 * (ids_in + ids_out) + windows
     }
 
     /// Samples of a rank's slice that walk through its network at a time.

@@ -87,6 +87,8 @@ pub struct Workload {
     pub weight_bytes: usize,
     /// Bytes of a pooled element, or its gradient, on the wire.
     pub exchange_bytes: usize,
+    /// What gradients of layers travel in.
+    pub payload: Payload,
     /// Bytes of each rank's MLPs: weights, gradients and state.
     pub dense_bytes: u64,
     /// Bytes that a sample keeps throughout a step: pooled rows.
@@ -139,12 +141,6 @@ impl Workload {
     pub fn copied(&self) -> Vec<bool> {
         let all = self.widest() == 1;
         self.tables.iter().map(|table| table.dim > 1 || all).collect()
-    }
-
-    /// What gradients of layers travel in: the same as pooled rows.
-    #[must_use]
-    pub const fn payload(&self) -> Payload {
-        if self.exchange_bytes < size_of::<f32>() { Payload::Bf16 } else { Payload::F32 }
     }
 }
 

@@ -47,6 +47,7 @@ fn workload(batch: usize) -> Workload {
         batch,
         weight_bytes: 4,
         exchange_bytes: 4,
+        payload: Payload::F32,
         dense_bytes: 0,
         sample_bytes: 0,
         part_bytes: 0,

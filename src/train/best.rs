@@ -3,8 +3,9 @@
 //!
 //! What the evaluations before it have come to stands in every checkpoint's header ([`Evaluations`]), with all else
 //! that a run goes on by: its metrics may be gone, or of other machines. The best model's file is such a checkpoint
-//! itself, and its header says that it is the best. It is written before the run's own: a run that was killed between
-//! the two makes its steps up to there again, and what it kept stays, for they can lead to nothing better.
+//! itself, and its header says that it is the best. It is written before the run's own, but for the first one: a run that
+//! was killed between the two makes its steps up to there again, and what it kept stays, for they can lead to nothing
+//! better.
 
 use std::path::Path;
 
@@ -86,7 +87,8 @@ impl Run {
     /// go on by what the first one says, which has the folder: another one's test samples may have changed.
     ///
     /// # Errors
-    /// When another process writes to it, the system refuses, or another machine fails.
+    /// When another process writes to it, somebody has trained on from there, it cannot be saved, or another machine
+    /// fails.
     pub(super) fn open_best(&mut self) -> Result<()> {
         if self.keeps_best() {
             self.state.best = self.output.as_ref().map(OutputDir::best).transpose()?;
@@ -119,11 +121,7 @@ impl Run {
             checkpoint.header()
         };
         match read() {
-            Ok(header) => header.and_then(|(progress, _)| {
-                let best = progress.evaluations.best;
-                // Where somebody has trained on from it, it is the best no more.
-                best.filter(|best| best.step == progress.step)
-            }),
+            Ok(header) => header.and_then(|(progress, _)| progress.evaluations.best),
             Err(error) => {
                 note!("note: {error}; the best model from here on takes its place");
                 None
@@ -135,7 +133,7 @@ impl Run {
     /// is kept.
     ///
     /// # Errors
-    /// When it cannot be saved: the best one before is then still there, and the evaluation is still due.
+    /// When it cannot be saved: the best one before is then still there, and an evaluation on the way still due.
     pub(super) fn take_evaluation(&mut self, auc: f64, on_the_way: bool) -> Result<()> {
         let (evaluations, is_best) = self.state.progress.evaluations.with(self.state.progress.step, auc, on_the_way);
         if is_best && self.keeps_best() {
@@ -157,8 +155,8 @@ impl Run {
         let written = self.write_best(evaluations);
         if let (Err(Error::Io { .. }), Some(output)) = (&written, &self.output) {
             note!(
-                "note: that was the best model, kept beside the run's own: to go on without it, use --resume {} --set \
-                 train.keep_best=false",
+                "note: the best model could not be saved beside the run's own: to go on without keeping it, use --resume {} \
+                 --set train.keep_best=false",
                 output.path().display()
             );
         }

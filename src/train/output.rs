@@ -19,12 +19,11 @@ const PLAN: &str = "plan.toml";
 const HOT: &str = "hot.safetensors";
 const FILES: [&str; 6] = [METRICS, CONFIG, PLAN, HOT, VOCABULARY, CHECKPOINT];
 
-/// The directory of the best model, which is a run's own.
+/// The directory of the best model, which is a run's own as long as nobody trains on from it: who does logs there.
 const BEST: &str = "best";
 /// The files of a run and of its best model.
-const ALL_FILES: [&str; 12] = [
+const ALL_FILES: [&str; 11] = [
     METRICS,
-    "best/metrics.jsonl",
     "best/config.toml",
     "best/plan.toml",
     "best/hot.safetensors",
@@ -61,17 +60,17 @@ impl OutputDir {
     /// [`OutputDir::begin`].
     ///
     /// # Errors
-    /// [`Error::OutputTaken`] when it holds a run, [`Error::Config`] when it holds none and the folder of its best model
-    /// does, which is then another's, [`Error::OutputBusy`] when another process writes to it, or when the system
-    /// refuses.
+    /// [`Error::OutputTaken`] when it holds a run, [`Error::Config`] when the folder of its best model holds a run of its
+    /// own, [`Error::OutputBusy`] when another process writes to it, or when the system refuses.
     pub fn create(path: &Path, force: bool) -> Result<Self> {
         let output = Self::claim(path)?;
         let best = path.join(BEST);
-        let [is_run, is_other] = [path, &held_in(&best)].map(|run| run.join(CHECKPOINT).exists());
+        let [is_run, is_best] = [path, &held_in(&best)].map(|run| run.join(CHECKPOINT).exists());
         if is_run && !force {
             return Err(Error::OutputTaken { path: path.to_owned() });
         }
-        if is_other && !is_run {
+        // Beside no checkpoint nobody knows whose it is.
+        if is_best && !is_run || is_run_itself(&best) {
             let (path, best) = (path.display(), best.display());
             let reason = format!(
                 "{best} holds a run of its own, and a run in {path} keeps its best model there: choose another folder, or move \
@@ -110,9 +109,18 @@ impl OutputDir {
     /// Takes the directory within it of the best model.
     ///
     /// # Errors
-    /// As [`OutputDir::resume`].
+    /// As [`OutputDir::resume`], and [`Error::Config`] when somebody has trained on from there.
     pub fn best(&self) -> Result<Self> {
-        Self::claim(&self.path.join(BEST))
+        let best = self.path.join(BEST);
+        if is_run_itself(&best) {
+            let (path, best) = (self.path.display(), best.display());
+            let reason = format!(
+                "{best} was trained on and is a run of its own now, and {path} keeps its best model there: move {best} \
+                 elsewhere, or use --set train.keep_best=false"
+            );
+            return Err(Error::config("train.keep_best", reason));
+        }
+        Self::claim(&best)
     }
 
     /// Makes room for a new run's files: what the directory holds moves aside.
@@ -122,7 +130,8 @@ impl OutputDir {
     /// refuses.
     pub fn begin(&mut self) -> Result<()> {
         let best = self.path.join(BEST);
-        let is_ours = [CHECKPOINT, BEST_CHECKPOINT].iter().all(|name| self.path.join(name).exists());
+        let is_kept = [CHECKPOINT, BEST_CHECKPOINT].iter().all(|name| self.path.join(name).exists());
+        let is_ours = is_kept && !is_run_itself(&best);
         let best_lock = is_ours.then(|| FolderLock::take(&best)).transpose()?;
         // A folder of that name without a checkpoint, or beside none, is the user's own.
         let ours = |name: &&str| best_lock.is_some() || !name.starts_with(BEST);
@@ -378,6 +387,11 @@ pub fn vocabulary_in(path: &Path) -> PathBuf {
     // A kill may have come before it was moved aside, too; the metrics are the last to be.
     let moved = run != path && run.join(METRICS).exists();
     if moved || held.exists() { held } else { here }
+}
+
+/// Whether a folder of a best model holds one that was trained on, or has never been another run's.
+fn is_run_itself(best: &Path) -> bool {
+    [CHECKPOINT, METRICS].iter().all(|name| held_in(best).join(name).exists())
 }
 
 /// Where a directory's run is: aside, while one that shall replace it has saved nothing.

@@ -165,10 +165,16 @@ fn a_best_model_that_is_trained_on_is_kept_in_a_folder_of_its_own() {
     assert_eq!(eval_auc(&kept), first["best_auc"]);
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(said.contains(&format!("kept: octorec eval --checkpoint {}", kept.display())), "{said}");
-    // Of the run that it was of it is the best no more.
-    let output = succeed(&format!("train --resume {}", out.display()));
+    // Of the run that it was of it is the best no more: that run neither takes it for its own nor replaces it.
+    let before = [&best, &kept].map(|run| checkpoint(run));
+    for words in [format!("train --resume {}", out.display()), format!("{line} --out {} --force", out.display())] {
+        let message = fail(&words);
+        assert!(message.contains(&format!("move {} elsewhere", best.display())), "{message}");
+    }
+    let output = succeed(&format!("train --resume {} --set train.keep_best=false", out.display()));
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(said.contains("whose model is not kept"), "{said}");
+    assert!([&best, &kept].map(|run| checkpoint(run)) == before);
 }
 
 #[test]

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
 use octorec::base::config::{Command, Config, DataConfig, KEYS, Layers, OnBadRow, SourceKind, Vocab};
+use octorec::collective::Payload;
 use octorec::data::blocks::{BlockFile, Codec, Cursor, Manifest, Options, Role};
 use octorec::data::formats::{self, Format, Target, csv};
 use octorec::data::stack_distance::StackProfile;
@@ -234,6 +235,7 @@ fn workload() -> Workload {
         batch: 32,
         weight_bytes: 4,
         exchange_bytes: 4,
+        payload: Payload::F32,
         dense_bytes: 1000,
         sample_bytes: 100,
         part_bytes: 100,

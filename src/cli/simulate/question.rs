@@ -134,7 +134,7 @@ impl Question<'_> {
                 rows,
                 placement: &placement,
                 reduction,
-                payload: workload.payload(),
+                payload: workload.payload,
                 overlap: self.overlap,
                 rates: self.rates,
             })

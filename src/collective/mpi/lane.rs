@@ -176,7 +176,7 @@ const MOST_LINES: usize = i32::MAX as usize / Line::BYTES;
 fn too_long(machine: usize, lines: usize) -> Error {
     let reason = format!(
         "what a step sends to machine {machine} or gets from it at a time may take {}, and MPI's messages are shorter than 2 GiB: use \
-         a smaller --batch (with train.accumulate, if a step shall have as many samples), --wire bf16, or more machines",
+         a smaller --batch (with train.accumulate, if a step shall have as many samples), or more machines",
         Bytes((lines * Line::BYTES) as u64)
     );
     Error::config("train.batch", reason)

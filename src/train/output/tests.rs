@@ -99,11 +99,19 @@ fn what_is_replaced_goes_when_something_was_saved_in_its_place() {
         drop(OutputDir::resume(&path).unwrap());
         assert!(ALL_FILES.iter().all(|name| path.join(name).exists()) && !aside.exists(), "{moved} moved");
     }
-    // Whoever trains the best model further keeps it.
+    // Whoever trains the best model further keeps it, then and later.
     let busy = FolderLock::take(&path.join(BEST)).unwrap();
     let message = OutputDir::create(&path, true).unwrap().begin().unwrap_err().to_string();
     assert!(message.contains("another process") && path.join(CHECKPOINT).exists(), "{message}");
     drop(busy);
+    let log = path.join(BEST).join(METRICS);
+    fs::write(&log, "").unwrap();
+    for message in [OutputDir::create(&path, true).unwrap_err(), OutputDir::resume(&path).unwrap().best().unwrap_err()]
+        .map(|e| e.to_string())
+    {
+        assert!(message.contains("best elsewhere"), "{message}");
+    }
+    fs::remove_file(log).unwrap();
 
     drop(run(&path, 2, "second"));
     assert_eq!(

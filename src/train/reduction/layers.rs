@@ -61,10 +61,7 @@ impl LayerExchange {
         assert_eq!(share.len(), carrier.ranks() * reduction.ways, "pieces for each way of each rank");
         let owner = carrier.rank().index();
         let own = owner * reduction.ways..(owner + 1) * reduction.ways;
-        let payload = match wire {
-            Wire::F32 => Payload::F32,
-            Wire::Bf16 => Payload::Bf16,
-        };
+        let payload = Payload::from(wire);
         let line = Line::BYTES / payload.bytes();
         let padded = |len: usize, line: usize| len.next_multiple_of(line);
         let (mut gradients, mut words, mut starts, mut start) = (Vec::new(), Vec::new(), Vec::new(), 0);

@@ -9,6 +9,7 @@ mod traffic;
 mod widths;
 
 use octorec::base::{RankId, TableId};
+use octorec::collective::Payload;
 use octorec::machine::placement::Wishes;
 use octorec::machine::site::Known;
 use octorec::machine::{Machine, Site, place};
@@ -48,6 +49,7 @@ fn mixed(tables: &[(u64, usize)], batch: usize) -> Workload {
         batch,
         weight_bytes: 4,
         exchange_bytes: 4,
+        payload: Payload::F32,
         dense_bytes: 0,
         sample_bytes: 0,
         part_bytes: 0,

@@ -256,14 +256,18 @@ fn room_is_kept_for_the_longest_bags_for_evaluations_and_for_copies() {
     adds(&work, [[64 * 5 * 16 * 4, 0], [0; 2]], "gradient rows");
     work.reserve.copies = 1000;
     adds(&work, [[0, 1000]; 2], "copies of hot rows");
-    // Halves in two windows, and whole numbers beside them at both ends: 12 bytes for 8.
-    work.exchange_bytes = 2;
-    adds(&work, [[(64 + 32) * 16 * 4, 0], [32 * 16 * 4, 0]], "rows before they are rounded and after");
     work.reserve.samples = 128;
-    let rows = [(64 + 32) * 16 * 12, 32 * 16 * 12];
+    let rows = [(64 + 32) * 16 * 8, 32 * 16 * 8];
     let ids = [4 * (64 + 64 * 5 + 32 + 32 * 5), 4 * (32 + 32 * 5)];
     let updates = 64 * 5 * (16 + 64);
     adds(&work, [[rows[0] + ids[0] + updates, 3200], [rows[1] + ids[1], 3200]], "an evaluation");
+    // Halves in two windows, and at the owner whole numbers beside them, those to be rounded and those that were.
+    let whole = kept(&work);
+    work.exchange_bytes = 2;
+    let halves = kept(&work);
+    let windows = [(128 + 64) * 16 * 4, 64 * 16 * 4];
+    assert_eq!(halves[0], [whole[0][0] - windows[0] + 128 * 16 * 8, whole[0][1]]);
+    assert_eq!(halves[1], [whole[1][0] - windows[1], whole[1][1]]);
     // One rank exchanges nothing, and moves its rows.
     let alone = on(&mesh(&[(1024, 50.0)]), 1);
     let whole = Sharding::new(&[1000], vec![16], 1, vec![Scheme::Table(RankId(0))]).unwrap();
