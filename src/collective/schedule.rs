@@ -27,6 +27,7 @@ pub enum Fold {
 
 /// How an element travels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Payload {
     /// As f32.
     F32,

@@ -116,6 +116,17 @@ fn rows_travel_in_what_layers_multiply_unless_ranks_shall_change_no_bit_or_someb
     assert!(found[2] < dense && found[..2] == sent("--wire bf16")[..2], "{found:?} of {whole:?}");
     let [rows, gradients, _] = sent("--precision bf16 --determinism ranks");
     assert_eq!([rows, gradients], whole[..2]);
+    // Plans are priced with what will travel.
+    for (flags, rows, dense) in [
+        ("", 4, "f32"),
+        ("--precision bf16", 2, "f32"),
+        ("--wire bf16", 2, "bf16"),
+        ("--precision bf16 --wire f32", 4, "f32"),
+    ] {
+        let plan = succeed(&format!("plan --preset demo --ranks 2 --json {flags}")).stdout;
+        let workload = &serde_json::from_slice::<serde_json::Value>(&plan).unwrap()["workload"];
+        assert_eq!((&workload["exchange_bytes"], &workload["payload"]), (&rows.into(), &dense.into()), "{flags}");
+    }
 }
 
 #[test]
