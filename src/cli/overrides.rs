@@ -117,8 +117,8 @@ pub struct KeyArgs {
     #[arg(long, value_name = "NAME", help_heading = TRAINING)]
     determinism: Option<String>,
 
-    /// What rows and gradients travel in, from rank to rank: auto (rows and their gradients in bf16 where layers multiply
-    /// bf16, all else in f32), f32, or bf16 (half the bytes of all; weights travel whole).
+    /// What rows and gradients travel in, from rank to rank: auto (rows and their gradients in bf16 where layers
+    /// multiply bf16, all else in f32), f32, or bf16 (half the bytes of all; weights travel whole).
     #[arg(long, value_name = "NAME", help_heading = TRAINING)]
     wire: Option<String>,
 

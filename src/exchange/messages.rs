@@ -46,8 +46,8 @@ impl RowMessages {
         self.planned = whole;
     }
 
-    /// Lets `fill` write the messages of a minibatch, whose look-ups `ids` have, as they travel, and hands them over: as
-    /// [`OneSided::begin`].
+    /// Lets `fill` write the messages of a minibatch, whose look-ups `ids` have, as they travel, and hands them over:
+    /// as [`OneSided::begin`].
     ///
     /// # Errors
     /// [`crate::base::Error::Rank`] when the job is in trouble.

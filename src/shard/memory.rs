@@ -35,9 +35,9 @@ impl Model<'_> {
         self.most_lookups(table, rows) * (table.sorting + gradient) as i64
     }
 
-    /// Bytes of what a rank receives and sends, and of what its updates reserve. Windows of rows are double; the owner of
-    /// rows that travel rounded has them whole beside them, on the way out and back. Ids go in pieces, and are kept as a
-    /// whole on both sides.
+    /// Bytes of what a rank receives and sends, and of what its updates reserve. Windows of rows are double; the owner
+    /// of rows that travel rounded has them whole beside them, on the way out and back. Ids go in pieces, and are kept
+    /// as a whole on both sides.
     pub(super) fn buffers(&self, tally: &Tally, rank: usize) -> i64 {
         let own = &tally.ranks[rank];
         let updates = own.update_room + tally.replicas.update_room;

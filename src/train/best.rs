@@ -3,9 +3,9 @@
 //!
 //! What the evaluations before it have come to stands in every checkpoint's header ([`Evaluations`]), with all else
 //! that a run goes on by: its metrics may be gone, or of other machines. The best model's file is such a checkpoint
-//! itself, and its header says that it is the best. It is written before the run's own, but for the first one: a run that
-//! was killed between the two makes its steps up to there again, and what it kept stays, for they can lead to nothing
-//! better.
+//! itself, and its header says that it is the best. It is written before the run's own, but for the first one: a run
+//! that was killed between the two makes its steps up to there again, and what it kept stays, for they can lead to
+//! nothing better.
 
 use std::path::Path;
 

@@ -60,8 +60,8 @@ impl OutputDir {
     /// [`OutputDir::begin`].
     ///
     /// # Errors
-    /// [`Error::OutputTaken`] when it holds a run, [`Error::Config`] when the folder of its best model holds a run of its
-    /// own, [`Error::OutputBusy`] when another process writes to it, or when the system refuses.
+    /// [`Error::OutputTaken`] when it holds a run, [`Error::Config`] when the folder of its best model holds a run of
+    /// its own, [`Error::OutputBusy`] when another process writes to it, or when the system refuses.
     pub fn create(path: &Path, force: bool) -> Result<Self> {
         let output = Self::claim(path)?;
         let best = path.join(BEST);

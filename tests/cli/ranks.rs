@@ -90,7 +90,7 @@ fn rows_travel_in_what_layers_multiply_unless_ranks_shall_change_no_bit_or_someb
     // One plan for all: bytes are priced, so that who holds what may follow from them.
     succeed(&format!("{train} --ranks 2 --out {}", run.display()));
     let sent = |flags: &str| {
-        let results = succeed(&format!("{train} --json --plan {}/plan.toml {flags}", run.display())).stdout;
+        let results = succeed(&format!("{train} --json --ranks 2 --plan {}/plan.toml {flags}", run.display())).stdout;
         let results: serde_json::Value = serde_json::from_slice(&results).unwrap();
         ["pooled_rows", "pooled_gradients", "dense_gradients"].map(|kind| {
             let rows = results["traffic"][kind].as_array().unwrap().iter().flat_map(|row| row.as_array().unwrap());
