@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::heed_signals;
 use super::hot::HotArgs;
 use super::overrides::{BaseArgs, KeyArgs, refuse_standard_input};
-use super::session::{refuse_overwriting, report_skipped, write_editable};
+use super::session::{refuse_overwriting, report_skipped, warn_of_skipped, write_editable};
 use super::table::Table;
 use crate::base::config::OnBadRow;
 use crate::base::console::note;
@@ -193,7 +193,9 @@ fn surveyed(dataset: &Dataset, format: &'static str, limit: u64) -> Result<Seen>
             Ok(())
         })?;
     }
-    report_skipped(dataset.members.iter().map(|member| member.table.skipped_rows()).sum());
+    let skipped = dataset.members.iter().map(|member| member.table.skipped_rows()).sum::<u64>();
+    report_skipped(skipped);
+    warn_of_skipped(skipped, total);
     let findings = survey.findings(&dataset.description, true);
     Ok(Seen { format, rows_total: Some(total), findings, schema: dataset.description.clone(), left_out: Vec::new() })
 }
@@ -233,6 +235,7 @@ fn seen_text(path: &Path, limit: u64, max_line: usize, on_bad_row: OnBadRow) -> 
     }
     let whole = lines.next_line()?.is_none();
     report_skipped(skipped);
+    warn_of_skipped(skipped, number - skipped);
     survey.add(&samples, &schema);
     let findings = survey.findings(&schema, false);
     for (column, found) in schema.categorical.iter_mut().zip(&findings.categorical) {

@@ -8,7 +8,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
 use super::heed_signals;
-use super::session::report_skipped;
+use super::session::{report_skipped, warn_of_skipped};
 use super::text::max_line;
 use crate::base::config::OnBadRow;
 use crate::base::console::note;
@@ -271,6 +271,7 @@ impl PreprocessArgs {
         }
         note!("rows: {} ({})", Count(summary.rows), roles.join(", "));
         report_skipped(summary.skipped);
+        warn_of_skipped(summary.skipped, summary.rows);
         let tables = Many(summary.counts.len() as u64, "table");
         note!("{tables} with {}; counts in {SUMMARY}", Many(rows, "row"));
         let speed = summary.bytes as f64 / seconds / 1e6;

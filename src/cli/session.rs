@@ -113,6 +113,9 @@ fn open_as(config: &mut Config, known: Learned, opening: Opening<'_>) -> Result<
     if trained {
         // What the model lacks is told before anything is built.
         source.scales()?;
+    } else {
+        let rows = [Split::Train, Split::Test].into_iter().filter_map(|split| source.samples(split));
+        warn_of_skipped(source.skipped_rows(), rows.sum());
     }
     let (names, rows) = (source.schema().names(), source.schema().rows());
     match config.data.is_stored() {
@@ -236,6 +239,22 @@ pub fn report_skipped(rows: u64) {
     }
 }
 
+/// Warns where more than a few of all rows are malformed and left out: then the schema is the likelier fault.
+pub fn warn_of_skipped(skipped: u64, rows: u64) {
+    const FEW: f64 = 0.03;
+    let all = skipped + rows;
+    let share = skipped as f64 / all as f64;
+    if share > FEW {
+        note!(
+            "warning: {:.1} % of all rows ({} of {}) are malformed and left out: --on-bad-row fail says what is wrong with the \
+             first",
+            100.0 * share,
+            Count(skipped),
+            Count(all)
+        );
+    }
+}
+
 /// One line on the data and one on the model and the machine.
 ///
 /// # Errors
@@ -258,10 +277,7 @@ pub fn describe(config: &Config, source: &dyn Source, started: &Started) -> Resu
         Many(schema.tables.len() as u64, "table"),
         Many(rows, "row")
     );
-    for (name, Scale { newest, mean, deviation }) in source.scales()? {
-        let age = if newest == 0 { "" } else { " days of age" };
-        note!("column {name}: mean {mean:.6}{age}, standard deviation {deviation:.6}, learned from training samples");
-    }
+    describe_scales(source)?;
     let parameters = started.ranks.parameters()?;
     let parameters: u64 =
         parameters.iter().map(|parameter| parameter.shape.iter().map(|&n| n as u64).product::<u64>()).sum();
@@ -282,6 +298,24 @@ pub fn describe(config: &Config, source: &dyn Source, started: &Started) -> Resu
         Bytes(parameters * precision.bytes() as u64),
         precision.name(),
     );
+    Ok(())
+}
+
+/// What was learned of dense columns, in their order: a line for each of a few.
+fn describe_scales(source: &dyn Source) -> Result<()> {
+    const FEW: usize = 10;
+    let (columns, scales) = (source.dense_columns(), source.scales()?);
+    if scales.len() > FEW {
+        let many = Many(scales.len() as u64, "column");
+        note!("{many}: means and standard deviations learned from training samples, which the checkpoint keeps");
+        return Ok(());
+    }
+    let mut scales: Vec<_> = scales.into_iter().collect();
+    scales.sort_by_key(|(name, _)| columns.iter().position(|(column, _)| column == name));
+    for (name, Scale { newest, mean, deviation }) in scales {
+        let age = if newest == 0 { "" } else { " days of age" };
+        note!("column {name}: mean {mean:.6}{age}, standard deviation {deviation:.6}, learned from training samples");
+    }
     Ok(())
 }
 

@@ -232,6 +232,102 @@ fn blank_labels_and_texts_for_nothing_are_told_and_left_out() {
     assert!(message.contains("does not look like names of columns") && message.contains("columns = [..]"), "{message}");
 }
 
+/// A table of a user and a label of 200 rows, with a schema that has this rule: flags that name both.
+fn labelled(folder: &Path, label: impl Fn(u32) -> &'static str, rule: &str) -> String {
+    let (data, schema) = (folder.join("log.csv"), folder.join("log.toml"));
+    let rows: String = (0..200).map(|n| format!("{},u{}\n", label(n), n % 7)).collect();
+    fs::write(&data, format!("target,user\n{rows}")).unwrap();
+    fs::write(&schema, format!("label = \"{rule}\"\nmissing = [\"NULL\"]\n[[categorical]]\ncolumn = \"user\"\n")).unwrap();
+    format!("--data {} --schema {}", data.display(), schema.display())
+}
+
+#[test]
+fn rows_whose_label_is_missing_are_no_negatives() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = folder.path().join("run");
+    let label = |n: u32| match n % 10 {
+        3 => "",
+        4 => "NULL",
+        _ if n.is_multiple_of(2) => "True",
+        _ => "False",
+    };
+    for rule in ["target == True", "target != False"] {
+        let data = labelled(folder.path(), label, rule);
+        let train = format!("train {data} {SMALL} --steps 3 --test-fraction 0 --force --out {}", run.display());
+        let message = fail(&train);
+        let told = "line 5: column target: a text that is not missing is expected, found \"\": mend the line, or leave such \
+                    rows out with --on-bad-row skip";
+        assert!(message.contains(told), "{message}");
+        // The remedy.
+        let output = succeed(&format!("{train} --on-bad-row skip"));
+        let message = String::from_utf8(output.stderr).unwrap();
+        assert!(message.contains("160 training and 0 test samples"), "{message}");
+        assert!(message.contains("warning: 20.0 % of all rows (40 of 200) are malformed"), "{message}");
+        let inspect = format!("inspect {} --on-bad-row skip --json", data.strip_prefix("--data ").unwrap());
+        let found = json(&inspect);
+        assert_eq!((&found["rows"], &found["label_rate"]), (&160.into(), &0.5.into()), "{found}");
+    }
+    // A prediction needs no label.
+    let log = folder.path().join("log.csv");
+    let output = succeed(&format!("predict --checkpoint {} --data {}", run.display(), log.display()));
+    assert_eq!(output.stdout.iter().filter(|byte| **byte == b'\n').count(), 200);
+}
+
+#[test]
+fn labels_of_other_values_are_told_with_the_rule_that_reads_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let two = |[no, yes]: [&'static str; 2]| move |n: u32| if n.is_multiple_of(2) { yes } else { no };
+    let train = |label: [&'static str; 2], rule: &str| {
+        format!("train {} {SMALL} --steps 3", labelled(folder.path(), two(label), rule))
+    };
+    for (label, found, rule) in [
+        (["-1", "1"], "-1", "target > 0"),
+        (["0", "0.7"], "0.7", "target > 0"),
+        (["False", "True"], "True", "target == True"),
+    ] {
+        let line = train(label, "target");
+        let message = fail(&line);
+        let told = format!("the label 0 or 1 is expected, found \"{found}\": say in the schema which rows are positive");
+        assert!(message.contains(&told) && message.contains(&format!("(label = \"{rule}\")")), "{message}");
+        assert!(!message.contains("--on-bad-row"), "this would leave all rows of one kind out: {message}");
+        if label == ["-1", "1"] {
+            let message = String::from_utf8(succeed(&format!("{line} --on-bad-row skip")).stderr).unwrap();
+            assert!(message.contains("warning: 50.0 % of all rows (100 of 200) are malformed"), "{message}");
+            let one = "all rows are positive by label = \"target\", perhaps because the negative ones are among the 100 \
+                       malformed rows left out";
+            assert!(message.contains(one), "{message}");
+        }
+        // The remedy.
+        let message = String::from_utf8(succeed(&train(label, rule)).stderr).unwrap();
+        assert!(!message.contains("all rows are") && !message.contains("malformed"), "{message}");
+    }
+    // As pandas writes a column of integers with gaps.
+    succeed(&train(["0.0", "1.0"], "target"));
+}
+
+#[test]
+fn what_was_learned_of_columns_is_told_in_their_order_and_of_many_in_a_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let (data, schema) = (folder.path().join("log.csv"), folder.path().join("log.toml"));
+    let told = |columns: &[u32]| {
+        let names: String = columns.iter().map(|n| format!(",n{n}")).collect();
+        let rows: String =
+            (0..100).map(|n| format!("{},u{}{}\n", n % 2, n % 9, format!(",{}.5", n % 7).repeat(columns.len()))).collect();
+        fs::write(&data, format!("click,user{names}\n{rows}")).unwrap();
+        let dense = columns.iter().map(|n| format!("[[dense]]\ncolumn = \"n{n}\"\ntransform = \"standardise\"\n"));
+        let user = "label = \"click\"\n[[categorical]]\ncolumn = \"user\"\n";
+        fs::write(&schema, user.to_owned() + &dense.collect::<String>()).unwrap();
+        let line = format!("train --data {} --schema {} {SMALL} --steps 3", data.display(), schema.display());
+        String::from_utf8(succeed(&line).stderr).unwrap()
+    };
+    let message = told(&[2, 10, 1]);
+    let at = |name: &str| message.find(&format!("column {name}: mean 3.")).unwrap_or_else(|| panic!("{name}: {message}"));
+    assert!(at("n2") < at("n10") && at("n10") < at("n1"), "{message}");
+    let message = told(&(0..11).collect::<Vec<_>>());
+    assert!(message.contains("11 columns: means and standard deviations learned"), "{message}");
+    assert!(!message.contains("column n1"), "{message}");
+}
+
 #[test]
 fn weights_that_cannot_be_begun_with_say_how_to_mend_them() {
     let folder = tempfile::tempdir().unwrap();

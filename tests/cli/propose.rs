@@ -439,7 +439,7 @@ fn a_label_that_cannot_be_told_is_named_by_a_person() {
     }
     write("item,label,amount", &|n| format!("i{},1,{}.5", n % 40, n));
     let message = fail(&format!("{line} --label amonut"));
-    assert!(message.contains("--label: there is no column amonut: the columns are item, label, amount"), "{message}");
+    assert!(message.contains("--label: there is no column amonut (did you mean amount?): the columns are item, label, amount"), "{message}");
     // Where nothing is proposed, the flag would have no effect.
     let log = super::tsv(&folder.path().join("criteo.tsv"), 20);
     let message = fail(&format!("inspect {} --label click", log.display()));

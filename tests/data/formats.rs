@@ -721,6 +721,14 @@ fn described_text_is_read_and_its_faults_are_named() {
             "label = \"rating >= much\": >= compares with a number",
         ),
         (message(RATINGS, &RATINGS_SCHEMA.replace("rating >= 4", "rating")), "line 2: column rating: the label 0 or 1"),
+        (
+            message(RATINGS, &RATINGS_SCHEMA.replace("'price'", "'rating'")),
+            "label = \"rating >= 4\" follows from column rating, which [[dense]] column = \"rating\" reads as a feature",
+        ),
+        (
+            message(RATINGS, &RATINGS_SCHEMA.replace("separator = '|'", "separator = '|', weights = 'rating'")),
+            "which [[categorical]] weights = \"rating\" reads as a feature",
+        ),
         (message(RATINGS, &RATINGS_SCHEMA.replace("18.0, 50.0", "50.0, 18.0")), "age_bucket: buckets must rise"),
         (
             message(RATINGS, &RATINGS_SCHEMA.replace("age_bucket", "genres")),

@@ -203,10 +203,22 @@ fn b2_malformed_rows_of_text_are_named_or_left_out() {
     let broken = [
         ("1,2.5,u,20,x", "expected 6 columns as in the header, found 5"),
         ("1,2.5,u,20,x,1,", "expected 6 columns as in the header, found 7"),
-        ("2,2.5,u,20,x,1", "column label: the label 0 or 1 is expected, found \"2\""),
-        ("1,two,u,20,x,1", "column price: a finite number is expected, found \"two\""),
+        (
+            "2,2.5,u,20,x,1",
+            "column label: the label 0 or 1 is expected, found \"2\": say in the schema which rows are positive (label = \
+             \"label >= N\", N the least number of a positive row), or mend the line if it alone is wrong",
+        ),
+        (
+            "1,two,u,20,x,1",
+            "column price: a finite number is expected, found \"two\": does it stand for a missing value (then say missing = \
+             [\"two\"] in the schema)?",
+        ),
         ("1,1e300,u,20,x,1", "column price: a finite number is expected, found \"1e300\""),
-        ("1,2.5,u,old,x,1", "column age: a number is expected, found \"old\""),
+        (
+            "1,2.5,u,old,x,1",
+            "column age: a number is expected, found \"old\": does it stand for a missing value (then say missing = \
+             [\"old\"] in the schema)?",
+        ),
         (
             "1,2.5,u,20,x|z,1",
             "column tags has 2 values, its column of weights shares has 1: one weight a value is expected",
@@ -268,7 +280,9 @@ fn b2_samples_of_text_are_numbered_over_good_rows() {
         ("a.csv", content.clone().into_bytes()),
         ("a.csv.gz", packed.finish().unwrap()),
         ("a.csv.zst", frames),
-        ("crlf.csv", crlf.into_bytes()),
+        ("crlf.csv", crlf.clone().into_bytes()),
+        // As a program writes it that turns the LF of CRLF into CRLF.
+        ("crcrlf.csv", crlf.replace('\n', "\r\n").into_bytes()),
     ] {
         let path = folder.file(name, bytes);
         let config = DataConfig { on_bad_row: OnBadRow::Skip, test_fraction: 0.25, ..config(&path, &schema) };
@@ -315,9 +329,11 @@ fn b2_the_remedies_for_malformed_rows_work_in_every_command() {
     );
     let run_at = folder.at("run");
     // What stands in a row is no remedy.
-    let odd = folder.file("odd.csv", LOG_HEADER.to_owned() + &log(0..300) + "its header,u1,a,--max-line\n");
+    let odd = folder.file("odd.csv", LOG_HEADER.to_owned() + &log(0..300) + "1,u1,a,its header --max-line\n");
     let told = fail(&train.replace(&bad, &odd));
-    assert!(told.contains("found \"its header\"") && told.contains("with --on-bad-row skip"), "{told}");
+    assert!(told.contains("found \"its header --max-line\""), "{told}");
+    assert!(told.contains("missing value (then say missing = [\"its header --max-line\"]"), "{told}");
+    assert!(told.contains("in the schema)? Mend the line, or leave such rows out with --on-bad-row skip"), "{told}");
     let (_, said) = run(&format!("{train} --on-bad-row skip --vocab train --out {run_at}"));
     assert!(said.contains("540 training and 60 test samples") && said.contains("left out 1 malformed row\n"), "{said}");
     // Evaluation does as training did, unless it is told otherwise.
@@ -669,6 +685,22 @@ fn columns_of_one_name_are_refused_with_their_numbers() {
     assert_eq!(open(&config(&path, &folder.at("s.toml"))).samples(Split::Train), Some(2));
     let told = fail(&format!("inspect {path}"));
     assert!(told.contains("two columns x, numbers 3 and 4"), "{told}");
+}
+
+#[test]
+fn headers_of_whatever_bytes_are_told_in_a_line() {
+    let folder = Folder::new();
+    let schema = folder.file("s.toml", USERS);
+    let names: Vec<_> = (0..40).map(|n| format!("c{n}")).collect();
+    let path = folder.file("many.csv", format!("a\u{1b}[31m,{}\n", names.join(",")));
+    let told = message(&config(&path, &schema));
+    let all = "its header has a\\u{1b}[31m, c0, c1, c2, c3, c4, c5, c6, c7, c8 and 31 more";
+    assert_eq!(told, format!("{path}: has no column label; {all}"));
+    let path = folder.file("bytes.csv", b"\x07\0\0{,}\n\xff\0\n");
+    assert_eq!(
+        message(&config(&path, &schema)),
+        format!("{path}: has no column label, and its header is no text: name a file of text")
+    );
 }
 
 #[test]

@@ -9,7 +9,7 @@ use crate::base::{Error, Reason, Result};
 use crate::data::formats::csv::records::{Record, Splitter, too_long};
 use crate::data::formats::csv::row::{self, Row};
 use crate::data::formats::csv::scan::header;
-use crate::data::formats::csv::{Clock, TextCategorical, TextDense, TextSchema};
+use crate::data::formats::csv::{Clock, TextCategorical, TextDense, TextSchema, escaped};
 use crate::data::moment::Unit;
 use crate::data::samples::MISSING;
 use crate::data::schema::{Description, Transform};
@@ -283,7 +283,7 @@ fn header_differs(record: &Record, expected: &[Vec<u8>]) -> String {
     let how = differs.map_or_else(
         || "has more columns, or fewer".to_owned(),
         |((found, expected), at)| {
-            let [found, expected] = [found, expected].map(String::from_utf8_lossy);
+            let [found, expected] = [found, expected].map(|name| escaped(&String::from_utf8_lossy(name)));
             format!("calls column {at} {found}, not {expected}")
         },
     );

@@ -5,6 +5,7 @@
 
 use super::fault::{Fault, shown};
 use super::layout::Layout;
+use super::lines::without_end;
 use super::row::Row;
 use super::swar::{before_tab, decimal, hexadecimal, word};
 use crate::base::Reason;
@@ -127,13 +128,13 @@ pub fn line_ends(text: &[u8]) -> usize {
     memchr::memchr_iter(b'\n', text).count()
 }
 
-/// The place behind the line that begins at `at`, and the line without its end (LF or CRLF).
+/// The place behind the line that begins at `at`, and the line without its end: see [`without_end`].
 #[must_use]
 pub fn line_at(text: &[u8], at: usize) -> (usize, &[u8]) {
     let rest = &text[at..];
     let (length, next) = memchr::memchr(b'\n', rest).map_or((rest.len(), text.len()), |end| (end, at + end + 1));
     let line = &rest[..length];
-    (next, line.strip_suffix(b"\r").unwrap_or(line))
+    (next, without_end(line))
 }
 
 impl Columns<u32> {
@@ -260,7 +261,7 @@ mod tests {
         let lines = text.split_inclusive(|&byte| byte == b'\n');
         for line in lines {
             let line = line.strip_suffix(b"\n").unwrap_or(line);
-            let line = line.strip_suffix(b"\r").unwrap_or(line);
+            let line = without_end(line);
             let mut row = Row::new(&LAYOUT);
             tally.lines += 1;
             let small = |value: &Option<i64>| value.is_none_or(|value| value.unsigned_abs() < 1 << 31);

@@ -21,7 +21,7 @@ const CHUNK: usize = 256 << 10;
 /// One line.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Line<'a> {
-    /// Its bytes without the line end (LF or CRLF).
+    /// Its bytes without the line end: see [`without_end`].
     Text(&'a [u8]),
     /// It is longer than is allowed, and its end was not looked for yet.
     TooLong,
@@ -34,6 +34,15 @@ pub struct Place {
     pub offset: u64,
     /// Lines before it.
     pub lines: u64,
+}
+
+/// A line without the CR of its end, or several: text that was written as CRLF twice has CR CR LF.
+#[must_use]
+pub fn without_end(mut line: &[u8]) -> &[u8] {
+    while let Some(shorter) = line.strip_suffix(b"\r") {
+        line = shorter;
+    }
+    line
 }
 
 /// A file that is read line by line.
@@ -172,7 +181,7 @@ impl Lines {
         self.place.offset += (end + line_end - start) as u64;
         self.place.lines += 1;
         let text = &self.buffer[start..end];
-        let text = text.strip_suffix(b"\r").unwrap_or(text);
+        let text = without_end(text);
         if text.len() > self.longest { Line::TooLong } else { Line::Text(text) }
     }
 
@@ -270,7 +279,7 @@ mod tests {
     fn plain_gzip_and_line_ends_give_the_same_lines() {
         let rows: Vec<String> = (0..20_000).map(|row| format!("{row}\t{}", "x".repeat(row % 97))).collect();
         let expected: Vec<_> = rows.iter().map(|row| Some(row.clone().into_bytes())).collect();
-        for (end, last) in [("\n", "\n"), ("\r\n", "\r\n"), ("\n", "")] {
+        for (end, last) in [("\n", "\n"), ("\r\n", "\r\n"), ("\r\r\n", "\r\r\n"), ("\n", "")] {
             let text = rows.join(end) + last;
             assert_eq!(all(file(text.as_bytes()).path()).unwrap(), expected);
             let frames = text.as_bytes().chunks(100_000).flat_map(|some| zstd::encode_all(some, 1).unwrap());

@@ -7,12 +7,19 @@ pub(super) fn finite(field: &[u8]) -> Option<f64> {
     std::str::from_utf8(field).ok()?.trim().parse().ok().filter(|value: &f64| value.is_finite())
 }
 
+/// Labels of columns of 0 and 1, and whether they are positive.
+pub(super) const BITS: [(&str, bool); 4] = [("0", false), ("1", true), ("0.0", false), ("1.0", true)];
+/// Words for no and yes.
+const TRUTHS: [[&str; 2]; 6] =
+    [["False", "True"], ["false", "true"], ["FALSE", "TRUE"], ["no", "yes"], ["No", "Yes"], ["N", "Y"]];
+
 /// When a row is positive.
 #[derive(Debug, Clone)]
 pub(super) enum Rule {
-    /// The field is 0 or 1.
+    /// The field is 0 or 1, perhaps as the float that pandas makes of it.
     Bit,
-    /// The field is this text or, where that is a number, equals it; or (false) does not.
+    /// The field is this text or, where that is a number, equals it; or (false) does not. A blank one is neither, unless
+    /// the text is blank.
     Text(String, Option<f64>, bool),
     /// The field is a number that compares so with this one.
     Number(f64, fn(Ordering) -> bool),
@@ -50,13 +57,12 @@ impl Rule {
     /// The label of a field; `None` when the rule does not apply to it.
     pub(super) fn label(&self, field: &[u8]) -> Option<f32> {
         let positive = match self {
-            Self::Bit => match field.trim_ascii() {
-                b"0" => false,
-                b"1" => true,
-                _ => return None,
-            },
+            Self::Bit => BITS.iter().find(|(text, _)| text.as_bytes() == field.trim_ascii())?.1,
             Self::Text(text, number, equal) => {
                 let field = field.trim_ascii();
+                if field.is_empty() && !text.is_empty() {
+                    return None;
+                }
                 let same = field == text.as_bytes() || number.is_some_and(|number| finite(field) == Some(number));
                 same == *equal
             }
@@ -69,9 +75,22 @@ impl Rule {
     pub(super) fn expects(&self) -> &'static str {
         match self {
             Self::Bit => "the label 0 or 1",
-            Self::Text(..) => "any text",
+            Self::Text(..) => "a text that is not missing",
             Self::Number(..) => "a number",
         }
+    }
+
+    /// What to do about a field of column `name` that it does not apply to; nothing where the row is to be mended.
+    pub(super) fn advice(&self, name: &str, field: &[u8]) -> Option<String> {
+        let Self::Bit = self else { return None };
+        let text = std::str::from_utf8(field.trim_ascii()).ok().filter(|text| !text.is_empty())?;
+        let rule = match (finite(text.as_bytes()), TRUTHS.iter().find(|truths| truths.contains(&text))) {
+            (Some(number), _) if number < 1.0 => format!("\"{name} > 0\""),
+            (Some(_), _) => format!("\"{name} >= N\", N the least number of a positive row"),
+            (None, Some([_, yes])) => format!("\"{name} == {yes}\""),
+            (None, None) => format!("\"{name} == TEXT\", TEXT that of a positive row"),
+        };
+        Some(format!("say in the schema which rows are positive (label = {rule}), or mend the line if it alone is wrong"))
     }
 }
 
@@ -89,13 +108,39 @@ mod tests {
         assert_eq!(labels("click", ["0", "1", "2"]), ("click".to_owned(), [no, yes, None]));
         assert_eq!(labels("rating >= 4", ["3.5", "4", "NaN"]), ("rating".to_owned(), [no, yes, None]));
         assert_eq!(labels("rating<4", ["3.5", "4", "x"]), ("rating".to_owned(), [yes, no, None]));
-        assert_eq!(labels("b == 'buy'", ["buy", "pv", ""]), ("b".to_owned(), [yes, no, no]));
+        assert_eq!(labels("click", ["0.0", "1.0", "-1"]), ("click".to_owned(), [no, yes, None]));
+        assert_eq!(labels("b == 'buy'", ["buy", "pv", " "]), ("b".to_owned(), [yes, no, None]));
         assert_eq!(labels("income == >50K", [" >50K", ">50K ", " <=50K"]), ("income".to_owned(), [yes, yes, no]));
         assert_eq!(labels("rating == 4", ["4.0", "x", "4"]), ("rating".to_owned(), [yes, no, yes]));
-        assert_eq!(labels("b != buy", ["buy", "pv", ""]), ("b".to_owned(), [no, yes, yes]));
+        assert_eq!(labels("rating == 4", ["", "1", "4"]), ("rating".to_owned(), [None, no, yes]));
+        assert_eq!(labels("b != buy", ["buy", "pv", ""]), ("b".to_owned(), [no, yes, None]));
+        // Where the rule asks for blanks.
+        assert_eq!(labels("b == ''", ["buy", " ", ""]), ("b".to_owned(), [no, yes, yes]));
+        assert_eq!(labels("b !=", ["buy", " ", ""]), ("b".to_owned(), [yes, no, no]));
         assert_eq!(
             Rule::parse("rating > high").unwrap_err(),
             "label = \"rating > high\": > compares with a number, and \"high\" is none"
         );
+    }
+
+    #[test]
+    fn labels_of_other_values_have_a_rule_that_reads_them() {
+        let (_, bit) = Rule::parse("y").unwrap();
+        for (field, others, rule) in [
+            ("-1", ["-1", "1"], "y > 0"),
+            ("0.7", ["0", "0.7"], "y > 0"),
+            ("False", ["False", "True"], "y == True"),
+            ("yes", ["no", "yes"], "y == yes"),
+        ] {
+            assert_eq!(bit.label(field.as_bytes()), None);
+            let advice = bit.advice("y", field.as_bytes()).unwrap();
+            assert!(advice.contains(&format!("(label = {rule:?})")), "{advice}");
+            let (_, found) = Rule::parse(rule).unwrap();
+            assert_eq!(others.map(|field| found.label(field.as_bytes())), [Some(0.0), Some(1.0)], "{rule}");
+        }
+        assert!(bit.advice("y", b"5").unwrap().contains("\"y >= N\""));
+        assert!(bit.advice("y", b"buy").unwrap().contains("\"y == TEXT\""));
+        assert_eq!(bit.advice("y", b" "), None);
+        assert_eq!(Rule::parse("y > 0").unwrap().1.advice("y", b"x"), None);
     }
 }

@@ -25,6 +25,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub(in crate::data) use arriving::Arriving;
 use encoding::Encoding;
 use label::finite as number;
+use lookups::trimmed;
 pub use propose::{LeftOut, Proposal, propose};
 use scan::{GoodRows, Part, RowPolicy};
 pub use schema::{Clock, Span, TextCategorical, TextDense, TextSchema};
@@ -32,6 +33,8 @@ pub use schema::{Clock, Span, TextCategorical, TextDense, TextSchema};
 use super::dataset::{Described, Member};
 use super::{Dataset, Rows, Table, bad};
 use crate::base::config::{OnBadRow, Vocab};
+use crate::base::console::note;
+use crate::base::units::{Count, Many};
 use crate::base::{Error, Result};
 use crate::data::blocks::Role;
 use crate::data::fingerprint::of_text;
@@ -126,6 +129,9 @@ pub fn open_telling(
     }
     let numbered = schema.categorical.iter().any(|column| column.fixed_rows().is_none());
     let (parts, encoding) = scan_all(path, &schema, choices, progress)?;
+    if choices.known.is_none() && choices.labels == Labels::Required {
+        warn_of_one_class(path, &schema, &parts);
+    }
     let float = |column: usize| parts.iter().any(|part| !part.whole[column]);
     let description = schema.description(float, |column| encoding.table(column, &schema.categorical[column]));
     description.check().map_err(|reason| bad(path, reason))?;
@@ -145,6 +151,27 @@ pub fn open_telling(
     dataset.vocabulary = vocabulary;
     dataset.blanks = blanks;
     Ok(dataset)
+}
+
+/// Says if all rows that a model is to learn from have the same label, and what may have made them so.
+fn warn_of_one_class(path: &Path, schema: &TextSchema, parts: &[Part]) {
+    let rows = |label: usize| parts.iter().map(|part| part.labels[label]).sum::<u64>();
+    let (of, others) = match (rows(0), rows(1)) {
+        (rows, 0) if rows > 0 => ("negative", "positive"),
+        (0, rows) if rows > 0 => ("positive", "negative"),
+        _ => return,
+    };
+    let skipped = parts.iter().map(|part| part.skipped).sum::<u64>();
+    let left_out = match skipped {
+        0 => String::new(),
+        _ => format!(", perhaps because the {others} ones are among the {} left out", Many(skipped, "malformed row")),
+    };
+    note!(
+        "warning: {}: all rows are {of} by label = {:?}{left_out}: nothing can be learned of one class; does the schema's \
+         label say which rows are positive?",
+        path.display(),
+        schema.label
+    );
 }
 
 /// Has the values of all columns whose rows would depend on the data hashed.
@@ -190,9 +217,44 @@ struct CsvTable {
     unseen_values: AtomicU64,
 }
 
+/// Bytes of a field that messages show.
+const SHOWN: usize = 32;
+
 /// A field for a message.
 fn shown(field: &[u8]) -> String {
-    field[..field.len().min(32)].escape_ascii().to_string()
+    field[..field.len().min(SHOWN)].escape_ascii().to_string()
+}
+
+/// A name of a file's, in which nothing moves the cursor of whoever reads it.
+pub(in crate::data) fn escaped(name: &str) -> String {
+    let shown = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
+    name.chars().map(shown).collect()
+}
+
+/// Names of a file's for a message: the first of many.
+fn listed<'a>(names: impl ExactSizeIterator<Item = &'a str>) -> String {
+    const FIRST: usize = 10;
+    const LONGEST: usize = 64;
+    let more = names.len().saturating_sub(FIRST);
+    let some = names.take(FIRST).map(|name| match name.char_indices().nth(LONGEST) {
+        Some((end, _)) => escaped(&name[..end]) + "…",
+        None => escaped(name),
+    });
+    let some = some.collect::<Vec<_>>().join(", ");
+    if more == 0 { some } else { format!("{some} and {} more", Count(more as u64)) }
+}
+
+/// What is wrong with a field that is not what a column expects; of a text without a digit, which may stand for a
+/// missing value, what tells that.
+fn found_instead(column: &str, expected: &str, field: &[u8]) -> String {
+    let found = shown(field);
+    let text = std::str::from_utf8(trimmed(field)).ok();
+    let text = text.filter(|text| text.len() <= SHOWN && !text.bytes().any(|byte| byte.is_ascii_digit()));
+    let missing = text.map_or_else(String::new, |text| {
+        let text = toml::Value::String(text.to_owned());
+        format!(": does it stand for a missing value (then say missing = [{text}] in the schema)?")
+    });
+    format!("column {column}: {expected} is expected, found \"{found}\"{missing}")
 }
 
 impl Table for CsvTable {

@@ -7,7 +7,7 @@ use super::lookups::trimmed;
 use super::records::Record;
 use super::schema::{TextCategorical, TextSchema};
 use super::sniff::separated;
-use super::{bad, shown};
+use super::{bad, escaped, found_instead, listed, shown};
 use crate::base::error::meant;
 use crate::base::{Reason, Result};
 use crate::data::Labels;
@@ -88,7 +88,7 @@ impl Projection {
     }
 
     /// The label; NaN where there is none.
-    fn label_of(&self, record: &Record) -> std::result::Result<f32, String> {
+    fn label_of(&self, record: &Record) -> std::result::Result<f32, Reason> {
         let Some(at) = self.label else { return Ok(f32::NAN) };
         let field = self.field(record, at);
         if self.labels == Labels::Optional && field.trim_ascii().is_empty() {
@@ -96,7 +96,11 @@ impl Projection {
         }
         self.rule.label(field).ok_or_else(|| {
             let (column, expected) = (&self.label_name, self.rule.expects());
-            format!("column {column}: {expected} is expected, found \"{}\"", shown(&record[at]))
+            let reason = format!("column {column}: {expected} is expected, found \"{}\"", shown(&record[at]));
+            match self.rule.advice(column, field) {
+                Some(advice) => Reason::with_remedy(format!("{reason}: {advice}")),
+                None => reason.into(),
+            }
         })
     }
 
@@ -127,7 +131,7 @@ impl Projection {
                 None if integers => "an integer of at most 32 bits (fractions need float = true)",
                 None => "a finite number",
             };
-            format!("column {}: {expected} is expected, found \"{}\"", spec.column, shown(field))
+            found_instead(&spec.column, expected, field)
         })?;
         Ok((Some(value), whole))
     }
@@ -165,9 +169,13 @@ fn place(names: &[Vec<u8>], name: &str, are_header: bool) -> std::result::Result
             if let Some(advice) = one.and_then(|field| separated(field, has_name)) {
                 return Err(format!("has no column {name}: {advice}"));
             }
+            if names.iter().any(|name| name.contains(&0)) {
+                return Err(format!("has no column {name}, and {whose} is no text: name a file of text"));
+            }
             let known: Vec<_> = names.iter().map(|name| String::from_utf8_lossy(name)).collect();
-            let meant = meant(name, known.iter().map(|name| &**name));
-            Err(format!("has no column {name}{meant}; {whose} {lists} {}", known.join(", ")))
+            let meant = escaped(&meant(name, known.iter().map(|name| &**name)));
+            let known = listed(known.iter().map(|name| &**name));
+            Err(format!("has no column {name}{meant}; {whose} {lists} {known}"))
         }
     }
 }

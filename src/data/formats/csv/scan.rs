@@ -39,6 +39,8 @@ pub(super) struct Part {
     pub(super) rows: u64,
     /// Malformed rows; 0 unless they are skipped.
     pub(super) skipped: u64,
+    /// Good rows of each label: 0, then 1.
+    pub(super) labels: [u64; 2],
     /// The most look-ups of a row, one entry a categorical column.
     pub(super) longest: Vec<u32>,
     /// Whether a dense column holds nothing but i32s.
@@ -173,7 +175,7 @@ impl Part {
         let schema = &*schema.at(path);
         let columns =
             Projection::find(path, schema, &header(path, schema, policy.labels, policy.max_line)?, policy.labels)?;
-        let (mut rows, mut marks) = (0, Vec::<(u64, Place)>::new());
+        let (mut rows, mut labels, mut marks) = (0, [0; 2], Vec::<(u64, Place)>::new());
         let mut longest = vec![1; schema.categorical.len()];
         let mut whole: Vec<bool> = schema.dense.iter().map(|column| !column.float).collect();
         let mut good = GoodRows::open(path, &columns, policy, None)?;
@@ -200,6 +202,9 @@ impl Part {
             let bags = good.row.lookups.iter();
             longest.iter_mut().zip(bags).for_each(|(most, bag)| *most = (*most).max(bag.rows.len() as u32));
             whole.iter_mut().zip(&good.row.whole).for_each(|(all, one)| *all &= *one);
+            for (count, label) in labels.iter_mut().zip([0.0, 1.0]) {
+                *count += u64::from(good.row.label == label);
+            }
             rows += 1;
         }
         progress(done + good.bytes_read(), total);
@@ -207,7 +212,7 @@ impl Part {
         if rows == 0 {
             return Err(bad(path, no_rows(schema, skipped)));
         }
-        Ok(Self { path: path.to_owned(), found, columns, rows, skipped, longest, whole, marks })
+        Ok(Self { path: path.to_owned(), found, columns, rows, skipped, labels, longest, whole, marks })
     }
 
     /// A reader that stands before good row `start`.

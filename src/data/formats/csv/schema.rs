@@ -48,7 +48,7 @@ use serde::{Deserialize, Serialize};
 
 use super::label::{Rule, finite};
 use super::lookups::{trimmed, values};
-use super::shown;
+use super::found_instead;
 use crate::base::{Result, input};
 use crate::data::formats::bad;
 use crate::data::moment::Unit;
@@ -203,7 +203,14 @@ impl TextSchema {
         if !self.delimiter.is_ascii() || matches!(self.delimiter, '"' | '\n' | '\r') {
             return Err(format!("delimiter = {:?}: one ASCII character is expected", self.delimiter));
         }
-        Rule::parse(&self.label)?;
+        let (label, _) = Rule::parse(&self.label)?;
+        if let Some(line) = self.reading(&label) {
+            return Err(format!(
+                "label = {:?} follows from column {label}, which {line} reads as a feature, so that the model would be told \
+                 the answer: leave that one out",
+                self.label
+            ));
+        }
         if let Some(text) =
             self.missing.iter().find(|text| text.is_empty() || trimmed(text.as_bytes()) != text.as_bytes())
         {
@@ -218,6 +225,16 @@ impl TextSchema {
         let categorical = self.categorical.iter().map(TextCategorical::name);
         check_names(dense.chain(categorical).chain([self.label.as_str()]))
             .map_err(|reason| format!("{reason}: give one of them another `name`"))
+    }
+
+    /// The line by which a column of the file is read as a feature, or weighs one.
+    fn reading(&self, column: &str) -> Option<String> {
+        let dense = self.dense.iter().map(|spec| ("dense", "column", Some(&spec.column)));
+        let categorical = self.categorical.iter().flat_map(|spec| {
+            [("categorical", "column", Some(&spec.column)), ("categorical", "weights", spec.weights.as_ref())]
+        });
+        let found = dense.chain(categorical).find(|(.., read)| read.is_some_and(|read| read == column));
+        found.map(|(heading, key, _)| format!("[[{heading}]] {key} = {column:?}"))
     }
 
     /// The schema as a TOML document.
@@ -387,7 +404,7 @@ impl TextCategorical {
     /// # Errors
     /// What was expected, and what was found.
     pub(in crate::data) fn fixed_row(&self, value: &[u8]) -> std::result::Result<u32, String> {
-        let wrong = |expected| format!("column {}: {expected} is expected, found \"{}\"", self.column, shown(value));
+        let wrong = |expected| found_instead(&self.column, expected, value);
         if let Some(clock) = self.time {
             let blank = self.fixed_rows().expect("a clock has its rows") as u32 - 1;
             if value.trim_ascii().is_empty() {

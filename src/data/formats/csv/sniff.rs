@@ -12,7 +12,7 @@ use std::path::Path;
 
 use super::label::finite;
 use super::records::{Record, Splitter};
-use crate::data::tsv::{LONGEST, decoded, is_parquet_at};
+use crate::data::tsv::{LONGEST, decoded, is_parquet_at, without_end};
 
 /// What separates columns in the field's data sets; the last is Hive's default.
 const DELIMITERS: [char; 6] = [',', '\t', ';', '|', ' ', '\u{1}'];
@@ -113,7 +113,7 @@ fn first_lines(path: &Path) -> Option<Vec<Vec<u8>>> {
         // It goes on behind what was read.
         lines.pop();
     }
-    let lines = lines.into_iter().map(|line| line.strip_suffix(b"\r").unwrap_or(line));
+    let lines = lines.into_iter().map(without_end);
     Some(lines.filter(|line| !line.is_empty()).take(LINES + 1).map(<[u8]>::to_vec).collect())
 }
 

@@ -1,5 +1,6 @@
 //! Which column is the label, and when a row is positive.
 
+use super::super::label::BITS;
 use super::kind::words;
 use super::seen::Seen;
 use crate::base::units::Many;
@@ -124,7 +125,7 @@ fn two_values(seen: &Seen, gaps: bool) -> Option<(String, String)> {
 /// others, the first is told with its line.
 pub(super) fn advice(seen: &Seen) -> Option<String> {
     let name = &seen.name;
-    let bits = ["0", "1"].iter().map(|bit| seen.times(bit)).sum::<u64>();
+    let bits = BITS.iter().map(|(bit, _)| seen.times(bit)).sum::<u64>();
     if 2 * bits >= seen.counted {
         return None;
     }

@@ -16,7 +16,10 @@ use super::records::Records;
 use super::scan::header_of;
 use super::schema::{Clock, TextCategorical, TextDense, TextSchema};
 use super::sniff::{delimiter, stated};
+use super::{escaped, listed};
 use crate::base::config::OnBadRow;
+use crate::base::console::note;
+use crate::base::error::meant;
 use crate::base::units::Count;
 use crate::base::{Error, Result, interrupt};
 use crate::data::formats::bad;
@@ -113,6 +116,16 @@ pub fn propose(path: &Path, rows: u64, label: Option<&str>, max_line: usize, on_
             bad(path, if is_row { no_header.to_owned() } else { reason })
         })?,
     };
+    let is_value = |seen: &Seen| {
+        seen.name.trim().is_empty() || number(seen.name.as_bytes()).is_some() || seen.times(&seen.name) > 0
+    };
+    if columns.iter().all(is_value) {
+        note!(
+            "warning: {}: its first line, which is taken for the names of columns, looks like a row: if it is one, write a \
+             schema that lists the names (columns = [..])",
+            path.display()
+        );
+    }
     let schema = TextSchema { label: rule, missing, ..bare };
     let mut proposal = Proposal { schema, left_out: Vec::new(), label_reason, reasons: Vec::new(), rows: seen, whole };
     let features = columns.iter().enumerate().filter(|(column, _)| *column != at);
@@ -124,8 +137,9 @@ pub fn propose(path: &Path, rows: u64, label: Option<&str>, max_line: usize, on_
 fn given(rule: &str, columns: &[Seen]) -> std::result::Result<label::Found, String> {
     let (name, kind) = Rule::parse(rule)?;
     let at = columns.iter().position(|seen| seen.name == name).ok_or_else(|| {
-        let names: Vec<_> = columns.iter().map(|seen| &*seen.name).collect();
-        format!("there is no column {name}: the columns are {}", names.join(", "))
+        let names = || columns.iter().map(|seen| &*seen.name);
+        let meant = escaped(&meant(&name, names()));
+        format!("there is no column {name}{meant}: the columns are {}", listed(names()))
     })?;
     if let (Rule::Bit, Some(advice)) = (kind, label::advice(&columns[at])) {
         return Err(advice);
