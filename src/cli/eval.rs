@@ -236,10 +236,17 @@ impl fmt::Display for EvalReport<'_> {
 /// not know; or Parquet of row numbers that need not be those of the model's vocabulary.
 pub(super) fn whole_file(config: &mut Config, known: &Learned, path: &Path) -> Result<()> {
     if config.data.schema.is_empty() && Format::detect(path) == Some(Format::Csv) {
+        let (path, blocks) = (path.display(), &config.data.path);
+        let further = match Format::detect(Path::new(blocks)) {
+            Some(Format::Octorec) => format!(
+                "as it becomes by the vocabulary of those blocks (octorec preprocess csv --in {path} --schema FILE --vocabulary \
+                 {blocks} --out ROWS, then --data ROWS; the label may be missing)"
+            ),
+            _ => "or train on such text (octorec train --schema FILE)".to_owned(),
+        };
         let reason = format!(
-            "{} is text with named columns, but this run was trained without a schema: name data of the kind that it was \
-             trained on, or train on such text (octorec train --schema FILE)",
-            path.display()
+            "{path} is text with named columns, but this run was trained without a schema: name data of the kind that it was \
+             trained on, {further}"
         );
         return Err(Error::config("--data", reason));
     }

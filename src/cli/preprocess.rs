@@ -81,7 +81,7 @@ pub struct PreprocessArgs {
     #[arg(long, value_name = "N", default_value_t = 0)]
     min_count: u32,
 
-    /// Use the vocabulary of this data set as it is
+    /// Use the vocabulary of this data set as it is; the label's column of csv may then be missing, for predict
     #[arg(long, value_name = "DIR", conflicts_with = "min_count")]
     vocabulary: Option<PathBuf>,
 

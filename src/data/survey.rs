@@ -219,7 +219,8 @@ impl Survey {
         });
         Findings {
             rows: self.rows,
-            label_rate: (self.rows > 0).then_some(self.label_sum / self.rows as f64),
+            // No number where samples have no label.
+            label_rate: Some(self.label_sum / self.rows as f64).filter(|rate| rate.is_finite()),
             dense: dense.collect(),
             categorical: categorical.collect(),
         }

@@ -188,6 +188,39 @@ fn several_files_become_a_data_set() {
 }
 
 #[test]
+fn a_model_of_blocks_predicts_text_by_their_vocabulary() {
+    let folder = tempfile::tempdir().unwrap();
+    written(folder.path());
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    let preprocess =
+        |text: &str, more: &str| format!("preprocess csv --in {} --schema {} {more}", at(text), at("clicks.toml"));
+    succeed(&preprocess("clicks.csv", &format!("--out {}", at("blocks"))));
+    succeed(&format!("train --data {} {SMALL} --test-fraction 0 --steps 40 --out {}", at("blocks"), at("run")));
+    let predict = |data: &str| format!("predict --checkpoint {} --data {}", at("run"), at(data));
+    let message = fail(&predict("clicks.csv"));
+    let remedy = format!("preprocess csv --in {} --schema FILE --vocabulary {}", at("clicks.csv"), at("blocks"));
+    assert!(message.contains(&remedy), "{message}");
+    // The remedy, and rows that have no label.
+    let rows: String = clicks().lines().map(|line| line.split_once(',').unwrap().1.to_owned() + "\n").collect();
+    fs::write(at("rows.csv"), rows).unwrap();
+    let message = fail(&preprocess("rows.csv", &format!("--out {}", at("rows"))));
+    assert!(message.contains("has no column click"), "{message}");
+    let expected = succeed(&predict("blocks")).stdout;
+    for text in ["clicks.csv", "rows.csv"] {
+        let out = text.replace(".csv", "");
+        succeed(&preprocess(text, &format!("--vocabulary {} --out {}", at("blocks"), at(&out))));
+        assert_eq!(succeed(&predict(&out)).stdout, expected, "{text}");
+    }
+    let eval = |data: &str| format!("eval --checkpoint {} --data {}", at("run"), at(data));
+    succeed(&eval("clicks"));
+    for line in [eval("rows"), format!("train --data {} {SMALL} --steps 3", at("rows"))] {
+        let message = fail(&line);
+        assert!(message.contains("has samples without a label, which `octorec predict` alone reads"), "{message}");
+    }
+    assert_eq!(json(&format!("inspect {} --json", at("rows")))["label_rate"], serde_json::Value::Null);
+}
+
+#[test]
 fn blank_labels_and_texts_for_nothing_are_told_and_left_out() {
     let folder = tempfile::tempdir().unwrap();
     let (data, schema) = (folder.path().join("log.csv"), folder.path().join("log.toml"));

@@ -15,7 +15,7 @@ use crate::data::blocks::Role;
 use crate::data::fingerprint::of_files;
 use crate::data::schema::{Dense, Label, Scales};
 use crate::data::tsv::first_part;
-use crate::data::{Batch, Description, Opening, Reader, Samples, Schema, Source, Split, Vocabulary};
+use crate::data::{Batch, Description, Labels, Opening, Reader, Samples, Schema, Source, Split, Vocabulary};
 
 /// A data set to train on.
 pub struct Files {
@@ -29,6 +29,8 @@ pub struct Files {
     begins: bool,
     cap: u64,
     learned: bool,
+    /// Whether each sample must have a label.
+    labels: Labels,
     /// Whether the user or Parquet describes the columns; other formats may have transformed them already.
     described: bool,
     /// What described them.
@@ -65,7 +67,7 @@ impl Files {
     /// # Errors
     /// As [`Files::open`].
     pub fn open_as(config: &DataConfig, opening: Opening<'_>) -> Result<Self> {
-        let (path, whole) = (Path::new(&config.path), opening.whole);
+        let (path, whole, labels) = (Path::new(&config.path), opening.whole, opening.labels);
         let (scales, begins) = (opening.scales.clone(), opening.begins);
         if !config.schema.is_empty() {
             let (dataset, text) = open_text(config, opening)?;
@@ -73,7 +75,7 @@ impl Files {
             return Ok(Self { scales, begins, schema_text: Some(text), ..files });
         }
         let columns = opening.columns.as_ref();
-        let reading = Reading { columns, labels: opening.labels, cap: config.rows_cap };
+        let reading = Reading { columns, labels, cap: config.rows_cap };
         let mut dataset = open_told(path, reading)?;
         let mut test = None;
         if !config.test_path.is_empty() {
@@ -86,7 +88,7 @@ impl Files {
             }
             test = Some(other.members);
         }
-        Ok(Self { scales, begins, ..Self::over(dataset, test, config, whole)? })
+        Ok(Self { scales, begins, labels, ..Self::over(dataset, test, config, whole)? })
     }
 
     fn over(dataset: Dataset, test: Option<Vec<Member>>, config: &DataConfig, whole: bool) -> Result<Self> {
@@ -127,6 +129,7 @@ impl Files {
             scales: None,
             begins: false,
             learned,
+            labels: Labels::Optional,
             described: !config.schema.is_empty() || Format::detect(Path::new(&config.path)) == Some(Format::Parquet),
             schema_text: None,
             vocabulary,
@@ -393,9 +396,14 @@ impl Reader for FilesReader<'_> {
             }
             let rows = self.open.as_mut().expect("opened above");
             let wanted = usize::try_from(share.rows).unwrap_or(usize::MAX).min(limit - read);
+            let (before, table) = (batch.labels.len(), &*files.members[share.member].table);
             let found = rows.read_batch(batch, wanted, (&mut self.scratch, self.description))?;
             if found < wanted {
-                return Err(shrunk(&*files.members[share.member].table));
+                return Err(shrunk(table));
+            }
+            if files.labels == Labels::Required && batch.labels[before..].iter().any(|label| label.is_nan()) {
+                let reason = "has samples without a label, which `octorec predict` alone reads: make it of text that has one";
+                return Err(bad(table.path(), reason));
             }
             share.first += found as u64;
             share.rows -= found as u64;

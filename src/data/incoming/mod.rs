@@ -152,7 +152,7 @@ impl Incoming {
             if data.source == SourceKind::Files {
                 return refuse(
                     "standard input has rows of text, and this run was trained on another format: name data of that with \
-                     --data PATH, or train on text",
+                     --data PATH (`octorec guide serving` says how text becomes blocks of the same rows), or train on text",
                 );
             }
             Box::new(tsv::Arriving::new(data, &config.model.rows, opening.known, writing)?)

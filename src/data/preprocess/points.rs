@@ -14,7 +14,7 @@ use crate::base::config::OnBadRow;
 use crate::base::rng::{Random, Stream};
 use crate::data::formats::csv::row::Row;
 use crate::data::formats::csv::{TextCategorical, TextSchema};
-use crate::data::tsv::{BadLine, Columns, Tally, line_ends};
+use crate::data::tsv::{BadLine, Columns, Labels, Tally, line_ends};
 
 /// Points of a user by tens of items; of more tens as many as are wanted.
 const BY_TENS: [u32; 4] = [0, 1, 3, 6];
@@ -46,7 +46,7 @@ impl Points {
     ) -> Result<Self> {
         let mut raw = sequences(&["items", "categories", "other_items", "other_categories"]);
         raw.categorical.insert(0, columns().categorical.swap_remove(0));
-        let table = Table::open(&raw, first, on_bad_row, max_line)?;
+        let table = Table::open(&raw, first, Labels::Required, on_bad_row, max_line)?;
         Ok(Self { table, most, history: history as usize, random: Random::new(seed, Stream::Sample(2)) })
     }
 

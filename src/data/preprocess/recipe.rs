@@ -158,14 +158,25 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// Finds the columns of `layout` in the header of the first file.
-    pub(super) fn open(layout: &TextSchema, first: &Path, on_bad_row: OnBadRow, max_line: usize) -> Result<Self> {
+    /// Finds the columns of `layout` in the header of the first file; where labels are optional, that of the label may
+    /// be missing, but one that is there has them all.
+    pub(super) fn open(
+        layout: &TextSchema,
+        first: &Path,
+        labels: Labels,
+        on_bad_row: OnBadRow,
+        max_line: usize,
+    ) -> Result<Self> {
         let layout = &*layout.at(first);
-        let names = header(first, layout, Labels::Required, max_line)?;
+        let names = header(first, layout, labels, max_line)?;
         if names.iter().any(|name| name.contains(&b'\n')) {
             return Err(Error::bad_file(first, format!("its header: {UNCLOSED}: mend the line")));
         }
-        let columns = row::Projection::find(first, layout, &names, Labels::Required)?.of_integers();
+        let mut columns = row::Projection::find(first, layout, &names, labels)?;
+        if columns.is_labelled() {
+            columns = row::Projection::find(first, layout, &names, Labels::Required)?;
+        }
+        let columns = columns.of_integers();
         Ok(Self { columns, header: layout.columns.is_empty().then_some(names), on_bad_row, max_line })
     }
 }
@@ -220,6 +231,11 @@ impl Rows for Table {
 }
 
 impl Table {
+    /// Whether rows have a label.
+    pub(super) fn is_labelled(&self) -> bool {
+        self.columns.is_labelled()
+    }
+
     /// Reads whole lines; `take` gets each good row, and may find it a bad one.
     pub(super) fn each(
         &self,

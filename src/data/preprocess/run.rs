@@ -27,6 +27,7 @@ use crate::data::Samples;
 use crate::data::blocks::{self, BlockFile, EXTENSION, MANIFEST, Manifest, Part, Role, Writer};
 use crate::data::schema::{Categorical, Description};
 use crate::data::table::Key;
+use crate::data::tsv::Labels;
 use crate::machine::team::{pool, processors};
 use crate::memory::{raise_open_files, write_file};
 
@@ -86,8 +87,13 @@ fn attempt(options: &Options, meter: &Meter<'_>) -> Result<Summary> {
             Run::new(options, paths)?.whole(&Criteo::new(options.on_bad_row, options.max_line), meter)
         }
         Recipe::Table(layout) => {
-            let table = Table::open(layout, &paths[0], options.on_bad_row, options.max_line)?;
-            Run::new(options, paths)?.whole(&table, meter)
+            // By the vocabulary of older data a model predicts, too.
+            let labels = if options.vocabulary.is_some() { Labels::Optional } else { Labels::Required };
+            let table = Table::open(layout, &paths[0], labels, options.on_bad_row, options.max_line)?;
+            let mut run = Run::new(options, paths)?;
+            // Only a fraction can be missing.
+            run.description.label.float = !table.is_labelled();
+            run.whole(&table, meter)
         }
         Recipe::Points { most, history } => {
             let how = (options.on_bad_row, options.max_line);

@@ -80,6 +80,11 @@ impl Projection {
         Self { integers: true, ..self }
     }
 
+    /// Whether rows have a label.
+    pub(in crate::data) fn is_labelled(&self) -> bool {
+        self.label.is_some()
+    }
+
     /// A field of a record; a blank one where its text counts as that.
     fn field<'r>(&self, record: &'r Record, at: usize) -> &'r [u8] {
         let (field, missing) = (&record[at], &self.schema.missing);
