@@ -13,14 +13,14 @@ use super::session::{refuse_overwriting, report_skipped, warn_of_skipped, write_
 use super::table::Table;
 use crate::base::config::OnBadRow;
 use crate::base::console::note;
-use crate::base::units::Count;
+use crate::base::units::{Count, Many};
 use crate::base::{Error, Result, console, interrupt};
-use crate::data::Description;
 use crate::data::formats::csv::{self, LeftOut};
 use crate::data::formats::{self, Dataset, Described, Format, SCHEMA, parquet};
 use crate::data::samples::{MISSING, Samples, Values};
 use crate::data::survey::{CategoricalFindings, DenseFindings, Findings, Survey, sparkline};
 use crate::data::tsv::{Fault, Labels, Layout, Line, Lines, Row};
+use crate::data::{Alone, Description, Telling};
 
 /// Arguments of `octorec inspect`.
 #[derive(Debug, Args)]
@@ -184,20 +184,34 @@ fn seen_files(path: &Path, format: Option<Format>, described: Option<Described<'
 
 fn surveyed(dataset: &Dataset, format: &'static str, limit: u64) -> Result<Seen> {
     let mut survey = Survey::new(&dataset.description).with_blanks(&dataset.blanks);
-    let mut total = 0;
+    let (mut alone, mut total) = (Alone::new(&dataset.description), 0);
     for member in &dataset.members {
         let rows = member.table.rows();
         total += rows;
         formats::scan(&*member.table, 0, rows.min(limit), |samples| {
             survey.add(samples, &dataset.description);
+            alone.add(samples);
             Ok(())
         })?;
     }
     let skipped = dataset.members.iter().map(|member| member.table.skipped_rows()).sum::<u64>();
     report_skipped(skipped);
     warn_of_skipped(skipped, total);
+    alone.telling(&dataset.description).iter().for_each(doubt);
     let findings = survey.findings(&dataset.description, true);
     Ok(Seen { format, rows_total: Some(total), findings, schema: dataset.description.clone(), left_out: Vec::new() })
+}
+
+/// Asks whether a column is known before the label is.
+fn doubt(told: &Telling) {
+    let Telling { column, auc, positive } = told;
+    let why = match positive {
+        0 => format!("column {column} tells the label almost alone (AUC {auc:.3})"),
+        _ => format!("column {column} has values of which all {} are positive", Many(*positive as u64, "row")),
+    };
+    note!(
+        "note: {why}: is it known before the label is? Otherwise leave it out, since there is none when a model serves"
+    );
 }
 
 /// Text in Criteo's layout; values are counted as they stand in the file.

@@ -3,6 +3,7 @@
 //! A source knows its [`Schema`] and hands out [`Reader`]s that start at any sample; a reader appends to a [`Batch`]
 //! whose memory is reused. Nothing here knows the model or the machine.
 
+mod alone;
 mod batch;
 pub mod blocks;
 mod criteo;
@@ -37,6 +38,7 @@ use std::sync::Arc;
 use crate::base::Result;
 use crate::base::config::{Config, SourceKind};
 
+pub use alone::{Alone, Telling};
 pub use batch::{Bag, BagView, Batch};
 pub use criteo::Criteo;
 pub use epoch::Epoch;

@@ -19,6 +19,10 @@ named! {
         Seconds = "seconds",
         /// Milliseconds since 1970.
         Milliseconds = "milliseconds",
+        /// Microseconds since 1970.
+        Microseconds = "microseconds",
+        /// Nanoseconds since 1970.
+        Nanoseconds = "nanoseconds",
         /// Two digits each of year, month, day and hour: 14102103 is the 21st of October 2014, 3 o'clock.
         Hours = "YYMMDDHH",
         /// Four digits of the year, two each of month and day: 20141021.
@@ -40,6 +44,8 @@ impl Unit {
         match self {
             Self::Seconds => "a time in seconds since 1970, from 1932 to 2068",
             Self::Milliseconds => "a time in milliseconds since 1970, from 1932 to 2068",
+            Self::Microseconds => "a time in microseconds since 1970, from 1932 to 2068",
+            Self::Nanoseconds => "a time in nanoseconds since 1970, from 1932 to 2068",
             Self::Hours => "a time as YYMMDDHH, such as 14102103",
             Self::Days => "a date as YYYYMMDD, such as 20141021",
             Self::Written => "a date as YYYY-MM-DD, with or without a time as HH:MM:SS behind it",
@@ -52,7 +58,9 @@ impl Unit {
         let text = std::str::from_utf8(field).ok()?.trim();
         let seconds = match self {
             Self::Seconds => whole(text)?,
-            Self::Milliseconds => whole(text)?.div_euclid(1000),
+            Self::Milliseconds => whole(text)?.div_euclid(1_000),
+            Self::Microseconds => whole(text)?.div_euclid(1_000_000),
+            Self::Nanoseconds => whole(text)?.div_euclid(1_000_000_000),
             Self::Hours => {
                 let [year, month, day, hour] = pairs(text)?;
                 moment_of(2000 + year, month, day)? + 3600 * below(hour, 24)?
@@ -180,7 +188,15 @@ mod tests {
 
     #[test]
     fn every_unit_tells_the_same_moment() {
-        let fields = ["1413860400", "1413860400999", "14102103", "20141021", "2014-10-21 03:00:00"];
+        let fields = [
+            "1413860400",
+            "1413860400999",
+            "1413860400999999",
+            "1413860400999999999",
+            "14102103",
+            "20141021",
+            "2014-10-21 03:00:00",
+        ];
         for (unit, field) in Unit::ALL.into_iter().zip(fields) {
             let found = unit.parse(field.as_bytes()).unwrap();
             // `date -u -d @1413860400`: Tue Oct 21 03:00:00 UTC 2014
@@ -215,6 +231,7 @@ mod tests {
         for (unit, fields) in [
             (Unit::Seconds, ["", "x", "NaN", "99999999999", "inf"]),
             (Unit::Milliseconds, ["", "1e300", "0x10", "-9223372036854775808", "9223372036854775807"]),
+            (Unit::Nanoseconds, ["", "1e300", "0x10", "9223372036854775807", "9223372036854775808"]),
             (Unit::Hours, ["14102124", "14130100", "14022900", "1410210", "+4102103"]),
             (Unit::Days, ["20141301", "20150229", "00000101", "2014-102", "141021030"]),
             (Unit::Written, ["2014-10-21 24:00", "2014-10-21-", "2014-1-1", "2014-10-21 3", "14-10-21"]),

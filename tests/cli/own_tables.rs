@@ -260,6 +260,9 @@ fn blank_labels_and_texts_for_nothing_are_told_and_left_out() {
     fs::write(&schema, text.replace("\"NaN\"", "\" NaN\"")).unwrap();
     assert!(fail(&train).contains("a text without blanks around it is expected"));
     // Without a header.
+    fs::write(&data, "0,36,C\n1,77,C\n0,50,D\n").unwrap();
+    let message = String::from_utf8(succeed(&format!("inspect {}", data.display())).stderr).unwrap();
+    assert!(message.contains("its first line, which is taken for the names of columns, looks like a row"), "{message}");
     fs::write(&data, "u1,buy,3\nu2,see,4\nu3,buy,5\n").unwrap();
     let message = fail(&format!("inspect {}", data.display()));
     assert!(message.contains("does not look like names of columns") && message.contains("columns = [..]"), "{message}");
@@ -270,7 +273,8 @@ fn labelled(folder: &Path, label: impl Fn(u32) -> &'static str, rule: &str) -> S
     let (data, schema) = (folder.join("log.csv"), folder.join("log.toml"));
     let rows: String = (0..200).map(|n| format!("{},u{}\n", label(n), n % 7)).collect();
     fs::write(&data, format!("target,user\n{rows}")).unwrap();
-    fs::write(&schema, format!("label = \"{rule}\"\nmissing = [\"NULL\"]\n[[categorical]]\ncolumn = \"user\"\n")).unwrap();
+    fs::write(&schema, format!("label = \"{rule}\"\nmissing = [\"NULL\"]\n[[categorical]]\ncolumn = \"user\"\n"))
+        .unwrap();
     format!("--data {} --schema {}", data.display(), schema.display())
 }
 
@@ -320,7 +324,8 @@ fn labels_of_other_values_are_told_with_the_rule_that_reads_them() {
     ] {
         let line = train(label, "target");
         let message = fail(&line);
-        let told = format!("the label 0 or 1 is expected, found \"{found}\": say in the schema which rows are positive");
+        let told =
+            format!("the label 0 or 1 is expected, found \"{found}\": say in the schema which rows are positive");
         assert!(message.contains(&told) && message.contains(&format!("(label = \"{rule}\")")), "{message}");
         assert!(!message.contains("--on-bad-row"), "this would leave all rows of one kind out: {message}");
         if label == ["-1", "1"] {
@@ -344,8 +349,9 @@ fn what_was_learned_of_columns_is_told_in_their_order_and_of_many_in_a_line() {
     let (data, schema) = (folder.path().join("log.csv"), folder.path().join("log.toml"));
     let told = |columns: &[u32]| {
         let names: String = columns.iter().map(|n| format!(",n{n}")).collect();
-        let rows: String =
-            (0..100).map(|n| format!("{},u{}{}\n", n % 2, n % 9, format!(",{}.5", n % 7).repeat(columns.len()))).collect();
+        let rows: String = (0..100)
+            .map(|n| format!("{},u{}{}\n", n % 2, n % 9, format!(",{}.5", n % 7).repeat(columns.len())))
+            .collect();
         fs::write(&data, format!("click,user{names}\n{rows}")).unwrap();
         let dense = columns.iter().map(|n| format!("[[dense]]\ncolumn = \"n{n}\"\ntransform = \"standardise\"\n"));
         let user = "label = \"click\"\n[[categorical]]\ncolumn = \"user\"\n";
@@ -354,7 +360,8 @@ fn what_was_learned_of_columns_is_told_in_their_order_and_of_many_in_a_line() {
         String::from_utf8(succeed(&line).stderr).unwrap()
     };
     let message = told(&[2, 10, 1]);
-    let at = |name: &str| message.find(&format!("column {name}: mean 3.")).unwrap_or_else(|| panic!("{name}: {message}"));
+    let at =
+        |name: &str| message.find(&format!("column {name}: mean 3.")).unwrap_or_else(|| panic!("{name}: {message}"));
     assert!(at("n2") < at("n10") && at("n10") < at("n1"), "{message}");
     let message = told(&(0..11).collect::<Vec<_>>());
     assert!(message.contains("11 columns: means and standard deviations learned"), "{message}");

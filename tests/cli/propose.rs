@@ -348,6 +348,48 @@ fn kinds_of_columns_are_told_from_magnitudes() {
 }
 
 #[test]
+fn numbers_and_times_in_other_forms_are_told_as_what_they_are() {
+    let header = "label,sent,paid,day,made,share\n".to_owned();
+    let text = (0..400u64).fold(header, |mut text, n| {
+        let (sent, day) = (1_500_000_000_000_000 + n * 7_777_777_777, 1 + n % 28);
+        let _ = write!(text, "{},{sent},\"{},{:02}\",{day:02}.{:02}.2024,", n % 3 / 2, n * 13 + 5, n % 100, 1 + n / 40);
+        let _ = writeln!(text, "202403{day:02}{:02}{:02}{:02},{}%", n % 24, n % 60, n % 59, n % 37);
+        text
+    });
+    let found = proposed("log.csv", &text, "");
+    let clocks: Vec<_> = found.categorical("sent").iter().map(|column| (column.time, column.unit)).collect();
+    let micros = Some(Unit::Microseconds);
+    assert_eq!(clocks, [(Some(Clock::Hour), micros), (Some(Clock::Weekday), micros)]);
+    let out: Vec<_> = found.left_out.iter().map(|(column, reason)| (&column[..], &reason[..])).collect();
+    let expected = [("paid", "numbers", "5,00"), ("day", "times", "01.01.2024"), ("made", "times", "20240301000000")];
+    assert_eq!(out.len(), expected.len(), "{out:?}");
+    for ((column, reason), (name, what, example)) in out.into_iter().zip(expected) {
+        let told = format!("look like {what} in a form that octorec does not read, such as {example:?}: write them");
+        assert!(column == name && reason.contains(&told), "{column}: {reason}");
+    }
+    assert_eq!(found.categorical("share").len(), 1);
+    assert!(found.toml.contains("# 37 different values; its values look like numbers"), "{}", found.toml);
+}
+
+#[test]
+fn columns_that_follow_the_label_are_asked_about() {
+    let folder = tempfile::tempdir().unwrap();
+    let (log, mut dice) = (folder.path().join("log.csv"), Dice(11));
+    let text = (0..2000).fold("click,user,bought,dwell\n".to_owned(), |mut text, _| {
+        let click = dice.below(4) == 0;
+        let bought = u8::from(click && dice.below(3) == 0);
+        let dwell = if click { format!("{}.5", dice.below(90)) } else { String::new() };
+        let _ = writeln!(text, "{},u{},{bought},{dwell}", u8::from(click), dice.below(50));
+        text
+    });
+    fs::write(&log, text).unwrap();
+    let message = String::from_utf8(succeed(&format!("inspect {}", log.display())).stderr).unwrap();
+    assert!(message.contains("column bought has values of which all "), "{message}");
+    assert!(message.contains("column dwell tells the label almost alone (AUC 1.000): is it known before"), "{message}");
+    assert!(!message.contains("column user"), "{message}");
+}
+
+#[test]
 fn labels_are_columns_of_two_values_or_ratings_and_never_constant() {
     let table = |header: &str, row: &dyn Fn(u64) -> String| {
         (0..500).fold(format!("{header}\n"), |text, n| text + &row(n) + "\n")
@@ -439,7 +481,11 @@ fn a_label_that_cannot_be_told_is_named_by_a_person() {
     }
     write("item,label,amount", &|n| format!("i{},1,{}.5", n % 40, n));
     let message = fail(&format!("{line} --label amonut"));
-    assert!(message.contains("--label: there is no column amonut (did you mean amount?): the columns are item, label, amount"), "{message}");
+    assert!(
+        message
+            .contains("--label: there is no column amonut (did you mean amount?): the columns are item, label, amount"),
+        "{message}"
+    );
     // Where nothing is proposed, the flag would have no effect.
     let log = super::tsv(&folder.path().join("criteo.tsv"), 20);
     let message = fail(&format!("inspect {} --label click", log.display()));

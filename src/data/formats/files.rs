@@ -402,7 +402,8 @@ impl Reader for FilesReader<'_> {
                 return Err(shrunk(table));
             }
             if files.labels == Labels::Required && batch.labels[before..].iter().any(|label| label.is_nan()) {
-                let reason = "has samples without a label, which `octorec predict` alone reads: make it of text that has one";
+                let reason =
+                    "has samples without a label, which `octorec predict` alone reads: make it of text that has one";
                 return Err(bad(table.path(), reason));
             }
             share.first += found as u64;

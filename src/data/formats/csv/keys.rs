@@ -24,8 +24,8 @@ pub struct Section {
     pub keys: &'static [Key],
 }
 
-const TIME_UNIT: &str = "\"seconds\" (the default) or \"milliseconds\" since 1970, \"YYMMDDHH\", \"YYYYMMDD\", \
-                         \"YYYY-MM-DD\" (a time as HH:MM:SS may follow)";
+const TIME_UNIT: &str = "\"seconds\" (the default), \"milliseconds\", \"microseconds\" or \"nanoseconds\" since 1970, \
+                         \"YYMMDDHH\", \"YYYYMMDD\", \"YYYY-MM-DD\" (a time as HH:MM:SS may follow)";
 
 /// All keys.
 pub const SECTIONS: [Section; 3] = [
@@ -37,7 +37,7 @@ pub const SECTIONS: [Section; 3] = [
                 name: "label",
                 takes: "a column, or a comparison with >=, <=, >, <, == or !=",
                 meaning: "When a row is positive. A column alone must hold 0 and 1; <, <=, > and >= compare numbers, == and != \
-                          text as well.",
+                          text as well. A row whose label is missing is malformed. No feature is made of the label's column.",
                 example: "label = \"rating >= 4\"",
             },
             Key {

@@ -90,7 +90,9 @@ impl Rule {
             (None, Some([_, yes])) => format!("\"{name} == {yes}\""),
             (None, None) => format!("\"{name} == TEXT\", TEXT that of a positive row"),
         };
-        Some(format!("say in the schema which rows are positive (label = {rule}), or mend the line if it alone is wrong"))
+        Some(format!(
+            "say in the schema which rows are positive (label = {rule}), or mend the line if it alone is wrong"
+        ))
     }
 }
 

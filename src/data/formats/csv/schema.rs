@@ -46,9 +46,9 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use super::found_instead;
 use super::label::{Rule, finite};
 use super::lookups::{trimmed, values};
-use super::found_instead;
 use crate::base::{Result, input};
 use crate::data::formats::bad;
 use crate::data::moment::Unit;

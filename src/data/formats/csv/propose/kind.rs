@@ -4,6 +4,7 @@
 //! values differ, whether they only rise, whether they are seconds of our days, how often small integers occur.
 
 use super::super::sniff::{Stated, stated};
+use super::form::Form;
 use super::seen::{SEPARATORS, Seen};
 use crate::base::units::Count;
 use crate::data::moment::Unit;
@@ -84,8 +85,16 @@ pub(super) fn kind(seen: &Seen, whole: bool) -> (Kind, String) {
     if stated(&seen.name).1 == Some(Stated::Floats) {
         return (Kind::Out, "a vector of numbers, by its header: no feature that a model has a place for".to_owned());
     }
+    let form = seen.form();
+    let is_told = stated(&seen.name).1.is_some() || is_identifier(&seen.name) && !is_time(&seen.name);
+    if let (Some((Form::Time, told)), false) = (&form, is_told) {
+        return (Kind::Out, told.clone());
+    }
     let fractions = seen.is_numeric() && seen.whole < present;
     if distinct == seen.counted && present >= ENOUGH && !fractions && names_rows(seen) {
+        if let Some((_, told)) = form {
+            return (Kind::Out, told);
+        }
         let first = if seen.counted < present { "first " } else { "" };
         let values = format!("each of its {first}{} values", Count(distinct));
         return (Kind::Out, format!("{values} occurs once, as a row's number or name"));
@@ -129,13 +138,16 @@ fn time(seen: &Seen) -> Option<(Kind, String)> {
     let mut fits: Vec<_> = seen.moments.iter().filter(|moments| moments.all).collect();
     fits.sort_by_key(|moments| moments.unit == if hourly { Unit::Days } else { Unit::Hours });
     let found = *fits.first()?;
-    // Some of few numbers look like moments by chance.
-    if !(named || seen.distinct() >= ENOUGH || found.unit == Unit::Written) {
+    // Some of few numbers look like moments by chance, and so do numbers that are given away in order of time.
+    let is_sure = seen.distinct() >= ENOUGH && found.unit != Unit::Nanoseconds;
+    if !(named || is_sure || found.unit == Unit::Written) {
         return None;
     }
     let (hour, weekday) = (found.hours() > 1, found.weekdays() > 1);
     let what = match found.unit {
-        Unit::Seconds | Unit::Milliseconds => format!("times in {} since 1970", found.unit.name()),
+        Unit::Seconds | Unit::Milliseconds | Unit::Microseconds | Unit::Nanoseconds => {
+            format!("times in {} since 1970", found.unit.name())
+        }
         unit => format!("times as {}", unit.name()),
     };
     let parts = match (hour, weekday) {
@@ -164,10 +176,14 @@ fn text(seen: &Seen, whole: bool) -> (Kind, String) {
         }
     }
     if whole && counted >= ENOUGH && 20 * distinct >= 19 * counted {
+        if let Some((_, told)) = seen.form() {
+            return (Kind::Out, told);
+        }
         let share = 100 * distinct / counted;
         return (Kind::Out, format!("{share} % of its values differ: too few occur again to learn from"));
     }
-    (Kind::Categorical, format!("{}{} different values", seen.at_least(), Count(distinct)))
+    let told = seen.form().map_or_else(String::new, |(_, told)| format!("; {told}"));
+    (Kind::Categorical, format!("{}{} different values{told}", seen.at_least(), Count(distinct)))
 }
 
 fn integers(seen: &Seen) -> (Kind, String) {

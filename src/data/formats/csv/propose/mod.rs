@@ -1,6 +1,7 @@
 //! A schema for a text file, guessed from its header and its first rows: what a practitioner would begin with, for a
 //! person to edit.
 
+mod form;
 mod kind;
 mod label;
 mod seen;

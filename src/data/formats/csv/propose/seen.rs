@@ -6,6 +6,7 @@ use twox_hash::XxHash3_64;
 
 use super::super::lookups::values;
 use super::super::number;
+use super::form::Form;
 use crate::data::moment::{Moment, Unit};
 use crate::data::survey::SystematicSample;
 
@@ -55,6 +56,16 @@ pub(super) struct Seen {
     /// Texts between square brackets.
     pub(super) bracketed: u64,
     pub(super) moments: [Moments; Unit::ALL.len()],
+    forms: [Formed; Form::ALL.len()],
+}
+
+/// A column of values in a form that nobody reads.
+struct Formed {
+    form: Form,
+    /// Whether all may be.
+    all: bool,
+    /// The first that is.
+    example: Option<String>,
 }
 
 /// A column as lists.
@@ -103,6 +114,7 @@ impl Seen {
             lists: Default::default(),
             bracketed: 0,
             moments: Unit::ALL.map(|unit| Moments { unit, all: true, hours: 0, weekdays: 0 }),
+            forms: Form::ALL.map(|form| Formed { form, all: true, example: None }),
         }
     }
 
@@ -149,7 +161,14 @@ impl Seen {
             }
         }
         self.bracketed += u64::from(field.starts_with(b"[") && field.ends_with(b"]"));
-        match number(field) {
+        let number = number(field);
+        if self.forms.iter().any(|formed| formed.all) {
+            // Of plain numbers, only those of so many digits can be times.
+            let is_plain = number.is_some() && !matches!(field.len(), 12 | 14);
+            let found = if is_plain { None } else { Form::of(field) };
+            self.forms.iter_mut().for_each(|formed| formed.add(field, found, number.is_some()));
+        }
+        match number {
             Some(value) => self.add_number(field, value, counts),
             None if !counts => (),
             None => {
@@ -200,6 +219,13 @@ impl Seen {
         self.values.get(&hash(text.as_bytes())).copied().unwrap_or(0)
     }
 
+    /// What is said of values that all are in a form that nobody reads, and which form that is.
+    pub(super) fn form(&self) -> Option<(Form, String)> {
+        let found =
+            self.forms.iter().filter(|formed| formed.all).find_map(|formed| Some((formed, formed.example.as_ref()?)));
+        found.map(|(formed, example)| (formed.form, formed.form.told(example)))
+    }
+
     /// Whether all are numbers.
     pub(super) fn is_numeric(&self) -> bool {
         self.present > 0 && self.numbers == self.present
@@ -227,6 +253,15 @@ impl List {
             self.distinct.insert(hash(value));
         }
         self.several += u64::from(self.parts > before + 1);
+    }
+}
+
+impl Formed {
+    fn add(&mut self, field: &[u8], found: Option<Form>, is_number: bool) {
+        self.all &= self.form.takes(found, is_number);
+        if found == Some(self.form) && self.example.is_none() {
+            self.example = Some(String::from_utf8_lossy(field).into_owned());
+        }
     }
 }
 

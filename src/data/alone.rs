@@ -1,0 +1,171 @@
+//! What each column tells of the label by itself. One that tells it almost surely was most likely written down when the
+//! label was known, such as the price of what was bought: a model learns it, and predicts nothing by it.
+
+use std::collections::HashMap;
+
+use super::samples::{MISSING, Samples, Values};
+use super::schema::Description;
+
+/// Samples that are looked at.
+const MOST: usize = 1 << 16;
+/// Samples of each label, and of one value, below which nothing is told.
+const FEW: usize = 50;
+/// The AUC from which on a column tells the label almost surely.
+const SURE: f64 = 0.98;
+/// What chance may do.
+const CHANCE: f64 = 1e-9;
+
+/// The first samples of a data set.
+#[derive(Debug)]
+pub struct Alone {
+    /// Whether each is positive.
+    labels: Vec<bool>,
+    /// By column, those of numbers first: what each sample has there, a number or a row. Columns of lists have nothing.
+    columns: Vec<Vec<f64>>,
+}
+
+/// A column that tells the label.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Telling {
+    /// Its name.
+    pub column: String,
+    /// The AUC by this column alone.
+    pub auc: f64,
+    /// Samples of its values that only positive samples have.
+    pub positive: usize,
+}
+
+impl Alone {
+    /// Of no samples yet.
+    #[must_use]
+    pub fn new(description: &Description) -> Self {
+        let columns = description.dense.len() + description.categorical.len();
+        Self { labels: Vec::new(), columns: vec![Vec::new(); columns] }
+    }
+
+    /// Looks at these samples, too, unless there were enough.
+    pub fn add(&mut self, samples: &Samples) {
+        let some = samples.len().min(MOST - self.labels.len());
+        self.labels.extend(samples.labels[..some].iter().map(|label| *label > 0.5));
+        let (dense, categorical) = self.columns.split_at_mut(samples.dense.len());
+        for (column, values) in dense.iter_mut().zip(&samples.dense) {
+            // Numbers that are missing stand below all others.
+            match values {
+                Values::Integers(values) => column.extend(values[..some].iter().map(|&value| match value {
+                    MISSING => f64::NEG_INFINITY,
+                    value => f64::from(value),
+                })),
+                Values::Floats(values) => column.extend(
+                    values[..some].iter().map(|&value| if value.is_nan() { f64::NEG_INFINITY } else { value.into() }),
+                ),
+            }
+        }
+        for (column, lookups) in categorical.iter_mut().zip(&samples.lookups) {
+            if lookups.ends.is_empty() && lookups.rows.len() == samples.len() {
+                column.extend(lookups.rows[..some].iter().map(|&row| f64::from(row)));
+            }
+        }
+    }
+
+    /// The columns that tell the label almost surely, or have values that only positive samples have, more than chance
+    /// would give them.
+    #[must_use]
+    pub fn telling(&self, description: &Description) -> Vec<Telling> {
+        let positive = self.labels.iter().filter(|label| **label).count();
+        if positive < FEW || self.labels.len() - positive < FEW {
+            return Vec::new();
+        }
+        let rate = positive as f64 / self.labels.len() as f64;
+        let names = description.dense.iter().map(|column| &column.name);
+        let names = names.chain(description.categorical.iter().map(|column| &column.name));
+        let whole = self.columns.iter().zip(names).enumerate().filter(|(_, (held, _))| held.len() == self.labels.len());
+        let told = whole.map(|(at, (held, name))| {
+            let pairs = || held.iter().copied().zip(self.labels.iter().copied());
+            let (auc, positive) = match at < description.dense.len() {
+                true => (auc(pairs().collect()), 0),
+                false => (by_value(pairs(), rate), sure(pairs(), rate)),
+            };
+            // A column may fall where the label rises.
+            Telling { column: name.clone(), auc: auc.max(1.0 - auc), positive }
+        });
+        told.filter(|told| told.auc >= SURE || told.positive > 0).collect()
+    }
+}
+
+/// The area under the ROC curve of these scores.
+fn auc(mut scored: Vec<(f64, bool)>) -> f64 {
+    scored.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
+    let (mut rightly, mut below, mut positive) = (0.0, 0, 0);
+    for tied in scored.chunk_by(|a, b| a.0 == b.0) {
+        let yes = tied.iter().filter(|(_, label)| *label).count();
+        let no = tied.len() - yes;
+        rightly += yes as f64 * (below as f64 + no as f64 / 2.0);
+        (below, positive) = (below + no, positive + yes);
+    }
+    rightly / (below as f64 * positive as f64)
+}
+
+/// Samples of each value, and how many of them are positive.
+fn counted(pairs: impl Iterator<Item = (f64, bool)>) -> HashMap<u64, (usize, usize)> {
+    let mut counts = HashMap::new();
+    for (value, label) in pairs {
+        let (all, positive) = counts.entry(value.to_bits()).or_insert((0, 0));
+        (*all, *positive) = (*all + 1, *positive + usize::from(label));
+    }
+    counts
+}
+
+/// The AUC of every second sample by what its value has told of the others.
+fn by_value(pairs: impl Iterator<Item = (f64, bool)> + Clone, rate: f64) -> f64 {
+    let counts = counted(pairs.clone().step_by(2));
+    let scored = pairs.skip(1).step_by(2).map(|(value, label)| {
+        let (all, positive) = counts.get(&value.to_bits()).copied().unwrap_or((0, 0));
+        ((positive as f64 + rate) / (all as f64 + 1.0), label)
+    });
+    auc(scored.collect())
+}
+
+/// Samples of values that only positive ones have, of as many that chance does not make them so.
+fn sure(pairs: impl Iterator<Item = (f64, bool)>, rate: f64) -> usize {
+    let is_sure = |&(all, positive): &(usize, usize)| all == positive && all >= FEW && rate.powf(all as f64) < CHANCE;
+    counted(pairs).values().filter(|counts| is_sure(counts)).map(|(all, _)| all).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::schema::{Categorical, Dense};
+    use super::*;
+
+    #[test]
+    fn columns_that_follow_the_label_are_told_from_others() {
+        let dense = |name: &str| Dense { name: name.to_owned(), ..Dense::default() };
+        let description = Description {
+            dense: ["price", "dwell", "blank"].map(dense).to_vec(),
+            categorical: ["user", "bought", "where", "rare"].map(|name| Categorical::new(name, 1 << 20)).to_vec(),
+            ..Description::default()
+        };
+        let mut samples = Samples::new(&description);
+        let mut alone = Alone::new(&description);
+        for n in 0..4000i32 {
+            let (chance, label) = (n * 7919 % 1009, n % 4 == n / 100 % 4);
+            let words = [chance, if label { -chance } else { 1 + chance }, if label { n } else { MISSING }];
+            for (values, word) in samples.dense.iter_mut().zip(words) {
+                let Values::Integers(values) = values else { panic!("no float") };
+                values.push(word);
+            }
+            // What was bought is known of some who clicked; where, of none else; rare values are too few to tell.
+            let bought = u32::from(label && chance % 10 == 0);
+            let rows = [n as u32, bought, u32::from(label), if label && chance < 9 { 1 } else { 0 }];
+            samples.lookups.iter_mut().zip(rows).for_each(|(lookups, row)| lookups.rows.push(row));
+            samples.labels.push(f32::from(u8::from(label)));
+        }
+        assert!(alone.telling(&description).is_empty(), "nothing was seen");
+        alone.add(&samples);
+        let told = alone.telling(&description);
+        let names: Vec<_> = told.iter().map(|told| &told.column[..]).collect();
+        assert_eq!(names, ["dwell", "blank", "bought", "where"], "{told:?}");
+        assert!(told[0].auc > 0.99 && told[1].auc == 1.0 && told[3].auc == 1.0, "{told:?}");
+        let bought = samples.lookups[1].rows.iter().filter(|row| **row == 1).count();
+        assert!(told[2].auc < 0.6 && told[2].positive == bought, "{told:?}");
+    }
+}
