@@ -198,17 +198,20 @@ pub fn evaluate(
     let parts = RankEvaluation::start_all(ranks, source, plan(split, batch), mode, questions.groups)?;
     let (fetching, mut first) = (parts.clone(), 0);
     let fetched = ranks.all_numbered(move |number, rank| Ok(locked(&fetching[number]).fetch(rank, 0)))?;
-    let mut more = together(fetched.into_iter())?;
-    while more && questions.samples.is_none_or(|most| first < most) {
+    let mut more = together(fetched.into_iter());
+    loop {
+        // Whoever is interrupted while it reads stops all, before any of them goes on.
+        ranks.everywhere("evaluate a minibatch", Vec::<u8>::new())?;
         if ranks.interrupted() {
             return Err(Error::Interrupted);
         }
+        if !more? || questions.samples.is_some_and(|most| first >= most) {
+            break;
+        }
         let (parts, before) = (parts.clone(), first);
         let done = ranks.all_numbered(move |number, rank| locked(&parts[number]).score(rank, split, before))?;
-        // Whether somebody has interrupted another machine.
-        ranks.everywhere("evaluate a minibatch", Vec::<u8>::new())?;
         first += done[0].0;
-        more = together(done.into_iter().map(|(_, more)| more))?;
+        more = together(done.into_iter().map(|(_, more)| more));
     }
     let sorted = parts.clone();
     ranks.all_numbered(move |number, rank| {
