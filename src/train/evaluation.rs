@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::Ranks;
 use super::feed::together;
-use super::metrics::{Asked, Evaluation, Tally};
+use super::metrics::{Evaluation, Tally};
 use super::rank::Rank;
 use crate::base::config::TrainConfig;
 use crate::base::{Error, Result, TableId};
@@ -219,8 +219,7 @@ pub fn evaluate(
         Ok(())
     })?;
     let tallies: Vec<Tally> = parts.iter().map(|own| std::mem::take(&mut locked(own).tally)).collect();
-    let asked = Asked { buckets: questions.buckets, groups: questions.groups.is_some() };
-    let found = Evaluation::new(&tallies, asked, ranks)?;
+    let found = Evaluation::new(&tallies, &questions, ranks)?;
     Ok((found.scores.samples > 0).then_some(found))
 }
 
