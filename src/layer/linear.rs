@@ -187,7 +187,7 @@ impl Linear {
         Ok(())
     }
 
-    /// Takes room for `count` sums over samples, instead of one.
+    /// Takes room for `count` sums over samples ([`Linear::sums_mut`]), instead of one.
     ///
     /// # Errors
     /// When the supply is exhausted.
