@@ -239,7 +239,7 @@ pub(super) fn whole_file(config: &mut Config, known: &Learned, path: &Path) -> R
         let (path, blocks) = (path.display(), &config.data.path);
         let further = match Format::detect(Path::new(blocks)) {
             Some(Format::Octorec) => format!(
-                "as it becomes by the vocabulary of those blocks (octorec preprocess csv --in {path} --schema FILE --vocabulary \
+                "which it becomes by the vocabulary of those blocks (octorec preprocess csv --in {path} --schema FILE --vocabulary \
                  {blocks} --out ROWS, then --data ROWS; the label may be missing)"
             ),
             _ => "or train on such text (octorec train --schema FILE)".to_owned(),

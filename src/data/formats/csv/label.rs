@@ -18,8 +18,8 @@ const TRUTHS: [[&str; 2]; 6] =
 pub(super) enum Rule {
     /// The field is 0 or 1, perhaps as the float that pandas makes of it.
     Bit,
-    /// The field is this text or, where that is a number, equals it; or (false) does not. A blank one is neither, unless
-    /// the text is blank.
+    /// The field is this text or, where that is a number, equals it; or (false) does not. A blank one is neither,
+    /// unless the text is blank.
     Text(String, Option<f64>, bool),
     /// The field is a number that compares so with this one.
     Number(f64, fn(Ordering) -> bool),

@@ -7,7 +7,8 @@ use crate::data::moment::Unit;
 pub(super) enum Form {
     /// A number with a comma, a currency or a percent sign: 73987,93, 1,234, $1.50, 37%.
     Number,
-    /// A date in another order, or a time without signs between its parts: 21.10.2014, 10/21/2014 03:00, 20141021030000.
+    /// A date in another order, or a time without signs between its parts: 21.10.2014, 10/21/2014 03:00,
+    /// 20141021030000.
     Time,
 }
 
