@@ -92,7 +92,7 @@ pub struct KeyArgs {
     #[arg(long, value_name = "N", display_order = 4)]
     epochs: Option<u64>,
 
-    /// Learning rate.
+    /// Learning rate, of the layers and, unless train.lr_rows is given too, of the rows.
     #[arg(long, value_name = "RATE", display_order = 6)]
     lr: Option<f64>,
 

@@ -253,10 +253,10 @@ impl Run {
     }
 
     /// As [`unscaled`], of the next minibatch.
-    fn unscaled(&self) -> Option<String> {
+    pub(super) fn unscaled(&self) -> Option<String> {
         let plan = Plan { depth: 1, ..self.plan() };
         let (batch, _) = Loader::start(Arc::clone(&self.source), plan).ok()?.next_batch().ok()??;
-        unscaled(&batch)
+        unscaled(&batch, &self.source.dense_columns())
     }
 }
 

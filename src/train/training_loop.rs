@@ -23,6 +23,9 @@ use crate::optim::Schedule;
 /// Metrics are handed to the system this often, so that a watcher sees them.
 const FLUSH_INTERVAL: Duration = Duration::from_secs(1);
 
+/// Initial weights hardly prefer a label, so that the first loss is about ln 2; one beyond this comes of the data.
+const HIGHEST_FIRST_LOSS: f64 = 3.0;
+
 /// A run under way.
 pub(super) struct TrainingLoop<'a> {
     run: &'a mut Run,
@@ -213,6 +216,14 @@ impl<'a> TrainingLoop<'a> {
             && let Some(choice) = self.run.ranks.update_choice()?
         {
             self.reporter.say(&format!("update of embedding rows: {choice}"));
+        }
+        // An optimizer whose steps are bounded survives it, with a network that tells nothing any more.
+        if self.tally.samples == 0
+            && made.step.loss > HIGHEST_FIRST_LOSS
+            && let Some(cause) = self.run.unscaled()
+        {
+            let loss = made.step.loss;
+            self.reporter.say(&format!("warning: the loss of the first step is {loss:.3e}: {cause}"));
         }
         if !made.step.loss.is_finite() {
             self.reporter.finish();

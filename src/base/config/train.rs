@@ -117,9 +117,10 @@ pub struct TrainConfig {
     pub tuned: String,
     /// The instruction set. All but those with AMX give the same bits.
     pub isa: IsaChoice,
-    /// Steps between evaluations; 0: at the end only.
+    /// Steps between evaluations; 0: at the end only. By a flag it takes the place of `evals_per_epoch` of a file or a
+    /// preset, and by a file of that of a preset; so do they.
     pub eval_every: u64,
-    /// Evaluations in an epoch, evenly, beside those of `eval_every`; 0: none.
+    /// Evaluations in an epoch, evenly; 0: none. Where both keys are given together, at the times of both.
     pub evals_per_epoch: u64,
     /// Samples an evaluation step.
     pub eval_batch: usize,

@@ -96,13 +96,10 @@ impl TrainArgs {
         if self.resume.is_some() || self.base.config.is_some() {
             return;
         }
-        let rows = if train.lr_rows.given().is_some() { "train.lr_rows" } else { "train.lr" };
-        let rates = Rates::base(train);
-        for (optimizer, key, rate) in
-            [("train.optimizer", "train.lr", rates.layers), ("train.optimizer_rows", rows, rates.rows)]
-        {
+        let rows = train.lr_rows.given().map_or(("train.lr", train.lr), |rate| ("train.lr_rows", rate));
+        for (optimizer, (key, rate)) in [("train.optimizer", ("train.lr", train.lr)), ("train.optimizer_rows", rows)] {
             if let Some(origin) = self.keys.origin(optimizer).filter(|_| self.keys.origin(key).is_none()) {
-                note!("note: {origin}: the rate is still {rate}, the preset's; --set {key}=RATE chooses one that fits");
+                note!("note: {origin}: its rate is the preset's, {rate}; --set {key}=RATE changes it");
             }
         }
     }
