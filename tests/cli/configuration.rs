@@ -179,6 +179,8 @@ const CASES: &[Case] = &[
     case("train.target_auc", "0.01", BUILT_IN, &[]),
     case("train.patience", "1", BUILT_IN, &[("train.eval_every", "1"), ("train.lr", "0.0")]),
     case("train.keep_best", "true", BUILT_IN, &[]),
+    // The AUC of this training falls from its first step on, and its log loss, too.
+    case("train.best_by", "logloss", BUILT_IN, &[("train.eval_every", "1"), ("train.patience", "1")]),
 ];
 
 /// Keys that by their meaning change the speed, the memory or the moment of something, and no result.
@@ -395,6 +397,7 @@ fn a_key_without_effect_on_this_data_is_refused_on_the_command_line_and_passed_o
         ("--set train.lr_scaling=sqrt", "set train.lr_batch"),
         ("--set model.loss_weights=[1,2]", "only with model.loss = \"wbce\""),
         ("--epochs 2 --steps 3", "only with train.steps = 0"),
+        ("--set train.best_by=logloss", "only with train.patience above 0 or train.keep_best = true"),
     ] {
         let message =
             fail(&format!("train --preset tiny {flags}").replace("--preset tiny", "--set train.eval_every=0"));
