@@ -11,6 +11,7 @@ use clap::Args;
 use serde::Serialize;
 
 use self::prepare::Prepared;
+pub(super) use self::prepare::late_evaluations;
 use self::resolve::Resumed;
 use super::collective::Choice;
 use super::copies::CopyArgs;
