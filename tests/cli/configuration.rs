@@ -414,6 +414,23 @@ fn a_key_without_effect_on_this_data_is_refused_on_the_command_line_and_passed_o
     assert!(message.contains("mine.toml:5: model.rows gives way to the data"), "{message}");
 }
 
+#[test]
+fn a_flag_that_a_command_does_not_have_may_be_a_key_of_the_configuration() {
+    let told = |line: &str| {
+        let output = run(line);
+        assert_eq!(output.status.code(), Some(2), "{line}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    for flag in ["train --weight-decay 0.1", "search --lr 1 --weight-decay=0.1"] {
+        let message = told(flag);
+        assert!(message.contains("unexpected argument '--weight-decay'"), "{message}");
+        assert!(message.contains("tip: it is set by '--set train.weight_decay=VALUE'"), "{message}");
+    }
+    for none in ["train --no-such-thing", "eval --weight-decay 0.1"] {
+        assert!(!told(none).contains("it is set by"), "{none}");
+    }
+}
+
 fn config_of(run: &Path) -> Config {
     toml::from_str(&fs::read_to_string(run.join("config.toml")).unwrap()).unwrap()
 }
