@@ -16,7 +16,7 @@ use std::time::Instant;
 use octorec::base::rng::{Random, Stream};
 use octorec::machine::limits::{amx_peak, bf16_peak, f32_peak};
 use octorec::machine::team::Team;
-use octorec::math::brgemm::{self, After, Panels, Plan, Scratch, bf16};
+use octorec::math::brgemm::{self, After, Onto, Panels, Plan, Scratch, bf16};
 use octorec::math::{Gemm, Start, Strided};
 use octorec::simd::Isa;
 use octorec::simd::amx::Amx;
@@ -152,7 +152,9 @@ fn f32_passes(team: &Team, [n, c, k]: [usize; 3], rounds: usize) -> Vec<f64> {
         brgemm::backward_data(team, n, &pdy, &pw, &mut dx, After::Gate(&px), &mut scratch);
     });
     let data = print("f32 backward data", sizes, &row);
-    let row = measure(team, Unit::F32, flops, rounds, || brgemm::backward_weights(team, n, &px, &pdy, &mut dw));
+    let row = measure(team, Unit::F32, flops, rounds, || {
+        brgemm::backward_weights(team, 0..n, &px, &pdy, Onto::Zero, &mut dw);
+    });
     vec![forward, data, print("f32 backward weights", sizes, &row)]
 }
 
@@ -176,7 +178,7 @@ fn bf16_passes(team: &Team, unit: Unit, [n, c, k]: [usize; 3], rounds: usize) ->
     let data = print(&format!("{name} backward data"), sizes, &row);
     let mut pairs = [c, k].map(|columns| Panels::zeroed(n.div_ceil(2), columns));
     let row = measure(team, unit, flops, rounds, || {
-        bf16::backward_weights(team, n, &hx, &hdy, &mut pairs, &mut dw);
+        bf16::backward_weights(team, 0..n, &hx, &hdy, &mut pairs, Onto::Zero, &mut dw);
     });
     vec![forward, data, print(&format!("{name} backward weights"), sizes, &row)]
 }

@@ -54,16 +54,18 @@
 //! | `cli`       |   | one file a command |
 //!
 //! # Walls that matter
-//! * `math`, `optim`, `layer` and `embedding` are local mathematics: none of them knows a rank, and of the data only
-//!   `embedding` knows the bags that it looks up. `collective` moves memory and knows no arithmetic but sums;
-//!   `exchange` knows routes and shards, and no layer. `tests/machine/house.rs` has the list.
+//! * `math`, `optim`, `layer` and `embedding` are local mathematics: none of them knows a rank but by its share of a
+//!   minibatch's grains ([`math::Share`]), and of the data only `embedding` knows the bags that it looks up.
+//!   `collective` moves memory and knows no arithmetic but sums; `exchange` knows routes and shards, and no layer.
+//!   `tests/machine/house.rs` has the list.
 //! * The scalar function is the definition: vectors of any width give the same bits, and so does any number of threads.
 //!   Tiles of AMX have definitions of their own, scalar too, for bfloat16 and for 32-bit floats in three parts.
 //! * Randomness is a pure function of (seed, stream, index): see [`base::rng`].
 //! * Errors are facts that a person can act on: see [`base::Error`].
-//! * A new preset, model or layer is one new file and one line in a list; a data format, whose files must also be told
-//!   from others and be written, and an optimizer, which has configuration, are one new file and a line in each `match`
-//!   that the compiler then names.
+//! * A new preset, be it of another network, is one new file and one line in a list; a data format, whose files must
+//!   also be told from others and be written, and an optimizer, which has configuration, are one new file and a line in
+//!   each `match` that the compiler then names. A layer is one new file and a [`base::config::LayerKind`], whose widths
+//!   and rules stand beside it, which [`model::graph`] plans and runs, and `train/export/onnx` writes.
 #![deny(unsafe_code)]
 #![warn(missing_docs)]
 

@@ -21,7 +21,7 @@ use super::tuned::use_plans;
 use crate::base::config::{Config, Determinism, Hot};
 use crate::base::console::note;
 use crate::base::{Error, PuId, Result, median};
-use crate::collective::World;
+use crate::collective::{Machines, World};
 use crate::data::hot::HotSlots;
 use crate::data::{Batch, LoaderMode, Schema, Source};
 use crate::ffi::linux::current_affinity;
@@ -241,8 +241,8 @@ impl RankArgs {
         }
         // Where a rank's threads and memory are is numbered as on its own machine.
         let mut places = setup.places;
-        let first: usize = everyone.counts[..world.machine()].iter().sum();
-        for (place, own) in places[first..].iter_mut().zip(&placement.ranks) {
+        let machines = Machines::new(&everyone.counts);
+        for (place, own) in places[machines.ranks(world.machine())].iter_mut().zip(&placement.ranks) {
             *place = RankPlace { rank: place.rank, ..own.clone() };
         }
         let dense = self.choose_dense(&task, &everyone, kept.as_deref(), (own, &placement))?;
@@ -253,7 +253,7 @@ impl RankArgs {
             (_, Some(choice)) => choice.reduction().clone(),
             (_, None) => setup.reduction,
         };
-        let (world, machines, stored) = (world.clone(), everyone.counts, task.stored);
+        let (world, stored) = (world.clone(), task.stored);
         let setup = Setup { traced, places, world, machines, reduction, stored, ..setup };
         use_plans(config, placement.ranks[0].compute.len(), setup.isa)?;
         Ok(Started { ranks: Ranks::start(setup)?, placement, isa, plan, dense })

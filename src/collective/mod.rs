@@ -18,6 +18,7 @@ mod carrier;
 mod choice;
 mod executor;
 mod launch;
+mod machines;
 mod memory;
 #[cfg(feature = "mpi")]
 mod mpi;
@@ -35,6 +36,7 @@ pub use carrier::{Carrier, Fabric, LaneSpec, Links, Opened, Outgoing};
 pub use choice::{MOST_COMPARED, Priced, Reduced, candidates, priced};
 pub use executor::Executor;
 pub use launch::{Member, launch, launch_local, spawn_rank};
+pub use machines::Machines;
 pub use memory::{Between, Memory, Tensor, narrow, widen};
 pub use one_sided::{Incoming, OneSided};
 pub use parcels::{Parcel, Parcels};

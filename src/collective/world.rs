@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::carrier::{Fabric, LaneSpec};
+use super::machines::Machines;
 #[cfg(feature = "mpi")]
 use super::mpi::Processes;
 use super::shared_memory::SharedMemory;
@@ -98,7 +99,7 @@ pub(super) trait ProcessGroup: Send + Sync {
     fn gather(&self, stage: &'static str, own: &[u8], to: Takers, waiting: (Duration, bool)) -> Result<Vec<Vec<u8>>>;
 
     /// As [`World::fabric`].
-    fn fabric(&self, job: &Job, ranks: &[usize], lanes: Vec<LaneSpec>) -> Result<Box<dyn Fabric>>;
+    fn fabric(&self, job: &Job, machines: &Machines, lanes: Vec<LaneSpec>) -> Result<Box<dyn Fabric>>;
 
     /// Seconds of one call of MPI's own, of so many in a row, on memory that was used before.
     ///
@@ -189,12 +190,11 @@ impl World {
         named(machine, self.hosts())
     }
 
-    /// Of each rank the machine, if it is another one, where there are so many ranks on each.
+    /// Of each rank the machine, if it is another one.
     #[must_use]
-    pub fn elsewhere(&self, ranks: &[usize]) -> Vec<Option<String>> {
-        let of =
-            |(machine, ranks): (usize, &usize)| vec![(machine != self.machine()).then(|| self.name(machine)); *ranks];
-        ranks.iter().enumerate().flat_map(of).collect()
+    pub fn elsewhere(&self, machines: &Machines) -> Vec<Option<String>> {
+        let of = |machine: usize| (machine != self.machine()).then(|| self.name(machine));
+        (0..machines.all_ranks()).map(|rank| of(machines.of(rank))).collect()
     }
 
     /// How many machines there are.
@@ -286,18 +286,18 @@ impl World {
         }
     }
 
-    /// Connects the ranks of a job, so many on each machine; all machines do so at the same time.
+    /// Connects the ranks of a job, which are on these machines; all machines do so at the same time.
     ///
     /// # Errors
     /// What MPI says.
     ///
     /// # Panics
-    /// When there is not a number of ranks for each machine.
-    pub fn fabric(&self, job: &Job, ranks: &[usize], lanes: Vec<LaneSpec>) -> Result<Box<dyn Fabric>> {
-        assert_eq!(ranks.len(), self.machines(), "a number of ranks for each machine");
+    /// When these are not as many machines.
+    pub fn fabric(&self, job: &Job, machines: &Machines, lanes: Vec<LaneSpec>) -> Result<Box<dyn Fabric>> {
+        assert_eq!(machines.count(), self.machines(), "ranks for each machine");
         match &self.0 {
             None => Ok(Box::new(SharedMemory::new(job, lanes.into_iter().map(|lane| lane.links).collect()))),
-            Some(processes) => processes.fabric(job, ranks, lanes),
+            Some(processes) => processes.fabric(job, machines, lanes),
         }
     }
 

@@ -21,8 +21,8 @@ use super::flow::{Backward, Flow, MIXED};
 use super::{Concat, Features, FeaturesMut, Linear};
 use crate::base::Result;
 use crate::machine::team::Team;
+use crate::math::Part;
 use crate::math::brgemm::{Cell, Panels, Row, Scratch, WIDTH};
-use crate::math::{Part, Share};
 use crate::memory::Supply;
 use crate::optim::ParamState;
 use crate::simd::{Kernel, Simd};
@@ -103,14 +103,6 @@ impl Cross {
             layers: matrices,
             scratch: Scratch::default(),
         })
-    }
-
-    /// Takes room for the sums over a rank's grains ([`Linear::sums_mut`]).
-    ///
-    /// # Errors
-    /// When the supply is exhausted.
-    pub fn supply_sums(&mut self, share: &Share, supply: &mut Supply<'_>) -> Result<()> {
-        self.layers.iter_mut().try_for_each(|layer| layer.supply_sums(share.sum.depth, supply))
     }
 
     /// V and W of each layer in turn, first to last.

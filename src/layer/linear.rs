@@ -102,11 +102,11 @@ impl Tensors {
         }
         match (x, dy, pairs) {
             (Flow::Whole(x), Flow::Whole(dy), _) => {
-                brgemm::backward_weights_of(team, samples.clone(), x, dy, onto, &mut self.weight);
+                brgemm::backward_weights(team, samples.clone(), x, dy, onto, &mut self.weight);
                 self.sum_biases(team, samples, dy, onto);
             }
             (Flow::Half(x), Flow::Half(dy), Some(pairs)) => {
-                bf16::backward_weights_of(team, samples.clone(), x, dy, pairs, onto, &mut self.weight);
+                bf16::backward_weights(team, samples.clone(), x, dy, pairs, onto, &mut self.weight);
                 self.sum_biases(team, samples, dy, onto);
             }
             _ => unreachable!("{MIXED}"),
@@ -187,7 +187,7 @@ impl Linear {
         Ok(())
     }
 
-    /// Takes room for `count` sums over samples, instead of one.
+    /// Takes room for `count` sums over samples ([`Linear::sums_mut`]), instead of one.
     ///
     /// # Errors
     /// When the supply is exhausted.

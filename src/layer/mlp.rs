@@ -10,8 +10,8 @@ use super::Linear;
 use super::flow::{Backward, Flow};
 use crate::base::Result;
 use crate::machine::team::Team;
+use crate::math::Part;
 use crate::math::brgemm::{Panels, Scratch, narrow_panels};
-use crate::math::{Part, Share};
 use crate::memory::Supply;
 use crate::optim::ParamState;
 
@@ -81,14 +81,6 @@ impl Mlp {
         });
         let gradients = gradients.collect::<Result<_>>()?;
         Ok(Self { layers, activations, gradients, doors, scratch: Scratch::default() })
-    }
-
-    /// Takes room for the sums over a rank's grains ([`Linear::sums_mut`]).
-    ///
-    /// # Errors
-    /// When the supply is exhausted.
-    pub fn supply_sums(&mut self, share: &Share, supply: &mut Supply<'_>) -> Result<()> {
-        self.layers.iter_mut().try_for_each(|layer| layer.supply_sums(share.sum.depth, supply))
     }
 
     /// The layers, first to last.

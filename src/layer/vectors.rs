@@ -13,7 +13,7 @@ use crate::base::Result;
 use crate::base::config::{Composition, ModelConfig, Precision};
 use crate::machine::team::Team;
 use crate::math::brgemm::{Scratch, import_rows};
-use crate::math::{Part, Share, StridedRows, StridedRowsMut};
+use crate::math::{Part, StridedRows, StridedRowsMut};
 use crate::memory::{Buffer, Supply};
 use crate::optim::ParamState;
 use crate::sync::Rows;
@@ -108,14 +108,6 @@ impl FeatureVectors {
             vectors: supply.buffer("vectors", samples * rows[1])?,
             scratch: Scratch::default(),
         }))
-    }
-
-    /// As [`super::Mlp::supply_sums`].
-    ///
-    /// # Errors
-    /// When the supply is exhausted.
-    pub fn supply_sums(&mut self, share: &Share, supply: &mut Supply<'_>) -> Result<()> {
-        self.layers.iter_mut().try_for_each(|layer| layer.supply_sums(share.sum.depth, supply))
     }
 
     /// The matrices, in the order of their tables.

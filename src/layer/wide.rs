@@ -9,7 +9,7 @@ use super::{InputGradient, Linear, Mlp};
 use crate::base::Result;
 use crate::machine::team::Team;
 use crate::math::brgemm::import_rows;
-use crate::math::{Part, Share, StridedRows};
+use crate::math::{Part, StridedRows};
 use crate::memory::Supply;
 use crate::optim::ParamState;
 use crate::sync::Rows;
@@ -55,14 +55,6 @@ impl Wide {
     /// As [`Wide::layers`], to be changed.
     pub fn layers_mut(&mut self) -> &mut [Linear] {
         self.linear.layers_mut()
-    }
-
-    /// As [`Mlp::supply_sums`].
-    ///
-    /// # Errors
-    /// When the supply is exhausted.
-    pub fn supply_sums(&mut self, share: &Share, supply: &mut Supply<'_>) -> Result<()> {
-        self.linear.supply_sums(share, supply)
     }
 
     /// Adds the wide part to the logits of so many samples, whose `features` these are; `dense` are their dense

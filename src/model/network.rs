@@ -17,7 +17,7 @@ use crate::base::config::ModelConfig;
 use crate::data::Batch;
 use crate::layer::Linear;
 use crate::machine::team::Team;
-use crate::math::{Part, Share};
+use crate::math::Part;
 use crate::memory::Supply;
 use crate::optim::{ByGroup, ParamState, StepSizes};
 
@@ -91,12 +91,6 @@ pub trait Network: Debug + Send {
         let _ = index;
         None
     }
-
-    /// Takes room for the gradients of weights as sums over a rank's grains ([`Linear::sums_mut`]).
-    ///
-    /// # Errors
-    /// When the supply is exhausted.
-    fn supply_sums(&mut self, share: &Share, supply: &mut Supply<'_>) -> Result<()>;
 
     /// The pooled rows of a slice of `samples` samples; of each part, once [`Network::back_interact`] has run, their
     /// gradient.

@@ -1,51 +1,52 @@
-//! The stages of a training step: what each is called, what it waits for, how much arithmetic and memory traffic it
-//! must have, and how much it sends.
+//! The stages of a training step: what each is called, how much arithmetic and memory traffic it must have, and how
+//! much it sends.
 //!
 //! The work is what the definition needs, not what an implementation happens to do: it is what measured times are held
 //! against. Multiply-adds count two operations; every operand is read once and every result written once.
 
-use serde::Serialize;
+use crate::base::named;
 
-/// A stage of the step, in the order of the corridor (`train/step.rs`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Stage {
-    /// Wait until the slice of the next minibatch has been read.
-    WaitData,
-    /// Pack ids of rows for their owners.
-    PackIds,
-    /// Wait for the ids that other ranks send.
-    WaitIds,
-    /// Look up and pool rows.
-    LookUp,
-    /// Bottom MLP, forward.
-    Bottom,
-    /// Bring pooled rows of other ranks to their places.
-    JoinRows,
-    /// Wait for pooled rows of other ranks.
-    WaitRows,
-    /// Interaction, forward.
-    Interact,
-    /// Top MLP, forward.
-    Top,
-    /// Loss and its gradient.
-    Loss,
-    /// Top MLP, backward.
-    BackTop,
-    /// Interaction, backward.
-    BackInteract,
-    /// Pack gradients of pooled rows for the owners of rows.
-    PackGradients,
-    /// Bottom MLP, backward.
-    BackBottom,
-    /// Wait for gradients of pooled rows from other ranks.
-    WaitGradients,
-    /// Backward and update of the rows.
-    UpdateRows,
-    /// Update of the dense weights.
-    UpdateDense,
-    /// Wait for the reduction of dense gradients, or carry it out.
-    ReduceDense,
+named! {
+    /// A stage of the step, in the order of the corridor (`train/step.rs`), by its name in tables and traces.
+    #[derive(PartialOrd, Ord)]
+    pub enum Stage {
+        /// Wait until the slice of the next minibatch has been read.
+        WaitData = "wait for data",
+        /// Pack ids of rows for their owners.
+        PackIds = "pack ids",
+        /// Wait for the ids that other ranks send.
+        WaitIds = "wait for ids",
+        /// Look up and pool rows.
+        LookUp = "look up rows",
+        /// Bottom MLP, forward.
+        Bottom = "bottom MLP",
+        /// Bring pooled rows of other ranks to their places.
+        JoinRows = "join pooled rows",
+        /// Wait for pooled rows of other ranks.
+        WaitRows = "wait for pooled rows",
+        /// Interaction, forward.
+        Interact = "interaction",
+        /// Top MLP, forward.
+        Top = "top MLP",
+        /// Loss and its gradient.
+        Loss = "loss",
+        /// Top MLP, backward.
+        BackTop = "back top MLP",
+        /// Interaction, backward.
+        BackInteract = "back interaction",
+        /// Pack gradients of pooled rows for the owners of rows.
+        PackGradients = "pack gradients of rows",
+        /// Bottom MLP, backward.
+        BackBottom = "back bottom MLP",
+        /// Wait for gradients of pooled rows from other ranks.
+        WaitGradients = "wait for gradients of rows",
+        /// Backward and update of the rows.
+        UpdateRows = "update rows",
+        /// Update of the dense weights.
+        UpdateDense = "update MLPs",
+        /// Wait for the reduction of dense gradients, or carry it out.
+        ReduceDense = "reduce dense gradients",
+    }
 }
 
 /// What limits a stage.
@@ -77,78 +78,6 @@ pub struct Work {
 }
 
 impl Stage {
-    /// All stages, in order.
-    pub const ALL: [Self; 18] = [
-        Self::WaitData,
-        Self::PackIds,
-        Self::WaitIds,
-        Self::LookUp,
-        Self::Bottom,
-        Self::JoinRows,
-        Self::WaitRows,
-        Self::Interact,
-        Self::Top,
-        Self::Loss,
-        Self::BackTop,
-        Self::BackInteract,
-        Self::PackGradients,
-        Self::BackBottom,
-        Self::WaitGradients,
-        Self::UpdateRows,
-        Self::UpdateDense,
-        Self::ReduceDense,
-    ];
-
-    /// Its name in tables and traces.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::WaitData => "wait for data",
-            Self::PackIds => "pack ids",
-            Self::WaitIds => "wait for ids",
-            Self::LookUp => "look up rows",
-            Self::Bottom => "bottom MLP",
-            Self::JoinRows => "join pooled rows",
-            Self::WaitRows => "wait for pooled rows",
-            Self::Interact => "interaction",
-            Self::Top => "top MLP",
-            Self::Loss => "loss",
-            Self::BackTop => "back top MLP",
-            Self::BackInteract => "back interaction",
-            Self::PackGradients => "pack gradients of rows",
-            Self::BackBottom => "back bottom MLP",
-            Self::WaitGradients => "wait for gradients of rows",
-            Self::UpdateRows => "update rows",
-            Self::UpdateDense => "update MLPs",
-            Self::ReduceDense => "reduce dense gradients",
-        }
-    }
-
-    /// The stages whose results it needs, on the same rank.
-    #[must_use]
-    pub const fn needs(self) -> &'static [Self] {
-        match self {
-            Self::WaitData => &[],
-            Self::PackIds => &[Self::WaitData],
-            Self::WaitIds => &[Self::PackIds],
-            Self::LookUp => &[Self::WaitIds, Self::UpdateRows],
-            Self::Bottom => &[Self::WaitData, Self::UpdateDense],
-            Self::WaitRows => &[Self::LookUp],
-            Self::JoinRows => &[Self::WaitRows],
-            Self::Interact => &[Self::Bottom, Self::JoinRows],
-            Self::Top => &[Self::Interact, Self::UpdateDense],
-            Self::Loss => &[Self::Top],
-            Self::BackTop => &[Self::Loss],
-            Self::BackInteract => &[Self::BackTop],
-            Self::PackGradients => &[Self::BackInteract],
-            Self::BackBottom => &[Self::BackInteract],
-            Self::WaitGradients => &[Self::PackGradients],
-            Self::UpdateRows => &[Self::WaitGradients, Self::LookUp],
-            Self::ReduceDense => &[Self::BackTop, Self::BackBottom],
-            Self::UpdateDense => &[Self::ReduceDense],
-        }
-    }
-
     /// Whether the rank's own threads do nothing useful in it.
     #[must_use]
     pub const fn is_wait(self) -> bool {

@@ -115,11 +115,6 @@ impl Simd for Avx2 {
     }
 
     #[inline(always)]
-    fn relu(self, a: __m256) -> __m256 {
-        self.gate(a, a)
-    }
-
-    #[inline(always)]
     fn gate(self, a: __m256, gate: __m256) -> __m256 {
         // SAFETY: `self` proves AVX2.
         let zero = unsafe { _mm256_setzero_ps() };
@@ -137,20 +132,5 @@ impl Simd for Avx2 {
             // instruction; nothing reads `to` before a fence, which the caller promises.
             unsafe { _mm256_stream_ps(to.as_mut_ptr(), value(index)) }
         }
-    }
-
-    #[inline(always)]
-    fn prefetch(self, at: &[f32]) {
-        super::prefetch(at.as_ptr());
-    }
-
-    #[inline(always)]
-    fn prefetch_ahead<T>(self, at: &[T], elements: usize) {
-        super::prefetch(at.as_ptr().wrapping_add(elements));
-    }
-
-    #[inline(always)]
-    fn prefetch_write<T>(self, at: &[T], elements: usize) {
-        super::prefetch_to_write(at.as_ptr().wrapping_add(elements));
     }
 }

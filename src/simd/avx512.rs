@@ -150,11 +150,6 @@ impl Simd for Avx512 {
     }
 
     #[inline(always)]
-    fn relu(self, a: __m512) -> __m512 {
-        self.gate(a, a)
-    }
-
-    #[inline(always)]
     fn gate(self, a: __m512, gate: __m512) -> __m512 {
         // SAFETY: `self` proves AVX-512 F.
         let zero = unsafe { _mm512_setzero_ps() };
@@ -172,21 +167,6 @@ impl Simd for Avx512 {
             // instruction; nothing reads `to` before a fence, which the caller promises.
             unsafe { _mm512_stream_ps(to.as_mut_ptr(), value(index)) }
         }
-    }
-
-    #[inline(always)]
-    fn prefetch(self, at: &[f32]) {
-        super::prefetch(at.as_ptr());
-    }
-
-    #[inline(always)]
-    fn prefetch_ahead<T>(self, at: &[T], elements: usize) {
-        super::prefetch(at.as_ptr().wrapping_add(elements));
-    }
-
-    #[inline(always)]
-    fn prefetch_write<T>(self, at: &[T], elements: usize) {
-        super::prefetch_to_write(at.as_ptr().wrapping_add(elements));
     }
 
     #[inline(always)]

@@ -44,68 +44,38 @@ fn pairs(v: __m512) -> __m512bh {
     unsafe { std::mem::transmute::<__m512, __m512bh>(v) }
 }
 
+/// Methods of [`Simd`] as AVX-512 has them.
+macro_rules! forward {
+    ($(fn $name:ident($($argument:ident: $Argument:ty),*) $(-> $Result:ty)?;)+) => {
+        $(
+            #[inline(always)]
+            fn $name(self, $($argument: $Argument),*) $(-> $Result)? {
+                self.0.$name($($argument),*)
+            }
+        )+
+    };
+}
+
 impl Simd for Avx512Bf16 {
     const LANES: usize = 16;
     type V = __m512;
 
-    #[inline(always)]
-    fn splat(self, x: f32) -> __m512 {
-        self.0.splat(x)
-    }
-
-    #[inline(always)]
-    fn load(self, from: &[f32]) -> __m512 {
-        self.0.load(from)
-    }
-
-    #[inline(always)]
-    fn load_partial(self, from: &[f32]) -> __m512 {
-        self.0.load_partial(from)
-    }
-
-    #[inline(always)]
-    fn store(self, v: __m512, to: &mut [f32]) {
-        self.0.store(v, to);
-    }
-
-    #[inline(always)]
-    fn store_partial(self, v: __m512, to: &mut [f32]) {
-        self.0.store_partial(v, to);
-    }
-
-    #[inline(always)]
-    fn mul_add(self, a: __m512, b: __m512, c: __m512) -> __m512 {
-        self.0.mul_add(a, b, c)
-    }
-
-    #[inline(always)]
-    fn add(self, a: __m512, b: __m512) -> __m512 {
-        self.0.add(a, b)
-    }
-
-    #[inline(always)]
-    fn mul(self, a: __m512, b: __m512) -> __m512 {
-        self.0.mul(a, b)
-    }
-
-    #[inline(always)]
-    fn div(self, a: __m512, b: __m512) -> __m512 {
-        self.0.div(a, b)
-    }
-
-    #[inline(always)]
-    fn sqrt(self, a: __m512) -> __m512 {
-        self.0.sqrt(a)
-    }
-
-    #[inline(always)]
-    fn relu(self, a: __m512) -> __m512 {
-        self.0.relu(a)
-    }
-
-    #[inline(always)]
-    fn gate(self, a: __m512, gate: __m512) -> __m512 {
-        self.0.gate(a, gate)
+    forward! {
+        fn splat(x: f32) -> __m512;
+        fn load(from: &[f32]) -> __m512;
+        fn load_partial(from: &[f32]) -> __m512;
+        fn store(v: __m512, to: &mut [f32]);
+        fn store_partial(v: __m512, to: &mut [f32]);
+        fn mul_add(a: __m512, b: __m512, c: __m512) -> __m512;
+        fn add(a: __m512, b: __m512) -> __m512;
+        fn mul(a: __m512, b: __m512) -> __m512;
+        fn div(a: __m512, b: __m512) -> __m512;
+        fn sqrt(a: __m512) -> __m512;
+        fn gate(a: __m512, gate: __m512) -> __m512;
+        fn transpose(from: &[f32], from_row: usize, to: &mut [f32], to_row: usize);
+        fn widen(from: &[u16]) -> __m512;
+        fn join(high: &[u16], low: &[u16]) -> __m512;
+        fn split(v: __m512, high: &mut [u16], low: &mut [u16]);
     }
 
     #[inline(always)]
@@ -115,44 +85,9 @@ impl Simd for Avx512Bf16 {
     }
 
     #[inline(always)]
-    fn prefetch(self, at: &[f32]) {
-        self.0.prefetch(at);
-    }
-
-    #[inline(always)]
-    fn prefetch_ahead<T>(self, at: &[T], elements: usize) {
-        self.0.prefetch_ahead(at, elements);
-    }
-
-    #[inline(always)]
-    fn prefetch_write<T>(self, at: &[T], elements: usize) {
-        self.0.prefetch_write(at, elements);
-    }
-
-    #[inline(always)]
-    fn transpose(self, from: &[f32], from_row: usize, to: &mut [f32], to_row: usize) {
-        self.0.transpose(from, from_row, to, to_row);
-    }
-
-    #[inline(always)]
     fn dot_pairs(self, a: __m512, b: __m512, sum: __m512) -> __m512 {
         // SAFETY: `self` proves AVX512-BF16.
         unsafe { _mm512_dpbf16_ps(sum, pairs(a), pairs(b)) }
-    }
-
-    #[inline(always)]
-    fn widen(self, from: &[u16]) -> __m512 {
-        self.0.widen(from)
-    }
-
-    #[inline(always)]
-    fn join(self, high: &[u16], low: &[u16]) -> __m512 {
-        self.0.join(high, low)
-    }
-
-    #[inline(always)]
-    fn split(self, v: __m512, high: &mut [u16], low: &mut [u16]) {
-        self.0.split(v, high, low);
     }
 
     #[inline(always)]

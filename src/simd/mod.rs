@@ -112,7 +112,10 @@ pub trait Simd: Copy + Send + Sync {
     fn sqrt(self, a: Self::V) -> Self::V;
 
     /// 0 where `a` is 0 or less, otherwise `a`: ReLU, which lets NaN through so that a diverged run is seen.
-    fn relu(self, a: Self::V) -> Self::V;
+    #[inline(always)]
+    fn relu(self, a: Self::V) -> Self::V {
+        self.gate(a, a)
+    }
 
     /// 0 where `gate` is 0 or less, otherwise `a`: ReLU's gradient.
     fn gate(self, a: Self::V, gate: Self::V) -> Self::V;
@@ -139,15 +142,24 @@ pub trait Simd: Copy + Send + Sync {
     #[allow(unsafe_code)]
     unsafe fn stream_unordered(self, to: &mut [f32], value: impl FnMut(usize) -> Self::V);
 
-    /// Asks for the cache line of `at` to be brought close; a hint without effect on values.
-    fn prefetch(self, at: &[f32]);
+    /// Asks for the cache line of `at` to be brought close; a hint without effect on values, which portable code
+    /// does not give.
+    #[inline(always)]
+    fn prefetch(self, at: &[f32]) {
+        prefetch(at.as_ptr());
+    }
 
     /// Asks for the cache line that lies `elements` after the start of `at`, inside the slice or not.
-    fn prefetch_ahead<T>(self, at: &[T], elements: usize);
+    #[inline(always)]
+    fn prefetch_ahead<T>(self, at: &[T], elements: usize) {
+        prefetch(at.as_ptr().wrapping_add(elements));
+    }
 
     /// The same of a line that will be written, so that no other core need be asked for it then.
     #[inline(always)]
-    fn prefetch_write<T>(self, _at: &[T], _elements: usize) {}
+    fn prefetch_write<T>(self, at: &[T], elements: usize) {
+        prefetch_to_write(at.as_ptr().wrapping_add(elements));
+    }
 
     /// Transposes 16 x 16 elements, whatever their bits mean: `to[j * to_row + i] = from[i * from_row + j]`.
     #[inline(always)]

@@ -79,11 +79,6 @@ impl Simd for Scalar {
     }
 
     #[inline(always)]
-    fn relu(self, a: Self::V) -> Self::V {
-        a.map(|x| if x <= 0.0 { 0.0 } else { x })
-    }
-
-    #[inline(always)]
     fn gate(self, a: Self::V, gate: Self::V) -> Self::V {
         zip(a, gate, |x, g| if g <= 0.0 { 0.0 } else { x })
     }
@@ -102,4 +97,7 @@ impl Simd for Scalar {
 
     #[inline(always)]
     fn prefetch_ahead<T>(self, _at: &[T], _elements: usize) {}
+
+    #[inline(always)]
+    fn prefetch_write<T>(self, _at: &[T], _elements: usize) {}
 }

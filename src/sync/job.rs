@@ -13,7 +13,6 @@
 //!
 //! The places of the ranks are kept for messages only; no protocol depends on them.
 
-use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
@@ -21,7 +20,7 @@ use crossbeam::utils::CachePadded;
 
 use super::Patience;
 use super::primitive::{Arc, AtomicBool, Mutex, Ordering, Yielding};
-use crate::base::{Error, Place, RankId, Result, Trouble};
+use crate::base::{Error, Place, RankId, Result, Trouble, panics};
 
 /// Looks without a `pause` before a waiting thread begins to pause between them.
 const EAGER_LOOKS: u32 = if cfg!(loom) { 0 } else { 500 };
@@ -132,25 +131,6 @@ impl Job {
         (1..).take_while(|looks| self.0.patience.linger(*looks)).find_map(|_| ready())
     }
 
-    /// Waits until `ready` has something; `place` waits for `peer`.
-    ///
-    /// # Errors
-    /// The job's first trouble, which is this wait's if the deadline passes.
-    pub fn wait<T>(
-        &self,
-        place: Place,
-        peer: RankId,
-        mut ready: impl FnMut() -> Option<T>,
-    ) -> std::result::Result<T, Trouble> {
-        let mut waiting = Waiting::default();
-        loop {
-            if let Some(value) = ready() {
-                return Ok(value);
-            }
-            waiting.turn(self, place, peer)?;
-        }
-    }
-
     /// What is known where `place` has waited for `peer` until the deadline.
     fn stalled(&self, place: Place, peer: RankId) -> Trouble {
         let Shared { elsewhere, .. } = &*self.0;
@@ -183,7 +163,7 @@ impl Job {
                 Err(error)
             }
             Err(payload) => {
-                let message = message(&*payload);
+                let message = panics::words(&*payload).to_owned();
                 Err(Error::Rank(self.poison(Trouble::Panicked { place: self.place(rank), message })))
             }
         }
@@ -194,13 +174,6 @@ impl std::fmt::Debug for Job {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Job({} ranks)", self.ranks())
     }
-}
-
-/// The words of a panic.
-fn message(payload: &(dyn Any + Send)) -> String {
-    let text = payload.downcast_ref::<&str>().copied();
-    let text = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
-    text.unwrap_or("a panic without words").to_owned()
 }
 
 /// One wait for another rank: first it only looks, then it pauses between looks, then it gives its core away.
@@ -268,18 +241,28 @@ mod tests {
         Place { rank: RankId(rank), stage: "test", sequence: 3 }
     }
 
+    /// What ends a rank's wait for something that never comes.
+    fn end_of_wait(job: &Job, [rank, peer]: [u32; 2]) -> Trouble {
+        let mut waiting = Waiting::default();
+        loop {
+            if let Err(trouble) = waiting.turn(job, place(rank), RankId(peer)) {
+                return trouble;
+            }
+        }
+    }
+
     #[test]
     fn a_wait_ends_at_its_deadline_and_names_the_peer() {
         for patience in [Patience::OWN_CORE, Patience::SHARED_CORE] {
             let job = Job::new(2, patience, Duration::from_millis(20));
             job.enter(Place { rank: RankId(1), stage: "dream", sequence: 9 });
-            let trouble = job.wait(place(0), RankId(1), || None::<()>).unwrap_err();
+            let trouble = end_of_wait(&job, [0, 1]);
             let text = trouble.to_string();
             assert!(text.contains("rank 0 in test #3") && text.contains("for rank 1"), "{text}");
             assert!(text.contains("(began last: rank 1 in dream #9)"), "{text}");
             assert_eq!(job.check().unwrap_err(), trouble);
             // Whoever waits now learns of the first trouble at once.
-            assert_eq!(job.wait(place(1), RankId(0), || None::<()>).unwrap_err(), trouble);
+            assert_eq!(end_of_wait(&job, [1, 0]), trouble);
         }
     }
 
@@ -289,7 +272,7 @@ mod tests {
         for (rank, stage) in [(0, "reduce"), (1, "reduce"), (2, "update")] {
             job.enter(Place { rank: RankId(rank), stage, sequence: 4 });
         }
-        let text = job.wait(place(0), RankId(1), || None::<()>).unwrap_err().to_string();
+        let text = end_of_wait(&job, [0, 1]).to_string();
         assert!(text.contains("rank 0 in test #4") && text.contains("(began last: rank 2 in update #4)"), "{text}");
     }
 
@@ -310,7 +293,7 @@ mod tests {
     fn of_a_rank_of_another_machine_the_machine_is_named_and_no_stage() {
         let elsewhere = vec![None, None, Some("machine 1 (node7)".to_owned())];
         let job = Job::on_machines(elsewhere, Patience::SHARED_CORE, Duration::from_millis(20));
-        let text = job.wait(place(0), RankId(2), || None::<()>).unwrap_err().to_string();
+        let text = end_of_wait(&job, [0, 2]).to_string();
         assert!(text.contains("for rank 2 on machine 1 (node7): ") && !text.contains("start #0"), "{text}");
     }
 

@@ -22,7 +22,7 @@
 //! the thread that uses them, and need `&mut`: an end has one user at a time.
 //!
 //! [`Sender::try_open`] and [`Receiver::is_filled`] never wait; waiting, with deadline and abort flag, is
-//! [`super::Job::wait`].
+//! [`super::Waiting::turn`]'s.
 
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;

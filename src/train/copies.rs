@@ -139,7 +139,7 @@ impl Ranks {
     /// # Panics
     /// When ranks have no copies, or the rows are of other tables.
     pub fn revise_hot(&mut self, hot: Arc<HotSlots>) -> Result<u64> {
-        self.world.agree("have copies of the same hot rows", &hot.digest(), self.job.deadline())?;
+        self.world().agree("have copies of the same hot rows", &hot.digest(), self.job.deadline())?;
         let layout = Arc::new(self.layout.with_hot_revised(hot));
         self.layout = layout.clone();
         let setup = self.setup.clone();

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::Ranks;
 use super::feed::together;
-use super::metrics::{Asked, Evaluation, Tally};
+use super::metrics::{Evaluation, Tally};
 use super::rank::Rank;
 use crate::base::config::TrainConfig;
 use crate::base::{Error, Result, TableId};
@@ -198,17 +198,20 @@ pub fn evaluate(
     let parts = RankEvaluation::start_all(ranks, source, plan(split, batch), mode, questions.groups)?;
     let (fetching, mut first) = (parts.clone(), 0);
     let fetched = ranks.all_numbered(move |number, rank| Ok(locked(&fetching[number]).fetch(rank, 0)))?;
-    let mut more = together(fetched.into_iter())?;
-    while more && questions.samples.is_none_or(|most| first < most) {
+    let mut more = together(fetched.into_iter());
+    loop {
+        // Whoever is interrupted while it reads stops all, before any of them goes on.
+        ranks.everywhere("evaluate a minibatch", Vec::<u8>::new())?;
         if ranks.interrupted() {
             return Err(Error::Interrupted);
         }
+        if !more? || questions.samples.is_some_and(|most| first >= most) {
+            break;
+        }
         let (parts, before) = (parts.clone(), first);
         let done = ranks.all_numbered(move |number, rank| locked(&parts[number]).score(rank, split, before))?;
-        // Whether somebody has interrupted another machine.
-        ranks.everywhere("evaluate a minibatch", Vec::<u8>::new())?;
         first += done[0].0;
-        more = together(done.into_iter().map(|(_, more)| more))?;
+        more = together(done.into_iter().map(|(_, more)| more));
     }
     let sorted = parts.clone();
     ranks.all_numbered(move |number, rank| {
@@ -216,8 +219,7 @@ pub fn evaluate(
         Ok(())
     })?;
     let tallies: Vec<Tally> = parts.iter().map(|own| std::mem::take(&mut locked(own).tally)).collect();
-    let asked = Asked { buckets: questions.buckets, groups: questions.groups.is_some() };
-    let found = Evaluation::new(&tallies, asked, ranks)?;
+    let found = Evaluation::new(&tallies, &questions, ranks)?;
     Ok((found.scores.samples > 0).then_some(found))
 }
 

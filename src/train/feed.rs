@@ -58,9 +58,9 @@ impl Ranks {
     /// As [`RankLoader::start`].
     pub fn feed(&self, streams: &[Stream], mode: LoaderMode) -> Result<Vec<Result<bool>>> {
         let (ranks, grains) = (self.layout().ranks(), self.layout().grains());
-        let mut loaders: Vec<Vec<(Inputs, RankLoader)>> = self.local.clone().map(|_| Vec::new()).collect();
+        let mut loaders: Vec<Vec<(Inputs, RankLoader)>> = self.local().map(|_| Vec::new()).collect();
         for Stream { inputs, source, plan } in streams {
-            let of = (self.local.clone(), ranks);
+            let of = (self.local(), ranks);
             let started = RankLoader::start_aside(source, *plan, mode, of, grains, &self.asides())?;
             loaders.iter_mut().zip(started).for_each(|(loaders, loader)| loaders.push((*inputs, loader)));
         }
@@ -101,7 +101,7 @@ impl Ranks {
         let outcome = |rank: usize| self.outcomes[rank].lock().unwrap_or_else(PoisonError::into_inner);
         let Step { samples, position, .. } = outcome(0).step.take().expect("a step was made");
         let loss = self.mean_loss()?;
-        let more = (0..self.local.len()).map(|rank| outcome(rank).more.take().expect("a step was made"));
+        let more = (0..self.local().len()).map(|rank| outcome(rank).more.take().expect("a step was made"));
         Ok((Step { loss, samples, position }, together(more)))
     }
 }

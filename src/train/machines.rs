@@ -20,12 +20,12 @@ impl Ranks {
     /// # Errors
     /// [`crate::base::Error::Mpi`].
     pub(super) fn everywhere<T: Pod>(&self, stage: &'static str, own: Vec<T>) -> Result<Vec<Vec<T>>> {
-        if self.world.machines() == 1 {
+        if self.world().machines() == 1 {
             return Ok(vec![own]);
         }
         let mut bytes = bytemuck::cast_slice(&own).to_vec();
         bytes.push(self.asks());
-        let all = self.world.all_gather(stage, bytes, self.job.deadline())?;
+        let all = self.world().all_gather(stage, bytes, self.job.deadline())?;
         let parts = all.iter().filter_map(|bytes| bytes.split_last());
         Ok(parts
             .map(|(asked, values)| {
@@ -43,7 +43,7 @@ impl Ranks {
 
     /// Whether any machine asks this of all: the same on all, as of what they last gathered.
     fn is_asked(&self, what: u8) -> bool {
-        let asked = if self.world.machines() == 1 { self.asks() } else { self.asked.get() };
+        let asked = if self.world().machines() == 1 { self.asks() } else { self.asked.get() };
         asked & what != 0
     }
 
@@ -62,7 +62,7 @@ impl Ranks {
     /// moment is the first one's.
     pub(super) fn set_save_at(&self, moment: Option<Instant>) {
         self.asked.set(self.asked.get() & !SAVE);
-        self.save_at.set(moment.filter(|_| self.world.is_first()));
+        self.save_at.set(moment.filter(|_| self.world().is_first()));
     }
 
     /// As [`Ranks::everywhere`], for the first machine: the others get nothing of each other.
@@ -70,10 +70,10 @@ impl Ranks {
     /// # Errors
     /// [`crate::base::Error::Mpi`].
     pub(super) fn gather<T: Pod>(&self, stage: &'static str, own: Vec<T>) -> Result<Vec<Vec<T>>> {
-        if self.world.machines() == 1 {
+        if self.world().machines() == 1 {
             return Ok(vec![own]);
         }
-        let all = self.world.gather(stage, bytemuck::cast_slice(&own).to_vec(), self.job.deadline())?;
+        let all = self.world().gather(stage, bytemuck::cast_slice(&own).to_vec(), self.job.deadline())?;
         Ok(all.iter().map(|bytes| bytemuck::pod_collect_to_vec(bytes)).collect())
     }
 
@@ -82,24 +82,18 @@ impl Ranks {
     /// # Errors
     /// [`crate::base::Error::Mpi`].
     pub(super) fn meet(&self, stage: &'static str) -> Result<()> {
-        self.world.meet(stage, self.job.deadline())
+        self.world().meet(stage, self.job.deadline())
     }
 
     /// The machines of the job.
     #[must_use]
-    pub const fn world(&self) -> &World {
-        &self.world
-    }
-
-    /// The ranks of a machine.
-    pub(super) fn ranks_of(&self, machine: usize) -> Range<usize> {
-        let first = self.machines[..machine].iter().sum();
-        first..first + self.machines[machine]
+    pub fn world(&self) -> &World {
+        &self.setup.world
     }
 
     /// The ranks of this machine.
     #[must_use]
     pub fn local(&self) -> Range<usize> {
-        self.local.clone()
+        self.setup.local()
     }
 }

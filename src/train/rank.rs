@@ -116,17 +116,19 @@ impl InArena {
         if spec.clip_norm.is_some() {
             (0..network.layers()).try_for_each(|index| network.layer_mut(index).supply_squares(supply))?;
         }
-        if share.is_none() && samples > CHAIN && spec.learns() {
+        let sums = match share {
+            Some(share) => share.sum.depth,
             // What is summed in several chains needs room for the sum of one beside that of those before.
-            (0..network.layers()).try_for_each(|index| network.layer_mut(index).supply_sums(2, supply))?;
-        }
+            None if samples > CHAIN && spec.learns() => 2,
+            None => 1,
+        };
+        (0..network.layers()).try_for_each(|index| network.layer_mut(index).supply_sums(sums, supply))?;
         let tables = Tables::new(config, schema, layout, *rank, team, (*spec, setup.stored.as_ref()), supply)?;
         let ids = Ids::new(context, most, supply)?;
         let pooled = Pooled::new(context, most, supply)?;
         let gradients = Gradients::new(context, most, supply)?;
         let mut nodes = None;
-        if let (Some(grains), Some(share)) = (layout.grains(), share) {
-            network.supply_sums(share, supply)?;
+        if let Some(grains) = layout.grains() {
             let len = Pieces::len_of(network.gradient_sizes());
             nodes = Some(Nodes::new(grains, layout.ranks(), *rank, len, supply)?);
         }

@@ -6,7 +6,6 @@
 //! ends all, with its message.
 
 use std::cell::{Cell, RefCell};
-use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -17,12 +16,12 @@ use super::Setup;
 use super::metrics::LossSum;
 use super::rank::{Common, Rank};
 use super::rates::Rates;
-use crate::base::{Error, NodeId, Place, PuId, RankId, Result, Trouble};
-use crate::collective::{Member, World, spawn_rank};
+use crate::base::{Error, Place, PuId, RankId, Result, Trouble};
+use crate::collective::{Member, spawn_rank};
 use crate::data::hot::Inputs;
 use crate::data::{Batch, Position};
 use crate::exchange::{LanePlan, Layout};
-use crate::model::{Project, TrainSpec, table_param_groups};
+use crate::model::{Project, table_param_groups};
 use crate::optim::ParamGroup;
 use crate::sync::{Barrier, Job, Patience, barriers};
 
@@ -73,21 +72,12 @@ pub struct Ranks {
     pub(super) job: Job,
     pub(super) layout: Arc<Layout>,
     pub(super) setup: Arc<Setup>,
-    pub(super) world: World,
     /// What any machine has asked of all, as of what they last gathered.
     pub(super) asked: Cell<u8>,
     /// From when on a checkpoint is due by time, on the first machine.
     pub(super) save_at: Cell<Option<Instant>>,
-    /// How many ranks are on each machine.
-    pub(super) machines: Vec<usize>,
-    /// The ranks of this machine.
-    pub(super) local: Range<usize>,
-    /// The nodes of each of their memory.
-    homes: Arc<[Vec<NodeId>]>,
     /// What the user should know.
     warnings: Vec<String>,
-    /// With the optimizers.
-    pub(super) spec: TrainSpec,
     /// The group of each table's parameters.
     pub(super) table_param_groups: Vec<ParamGroup>,
     /// What weights of tables are called.
@@ -209,9 +199,8 @@ impl Ranks {
         let local = setup.local();
         let fabric = (setup.fabric)(&setup.world, &job, &setup.machines, specs)?;
         let common = Arc::new(Common { layout: layout.clone(), fabric, lanes, demands: Mutex::default() });
-        let homes = setup.places[local.clone()].iter().map(|place| place.memory_nodes.clone()).collect();
         let outcomes: Arc<[Mutex<Outcome>]> = local.clone().map(|_| Mutex::default()).collect();
-        let mut barriers = barriers(&job, local.clone()).into_iter();
+        let mut barriers = barriers(&job, local).into_iter();
         let barrier = barriers.next().expect("a job has ranks");
         let setup = Arc::new(setup);
         let others = Others::start(&setup, &common, &job, &outcomes, barriers)?;
@@ -225,14 +214,9 @@ impl Ranks {
             job,
             layout,
             setup: setup.clone(),
-            world: setup.world.clone(),
             asked: Cell::new(0),
             save_at: Cell::new(None),
-            machines: setup.machines.clone(),
-            local,
-            homes,
             warnings: Vec::new(),
-            spec: setup.spec,
             table_param_groups: table_param_groups(&setup.config, setup.schema.tables.len()),
             row_weight_names: Project::of(&setup.config).row_weights(&setup.config, setup.schema.tables.len()),
             table_names: Project::of(&setup.config).tables(&setup.config, setup.schema.tables.len()),
@@ -249,7 +233,7 @@ impl Ranks {
             }
         }
         // Machines touch their memory at their own pace, which is no step's.
-        ranks.world.all_gather("start ranks", Vec::new(), ranks.job.deadline().max(TOUCHING))?;
+        ranks.world().all_gather("start ranks", Vec::new(), ranks.job.deadline().max(TOUCHING))?;
         Ok(ranks)
     }
 
@@ -259,14 +243,9 @@ impl Ranks {
         &self.layout
     }
 
-    /// The nodes that each rank's memory should be on.
-    pub(super) fn homes(&self) -> Arc<[Vec<NodeId>]> {
-        self.homes.clone()
-    }
-
     /// Where threads run that work for each rank beside its own.
     pub(super) fn asides(&self) -> Vec<Vec<PuId>> {
-        self.setup.places[self.local.clone()].iter().map(|place| place.aside.clone()).collect()
+        self.setup.places[self.local()].iter().map(|place| place.aside.clone()).collect()
     }
 
     /// What the user should know about the ranks' memory and updates.
@@ -279,7 +258,7 @@ impl Ranks {
     pub(super) fn run(&self, task: &mut dyn FnMut(usize) -> Task) -> Result<()> {
         let mut first = self.first.borrow_mut();
         let Some(rank) = &mut *first else {
-            let (message, rank) = ("the ranks have ended before".to_owned(), RankId(self.local.start as u32));
+            let (message, rank) = ("the ranks have ended before".to_owned(), RankId(self.local().start as u32));
             return Err(Error::Rank(Trouble::Failed { place: Place::start(rank), message }));
         };
         let others = self.others.borrow();
@@ -346,7 +325,7 @@ impl Ranks {
         &self,
         work: impl Fn(usize, &mut Rank) -> Result<T> + Send + Sync + 'static,
     ) -> Result<Vec<T>> {
-        let (work, ranks) = (Arc::new(work), self.local.len());
+        let (work, ranks) = (Arc::new(work), self.local().len());
         let values: Arc<[Mutex<Option<T>>]> = (0..ranks).map(|_| Mutex::new(None)).collect();
         self.run(&mut |number| {
             let (work, values) = (work.clone(), values.clone());
@@ -413,7 +392,7 @@ impl Ranks {
         for outcome in &*self.outcomes {
             own.plus(&outcome.lock().unwrap_or_else(PoisonError::into_inner).losses);
         }
-        if self.world.machines() == 1 {
+        if self.world().machines() == 1 {
             return Ok(own.mean());
         }
         let mut sum = LossSum::default();

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::base::Result;
 use crate::base::config::{ModelConfig, Wires};
 use crate::collective::plan::{Reduction, Ring, two_ring};
-use crate::collective::{Fabric, GRAIN, LaneSpec, Links, Payload, Slices, World};
+use crate::collective::{Fabric, GRAIN, LaneSpec, Links, Machines, Payload, Slices, World};
 use crate::data::Schema;
 use crate::data::hot::HotSlots;
 use crate::exchange::{HotCopies, Layout, LayoutSpec, piece_of_pairs};
@@ -20,8 +20,8 @@ use crate::shard::scheme::Sharding;
 use crate::simd::Isa;
 use crate::sync::Job;
 
-/// Connects the ranks of a job, so many on each machine of a world, by lanes of these sizes.
-pub type BuildFabric = fn(&World, &Job, &[usize], Vec<LaneSpec>) -> Result<Box<dyn Fabric>>;
+/// Connects the ranks of a job, which are on these machines of a world, by lanes of these sizes.
+pub type BuildFabric = fn(&World, &Job, &Machines, Vec<LaneSpec>) -> Result<Box<dyn Fabric>>;
 
 /// What ranks are built from.
 #[derive(Debug, Clone)]
@@ -38,8 +38,8 @@ pub struct Setup {
     pub places: Vec<RankPlace>,
     /// The machines.
     pub world: World,
-    /// How many of the ranks are on each machine, in their order.
-    pub machines: Vec<usize>,
+    /// Which of the ranks are on each machine.
+    pub machines: Machines,
     /// Whether waiting threads have cores of their own.
     pub spin: bool,
     /// The instruction set of all ranks.
@@ -93,7 +93,7 @@ impl Setup {
             spec,
             places: placement.ranks.clone(),
             world: World::alone(),
-            machines: vec![placement.ranks.len()],
+            machines: Machines::new(&[placement.ranks.len()]),
             spin: placement.spin,
             isa: Isa::best(),
             reduction: two_ring(&Ring::of(placement.ranks.len())),
@@ -138,8 +138,7 @@ impl Setup {
     /// The ranks of this machine.
     #[must_use]
     pub fn local(&self) -> Range<usize> {
-        let first = self.machines[..self.world.machine()].iter().sum();
-        first..first + self.machines[self.world.machine()]
+        self.machines.ranks(self.world.machine())
     }
 
     /// What these ranks send each other.

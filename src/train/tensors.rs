@@ -64,7 +64,7 @@ impl Ranks {
     /// What the optimizers keep beside these tensors, in their order.
     #[must_use]
     pub fn moments(&self, of: &[Parameter]) -> Vec<Parameter> {
-        of.iter().flat_map(|of| of.moments(self.spec.optimizers[of.group])).collect()
+        of.iter().flat_map(|of| of.moments(self.setup.spec.optimizers[of.group])).collect()
     }
 
     /// The machine whose ranks have all that a checkpoint holds of a tensor; nothing where several have parts of it.
@@ -75,7 +75,7 @@ impl Ranks {
             TensorSlot::Layer(_, tensor) => (machines == 1 || !tensor.is_moment()).then_some(0),
             TensorSlot::Table(table, _) => {
                 let has = |rank: usize| self.layout().exported(table, RankId(rank as u32)).next().is_some();
-                let mut holders = (0..machines).filter(|machine| self.ranks_of(*machine).any(has));
+                let mut holders = (0..machines).filter(|machine| self.setup.machines.ranks(*machine).any(has));
                 holders.next().filter(|_| holders.next().is_none())
             }
         }
@@ -161,7 +161,7 @@ impl Ranks {
 
     /// The shards of a table that a machine gives, in the order in which it does.
     fn exported(&self, table: TableId, machine: usize) -> impl Iterator<Item = &Shard> {
-        self.ranks_of(machine).flat_map(move |rank| self.layout().exported(table, RankId(rank as u32)))
+        self.setup.machines.ranks(machine).flat_map(move |rank| self.layout().exported(table, RankId(rank as u32)))
     }
 
     /// All of one tensor, row-major.

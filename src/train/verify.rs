@@ -92,9 +92,9 @@ impl Ranks {
     /// # Errors
     /// As [`Ranks::all`], and when the kernel does not say.
     pub fn verify(&self) -> Result<Verified> {
-        let homes = self.homes();
+        let setup = self.setup.clone();
         // That a kernel does not say is no reason to end the ranks.
-        let regions = self.all_numbered(move |number, rank| Ok(rank.verify(&homes[number])))?;
+        let regions = self.all(move |rank| Ok(rank.verify(&setup.places[rank.context.rank.index()].memory_nodes)))?;
         Ok(Verified(regions.into_iter().collect::<Result<Vec<_>>>()?.concat()))
     }
 

@@ -4,11 +4,14 @@
 //! All processes are on this host; `tests/mpi` has two hosts.
 
 use std::fs;
+use std::io::Write;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::tempdir;
 
@@ -481,6 +484,33 @@ fn a_machine_that_waits_for_others_to_read_can_be_stopped() {
     let Some(mut command) = two(folder.path(), [&first, &second]) else { return };
     let output = output_of(command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap());
     assert_eq!(output.status.code(), Some(130), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn a_machine_that_is_stopped_while_it_opens_its_test_samples_stops_all() {
+    let (folder, program) = (tempdir().unwrap(), env!("CARGO_BIN_EXE_octorec"));
+    // All samples before those for tests, which are the last ones, are gone through whenever a test begins.
+    let plain = fs::read(crate::tsv(&folder.path().join("clicks.tsv"), 100_000)).unwrap();
+    let packed = folder.path().join("clicks.tsv.gz");
+    let mut encoder = GzEncoder::new(fs::File::create(&packed).unwrap(), Compression::fast());
+    encoder.write_all(&plain).unwrap();
+    encoder.finish().unwrap();
+    let [log, run] = ["log", "run"].map(|name| folder.path().join(name));
+    // SIGUSR1, as soon as the first machine's log says that a test begins.
+    let asks = format!("kill -0 $$ || break; grep -q eval_start {} && kill -USR1 $$ && break", log.display());
+    let first = format!("(while :; do {asks}; sleep 0.002; done) 2>/dev/null &\nexec {program} \"$@\"");
+    let Some(mut command) = two(folder.path(), [&first, &format!("exec {program} \"$@\"")]) else { return };
+    let line = format!(
+        "train {TINY} --data {} --rows-cap 100 --test-fraction 0.01 --on-bad-row skip --eval-every 2 --steps 100000000 \
+         --ranks 1 --threads 1 --timeout 20 --mllog {} --out {}",
+        packed.display(),
+        log.display(),
+        run.display()
+    );
+    let job = command.args(line.split_whitespace()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let output = output_of(job);
+    assert_eq!(output.status.code(), Some(130), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(run.join("checkpoint.safetensors").exists(), "what was trained is saved");
 }
 
 #[test]

@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::Path;
 
+use octorec::model::Stage;
+
 use super::{criteo_sample, fail, json, run, succeed, tiny_training};
 
 fn losses(path: &Path) -> Vec<f64> {
@@ -342,6 +344,8 @@ fn overlap_is_benched_against_blocking() {
         assert!(figure("step_ms") > 0.0 && figure("gemm_ms") > 0.0, "{row}");
         let (all, exposed) = (figure("communication_ms"), figure("exposed_ms"));
         assert!(exposed > 0.0 && exposed <= all, "{row}");
+        // Stages have the names that they have in `bench step`.
+        assert_eq!(row["breakdowns"]["stages"][0], Stage::ALL[0].name(), "{row}");
         // Compute threads have nothing to hide behind.
         assert!(row["mode"] != "blocking, compute threads" || exposed == all, "{row}");
         assert_eq!(figure("gb_s"), report["bytes"].as_f64().unwrap() / all / 1e6, "{row}");

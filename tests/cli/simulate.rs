@@ -161,6 +161,30 @@ fn steps_are_predicted_for_any_number_of_ranks() {
     );
 }
 
+/// The stages whose results a stage needs, on the same rank.
+fn needs(stage: Stage) -> &'static [Stage] {
+    match stage {
+        Stage::WaitData => &[],
+        Stage::PackIds => &[Stage::WaitData],
+        Stage::WaitIds => &[Stage::PackIds],
+        Stage::LookUp => &[Stage::WaitIds, Stage::UpdateRows],
+        Stage::Bottom => &[Stage::WaitData, Stage::UpdateDense],
+        Stage::WaitRows => &[Stage::LookUp],
+        Stage::JoinRows => &[Stage::WaitRows],
+        Stage::Interact => &[Stage::Bottom, Stage::JoinRows],
+        Stage::Top => &[Stage::Interact, Stage::UpdateDense],
+        Stage::Loss => &[Stage::Top],
+        Stage::BackTop => &[Stage::Loss],
+        Stage::BackInteract => &[Stage::BackTop],
+        Stage::PackGradients => &[Stage::BackInteract],
+        Stage::BackBottom => &[Stage::BackInteract],
+        Stage::WaitGradients => &[Stage::PackGradients],
+        Stage::UpdateRows => &[Stage::WaitGradients, Stage::LookUp],
+        Stage::ReduceDense => &[Stage::BackTop, Stage::BackBottom],
+        Stage::UpdateDense => &[Stage::ReduceDense],
+    }
+}
+
 /// The last span of each stage that does something begins after the last ones of those whose results it needs, on each
 /// rank and in each step; rows and layers are those that the step before has moved.
 fn in_order(trace: &Path) {
@@ -182,10 +206,10 @@ fn in_order(trace: &Path) {
         let Some(stage) = Stage::ALL.into_iter().find(|stage| stage.name() == name && !stage.is_wait()) else {
             continue;
         };
-        let mut needs = stage.needs().to_vec();
-        while let Some(need) = needs.pop() {
+        let mut open = needs(stage).to_vec();
+        while let Some(need) = open.pop() {
             if need.is_wait() {
-                needs.extend(need.needs());
+                open.extend(needs(need));
                 continue;
             }
             let before = u64::from(matches!(need, Stage::UpdateRows | Stage::UpdateDense));

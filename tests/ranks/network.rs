@@ -15,7 +15,7 @@ use octorec::machine::placement::Wishes;
 use octorec::machine::team::Team;
 use octorec::machine::{Machine, place};
 use octorec::math::brgemm::{export_rows, import_rows};
-use octorec::math::{self, Grains, Share};
+use octorec::math::{self, Grains};
 use octorec::memory::{Buffer, Supply};
 use octorec::model::{Announce, BuildNetwork, Network, NetworkSpec, Parameter, Stage, TrainSpec, Work};
 use octorec::optim::ParamGroup;
@@ -75,10 +75,6 @@ impl Network for LinearModel {
 
     fn layer_names(&self, _: usize) -> [String; 2] {
         ["linear.weight", "linear.bias"].map(str::to_owned)
-    }
-
-    fn supply_sums(&mut self, share: &Share, supply: &mut Supply<'_>) -> Result<()> {
-        self.layer.supply_sums(share, supply)
     }
 
     fn features_mut(&mut self, samples: &Range<usize>) -> &mut [f32] {

@@ -3,12 +3,14 @@
 //! Invariant: after every layer the merged document is a complete, well-typed [`Config`]; a layer that would break
 //! that is refused as a whole, with the key that is wrong and the place that gave it.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use toml::de::{DeTable, DeValue};
 use toml::{Table, Value};
 
+use super::presets::{DEFAULT_PRESET, OWN_PRESET};
 use super::{Command, Config, Contradiction, Key, preset};
 use crate::base::console::note;
 use crate::base::error::{Error, Result, nearest};
@@ -23,6 +25,8 @@ pub struct Layers {
     layers: usize,
     /// The layer of a preset that names the data that it is for.
     preset_with_data: Option<usize>,
+    /// The layer of the preset that nobody asked for.
+    default_preset: Option<usize>,
 }
 
 /// Bytes of an assignment that errors show, at least.
@@ -38,8 +42,8 @@ struct Origin {
     layer: usize,
 }
 
-/// How a value was given.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// How a value was given, the most general way first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
     /// By octorec: a preset, or what a command cannot do otherwise.
     BuiltIn,
@@ -54,7 +58,7 @@ enum Kind {
 impl Default for Layers {
     fn default() -> Self {
         let merged = Table::try_from(Config::default()).expect("every field of Config is representable in TOML");
-        Self { merged, origins: BTreeMap::new(), layers: 0, preset_with_data: None }
+        Self { merged, origins: BTreeMap::new(), layers: 0, preset_with_data: None, default_preset: None }
     }
 }
 
@@ -65,7 +69,7 @@ impl Layers {
         let merged = Table::try_from(config).expect("every field of Config is representable in TOML");
         let stored = Origin { place: origin.to_owned(), kind: Kind::Stored, layer: 0 };
         let origins = leaves(&merged).into_iter().map(|(key, _)| (key, stored.clone())).collect();
-        Self { merged, origins, layers: 0, preset_with_data: None }
+        Self { merged, origins, layers: 0, preset_with_data: None, default_preset: None }
     }
 
     /// Puts on a built-in preset.
@@ -78,6 +82,35 @@ impl Layers {
         let of_data = self.origins.get("data.source");
         self.preset_with_data = of_data.filter(|origin| origin.layer == self.layers).map(|origin| origin.layer);
         Ok(())
+    }
+
+    /// Puts on the preset of those who name none: [`DEFAULT_PRESET`], in whose place comes that of data from files where
+    /// later layers say that there are such.
+    ///
+    /// # Errors
+    /// None that a user could mend.
+    pub fn default_preset(&mut self) -> Result<()> {
+        self.preset(DEFAULT_PRESET)?;
+        self.default_preset = Some(self.layers);
+        Ok(())
+    }
+
+    /// What the layers are together.
+    fn config(&self) -> Config {
+        self.merged.clone().try_into().expect("every layer was checked when it was put on")
+    }
+
+    /// The same with another preset in the place of the default one.
+    fn with_preset(self, name: &str, default: usize) -> Result<Self> {
+        let mut layers = Self::default();
+        layers.preset(name)?;
+        let mut values: BTreeMap<String, Value> =
+            leaves(&self.merged).into_iter().map(|(key, value)| (key, value.clone())).collect();
+        for (key, origin) in self.origins.into_iter().filter(|(_, origin)| origin.layer > default) {
+            let value = values.remove(&key).expect("what has an origin has a value");
+            layers.put(&key, value, origin)?;
+        }
+        Ok(Self { layers: self.layers, ..layers })
     }
 
     /// Puts on a TOML file.
@@ -175,10 +208,22 @@ impl Layers {
     /// # Errors
     /// When layers contradict each other, see [`Config::contradiction`], or the command line has a key that would have
     /// no effect on this command.
-    pub fn finish(self, command: Command) -> Result<Config> {
-        let mut config: Config = self.merged.clone().try_into().expect("every layer was checked when it was put on");
+    pub fn finish(mut self, command: Command) -> Result<Config> {
+        let mut config = self.config();
+        if let Some(default) = self.default_preset.filter(|_| config.data.is_stored()) {
+            self = self.with_preset(OWN_PRESET, default)?;
+            config = self.config();
+        }
         if !config.model.layers.is_empty() {
             config.model.follow_layers();
+        }
+        // Two ways to ask for evaluations: a flag's takes the place of a file's other one, and a file's of a preset's.
+        let kind = |key: &str| self.origins.get(key).map(|origin| origin.kind);
+        let (steps, parts) = (kind("train.eval_every"), kind("train.evals_per_epoch"));
+        match steps.cmp(&parts) {
+            Ordering::Greater => config.train.evals_per_epoch = 0,
+            Ordering::Less => config.train.eval_every = 0,
+            Ordering::Equal => (),
         }
         if config.data.is_stored() {
             // They are counted in steps over the preset's own data: others may still learn long after their end, and a
@@ -344,7 +389,7 @@ fn nearest_key(key: &str, known: &[(String, &Value)]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::config::{Interaction, PRESETS};
+    use crate::base::config::{Interaction, PRESETS, TrainConfig};
 
     #[test]
     fn every_preset_is_a_valid_configuration() {
@@ -400,6 +445,41 @@ mod tests {
         assert_eq!(with(&["train.decay_steps=70"]), (0, 70), "the user's own stays, and begins at once");
         assert_eq!(with(&["train.decay_steps=70", "train.decay_start=9"]), (9, 70));
         assert_eq!(with(&["train.decay_steps=70", "train.warmup_steps=5"]), (5, 70), "once the rate has risen");
+    }
+
+    #[test]
+    fn own_data_have_a_preset_of_their_own_below_all_that_is_given() {
+        let finished = |more: &[&str]| {
+            let mut layers = Layers::default();
+            layers.default_preset().unwrap();
+            more.iter().for_each(|assignment| layers.assignment(assignment).unwrap());
+            layers.finish(Command::Config).unwrap().train
+        };
+        let preset = |name: &str| {
+            let mut layers = Layers::default();
+            layers.preset(name).unwrap();
+            layers.finish(Command::Config).unwrap().train
+        };
+        let files = ["data.source=files", "data.path=mine"];
+        assert_eq!([finished(&[]), finished(&files)], [preset("demo"), preset("own")]);
+        let mine = finished(&["train.lr=0.5", files[0], files[1], "train.epochs=7"]);
+        assert_eq!(mine, TrainConfig { lr: 0.5, epochs: 7, ..preset("own") });
+    }
+
+    #[test]
+    fn evaluations_are_asked_for_in_the_way_that_was_given_last() {
+        let asked = |file: &str, flags: &[&str]| {
+            let mut layers = Layers::default();
+            layers.preset("demo").unwrap();
+            layers.document(file, "mine.toml").unwrap();
+            flags.iter().for_each(|flag| layers.assignment(flag).unwrap());
+            let train = layers.finish(Command::Config).unwrap().train;
+            (train.eval_every, train.evals_per_epoch)
+        };
+        let file = "[train]\nevals_per_epoch = 3\n";
+        assert_eq!([asked("", &[]), asked(file, &[])], [(1250, 0), (0, 3)]);
+        assert_eq!(asked(file, &["train.eval_every=5"]), (5, 0));
+        assert_eq!(asked("", &["train.eval_every=5", "train.evals_per_epoch=2"]), (5, 2), "both, where both are said");
     }
 
     #[test]

@@ -7,9 +7,13 @@ use crate::base::error::{Error, Result, nearest};
 /// What `octorec train` runs when nothing is said.
 pub const DEFAULT_PRESET: &str = "demo";
 
+/// What it runs in its place where data come from files: a recipe that learns tables of any size in one pass.
+pub(super) const OWN_PRESET: &str = "own";
+
 /// Name and document of every preset, in the order in which they are listed to users.
-pub const PRESETS: [(&str, &str); 19] = [
+pub const PRESETS: [(&str, &str); 20] = [
     ("demo", include_str!("presets/demo.toml")),
+    (OWN_PRESET, include_str!("presets/own.toml")),
     ("kaggle", include_str!("presets/kaggle.toml")),
     ("terabyte", include_str!("presets/terabyte.toml")),
     ("small", include_str!("presets/small.toml")),

@@ -1,9 +1,8 @@
 //! `octorec bench alltoall`: what an all-to-all moves, against the non-temporal copy limit of the same minute.
 //!
-//! "in place" writes straight into the receivers' windows, where they read it: one read and one write a byte. The three
-//! ways of calling (SC20, section IV-B) copy once more, out of the window: two reads and two writes. "relayed" goes by
-//! way of other ranks where the machine's routes collide, which reads and writes once more; where none do, it is
-//! "alltoall".
+//! "in place" writes straight into the receivers' windows, where they read it: one read and one write a byte. The ways
+//! of calling ([`Exchange`]) copy once more, out of the window: two reads and two writes. "relayed" goes by way of
+//! other ranks where the machine's routes collide, which reads and writes once more; where none do, it is "alltoall".
 
 use std::fmt;
 
@@ -37,7 +36,7 @@ pub struct AllToAllArgs {
     /// Embedding tables of each rank, among which its bytes are divided
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=1024))]
     tables: u32,
-    /// One of in-place, alltoall, fused-scatter, scatter-list, relayed (on one machine); default: all
+    /// One way (`relayed` on one machine only); default: all
     #[arg(long, value_name = "NAME", value_parser = Kind::ALL.map(Kind::name))]
     algorithm: Option<String>,
     #[command(flatten)]

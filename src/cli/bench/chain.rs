@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::machine::limits::{Rate, bf16_pass_peak, f32_peak, thirds_peak};
 use crate::machine::team::Team;
-use crate::math::brgemm::{self, After, Panels, Scratch, Shape, WIDTH, bf16};
+use crate::math::brgemm::{self, After, Onto, Panels, Scratch, Shape, WIDTH, bf16};
 use crate::simd::Isa;
 use crate::simd::bf16::{dot_pair, narrow, pair, sum_in_thirds, sum_on_tiles, widen};
 
@@ -194,13 +194,14 @@ impl Chain {
             }
             (Numbers::F32(Matrices { activations, gradients, .. }), Pass::BackwardWeights) => {
                 for (layer, dw) in weight_gradients.iter_mut().enumerate().rev() {
-                    brgemm::backward_weights(team, samples, &activations[layer], &gradients[layer + 1], dw);
+                    let (x, dy) = (&activations[layer], &gradients[layer + 1]);
+                    brgemm::backward_weights(team, 0..samples, x, dy, Onto::Zero, dw);
                 }
             }
             (Numbers::Bf16(Matrices { activations, gradients, .. }, pairs), Pass::BackwardWeights) => {
                 for (layer, dw) in weight_gradients.iter_mut().enumerate().rev() {
                     let (x, dy) = (&activations[layer], &gradients[layer + 1]);
-                    bf16::backward_weights(team, samples, x, dy, &mut pairs[layer], dw);
+                    bf16::backward_weights(team, 0..samples, x, dy, &mut pairs[layer], Onto::Zero, dw);
                 }
             }
         }

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::base::{Error, PuId, Result, median};
 use crate::collective::plan::Topology;
-use crate::collective::{Buffers, Carrier, LaneSpec, Member, Raw, World, launch_local};
+use crate::collective::{Buffers, Carrier, LaneSpec, Machines, Member, Raw, World, launch_local};
 use crate::machine::limits::{self, Bracket, Field, Processor, STREAM_COPY_FORMULA, around};
 use crate::machine::placement::{CommCores, Wishes};
 use crate::machine::site::Known;
@@ -183,8 +183,7 @@ pub struct BenchRanks {
     /// The links between them, where all are on one machine.
     site: Option<Site>,
     world: World,
-    /// Ranks on each machine.
-    machines: Vec<usize>,
+    machines: Machines,
 }
 
 impl BenchRanks {
@@ -194,20 +193,20 @@ impl BenchRanks {
         let machine = Machine::load("host")?;
         let wishes =
             Wishes { ranks: Some(ranks), threads: Some(1), comm_cores: CommCores::Count(0), ..Wishes::default() };
-        let (world, machines) = (world.clone(), vec![ranks; world.machines()]);
+        let (world, machines) = (world.clone(), Machines::new(&vec![ranks; world.machines()]));
         let placement = place(&machine, &wishes)?;
-        let site = (machines.len() == 1).then(|| Site::new(&machine, &placement, Known::default()));
+        let site = (machines.count() == 1).then(|| Site::new(&machine, &placement, Known::default()));
         Ok(Self { placement, site, world, machines })
     }
 
     /// How many ranks there are, on all machines together.
     pub fn ranks(&self) -> usize {
-        self.machines.iter().sum()
+        self.machines.all_ranks()
     }
 
     /// What is known of where they are.
     pub fn topology(&self) -> Topology<'_> {
-        let local = (self.machines.len() > 1).then_some(self.machines[0]);
+        let local = (self.machines.count() > 1).then(|| self.machines.ranks(0).len());
         Topology { ranks: self.ranks(), site: self.site.as_ref(), local }
     }
 
@@ -260,8 +259,8 @@ impl BenchRanks {
         let job = Job::on_machines(self.world.elsewhere(&self.machines), patience, DEADLINE);
         let fabric = self.world.fabric(&job, &self.machines, vec![lane])?;
         let runs = AtomicUsize::new(RUNS_FIRST);
-        let first: usize = self.machines[..self.world.machine()].iter().sum();
-        let (local, world) = (first..first + placement.ranks.len(), self.world.clone());
+        let (local, world) = (self.machines.ranks(self.world.machine()), self.world.clone());
+        let first = local.start;
         let batches = launch_local(&job, local, move |mut member| {
             let place = &placement.ranks[member.rank.index() - first];
             let team = Team::pinned(&place.compute, placement.spin, Isa::best())?;

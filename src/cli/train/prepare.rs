@@ -64,6 +64,7 @@ impl TrainArgs {
         let loss_trace = self.trace_loss.as_deref().filter(|_| world.is_first()).map(LossTrace::create).transpose()?;
         describe(&config, &*source, &started)?;
         note!("{}", recipe(&config.train));
+        self.note_rates_of_others(&config.train);
         self.warn_of_late_decay(&config.train, source.samples(Split::Train));
         if self.exchange.loader.is_some() && started.ranks.layout().ranks() == 1 {
             note!("one rank reads everything itself: --loader changes nothing");
@@ -88,6 +89,22 @@ impl TrainArgs {
             state: RunState::default(),
         };
         Ok(Prepared { run, resumed, placement, isa, collective })
+    }
+
+    /// Tells those who ask for an optimizer alone whose rate it takes: one may be a hundred times another's.
+    fn note_rates_of_others(&self, train: &TrainConfig) {
+        if self.resume.is_some() || self.base.config.is_some() {
+            return;
+        }
+        let rows = if train.lr_rows.given().is_some() { "train.lr_rows" } else { "train.lr" };
+        let rates = Rates::base(train);
+        for (optimizer, key, rate) in
+            [("train.optimizer", "train.lr", rates.layers), ("train.optimizer_rows", rows, rates.rows)]
+        {
+            if let Some(origin) = self.keys.origin(optimizer).filter(|_| self.keys.origin(key).is_none()) {
+                note!("note: {origin}: the rate is still {rate}, the preset's; --set {key}=RATE chooses one that fits");
+            }
+        }
     }
 
     /// Warns of a decay that the user asks for, and that the run, of so many samples, ends before; one of a preset is

@@ -12,6 +12,7 @@ use super::driver::Driver;
 use super::endpoint::{Endpoint, Message, POSTED, Route, header, lines_of};
 use crate::base::units::Bytes;
 use crate::base::{Error, Place, RankId, Result, Trouble};
+use crate::collective::Machines;
 use crate::collective::carrier::{Carrier, Fabric, LaneSpec, Links, Opened, Outgoing};
 use crate::collective::shared_memory::SharedMemory;
 use crate::ffi::mpi::{Calls, Communicator, Part};
@@ -20,38 +21,6 @@ use crate::sync::{Barrier, Job, Line, Stores};
 
 /// Bytes of a message that stay in the caches until MPI reads them: half of a core's second-level cache.
 const NEAR: usize = 1 << 20;
-
-/// Where the ranks of a job are: the first rank of each machine, and one more entry.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Machines {
-    firsts: Vec<usize>,
-}
-
-impl Machines {
-    /// For so many ranks on each.
-    pub fn new(ranks: &[usize]) -> Self {
-        let mut firsts = vec![0];
-        ranks.iter().for_each(|ranks| firsts.push(firsts[firsts.len() - 1] + ranks));
-        Self { firsts }
-    }
-
-    fn count(&self) -> usize {
-        self.firsts.len() - 1
-    }
-
-    fn of(&self, rank: usize) -> usize {
-        self.firsts.partition_point(|first| *first <= rank) - 1
-    }
-
-    fn ranks(&self, machine: usize) -> Range<usize> {
-        self.firsts[machine]..self.firsts[machine + 1]
-    }
-
-    /// The most ranks of a machine.
-    fn widest(&self) -> usize {
-        (0..self.count()).map(|machine| self.ranks(machine).len()).max().unwrap_or(0)
-    }
-}
 
 /// What connects the ranks of several machines.
 pub(super) struct Bridge {

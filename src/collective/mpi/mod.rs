@@ -15,10 +15,10 @@ use std::time::{Duration, Instant};
 use self::driver::Driver;
 use self::endpoint::{Endpoint, Route, header, lines_of};
 use self::incoming::{Incoming, head_of};
-use self::lane::{Bridge, Machines};
+use self::lane::Bridge;
 use super::carrier::{Fabric, LaneSpec};
 use super::world::{END, ProcessGroup, Takers, named};
-use super::{Buffers, Raw};
+use super::{Buffers, Machines, Raw};
 use crate::base::config::one_caller;
 use crate::base::{Error, RankId, Result, interrupt, median};
 use crate::ffi::mpi::{Calls, Communicator, Failure, Part};
@@ -290,8 +290,8 @@ impl ProcessGroup for Processes {
         })
     }
 
-    fn fabric(&self, job: &Job, ranks: &[usize], lanes: Vec<LaneSpec>) -> Result<Box<dyn Fabric>> {
-        Ok(Box::new(Bridge::new(&self.driver, Machines::new(ranks), job, lanes)?))
+    fn fabric(&self, job: &Job, machines: &Machines, lanes: Vec<LaneSpec>) -> Result<Box<dyn Fabric>> {
+        Ok(Box::new(Bridge::new(&self.driver, machines.clone(), job, lanes)?))
     }
 }
 

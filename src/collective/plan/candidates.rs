@@ -1,5 +1,6 @@
 //! All that could be taken for a collective on a machine: the lists that a choice by price is made from.
 
+use super::relayed::NAME as RELAYED;
 use super::{
     Exchange, Parcels, Payload, Reduction, Ring, Schedule, breadth_first, direct, disjoint_rings, halving_doubling,
     hierarchical, multi_ring, pipelined_trees, relayed, ring, spanning_trees, two_ring,
@@ -59,7 +60,15 @@ impl<'a> Topology<'a> {
 
 impl Reduction {
     /// The names of all planners.
-    pub const NAMES: [&str; PLANNERS.len()] = names(&PLANNERS);
+    pub const NAMES: [&str; PLANNERS.len()] = {
+        let mut names = [""; PLANNERS.len()];
+        let mut at = 0;
+        while at < names.len() {
+            names[at] = PLANNERS[at].0;
+            at += 1;
+        }
+        names
+    };
 
     /// The one of this name; none if there is no such name, or what its planner needs to know is not known.
     #[must_use]
@@ -74,31 +83,11 @@ pub fn reductions(topology: &Topology<'_>) -> Vec<Reduction> {
     PLANNERS.iter().filter_map(|(_, planner)| planner(topology)).collect()
 }
 
-/// Makes an all-to-all among the ranks of a site.
-type Exchanger = fn(&Parcels, Payload, &Site, Works) -> Schedule;
-
-/// Every planner of all-to-alls, by the name that its schedules have.
-const EXCHANGERS: [(&str, Exchanger); 5] = [
-    (Exchange::ScatterList.name(), |parcels, payload, _, _| Exchange::ScatterList.plan(parcels, payload)),
-    (Exchange::FusedScatter.name(), |parcels, payload, _, _| Exchange::FusedScatter.plan(parcels, payload)),
-    (Exchange::AllToAll.name(), |parcels, payload, _, _| Exchange::AllToAll.plan(parcels, payload)),
-    (Exchange::Pairwise.name(), |parcels, payload, _, _| Exchange::Pairwise.plan(parcels, payload)),
-    ("relayed", relayed),
-];
-
-/// The names of all planners of all-to-alls.
-pub const EXCHANGES: [&str; EXCHANGERS.len()] = names(&EXCHANGERS);
-
-/// Those of a list.
-const fn names<T, const N: usize>(planners: &[(&'static str, T); N]) -> [&'static str; N] {
-    let mut names = [""; N];
-    let mut at = 0;
-    while at < N {
-        names[at] = planners[at].0;
-        at += 1;
-    }
-    names
-}
+/// The names of all planners of all-to-alls, which their schedules have.
+pub const EXCHANGES: [&str; Exchange::ALL.len() + 1] = {
+    let [a, b, c, d] = Exchange::ALL;
+    [a.name(), b.name(), c.name(), d.name(), RELAYED]
+};
 
 /// The all-to-all of `parcels` of this name among the ranks of a site; with relays it counts these works. None if there
 /// is no such name.
@@ -107,14 +96,17 @@ const fn names<T, const N: usize>(planners: &[(&'static str, T); N]) -> [&'stati
 /// When there are other ranks.
 #[must_use]
 pub fn exchange(name: &str, parcels: &Parcels, payload: Payload, site: &Site, works: Works) -> Option<Schedule> {
-    EXCHANGERS.iter().find(|planner| planner.0 == name).map(|(_, planner)| planner(parcels, payload, site, works))
+    let straight = Exchange::ALL.into_iter().find(|exchange| exchange.name() == name);
+    let straight = straight.map(|exchange| exchange.plan(parcels, payload));
+    straight.or_else(|| (name == RELAYED).then(|| relayed(parcels, payload, site, works)))
 }
 
-/// All all-to-alls of `parcels` among the ranks of a site, of which those with relays count these works.
+/// All all-to-alls of `parcels` among the ranks of a site, of which that with relays counts these works.
 ///
 /// # Panics
 /// When there are other ranks.
 #[must_use]
 pub fn exchanges(parcels: &Parcels, payload: Payload, site: &Site, works: Works) -> Vec<Schedule> {
-    EXCHANGERS.iter().map(|(_, planner)| planner(parcels, payload, site, works)).collect()
+    let straight = Exchange::ALL.map(|exchange| exchange.plan(parcels, payload));
+    straight.into_iter().chain([relayed(parcels, payload, site, works)]).collect()
 }

@@ -11,13 +11,15 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use super::exchange::{Exchange, bring_all};
 use super::phases::{Demand, Division, Takes, Taste, Way, divide};
-use super::{Exchange, Fold, Goal, Hop, Parcels, Payload, Schedule, bring_all};
+use super::{Fold, Goal, Hop, Parcels, Payload, Schedule};
 use crate::base::RankId;
 use crate::collective::price::{Timing, Works};
 use crate::machine::Site;
 
-const NAME: &str = "relayed";
+/// The name of its schedules.
+pub(super) const NAME: &str = "relayed";
 
 /// Bytes of a cache line.
 const LINE: usize = 64;

@@ -26,7 +26,7 @@ use super::{InputGradient, Linear, Mlp};
 use crate::base::Result;
 use crate::machine::team::Team;
 use crate::math::brgemm::{Panels, Row, Scratch};
-use crate::math::{Part, STEPS as LANES, Share};
+use crate::math::{Part, STEPS as LANES};
 use crate::memory::{Buffer, Supply};
 use crate::optim::ParamState;
 use crate::sync::Grid;
@@ -123,15 +123,6 @@ impl Attention {
             kept: supply.buffer("steps on the sphere", samples * sizes.kept())?,
             scratch: Scratch::default(),
         })
-    }
-
-    /// As [`Mlp::supply_sums`].
-    ///
-    /// # Errors
-    /// When the supply is exhausted.
-    pub fn supply_sums(&mut self, share: &Share, supply: &mut Supply<'_>) -> Result<()> {
-        self.matrix[0].supply_sums(share.sum.depth, supply)?;
-        self.mlp.supply_sums(share, supply)
     }
 
     /// A, and the layers over the steps.

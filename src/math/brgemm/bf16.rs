@@ -158,27 +158,13 @@ pub fn backward_data<C: Cell>(
     Pass { shape, plan, left, right, bias: None, onto: Onto::Zero, after }.run(team, dx, Some(scratch));
 }
 
-/// dW = Xᵀ dY over the first `samples` rows, in 32-bit floats; `x` is samples x inputs, `dy` samples x outputs. `pairs`
-/// is room for both in pairs of samples: tiles take them without.
+/// dW = Xᵀ dY over a range of samples, in 32-bit floats; `onto` and ranges are as in [`super::backward_weights`]. `x`
+/// is samples x inputs, `dy` samples x outputs, `dw` inputs x outputs. `pairs` is room for `x` and `dy` in pairs of
+/// samples: tiles take them without.
 ///
 /// # Panics
 /// When sizes do not fit together.
 pub fn backward_weights(
-    team: &Team,
-    samples: usize,
-    x: &Panels<u16>,
-    dy: &Panels<u16>,
-    pairs: &mut [Panels<u32>; 2],
-    dw: &mut Panels<f32>,
-) {
-    backward_weights_of(team, 0..samples, x, dy, pairs, Onto::Zero, dw);
-}
-
-/// As [`backward_weights`], over a range of samples; see [`super::backward_weights_of`].
-///
-/// # Panics
-/// When sizes do not fit together.
-pub fn backward_weights_of(
     team: &Team,
     samples: Range<usize>,
     x: &Panels<u16>,

@@ -35,8 +35,7 @@ mod tuned;
 pub use convert::{export_rows, import_rows, narrow_panels};
 pub use panels::{Panels, Row, WIDTH};
 pub use passes::{
-    After, Onto, TOGETHER, backward_data, backward_weights, backward_weights_of, bias_gradient, forward, forward_shape,
-    weights_shape,
+    After, Onto, TOGETHER, backward_data, backward_weights, bias_gradient, forward, forward_shape, weights_shape,
 };
 pub use plan::{Plan, Shape};
 pub use thirds::thirds_for;

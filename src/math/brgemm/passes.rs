@@ -172,22 +172,14 @@ pub fn backward_data(
     Pass { shape, plan, left, right, bias: None, onto: Onto::Zero, after }.run(team, dx, Some(scratch));
 }
 
-/// dW = Xᵀ dY over the first `samples` rows.
+/// dW = Xᵀ dY over a range of samples; `onto` says what the sums start from. Ranges that follow each other, each but
+/// the last a multiple of [`TOGETHER`] samples, give the bits of one range.
 ///
 /// `x` is samples x inputs, `dy` samples x outputs, `dw` inputs x outputs.
 ///
 /// # Panics
 /// When sizes do not fit together.
-pub fn backward_weights(team: &Team, samples: usize, x: &Panels<f32>, dy: &Panels<f32>, dw: &mut Panels<f32>) {
-    backward_weights_of(team, 0..samples, x, dy, Onto::Zero, dw);
-}
-
-/// As [`backward_weights`], over a range of rows. Ranges that follow each other, each but the last a multiple of
-/// [`TOGETHER`] samples, give the bits of one range.
-///
-/// # Panics
-/// When sizes do not fit together.
-pub fn backward_weights_of(
+pub fn backward_weights(
     team: &Team,
     samples: Range<usize>,
     x: &Panels<f32>,

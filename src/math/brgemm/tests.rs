@@ -94,7 +94,7 @@ fn passes_give_the_bits_of_the_plain_product() {
             backward_data(&team, n, &pdy, &pw, &mut out, After::Add(&round), &mut scratch);
             assert!(bits(&out.to_rows()) == bits(&added) && padding_is_zero(&out), "with what goes round, {facts}");
             let mut out = Panels::zeroed(c, k);
-            backward_weights(&team, n, &px, &pdy, &mut out);
+            backward_weights(&team, 0..n, &px, &pdy, Onto::Zero, &mut out);
             assert!(bits(&out.to_rows()) == bits(&dw) && padding_is_zero(&out), "backward weights, {facts}");
             let mut db = vec![7.0; k];
             bias_gradient(&team, 0..n, &pdy, Onto::Zero, &mut db);
@@ -155,7 +155,7 @@ fn only_wide_layers_go_to_tiles() {
             let [mut y, mut dx, mut dw] = [[n, k], [n, c], [c, k]].map(|[rows, columns]| Panels::zeroed(rows, columns));
             forward(&team, n, &px, &pw, &vec![0.5; k], &mut y, After::Keep);
             backward_data(&team, n, &pdy, &pw, &mut dx, After::Keep, &mut Scratch::default());
-            backward_weights(&team, n, &px, &pdy, &mut dw);
+            backward_weights(&team, 0..n, &px, &pdy, Onto::Zero, &mut dw);
             [y, dx, dw].map(|out| bits(&out.to_rows()))
         };
         let (fused, thirds) = (run(Isa::AmxBf16(amx)), run(Isa::AmxThirds(amx)));
@@ -321,7 +321,7 @@ fn bf16_passes_give_the_bits_of(
             assert!(bits(&out.to_rows()) == bits(&added) && padding_is_zero(&out), "with what goes round, {facts}");
             let mut pairs = [c, k].map(|columns| Panels::zeroed(n.div_ceil(2), columns));
             let mut out = Panels::zeroed(c, k);
-            bf16::backward_weights(team, n, &px, &pdy, &mut pairs, &mut out);
+            bf16::backward_weights(team, 0..n, &px, &pdy, &mut pairs, Onto::Zero, &mut out);
             assert!(bits(&out.to_rows()) == bits(&dw) && padding_is_zero(&out), "backward weights, {facts}");
             let mut db = vec![7.0; k];
             bias_gradient(team, 0..n, &pdy, Onto::Zero, &mut db);
@@ -354,7 +354,7 @@ fn bf16_passes_read_nothing_of_the_rows_beyond_the_minibatch() {
             let mut pairs = [c, k].map(|columns| Panels::zeroed(x.rows().div_ceil(2), columns));
             let mut dw = Panels::zeroed(c, k);
             for rows in [x.rows(), n] {
-                bf16::backward_weights(&team, rows, x, dy, &mut pairs, &mut dw);
+                bf16::backward_weights(&team, 0..rows, x, dy, &mut pairs, Onto::Zero, &mut dw);
             }
             dw.to_rows()
         };
@@ -377,9 +377,9 @@ fn gradients_of_weights_in_parts_have_the_bits_of_the_whole() {
             let mut pairs = [c, k].map(|columns| Panels::zeroed(n.div_ceil(2), columns));
             for first in (0..n).step_by(part) {
                 let (samples, onto) = (first..n.min(first + part), if first == 0 { Onto::Zero } else { Onto::Result });
-                backward_weights_of(&team, samples.clone(), &px, &pdy, onto, &mut dw);
+                backward_weights(&team, samples.clone(), &px, &pdy, onto, &mut dw);
                 bias_gradient(&team, samples.clone(), &pdy, onto, &mut db);
-                bf16::backward_weights_of(&team, samples.clone(), &hx, &hdy, &mut pairs, onto, &mut dw_halves);
+                bf16::backward_weights(&team, samples.clone(), &hx, &hdy, &mut pairs, onto, &mut dw_halves);
                 bias_gradient(&team, samples, &hdy, onto, &mut db_halves);
             }
             assert!(padding_is_zero(&dw) && padding_is_zero(&dw_halves));

@@ -60,7 +60,7 @@ pub(super) fn backward_data(
     TiledPass { shape, left, right, bias: None, onto: Onto::Zero, after }.run(team, amx, dx);
 }
 
-/// As [`super::backward_weights_of`].
+/// As [`super::backward_weights`].
 pub(super) fn backward_weights(
     team: &Team,
     amx: Amx,

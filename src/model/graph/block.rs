@@ -9,7 +9,7 @@ use crate::layer::{
 };
 use crate::machine::team::Team;
 use crate::math::brgemm::Panels;
-use crate::math::{Part, Share, StridedRows, StridedRowsMut};
+use crate::math::{Part, StridedRows, StridedRowsMut};
 use crate::memory::Supply;
 use crate::model::init;
 use crate::model::names::Project;
@@ -121,15 +121,6 @@ impl Runner {
             first,
             readings: if is_read { readings(blocks, Some(at)) } else { Vec::new() },
         })
-    }
-
-    pub(super) fn supply_sums(&mut self, share: &Share, supply: &mut Supply<'_>) -> Result<()> {
-        match &mut self.op {
-            Running::Cross(cross) => cross.supply_sums(share, supply)?,
-            Running::Attention(attention) => attention.supply_sums(share, supply)?,
-            _ => {}
-        }
-        self.chain.supply_sums(share, supply)
     }
 
     /// Draws its weights; `crosses` counts cross networks.

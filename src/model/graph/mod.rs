@@ -27,7 +27,7 @@ use crate::data::Batch;
 use crate::layer::{FeatureVectors, Linear, LossLayer, Reading, Steps, Wide, sum_readings};
 use crate::machine::team::Team;
 use crate::math::brgemm::{export_rows, import_rows};
-use crate::math::{Part, Share, StridedRows, StridedRowsMut};
+use crate::math::{Part, StridedRows, StridedRowsMut};
 use crate::memory::{Buffer, Supply};
 use crate::optim::{ParamGroup, ParamState};
 
@@ -197,14 +197,6 @@ impl Network for Graph {
 
     fn named_inputs(&self, index: usize) -> Option<&[usize]> {
         self.named_inputs.iter().find(|(layer, _)| *layer == index).map(|(_, inputs)| &inputs[..])
-    }
-
-    fn supply_sums(&mut self, share: &Share, supply: &mut Supply<'_>) -> Result<()> {
-        self.blocks.iter_mut().try_for_each(|block| block.supply_sums(share, supply))?;
-        if let Base::Made(made) = &mut self.vectors {
-            made.supply_sums(share, supply)?;
-        }
-        self.wide.iter_mut().try_for_each(|wide| wide.supply_sums(share, supply))
     }
 
     fn features_mut(&mut self, samples: &Range<usize>) -> &mut [f32] {

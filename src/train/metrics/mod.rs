@@ -19,7 +19,7 @@ use curve::{Curve, Groups};
 use runs::{Merged, Tied, merge_machines};
 use tally::Sums;
 
-use super::Ranks;
+use super::{Questions, Ranks};
 use crate::base::Result;
 use crate::base::units::Many;
 
@@ -62,15 +62,6 @@ pub struct Evaluation {
     pub grouped: Option<Grouped>,
 }
 
-/// What is asked of an evaluation beside scores.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Asked {
-    /// Buckets of probabilities.
-    pub buckets: u64,
-    /// Whether samples have groups.
-    pub groups: bool,
-}
-
 /// What of an evaluation's samples is read in an order.
 #[derive(Debug, Clone, Copy)]
 enum Stream {
@@ -97,7 +88,7 @@ impl Evaluation {
     ///
     /// # Errors
     /// As [`Ranks::everywhere`].
-    pub(super) fn new(tallies: &[Tally], asked: Asked, ranks: &Ranks) -> Result<Self> {
+    pub(super) fn new(tallies: &[Tally], asked: &Questions, ranks: &Ranks) -> Result<Self> {
         let total = |all: &mut dyn Iterator<Item = Sums>| {
             all.fold(Sums::default(), |mut sums, own| {
                 sums.plus(&own);
@@ -117,7 +108,7 @@ impl Evaluation {
     ///
     /// # Errors
     /// Those of `read`.
-    fn of(sums: &Sums, asked: Asked, read: impl Fn(Stream, &mut dyn FnMut(Tied)) -> Result<()>) -> Result<Self> {
+    fn of(sums: &Sums, asked: &Questions, read: impl Fn(Stream, &mut dyn FnMut(Tied)) -> Result<()>) -> Result<Self> {
         let mut curve = Curve::new(sums.samples - sums.broken, sums.clicks, asked.buckets);
         let mut scores = Scores::without_order(sums);
         let mut calibration_buckets = Vec::new();
@@ -133,7 +124,7 @@ impl Evaluation {
             best_possible_auc = Some(curve.auc());
         }
         let mut grouped = None;
-        if asked.groups && sums.broken == 0 {
+        if asked.groups.is_some() && sums.broken == 0 {
             let mut groups = Groups::new(sums.without_group);
             read(Stream::Groups, &mut |tied| groups.push(tied))?;
             grouped = Some(groups.finish());
@@ -198,6 +189,7 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
+    use crate::base::TableId;
     use crate::base::rng::{self, Random};
     use crate::machine::team::Team;
 
@@ -211,7 +203,7 @@ mod tests {
             merged(&tallies, stream).for_each(each);
             Ok(())
         };
-        Evaluation::of(&sums, Asked { buckets, groups: groups.is_some() }, read).unwrap()
+        Evaluation::of(&sums, &Questions { buckets, groups: groups.map(|_| TableId(0)), samples: None }, read).unwrap()
     }
 
     fn scores(probabilities: &[f32], labels: &[f32]) -> Scores {
