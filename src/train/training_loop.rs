@@ -15,7 +15,8 @@ use super::order::Order;
 use super::report::Reporter;
 use super::run::Run;
 use super::summary::{Outcome, Summary};
-use super::{Rates, Step};
+use super::{Best, Rates, Step};
+use crate::base::config::BestBy;
 use crate::base::{Error, Result};
 use crate::data::{Split, Waited};
 use crate::optim::Schedule;
@@ -48,6 +49,7 @@ struct Tally {
     training: Duration,
     final_loss: Option<f64>,
     tested: Option<Tested>,
+    lowest_logloss: Option<Best>,
     began: Instant,
     /// How long it took to the target.
     reached: Option<Duration>,
@@ -119,6 +121,7 @@ impl Tally {
             training: Duration::ZERO,
             final_loss: None,
             tested: None,
+            lowest_logloss: None,
             began: now,
             reached: None,
             flushed: now,
@@ -352,12 +355,21 @@ impl<'a> TrainingLoop<'a> {
         }
         reporter.evaluation(step, &scores, best_possible_auc);
         if let Some(output) = &mut run.output {
+            if tally.steps == 0 {
+                // A process before may have logged the same one: this one takes its place.
+                output.flush()?;
+                output.rewind(step, true)?;
+            }
             let ms = began.elapsed().as_secs_f64() * 1e3;
             output.log(&EvalEntry { kind: "eval", step, scores, best_possible_auc, ms })?;
             output.flush()?;
         }
         tally.tested = Some(Tested { step, scores, best_possible_auc });
-        run.take_evaluation(scores.auc, on_the_way)?;
+        let now = Best::new(step, &scores);
+        if now.is_better(tally.lowest_logloss, BestBy::Logloss) {
+            tally.lowest_logloss = Some(now);
+        }
+        run.take_evaluation(now, on_the_way)?;
         Ok(true)
     }
 
@@ -406,8 +418,10 @@ impl<'a> TrainingLoop<'a> {
             normalised_entropy: scores.map(|scores| scores.normalised_entropy),
             accuracy: scores.map(|scores| scores.accuracy),
             calibration: scores.map(|scores| scores.calibration),
-            best_auc: best.map(|best| best.auc),
+            best_auc: best.and_then(|best| best.auc),
+            best_logloss: best.and_then(|best| best.logloss),
             best_step: best.map(|best| best.step),
+            lowest_logloss: tally.lowest_logloss,
             step: run.state.progress.step,
             steps: tally.steps,
             samples: tally.samples,
