@@ -255,7 +255,7 @@ pub enum Error {
     /// Training left the realm of numbers.
     #[error(
         "the loss of step {step} is {loss} (learning rate {rate}): training diverged; {}{}",
-        cause.as_deref().unwrap_or("use a lower --lr"),
+        cause.as_deref().unwrap_or("use a lower --lr (and train.lr_rows, if that is set)"),
         saved.as_ref().map(|path| format!("; the last checkpoint is {}", path.display())).unwrap_or_default()
     )]
     Diverged {

@@ -135,6 +135,7 @@ impl EvalArgs {
             };
             return Err(Error::config(origin, reason));
         };
+        config.model.reweighed().iter().for_each(|why| note!("note: {why}"));
         if self.json {
             console::json(&Results { evaluation: &found, skipped_rows, unknown_values })?;
         } else {

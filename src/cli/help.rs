@@ -1,13 +1,16 @@
 //! What `--help` shows: of each command the flags that it honours, the most used ones first, the others by group.
 
 use std::any::TypeId;
+use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::{ArgAction, Command as Program, CommandFactory, FromArgMatches};
+use clap::builder::StyledStr;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{ArgAction, Command as Program, CommandFactory, Error, FromArgMatches};
 
 use super::Cli;
 use super::overrides::KeyArgs;
-use crate::base::config::{Command, Key};
+use crate::base::config::{Command, KEYS, Key};
 
 /// Flags on what is learned from.
 pub const DATA: &str = "Data";
@@ -25,7 +28,9 @@ impl Cli {
     #[must_use]
     pub fn of_this_process() -> Self {
         let mut program = Self::program();
-        let mut matches = program.get_matches_mut();
+        let given: Vec<OsString> = std::env::args_os().collect();
+        let mut matches =
+            program.try_get_matches_from_mut(&given).unwrap_or_else(|error| with_keys(error, &program, &given).exit());
         Self::from_arg_matches_mut(&mut matches).unwrap_or_else(|error| error.format(&mut program).exit())
     }
 
@@ -44,6 +49,21 @@ impl Cli {
 fn keys() -> Vec<(&'static str, &'static Key)> {
     let flags = KeyArgs::default().values().expect("no flag was given");
     flags.into_iter().map(|(flag, key, _)| (flag, Key::named(key).expect("it is a key"))).collect()
+}
+
+/// The error of a flag that the command does not have, where a key of the configuration has its name: with a tip on how
+/// that is set.
+fn with_keys(mut error: Error, program: &Program, given: &[OsString]) -> Error {
+    let command = given.iter().fold(program, |command, word| command.find_subcommand(word).unwrap_or(command));
+    let sets = command.get_arguments().any(|arg| arg.get_long() == Some("set"));
+    let Some(ContextValue::String(flag)) = error.get(ContextKind::InvalidArg).filter(|_| sets) else { return error };
+    let name = flag.trim_start_matches('-').replace('-', "_");
+    let keys = KEYS.iter().filter(|key| key.name.split_once('.').is_some_and(|(_, last)| last == name));
+    let tips: Vec<StyledStr> = keys.map(|key| format!("it is set by '--set {}=VALUE'", key.name).into()).collect();
+    if error.kind() == ErrorKind::UnknownArgument && !tips.is_empty() {
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(tips));
+    }
+    error
 }
 
 /// Flags of names that are given once, besides those of files and folders.

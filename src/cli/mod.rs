@@ -139,7 +139,7 @@ impl Cli {
             _ if !world.is_first() => Ok(()),
             Command::Preprocess(args) => args.run(),
             Command::Export(args) => args.run(),
-            Command::Search(args) => args.run(),
+            Command::Search(args) => args.run().map_err(told_of_data),
             Command::Config(args) => args.run().map_err(told_of_data),
             Command::Convert(args) => args.run().map_err(told(ELSEWHERE)),
             Command::Inspect(args) => args.run().map_err(told(LEAVE_OUT)),

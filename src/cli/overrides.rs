@@ -92,7 +92,7 @@ pub struct KeyArgs {
     #[arg(long, value_name = "N", display_order = 4)]
     epochs: Option<u64>,
 
-    /// Learning rate.
+    /// Learning rate, of the layers and, unless train.lr_rows is given too, of the rows.
     #[arg(long, value_name = "RATE", display_order = 6)]
     lr: Option<f64>,
 
@@ -153,12 +153,12 @@ pub struct KeyArgs {
     #[arg(long, value_name = "AUC", help_heading = TRAINING)]
     target_auc: Option<f64>,
 
-    /// Stop when so many evaluations in a row have not had a better test AUC than the best one before; with --out, the
-    /// best model is kept.
+    /// Stop when so many evaluations in a row have not had a better test AUC (train.best_by: or log loss) than the best
+    /// one before; with --out, the best model is kept.
     #[arg(long, value_name = "N", help_heading = TRAINING)]
     patience: Option<u64>,
 
-    /// Keep the model with the best test AUC, too: in the folder `best` of --out.
+    /// Keep the model with the best test AUC (or log loss: train.best_by), too: in the folder `best` of --out.
     #[arg(long, help_heading = TRAINING)]
     keep_best: bool,
 

@@ -11,6 +11,7 @@ use clap::Args;
 use serde::Serialize;
 
 use self::prepare::Prepared;
+pub(super) use self::prepare::late_evaluations;
 use self::resolve::Resumed;
 use super::collective::Choice;
 use super::copies::CopyArgs;
@@ -65,7 +66,7 @@ pub struct TrainArgs {
     #[command(flatten)]
     copies: CopyArgs,
 
-    /// Write the loss of every step to this file, one a line.
+    /// Write the loss of every step to this file, one a line; with --resume, of the steps from there on, to a new file.
     #[arg(long, value_name = "FILE", help_heading = OUTPUT)]
     trace_loss: Option<PathBuf>,
 
@@ -160,6 +161,16 @@ impl TrainArgs {
         if let Some(origin) = keys.into_iter().find_map(|key| self.keys.origin(key)).filter(|_| unsaved) {
             let reason = "nothing is saved without a folder: name one with --out DIR, or leave it away".to_owned();
             return Err(Error::config(origin, reason));
+        }
+        if let Some(path) = self.trace_loss.as_deref().filter(|_| self.resume.is_some())
+            && std::fs::metadata(path).is_ok_and(|file| file.is_file() && file.len() > 0)
+        {
+            let reason = format!(
+                "{} is there, and what it holds would be lost: losses of a run that is resumed are those of its steps from there \
+                 on; name another file (metrics.jsonl in the run's directory has the losses of all steps)",
+                path.display()
+            );
+            return Err(Error::config("--trace-loss", reason));
         }
         self.init.as_deref().map_or(Ok(()), init::check)
     }

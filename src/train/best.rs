@@ -12,8 +12,10 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::checkpoint::{Checkpoint, Progress};
+use super::metrics::Scores;
 use super::output::OutputDir;
 use super::run::Run;
+use crate::base::config::BestBy;
 use crate::base::console::note;
 use crate::base::{Error, Result};
 
@@ -22,15 +24,45 @@ use crate::base::{Error, Result};
 pub struct Best {
     /// After which step it was made.
     pub step: u64,
-    /// The test AUC.
-    pub auc: f64,
+    /// The test AUC; nothing where that is no number.
+    pub auc: Option<f64>,
+    /// The test log loss; nothing where that is no number, or of a version that did not say.
+    pub logloss: Option<f64>,
+}
+
+impl Best {
+    /// What these scores say of the model after a step.
+    pub(super) fn new(step: u64, scores: &Scores) -> Self {
+        let [auc, logloss] = [scores.auc, scores.logloss].map(|score| Some(score).filter(|score| score.is_finite()));
+        Self { step, auc, logloss }
+    }
+
+    /// The score that it is compared by.
+    #[must_use]
+    pub const fn score(&self, by: BestBy) -> Option<f64> {
+        match by {
+            BestBy::Auc => self.auc,
+            BestBy::Logloss => self.logloss,
+        }
+    }
+
+    /// Whether it is better than another, if there is one: where it has no score it is not, and what has one is better
+    /// than what has none.
+    #[must_use]
+    pub fn is_better(&self, other: Option<Self>, by: BestBy) -> bool {
+        let merit = |of: &Self| match by {
+            BestBy::Auc => of.auc,
+            BestBy::Logloss => of.logloss.map(|loss| -loss),
+        };
+        merit(self) > other.as_ref().and_then(merit)
+    }
 }
 
 /// What the evaluations of a run have come to.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Evaluations {
-    /// The first one of those with the highest test AUC; nothing where none had one.
+    /// The first one of those with the best score; nothing where none had one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub best: Option<Best>,
     /// Those on the way that have come since and were not better.
@@ -47,20 +79,19 @@ impl Evaluations {
 
     /// With one more, on the way or after the last step, and whether that is the best. One that a run makes again, as
     /// it makes its steps again up to the best model, does not count.
-    fn with(self, step: u64, auc: f64, on_the_way: bool) -> (Self, bool) {
+    fn with(self, now: Best, by: BestBy, on_the_way: bool) -> (Self, bool) {
         let Self { best, since, .. } = self;
-        if best.map_or(!auc.is_nan(), |best| auc > best.auc) {
-            return (Self { best: Some(Best { step, auc }), since: 0, is_due: false }, true);
+        if now.is_better(best, by) {
+            return (Self { best: Some(now), since: 0, is_due: false }, true);
         }
-        let is_new = on_the_way && best.is_none_or(|best| step > best.step);
+        let is_new = on_the_way && best.is_none_or(|best| now.step > best.step);
         (Self { best, since: since.saturating_add(u64::from(is_new)), is_due: false }, false)
     }
 
     /// With the evaluation of the model that was kept, if that is better: the run was killed behind it, or it was its
     /// last.
-    fn with_kept(self, kept: Best) -> Self {
-        let is_better = self.best.is_none_or(|best| kept.auc > best.auc);
-        if is_better { Self { best: Some(kept), since: 0, ..self } } else { self }
+    fn with_kept(self, kept: Best, by: BestBy) -> Self {
+        if kept.is_better(self.best, by) { Self { best: Some(kept), since: 0, ..self } } else { self }
     }
 
     /// Whether so many on the way have not been better than the best.
@@ -95,7 +126,7 @@ impl Run {
         }
         let kept = self.state.best.as_ref().and_then(|best| self.kept_in(best));
         let before = self.state.progress.evaluations;
-        let found = kept.map_or(before, |kept| before.with_kept(kept));
+        let found = kept.map_or(before, |kept| before.with_kept(kept, self.config.train.best_by));
         let own = serde_json::to_vec(&(found, kept.is_some() && found.best == kept));
         let own = own.expect("evaluations are representable in JSON");
         let told = self.ranks.everywhere("tell of the evaluations", own)?;
@@ -109,7 +140,7 @@ impl Run {
         Ok(())
     }
 
-    /// The evaluation of the model in a folder of a best one, if there is one of these test samples.
+    /// The evaluation of the model in a folder of a best one, if there is one of these test samples by this score.
     fn kept_in(&self, best: &OutputDir) -> Option<Best> {
         let path = best.checkpoint();
         if !path.exists() {
@@ -121,7 +152,10 @@ impl Run {
             checkpoint.header()
         };
         match read() {
-            Ok(header) => header.and_then(|(progress, _)| progress.evaluations.best),
+            Ok(header) => {
+                let same = header.filter(|(_, trained)| trained.train.best_by == self.config.train.best_by);
+                same.and_then(|(progress, _)| progress.evaluations.best)
+            }
             Err(error) => {
                 note!("note: {error}; the best model from here on takes its place");
                 None
@@ -134,8 +168,9 @@ impl Run {
     ///
     /// # Errors
     /// When it cannot be saved: the best one before is then still there, and an evaluation on the way still due.
-    pub(super) fn take_evaluation(&mut self, auc: f64, on_the_way: bool) -> Result<()> {
-        let (evaluations, is_best) = self.state.progress.evaluations.with(self.state.progress.step, auc, on_the_way);
+    pub(super) fn take_evaluation(&mut self, now: Best, on_the_way: bool) -> Result<()> {
+        let before = self.state.progress.evaluations;
+        let (evaluations, is_best) = before.with(now, self.config.train.best_by, on_the_way);
         if is_best && self.keeps_best() {
             self.save_best(evaluations)?;
         }
@@ -180,31 +215,47 @@ impl Run {
 mod tests {
     use super::*;
 
-    /// The state after evaluations on the way, as (step, AUC), and which of them were the best so far.
+    /// An evaluation of an AUC, and a log loss that falls as the AUC rises.
+    fn of(step: u64, auc: f64) -> Best {
+        let known = |score: f64| Some(score).filter(|score| score.is_finite());
+        Best { step, auc: known(auc), logloss: known(1.0 - auc) }
+    }
+
+    /// The state after evaluations on the way, as (step, AUC), and which of them were the best so far: by either score
+    /// the same.
     fn after(begin: Evaluations, found: &[(u64, f64)]) -> (Evaluations, Vec<u64>) {
-        let mut best = Vec::new();
-        let end = found.iter().fold(begin, |before, (step, auc)| {
-            let (now, is_best) = before.with(*step, *auc, true);
-            best.extend(is_best.then_some(*step));
-            now
+        let by_score = [BestBy::Auc, BestBy::Logloss].map(|by| {
+            let mut best = Vec::new();
+            let end = found.iter().fold(begin, |before, (step, auc)| {
+                let (now, is_best) = before.with(of(*step, *auc), by, true);
+                best.extend(is_best.then_some(*step));
+                now
+            });
+            (end, best)
         });
-        (end, best)
+        let [by_auc, by_loss] = by_score;
+        assert_eq!(by_auc, by_loss);
+        by_auc
     }
 
     #[test]
     fn evaluations_on_the_way_that_are_no_better_are_counted_since_the_best() {
         let (end, best) =
             after(Evaluations::default(), &[(2, 0.6), (4, 0.5), (6, 0.6), (8, 0.7), (10, 0.65), (12, 0.7)]);
-        assert_eq!((end.best, end.since, best), (Some(Best { step: 8, auc: 0.7 }), 2, vec![2, 8]));
+        assert_eq!((end.best, end.since, best), (Some(of(8, 0.7)), 2, vec![2, 8]));
         assert!(end.exhaust(2) && end.exhaust(1) && !end.exhaust(3) && !end.exhaust(0));
         // The one at the end may be the best, and is not counted.
-        assert_eq!(end.with(13, 0.69, false), (end, false));
-        assert!(end.with(13, 0.71, false).1);
+        let with_last = |auc: f64| end.with(of(13, auc), BestBy::Auc, false);
+        assert_eq!(with_last(0.69), (end, false));
+        assert!(with_last(0.71).1);
         // What is no number is not better, not even than nothing.
         let (none, best) = after(Evaluations::default(), &[(1, f64::NAN), (2, f64::NAN)]);
         assert_eq!((none.best, none.since, best), (None, 2, vec![]));
         assert_eq!(after(none, &[(3, 0.1)]).1, [3]);
         assert_eq!(after(end, &[(14, f64::NAN)]).0.since, 3);
+        // Scores need not agree, and test samples of one kind have no AUC.
+        let other = Best { step: 14, auc: None, logloss: Some(0.2) };
+        assert_eq!([BestBy::Auc, BestBy::Logloss].map(|by| end.with(other, by, true).1), [false, true]);
     }
 
     #[test]
@@ -213,14 +264,14 @@ mod tests {
         let whole = after(Evaluations::default(), &found).0;
         for saved in 0..=4 {
             let header = after(Evaluations::default(), &found[..saved]).0;
-            let resumed = header.with_kept(Best { step: 10, auc: 0.7 });
+            let resumed = header.with_kept(of(10, 0.7), BestBy::Auc);
             for made in saved..=5 {
                 assert!(!after(resumed, &found[saved..made]).0.exhaust(1), "saved after {saved}, {made} made");
             }
             assert_eq!(after(resumed, &found[saved..]), (whole, vec![]), "saved after {saved}");
         }
         // What is no better than the best of the header is of an earlier time.
-        assert_eq!(whole.with_kept(Best { step: 6, auc: 0.62 }), whole);
+        assert_eq!(whole.with_kept(of(6, 0.62), BestBy::Auc), whole);
     }
 
     #[test]
@@ -228,9 +279,14 @@ mod tests {
         let read = |text: &str| serde_json::from_str::<Progress>(text).unwrap();
         let before = read("{\"step\": 3, \"epoch\": 0, \"sample\": 9}");
         assert!(before.evaluations.is_none());
-        let best = Some(Best { step: 2, auc: 0.1 + 0.2 });
-        let after = Progress { evaluations: Evaluations { best, since: 1, is_due: true }, ..before };
-        assert_eq!(read(&serde_json::to_string(&after).unwrap()), after);
+        let of_auc = read(
+            "{\"step\": 3, \"epoch\": 0, \"sample\": 9, \"evaluations\": {\"best\": {\"step\": 2, \"auc\": 0.7}}}",
+        );
+        assert_eq!(of_auc.evaluations.best, Some(Best { step: 2, auc: Some(0.7), logloss: None }));
+        for best in [of(2, 0.1 + 0.2), Best { step: 2, auc: None, logloss: Some(0.1 + 0.2) }] {
+            let after = Progress { evaluations: Evaluations { best: Some(best), since: 1, is_due: true }, ..before };
+            assert_eq!(read(&serde_json::to_string(&after).unwrap()), after);
+        }
         assert!(!serde_json::to_string(&before).unwrap().contains("evaluations"));
     }
 }

@@ -18,8 +18,9 @@ const SMOOTHING: f64 = 0.02;
 /// A dense feature beyond this is taken as the cause where training diverges.
 const UNSCALED: f32 = 1e3;
 
-/// The dense feature that is far larger than the others', or no number, which a layer cannot learn from.
-pub(super) fn unscaled(batch: &Batch) -> Option<String> {
+/// The dense feature that is far larger than the others', or no number, which a layer cannot learn from; features have
+/// these names, if any.
+pub(super) fn unscaled(batch: &Batch, names: &[(String, String)]) -> Option<String> {
     let width = batch.dense_width;
     // NaN counts as the largest.
     let (at, most) = batch.dense.iter().map(|x| x.abs()).enumerate().max_by(|a, b| a.1.total_cmp(&b.1))?;
@@ -34,7 +35,9 @@ pub(super) fn unscaled(batch: &Batch) -> Option<String> {
              which counts as 0"
         ),
     };
-    Some(format!("dense feature {} of {width} {found}", at % width + 1))
+    let at = at % width;
+    let name = names.get(at).map_or_else(String::new, |(name, _)| format!(" ({name})"));
+    Some(format!("dense feature {} of {width}{name} {found}", at + 1))
 }
 
 /// Shows a run's progress.
@@ -139,12 +142,15 @@ mod tests {
         let found = |values: &[f32]| {
             let mut batch = Batch::new(&Schema { dense: 2, tables: Vec::new() });
             batch.dense.extend_from_slice(values);
-            unscaled(&batch)
+            unscaled(&batch, &[("price".to_owned(), String::new())])
         };
         assert_eq!(found(&[1.0, -1e3, 0.0, 5.0]), None);
         for (values, told) in [
             ([1.0, 2e3, 0.0, 5.0], "dense feature 2 of 2 reaches 2e3 in this minibatch: scale it"),
-            ([1.0, 2e3, f32::NEG_INFINITY, 5.0], "dense feature 1 of 2 is inf in this minibatch, and a finite number"),
+            (
+                [1.0, 2e3, f32::NEG_INFINITY, 5.0],
+                "dense feature 1 of 2 (price) is inf in this minibatch, and a finite number",
+            ),
             ([1.0, 2e3, 0.0, f32::NAN], "dense feature 2 of 2 is NaN in this minibatch, and a finite number"),
         ] {
             assert!(found(&values).is_some_and(|found| found.starts_with(told)), "{:?}", found(&values));

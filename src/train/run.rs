@@ -84,7 +84,7 @@ impl Run {
     /// or is none of octorec's.
     pub fn restore(&mut self, path: &Path, verified: bool) -> Result<()> {
         let checkpoint = Checkpoint::open_as(path, verified)?;
-        let Some((progress, _)) = checkpoint.header()? else {
+        let Some((progress, trained)) = checkpoint.header()? else {
             return Err(Error::Checkpoint {
                 path: path.to_owned(),
                 reason: "holds weights but no training position: start from it with --init".to_owned(),
@@ -96,8 +96,16 @@ impl Run {
         let Evaluations { best, since, is_due } = progress.evaluations;
         // All machines go on by what the first one finds.
         let may_be_others = self.ranks.world().is_first() && (best.is_some() || since > 0);
-        if may_be_others && checkpoint.check_tests(&self.config, &*self.source).is_err() {
-            note!("note: these are other test samples than before: the best AUC is that of tests from here on");
+        let by = self.config.train.best_by;
+        let others = match may_be_others {
+            true if trained.train.best_by != by => Some("train.best_by is another than before"),
+            true if checkpoint.check_tests(&self.config, &*self.source).is_err() => {
+                Some("these are other test samples than before")
+            }
+            _ => None,
+        };
+        if let Some(why) = others {
+            note!("note: {why}: the best {} is that of tests from here on", by.words());
             progress.evaluations = Evaluations { is_due, ..Evaluations::default() };
         }
         if !checkpoint.has_moments(&self.ranks)? {
@@ -253,10 +261,10 @@ impl Run {
     }
 
     /// As [`unscaled`], of the next minibatch.
-    fn unscaled(&self) -> Option<String> {
+    pub(super) fn unscaled(&self) -> Option<String> {
         let plan = Plan { depth: 1, ..self.plan() };
         let (batch, _) = Loader::start(Arc::clone(&self.source), plan).ok()?.next_batch().ok()??;
-        unscaled(&batch)
+        unscaled(&batch, &self.source.dense_columns())
     }
 }
 

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::Judged;
+use super::{Best, Judged};
 
 /// How a run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -40,11 +40,17 @@ pub struct Summary {
     pub accuracy: Option<f64>,
     /// Mean probability over mean label.
     pub calibration: Option<f64>,
-    /// The highest test AUC of the run's evaluations; absent without one. Those before it was resumed are included, but
-    /// for one that was made because the run had ended, unless the best model is kept: the checkpoint is older than it.
+    /// The test AUC of the run's best evaluation (by `train.best_by`); absent without one. Those before it was resumed
+    /// are included, but for one that was made because the run had ended, unless the best model is kept: the checkpoint
+    /// is older than it.
     pub best_auc: Option<f64>,
-    /// The step after which it was found.
+    /// Its test log loss.
+    pub best_logloss: Option<f64>,
+    /// The step after which it was made.
     pub best_step: Option<u64>,
+    /// The evaluation of this process with the lowest test log loss.
+    #[serde(skip)]
+    pub lowest_logloss: Option<Best>,
     /// The run's last step: those since it began, before it was resumed included.
     pub step: u64,
     /// Steps of this process.

@@ -15,13 +15,17 @@ use super::order::Order;
 use super::report::Reporter;
 use super::run::Run;
 use super::summary::{Outcome, Summary};
-use super::{Rates, Step};
+use super::{Best, Rates, Step};
+use crate::base::config::BestBy;
 use crate::base::{Error, Result};
 use crate::data::{Split, Waited};
 use crate::optim::Schedule;
 
 /// Metrics are handed to the system this often, so that a watcher sees them.
 const FLUSH_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Initial weights hardly prefer a label, so that the first loss is about ln 2; one beyond this comes of the data.
+const HIGHEST_FIRST_LOSS: f64 = 3.0;
 
 /// A run under way.
 pub(super) struct TrainingLoop<'a> {
@@ -45,6 +49,7 @@ struct Tally {
     training: Duration,
     final_loss: Option<f64>,
     tested: Option<Tested>,
+    lowest_logloss: Option<Best>,
     began: Instant,
     /// How long it took to the target.
     reached: Option<Duration>,
@@ -116,6 +121,7 @@ impl Tally {
             training: Duration::ZERO,
             final_loss: None,
             tested: None,
+            lowest_logloss: None,
             began: now,
             reached: None,
             flushed: now,
@@ -213,6 +219,14 @@ impl<'a> TrainingLoop<'a> {
             && let Some(choice) = self.run.ranks.update_choice()?
         {
             self.reporter.say(&format!("update of embedding rows: {choice}"));
+        }
+        // An optimizer whose steps are bounded survives it, with a network that tells nothing any more.
+        if self.tally.samples == 0
+            && made.step.loss > HIGHEST_FIRST_LOSS
+            && let Some(cause) = self.run.unscaled()
+        {
+            let loss = made.step.loss;
+            self.reporter.say(&format!("warning: the loss of the first step is {loss:.3e}: {cause}"));
         }
         if !made.step.loss.is_finite() {
             self.reporter.finish();
@@ -341,12 +355,21 @@ impl<'a> TrainingLoop<'a> {
         }
         reporter.evaluation(step, &scores, best_possible_auc);
         if let Some(output) = &mut run.output {
+            if tally.steps == 0 {
+                // A process before may have logged the same one: this one takes its place.
+                output.flush()?;
+                output.rewind(step, true)?;
+            }
             let ms = began.elapsed().as_secs_f64() * 1e3;
             output.log(&EvalEntry { kind: "eval", step, scores, best_possible_auc, ms })?;
             output.flush()?;
         }
         tally.tested = Some(Tested { step, scores, best_possible_auc });
-        run.take_evaluation(scores.auc, on_the_way)?;
+        let now = Best::new(step, &scores);
+        if now.is_better(tally.lowest_logloss, BestBy::Logloss) {
+            tally.lowest_logloss = Some(now);
+        }
+        run.take_evaluation(now, on_the_way)?;
         Ok(true)
     }
 
@@ -395,8 +418,10 @@ impl<'a> TrainingLoop<'a> {
             normalised_entropy: scores.map(|scores| scores.normalised_entropy),
             accuracy: scores.map(|scores| scores.accuracy),
             calibration: scores.map(|scores| scores.calibration),
-            best_auc: best.map(|best| best.auc),
+            best_auc: best.and_then(|best| best.auc),
+            best_logloss: best.and_then(|best| best.logloss),
             best_step: best.map(|best| best.step),
+            lowest_logloss: tally.lowest_logloss,
             step: run.state.progress.step,
             steps: tally.steps,
             samples: tally.samples,

@@ -179,6 +179,8 @@ const CASES: &[Case] = &[
     case("train.target_auc", "0.01", BUILT_IN, &[]),
     case("train.patience", "1", BUILT_IN, &[("train.eval_every", "1"), ("train.lr", "0.0")]),
     case("train.keep_best", "true", BUILT_IN, &[]),
+    // The AUC of this training falls from its first step on, and its log loss, too.
+    case("train.best_by", "logloss", BUILT_IN, &[("train.eval_every", "1"), ("train.patience", "1")]),
 ];
 
 /// Keys that by their meaning change the speed, the memory or the moment of something, and no result.
@@ -395,6 +397,7 @@ fn a_key_without_effect_on_this_data_is_refused_on_the_command_line_and_passed_o
         ("--set train.lr_scaling=sqrt", "set train.lr_batch"),
         ("--set model.loss_weights=[1,2]", "only with model.loss = \"wbce\""),
         ("--epochs 2 --steps 3", "only with train.steps = 0"),
+        ("--set train.best_by=logloss", "only with train.patience above 0 or train.keep_best = true"),
     ] {
         let message =
             fail(&format!("train --preset tiny {flags}").replace("--preset tiny", "--set train.eval_every=0"));
@@ -409,6 +412,23 @@ fn a_key_without_effect_on_this_data_is_refused_on_the_command_line_and_passed_o
     let output = succeed(&format!("train --config {} --data {}", file.display(), data.display()));
     let message = String::from_utf8_lossy(&output.stderr);
     assert!(message.contains("mine.toml:5: model.rows gives way to the data"), "{message}");
+}
+
+#[test]
+fn a_flag_that_a_command_does_not_have_may_be_a_key_of_the_configuration() {
+    let told = |line: &str| {
+        let output = run(line);
+        assert_eq!(output.status.code(), Some(2), "{line}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    for flag in ["train --weight-decay 0.1", "search --lr 1 --weight-decay=0.1"] {
+        let message = told(flag);
+        assert!(message.contains("unexpected argument '--weight-decay'"), "{message}");
+        assert!(message.contains("tip: it is set by '--set train.weight_decay=VALUE'"), "{message}");
+    }
+    for none in ["train --no-such-thing", "eval --weight-decay 0.1"] {
+        assert!(!told(none).contains("it is set by"), "{none}");
+    }
 }
 
 fn config_of(run: &Path) -> Config {

@@ -95,6 +95,46 @@ fn a_target_ends_the_run_early() {
 }
 
 #[test]
+fn a_run_tells_what_its_end_gives_to_doubt() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("run").display().to_string();
+    let told = |words: &str| {
+        let output = succeed(&format!("{} {words}", tiny_training()));
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let doubts = ["was not reached", "normalised entropy is", "best: ", "log loss was", "holds all", "times the odds"];
+    let said = told("--eval-every 10");
+    assert!(doubts.iter().all(|doubt| !said.contains(doubt)), "{said}");
+    // At such a rate nothing is learned, whatever chance gave at first.
+    let rash = "--lr 3 --steps 5 --eval-every 1 --target-auc 0.99";
+    let said = told(rash);
+    assert!(said.contains("train.target_auc = 0.99 was not reached\n"), "{said}");
+    assert!(said.contains("above 1: these probabilities are worse than the mean label"), "{said}");
+    assert!(said.contains("; nothing is saved (--out DIR with --keep-best keeps the best)"), "{said}");
+    let said = told(&format!("{rash} --out {out}"));
+    assert!(said.contains("best: test AUC 0.") && said.contains("; the last model is the one that is saved"), "{said}");
+    // The remedy.
+    let said = told(&format!("{rash} --out {out} --force --keep-best"));
+    assert!(said.contains(&format!("kept: octorec eval --checkpoint {out}/best")), "{said}");
+    // Learned by heart.
+    let long = "--optimizer adam --optimizer-rows adam --lr 0.01 --steps 120 --eval-every 20";
+    let said = told(long);
+    assert!(said.contains("the test log loss was 0.") && said.contains("--set train.best_by=logloss keeps"), "{said}");
+    let said = told(&format!("{long} --out {out} --force --keep-best --set train.best_by=logloss"));
+    assert!(said.contains("best: test log loss 0.") && !said.contains("log loss was"), "{said}");
+    let said = told("--batch 5000 --epochs 2");
+    assert!(said.contains("a minibatch of 5,000 holds all 2,560 training samples"), "{said}");
+    // What a loss that weighs classes does to probabilities is told wherever they are scored.
+    let said = told(&format!("--set model.loss=wbce --set model.loss_weights=[1,100] --out {out} --force"));
+    let scored = String::from_utf8(succeed(&format!("eval --checkpoint {out} --json")).stderr).unwrap();
+    for said in [said, scored] {
+        assert!(said.contains("100 times the odds of clicks") && said.contains("add -4.6052 to each logit"), "{said}");
+        assert!(!said.contains("normalised entropy is"), "{said}");
+    }
+    assert!(!told("--set model.loss=wbce --set model.loss_weights=[2,2]").contains("times the odds"));
+}
+
+#[test]
 fn a_profile_names_every_stage_and_a_trace_is_written() {
     let folder = tempfile::tempdir().unwrap();
     let trace = folder.path().join("trace.json");

@@ -1,5 +1,6 @@
 //! Searches: trials are runs, a kill loses none, and what matters is found.
 
+use std::collections::HashSet;
 use std::fs;
 use std::path::Path;
 use std::process::Stdio;
@@ -8,7 +9,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::{ONE_EPOCH, TINY, fail, json, octorec, succeed};
+use super::{ONE_EPOCH, TINY, fail, json, octorec, succeed, tsv};
 
 const SPACE: &str = "[train]\nlr = { from = 0.0001, to = 1.0, log = true }\nseed = { from = 1, to = 1000 }\n\
                      optimizer = { choices = [\"sgd\", \"adagrad\"] }\n";
@@ -126,21 +127,66 @@ fn the_shortest_time_to_a_target_wins_and_wrong_trials_are_told() {
         assert_eq!(trial["end"] == "target-reached", trial["target_seconds"].is_number(), "{trial}");
     }
 
-    // Tables of 16 columns do not go with a bottom MLP that ends in 8.
+    // Tables of 16 columns do not go with a bottom MLP that ends in 8, nor these with one that ends in 16.
     let space = folder.path().join("dim.toml");
-    fs::write(&space, "[model]\ndim = { choices = [8, 16] }\n").unwrap();
+    fs::write(&space, "[model]\ndim = { choices = [8, 16] }\nbottom = { choices = [[13, 8], [13, 16]] }\n").unwrap();
     let out = folder.path().join("dims");
     let line = format!(
         "search {ONE_EPOCH} {TINY} --threads 1 --space {} --out {} --trials 5 --json",
         space.display(),
         out.display()
     );
-    let report = json(&line);
-    for trial in report["trials"].as_array().unwrap() {
-        let wrong = trial["values"]["model.dim"] == 16;
+    let output = succeed(&line);
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let trials = report["trials"].as_array().unwrap();
+    for trial in trials {
+        let wrong = trial["values"]["model.dim"] != trial["values"]["model.bottom"][1];
         assert_eq!(trial["end"] == "failed", wrong, "{trial}");
         assert!(!wrong || trial["reason"].as_str().unwrap().contains("model.dim"), "{trial}");
     }
+    // No trial came twice, and more than there are there cannot be.
+    let values: HashSet<String> = trials.iter().map(|trial| trial["values"].to_string()).collect();
+    assert_eq!((trials.len(), values.len()), (4, 4), "{report}");
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("all that the space has was tried: --trials 5 asks for more"), "{said}");
+    assert_eq!(outline(&json(&line)), outline(&report));
+    // What goes with nothing is refused before the first trial.
+    fs::write(&space, "[model]\ndim = { choices = [8, 16] }\n").unwrap();
+    let message = fail(&line.replace("dims", "none"));
+    assert!(message.contains("dim.toml:2: model.dim = 16 goes with no value of the others"), "{message}");
+    assert!(!folder.path().join("none").exists());
     let message = fail(&line.replace("dim.toml", "none.toml"));
     assert!(message.contains("none.toml"), "{message}");
+}
+
+#[test]
+fn a_search_that_could_tell_nothing_says_why() {
+    let folder = tempfile::tempdir().unwrap();
+    // An epoch has 40 steps.
+    for late in ["--eval-every 40", "--set train.evals_per_epoch=1", "--eval-every 9 --steps 9"] {
+        let message = fail(&search(folder.path(), &format!("--halving 2 {late}")));
+        assert!(
+            message.contains("--halving 2: the run has ") && message.contains("--eval-every N"),
+            "{late}: {message}"
+        );
+    }
+    assert!(!folder.path().join("search").exists());
+    // Test samples of one kind have no AUC, but a log loss.
+    let data = tsv(&folder.path().join("clicks.tsv"), 400);
+    let text = fs::read_to_string(&data).unwrap();
+    let ones = folder.path().join("ones.tsv");
+    fs::write(&ones, text.lines().map(|line| format!("1{}\n", &line[1..])).collect::<String>()).unwrap();
+    let space = folder.path().join("lr.toml");
+    fs::write(&space, "[train]\nlr = { choices = [0.05, 0.1] }\n").unwrap();
+    let line = |name: &str| {
+        let files = [&data, &ones, &space].map(|path| path.display().to_string());
+        let [data, tests, space] = files;
+        let out = folder.path().join(name).display().to_string();
+        format!("search {TINY} --steps 2 --threads 1 --data {data} --test-data {tests} --space {space} --out {out}")
+    };
+    let message = fail(&line("auc"));
+    assert!(message.contains("an AUC needs test samples of both kinds, and these are all of one"), "{message}");
+    // The remedy.
+    let report = json(&format!("{} --target logloss --json", line("logloss")));
+    assert_eq!(report["trials"].as_array().unwrap().len(), 2, "{report}");
 }

@@ -11,9 +11,10 @@ use octorec::data::schema::{Categorical, Dense};
 use serde_json::Value;
 
 const MODEL: &str = "--set model.bottom=[1,8] --set model.top=[8,1] --set model.dim=8 --batch 32 --lr 0.1 --eval-every 0 \
-                     --set train.decay_steps=0 --set data.shuffle_window=100 --set train.steps=40";
+                     --optimizer sgd --optimizer-rows sgd --set data.shuffle_window=100 --set train.steps=40";
 /// The same for `plan`, which has no steps.
-const PLANNED: &str = "--set model.bottom=[1,8] --set model.top=[8,1] --set model.dim=8 --batch 32";
+const PLANNED: &str = "--set model.bottom=[1,8] --set model.top=[8,1] --set model.dim=8 --batch 32 \
+                       --optimizer-rows sgd";
 
 fn octorec(line: &str) -> Output {
     Command::new(env!("CARGO_BIN_EXE_octorec")).args(line.split_whitespace()).output().unwrap()

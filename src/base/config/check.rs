@@ -197,7 +197,7 @@ impl Config {
             return fail(
                 &["train.optimizer_rows", "train.update"],
                 "train.optimizer_rows sums a row's gradients before it moves the row, for which look-ups are sorted: \
-                 use train.update = \"auto\" or \"sorted\"",
+                 use train.update = \"auto\" or \"sorted\", or train.optimizer_rows = \"sgd\"",
             );
         }
         if matches!(train.optimizer_wide, OptimizerName::RowwiseAdagrad | OptimizerName::Lamb) {

@@ -26,6 +26,28 @@ named! {
     }
 }
 
+/// By which score of the test samples one evaluation is better than another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum BestBy {
+    /// A higher AUC.
+    #[default]
+    Auc,
+    /// A lower log loss.
+    Logloss,
+}
+
+impl BestBy {
+    /// The score, for people.
+    #[must_use]
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::Auc => "test AUC",
+            Self::Logloss => "test log loss",
+        }
+    }
+}
+
 /// How the learning rate decays, t steps after `train.decay_start`, of T = `train.decay_steps`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

@@ -284,6 +284,13 @@ pub const KEYS: &[Key] = &[
     key("train.target_auc", &[], Always),
     key("train.patience", &[], Always),
     key("train.keep_best", &[], Always),
+    key(
+        "train.best_by",
+        &[],
+        Other("train.patience above 0 or train.keep_best = true", |config| {
+            config.train.patience > 0 || config.train.keeps_best()
+        }),
+    ),
     key("train.checkpoint_every", &[], Always),
     key(
         "train.checkpoint_minutes",

@@ -3,7 +3,6 @@
 //! Invariant: after every layer the merged document is a complete, well-typed [`Config`]; a layer that would break
 //! that is refused as a whole, with the key that is wrong and the place that gave it.
 
-use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -11,7 +10,7 @@ use toml::de::{DeTable, DeValue};
 use toml::{Table, Value};
 
 use super::presets::{DEFAULT_PRESET, OWN_PRESET};
-use super::{Command, Config, Contradiction, Key, preset};
+use super::{Command, Config, Contradiction, Key, Setting, preset};
 use crate::base::console::note;
 use crate::base::error::{Error, Result, nearest};
 use crate::base::input;
@@ -84,8 +83,8 @@ impl Layers {
         Ok(())
     }
 
-    /// Puts on the preset of those who name none: [`DEFAULT_PRESET`], in whose place comes that of data from files where
-    /// later layers say that there are such.
+    /// Puts on the preset of those who name none: [`DEFAULT_PRESET`], in whose place comes that of data from files
+    /// where later layers say that there are such.
     ///
     /// # Errors
     /// None that a user could mend.
@@ -220,10 +219,14 @@ impl Layers {
         // Two ways to ask for evaluations: a flag's takes the place of a file's other one, and a file's of a preset's.
         let kind = |key: &str| self.origins.get(key).map(|origin| origin.kind);
         let (steps, parts) = (kind("train.eval_every"), kind("train.evals_per_epoch"));
-        match steps.cmp(&parts) {
-            Ordering::Greater => config.train.evals_per_epoch = 0,
-            Ordering::Less => config.train.eval_every = 0,
-            Ordering::Equal => (),
+        if steps > parts {
+            config.train.evals_per_epoch = 0;
+        } else if steps < parts && config.train.evals_per_epoch > 0 {
+            config.train.eval_every = 0;
+        }
+        // A rate that is given alone is that of the rows, too, whatever a preset says of theirs.
+        if kind("train.lr") > Some(Kind::BuiltIn) && kind("train.lr_rows") == Some(Kind::BuiltIn) {
+            config.train.lr_rows = Setting::AUTO;
         }
         if config.data.is_stored() {
             // They are counted in steps over the preset's own data: others may still learn long after their end, and a
@@ -462,8 +465,10 @@ mod tests {
         };
         let files = ["data.source=files", "data.path=mine"];
         assert_eq!([finished(&[]), finished(&files)], [preset("demo"), preset("own")]);
-        let mine = finished(&["train.lr=0.5", files[0], files[1], "train.epochs=7"]);
-        assert_eq!(mine, TrainConfig { lr: 0.5, epochs: 7, ..preset("own") });
+        let mine = finished(&["train.lr_rows=0.5", files[0], files[1], "train.epochs=7"]);
+        assert_eq!(mine, TrainConfig { lr_rows: Setting::Given(0.5), epochs: 7, ..preset("own") });
+        let both = finished(&["train.lr=0.5", files[0], files[1]]);
+        assert_eq!(both, TrainConfig { lr: 0.5, lr_rows: Setting::AUTO, ..preset("own") }, "one rate for both");
     }
 
     #[test]
@@ -478,7 +483,8 @@ mod tests {
         };
         let file = "[train]\nevals_per_epoch = 3\n";
         assert_eq!([asked("", &[]), asked(file, &[])], [(1250, 0), (0, 3)]);
-        assert_eq!(asked(file, &["train.eval_every=5"]), (5, 0));
+        assert_eq!([asked(file, &["train.eval_every=5"]), asked(file, &["train.eval_every=0"])], [(5, 0), (0, 0)]);
+        assert_eq!(asked("", &["train.evals_per_epoch=0"]), (1250, 0), "what is none takes no other's place");
         assert_eq!(asked("", &["train.eval_every=5", "train.evals_per_epoch=2"]), (5, 2), "both, where both are said");
     }
 

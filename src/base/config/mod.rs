@@ -22,8 +22,8 @@ use serde::{Deserialize, Serialize};
 pub use cache::cache_dir;
 pub use check::Contradiction;
 pub use choices::{
-    Collective, Decay, Determinism, Hot, IsaChoice, LrScaling, OptimizerName, Precision, Update, Wire, WireChoice,
-    Wires,
+    BestBy, Collective, Decay, Determinism, Hot, IsaChoice, LrScaling, OptimizerName, Precision, Update, Wire,
+    WireChoice, Wires,
 };
 pub use keys::{Command, KEYS, Key};
 pub use launcher::{alone_on_machine, bound_although_alone, launched, one_caller};

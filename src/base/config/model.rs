@@ -1,6 +1,6 @@
 //! What follows from the keys of a model: how many tables and vectors there are, and how wide they are.
 
-use super::{Composition, LayerKind, ModelConfig, Precision, Triangle, WeightedPooling};
+use super::{Composition, LayerKind, Loss, ModelConfig, Precision, Triangle, WeightedPooling};
 
 impl ModelConfig {
     /// Dense features of a sample, where they are the model's to say: 0 before [`ModelConfig::follow`] where they are
@@ -110,6 +110,22 @@ impl ModelConfig {
     #[must_use]
     pub const fn layer_precision(&self, precision: Precision) -> Precision {
         if self.ts_length == 0 { precision } else { Precision::F32 }
+    }
+
+    /// What probabilities are, where the loss weighs the two classes differently: those of clicks that come as much
+    /// more often; nothing where they are those of the data.
+    #[must_use]
+    pub fn reweighed(&self) -> Option<String> {
+        let [none, click] = self.loss_weights;
+        if self.loss != Loss::Wbce || none == click || none == 0.0 || click == 0.0 {
+            return None;
+        }
+        let (ratio, shift) = (click / none, libm::log(f64::from(none) / f64::from(click)));
+        Some(format!(
+            "model.loss = \"wbce\" with model.loss_weights = [{none}, {click}] has the model give {ratio} times the odds of \
+             clicks, on which log loss, NE and calibration depend, but not AUC: add {shift:.4} to each logit for those of the \
+             data (octorec guide models)"
+        ))
     }
 
     /// Takes from the data what the model leaves to them: the number of dense features, and the name and the rows of

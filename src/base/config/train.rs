@@ -4,7 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use super::check::{Contradiction, fail};
 use super::{
-    Collective, Decay, Determinism, Hot, IsaChoice, LrScaling, OptimizerName, Precision, Setting, Update, WireChoice,
+    BestBy, Collective, Decay, Determinism, Hot, IsaChoice, LrScaling, OptimizerName, Precision, Setting, Update,
+    WireChoice,
 };
 
 /// Optimisation, evaluation and the length of a run.
@@ -117,20 +118,24 @@ pub struct TrainConfig {
     pub tuned: String,
     /// The instruction set. All but those with AMX give the same bits.
     pub isa: IsaChoice,
-    /// Steps between evaluations; 0: at the end only.
+    /// Steps between evaluations; 0: at the end only. By a flag it takes the place of `evals_per_epoch` of a file or a
+    /// preset, and by a file of that of a preset; so do they.
     pub eval_every: u64,
-    /// Evaluations in an epoch, evenly, beside those of `eval_every`; 0: none.
+    /// Evaluations in an epoch, evenly; 0: none. Where both keys are given together, at the times of both.
     pub evals_per_epoch: u64,
     /// Samples an evaluation step.
     pub eval_batch: usize,
     /// Training stops once an evaluation reaches this AUC; 0: never.
     pub target_auc: f64,
-    /// Training stops when so many evaluations on the way, one behind the other, have not had a higher AUC than the
-    /// best one before; 0: never.
+    /// Training stops when so many evaluations on the way, one behind the other, have not been better than the best one
+    /// before; 0: never.
     pub patience: u64,
-    /// Whether the model of the evaluation with the highest AUC is kept in the folder `best` of the run's directory;
-    /// `auto`: where `patience` is above 0.
+    /// Whether the model of the best evaluation is kept in the folder `best` of the run's directory; `auto`: where
+    /// `patience` is above 0.
     pub keep_best: Setting<bool>,
+    /// By which score an evaluation is the best. A run that is resumed with another one begins to look for its best
+    /// evaluation anew.
+    pub best_by: BestBy,
     /// Steps between checkpoints, beside those at the end and when interrupted; 0: by time, see `checkpoint_minutes`.
     pub checkpoint_every: u64,
     /// Minutes from one checkpoint to the next, fractions too, where `checkpoint_every` is 0; 20 times as long as the
@@ -233,6 +238,7 @@ impl Default for TrainConfig {
             target_auc: 0.0,
             patience: 0,
             keep_best: Setting::AUTO,
+            best_by: BestBy::Auc,
             checkpoint_every: 0,
             checkpoint_minutes: 30.0,
         }

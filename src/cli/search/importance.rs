@@ -1,14 +1,16 @@
 //! How much a key matters: the share of the variance of trials' ranks that its value explains alone.
 //!
-//! Trials are ranked by their score, so that one that fails is the last and no outlier. A range is cut into quarters, a
-//! list of choices is what it is, and the share is epsilon squared, the correlation ratio less what as many classes
-//! would explain by chance (Kelley 1935). It tells of one key at a time, and nothing of what keys do together.
+//! Trials are ranked by their score, so that a bad one is the last and no outlier; those without one, which have
+//! failed, tell nothing of how good a value is. A range is cut into quarters, a list of choices is what it is, and the
+//! share is epsilon squared, the correlation ratio less what as many classes would explain by chance (Kelley 1935). It
+//! tells of one key at a time, and nothing of what keys do together.
 
 use super::space::Space;
 
 /// The shares of the keys, by the space's; nothing without trials enough to tell.
 pub fn shares(space: &Space, trials: &[(Vec<f64>, f64)]) -> Vec<Option<f64>> {
-    let ranks = ranks(trials);
+    let trials: Vec<_> = trials.iter().filter(|(_, score)| score.is_finite()).cloned().collect();
+    let ranks = ranks(&trials);
     let count = ranks.len() as f64;
     let mean = ranks.iter().sum::<f64>() / count;
     let total: f64 = ranks.iter().map(|rank| (rank - mean).powi(2)).sum();
@@ -64,6 +66,10 @@ mod tests {
         let found = shares(&space, &trials);
         let of = |at: usize| found[at].unwrap();
         assert!(of(0) > 0.4 && of(1) < 0.08 && of(2) > 0.3, "{found:?}");
+        // What has failed, be it by one of the keys, explains nothing.
+        let failed = |momentum: f64| (vec![0.5, momentum, 0.5], f64::INFINITY);
+        let with_failed = [&trials[..], &[0.8, 0.85, 0.9, 0.95].map(failed)].concat();
+        assert_eq!(shares(&space, &with_failed), found);
         let ties = [2.0, f64::INFINITY, 1.0, 2.0, f64::INFINITY].map(|score| (Vec::new(), score));
         assert_eq!(ranks(&ties), [1.5, 3.5, 0.0, 1.5, 3.5]);
         assert_eq!(shares(&space, &trials[..1]), [None; 3]);

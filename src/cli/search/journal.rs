@@ -10,7 +10,9 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::base::config::BestBy;
 use crate::base::{Error, Result};
+use crate::train::Best;
 
 /// The file's name.
 pub const JOURNAL: &str = "search.jsonl";
@@ -72,7 +74,7 @@ pub struct Trial {
     /// Why it failed.
     pub reason: Option<String>,
     pub evaluations: Vec<Found>,
-    /// The one with the highest AUC, where its model is kept.
+    /// The best one, where its model is kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept: Option<Found>,
     /// Of training, without evaluations.
@@ -82,10 +84,12 @@ pub struct Trial {
 }
 
 impl Trial {
-    /// Keeps the evaluation with the highest AUC.
-    pub fn keep_best(&mut self) {
-        let found = self.evaluations.iter().copied().filter(|found| found.auc.is_some());
-        self.kept = found.reduce(|best, next| if next.auc > best.auc { next } else { best });
+    /// Keeps the best evaluation, as the run does.
+    pub fn keep_best(&mut self, by: BestBy) {
+        let of = |found: &Found| Best { step: found.step, auc: found.auc, logloss: found.logloss };
+        let better = |kept: Option<Found>, next: &Found| of(next).is_better(kept.as_ref().map(of), by);
+        self.kept =
+            self.evaluations.iter().fold(None, |kept, next| if better(kept, next) { Some(*next) } else { kept });
     }
 
     /// The evaluation by which it is compared: of the model that is kept, or the last.

@@ -9,12 +9,13 @@ mod journal;
 mod page;
 mod sampler;
 mod space;
+mod target;
 mod trial;
 
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -24,7 +25,10 @@ use crate::base::console::note;
 use crate::base::units::{Many, Seconds};
 use crate::base::{Error, PuId, Result, console, even_part, input, interrupt};
 use crate::cli::heed_signals;
+use crate::cli::session::{Learned, open_data};
 use crate::cli::table::Table;
+use crate::cli::train::late_evaluations;
+use crate::data::{Labels, OnUnseen, Split};
 use crate::ffi::linux::pin_current_thread;
 use crate::machine::Machine;
 use crate::memory::{FolderLock, make_folder, write_file};
@@ -33,61 +37,8 @@ use journal::{End, Found, Journal, Subject, Trial};
 use page::{Page, json_of, shown};
 use sampler::Sampler;
 use space::Space;
+use target::Target;
 use trial::{Ended, Files};
-
-/// What a good trial is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
-enum Target {
-    /// The highest AUC of the last evaluation, or with train.keep_best of the best one
-    #[default]
-    Auc,
-    /// The lowest log loss of the same
-    Logloss,
-    /// The shortest time, evaluations and checkpoints included, to train.target_auc
-    TimeToAuc,
-}
-
-/// A score behind those of all trials that reach their target: more seconds than any run takes.
-const NEVER: f64 = 1e12;
-
-impl Target {
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Auc => "AUC",
-            Self::Logloss => "log loss",
-            Self::TimeToAuc => "seconds to the target AUC",
-        }
-    }
-
-    /// What an evaluation found, small where it is good.
-    fn of(self, found: &Found) -> f64 {
-        match self {
-            Self::Logloss => found.logloss.unwrap_or(f64::INFINITY),
-            Self::Auc | Self::TimeToAuc => found.auc.map_or(f64::INFINITY, |auc| 1.0 - auc),
-        }
-    }
-
-    /// What a trial is worth, small where it is good; infinite where it failed.
-    fn score(self, trial: &Trial) -> f64 {
-        let found = trial.compared().map_or(f64::INFINITY, |found| self.of(found));
-        match self {
-            _ if trial.end == Some(End::Failed) => f64::INFINITY,
-            Self::TimeToAuc => trial.target_seconds.unwrap_or(NEVER * (1.0 + found)),
-            Self::Auc | Self::Logloss => found,
-        }
-    }
-
-    /// The same for people.
-    fn shown(self, trial: &Trial) -> String {
-        let found = trial.compared();
-        let number = |number: Option<f64>| number.map_or_else(|| "-".to_owned(), |number| format!("{number:.5}"));
-        match self {
-            Self::Auc => number(found.and_then(|found| found.auc)),
-            Self::Logloss => number(found.and_then(|found| found.logloss)),
-            Self::TimeToAuc => trial.target_seconds.map_or_else(|| "-".to_owned(), |seconds| format!("{seconds:.1}")),
-        }
-    }
-}
 
 /// Arguments of `octorec search`.
 #[derive(Debug, Args)]
@@ -175,6 +126,7 @@ impl SearchArgs {
         self.check(&base)?;
         let space = Space::read(&self.space)?;
         space.check(&base)?;
+        self.check_halving(&base, &space)?;
         for (given, key) in space.parameters.iter().filter_map(|of| Some((self.keys.origin(&of.key)?, &of.key))) {
             note!("note: {key} is searched over, as {} says: {given} changes nothing", self.space.display());
         }
@@ -215,7 +167,12 @@ impl SearchArgs {
         match shared.error {
             Some(error) => Err(error),
             None if interrupt::requested() => Err(Error::Interrupted),
-            None => self.scored(&shared.journal.trials),
+            None => {
+                if (shared.journal.trials.len() as u64) < self.trials {
+                    note!("note: all that the space has was tried: --trials {} asks for more", self.trials);
+                }
+                self.target.check_scores(&shared.journal.trials)
+            }
         }
     }
 
@@ -239,16 +196,19 @@ impl SearchArgs {
         Ok(())
     }
 
-    /// Fails where no trial has a score.
-    fn scored(&self, trials: &[Trial]) -> Result<()> {
-        if trials.iter().any(|trial| self.target.score(trial).is_finite()) {
+    /// Refuses to stop trials by evaluations of which none comes before their last step. Where it is searched over how
+    /// many steps or samples there are, some trials may have one.
+    fn check_halving(&self, base: &Config, space: &Space) -> Result<()> {
+        let train = &base.train;
+        let lengths = ["batch", "accumulate", "steps", "epochs", "eval_every", "evals_per_epoch"];
+        let is_length = |key: &str| key.strip_prefix("train.").is_some_and(|name| lengths.contains(&name));
+        let is_open = space.parameters.iter().any(|of| is_length(&of.key) || of.key.starts_with("data."));
+        if self.halving == 0 || is_open || (1..train.steps).contains(&train.eval_every) {
             return Ok(());
         }
-        let reason = match trials.iter().find_map(|trial| trial.reason.as_deref()) {
-            Some(reason) => format!("no trial has a score; the first that failed: {reason}"),
-            None => "no trial has a score: name test samples with --test-data or --test-fraction".to_owned(),
-        };
-        Err(Error::config(format!("--target {}", self.target.name()), reason))
+        let source = open_data(&mut base.clone(), Learned::default(), Labels::Required, OnUnseen::Reject)?;
+        let late = late_evaluations(train, source.samples(Split::Train));
+        late.map_or(Ok(()), |reason| Err(Error::config(format!("--halving {}", self.halving), reason)))
     }
 
     /// The table, what matters, and the page.
@@ -387,6 +347,8 @@ impl Search<'_> {
         let ended = shared.journal.trials.iter().filter(|trial| trial.end.is_some());
         let ended: Vec<_> = ended.map(|trial| (trial.places.clone(), self.args.target.score(trial))).collect();
         let places = self.args.sampler.next(&self.space, self.args.search_seed, number, &ended);
+        let tried = shared.journal.trials.iter().map(|trial| &trial.places[..]);
+        let Some(places) = self.space.untried(places, tried) else { return Ok(None) };
         let values = self.space.parameters.iter().zip(&places);
         let trial = Trial {
             number,
@@ -405,12 +367,12 @@ impl Search<'_> {
 
     fn try_out(&self, mut trial: Trial) -> Result<()> {
         let files = Files::of(&self.args.out, trial.number);
-        let (mut stopped, mut keeps_best) = (false, false);
+        let (mut stopped, mut keeps_best) = (false, None);
         let ended = match self.space.at(&self.base, &trial.places) {
             Err(error) => Ended::Failed(error.to_string()),
             Ok(config) => {
                 write_file(&files.configuration, config.to_toml().as_bytes())?;
-                keeps_best = config.train.keeps_best();
+                keeps_best = config.train.keeps_best().then_some(config.train.best_by);
                 let mut goes_on = |found: Found| {
                     trial.evaluations.push(found);
                     let evaluation = trial.evaluations.len() as u64;
@@ -447,8 +409,8 @@ impl Search<'_> {
                 Value::Null
             }
         };
-        if keeps_best {
-            trial.keep_best();
+        if let Some(by) = keeps_best {
+            trial.keep_best(by);
         }
         // A process counts its own seconds, and one before it may have been stopped with the search.
         let step = |key: &str| results[key].as_u64();

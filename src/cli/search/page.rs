@@ -6,9 +6,9 @@ use std::fmt::Write;
 use plotters::prelude::*;
 use serde_json::Value;
 
-use super::NEVER;
 use super::journal::{End, Trial};
 use super::space::Space;
+use super::target::NEVER;
 
 /// Pixels of a plot.
 const SIZE: (u32, u32) = (900, 420);

@@ -2,6 +2,7 @@
 //!
 //! A value is found by its place in [0, 1): that is what is drawn, what the sampler learns from, and what a plot shows.
 
+use std::collections::HashSet;
 use std::path::Path;
 
 use serde::Deserialize;
@@ -9,6 +10,9 @@ use toml::Value;
 
 use crate::base::config::{Command, Config, Key, Layers, entries};
 use crate::base::{Error, Result, input};
+
+/// Combinations of choices and of ends of ranges that are checked before the first trial: a second's work.
+const CORNERS_MOST: u64 = 1024;
 
 /// Keys with their domains, in alphabetical order.
 #[derive(Debug, Clone, PartialEq)]
@@ -68,10 +72,13 @@ impl Space {
             if !key.contains('.') {
                 return Err(fail("keys stand in the sections of a configuration, such as [train]"));
             }
-            let entry: Entry = value.try_into().map_err(|error: toml::de::Error| {
-                let form = "{ from = 0.01, to = 10, log = true } or { choices = [..] } is expected";
-                fail(&format!("{}; {form}", error.message()))
-            })?;
+            let form =
+                "a range, { from = 0.01, to = 10, log = true }, or a list, { choices = [0.1, 0.2] }, is expected";
+            if !value.is_table() {
+                return Err(fail(&format!("{value} says not what is searched over: {form}")));
+            }
+            let told = |error: toml::de::Error| fail(&format!("{}; {form}", error.message()));
+            let entry: Entry = value.try_into().map_err(told)?;
             let domain = entry.domain().map_err(|reason| fail(&reason))?;
             parameters.push(Parameter { key, domain, place });
         }
@@ -94,11 +101,11 @@ impl Space {
         layers.finish(Command::Config)
     }
 
-    /// Checks that the ends of all ranges and all choices can be set, one at a time, and that each key has an effect
-    /// with some of the others'.
+    /// Checks that the ends of all ranges and all choices can be set, one at a time, that each key has an effect with
+    /// some of the others', and that each choice goes together with some of them.
     ///
     /// # Errors
-    /// When a key is unknown, has a value that is none of its, or has no effect.
+    /// When a key is unknown, has a value that is none of its or contradicts all of the others', or has no effect.
     pub fn check(&self, base: &Config) -> Result<()> {
         let mut configs = vec![base.clone()];
         for parameter in &self.parameters {
@@ -115,7 +122,79 @@ impl Space {
                 return Err(Error::config(format!("{place}: {key}"), reason));
             }
         }
+        self.check_choices(base)
+    }
+
+    /// Refuses a choice that contradicts the base whatever the other keys are, of their choices and the ends of their
+    /// ranges, where these have no more than [`CORNERS_MOST`] combinations.
+    fn check_choices(&self, base: &Config) -> Result<()> {
+        let ends: Vec<Vec<f64>> = self.parameters.iter().map(|parameter| parameter.domain.ends()).collect();
+        let counts: Vec<u64> = ends.iter().map(|ends| ends.len() as u64).collect();
+        let corners = counts.iter().try_fold(1, |product: u64, count| product.checked_mul(*count));
+        let Some(corners) = corners.filter(|corners| *corners <= CORNERS_MOST) else { return Ok(()) };
+        let at = |corner: &[u64]| {
+            let places: Vec<f64> = ends.iter().zip(corner).map(|(ends, number)| ends[*number as usize]).collect();
+            self.at(base, &places)
+        };
+        let mut fits: Vec<Vec<bool>> = ends.iter().map(|ends| vec![false; ends.len()]).collect();
+        let mut corner = vec![0; ends.len()];
+        for _ in 0..corners {
+            if at(&corner).is_ok() {
+                fits.iter_mut().zip(&corner).for_each(|(fits, number)| fits[*number as usize] = true);
+            }
+            advance(&mut corner, &counts);
+        }
+        for (key, (Parameter { key: name, domain, place }, fits)) in self.parameters.iter().zip(&fits).enumerate() {
+            let Domain::Choices(values) = domain else { continue };
+            let Some(wrong) = fits.iter().position(|fits| !fits) else { continue };
+            let mut corner = vec![0; ends.len()];
+            corner[key] = wrong as u64;
+            if let Err(error) = at(&corner) {
+                let reason = format!(
+                    "{name} = {} goes with no value of the others, as in {error}: leave this choice away, or change what it \
+                     contradicts",
+                    values[wrong]
+                );
+                return Err(Error::config(place, reason));
+            }
+        }
         Ok(())
+    }
+
+    /// These places where they mean none of the trials before, or else, of a space that has an end, the next ones that
+    /// do not; nothing where all were tried.
+    pub fn untried<'a>(&self, places: Vec<f64>, tried: impl Iterator<Item = &'a [f64]>) -> Option<Vec<f64>> {
+        let numbers = |places: &[f64]| -> Option<Vec<(u64, u64)>> {
+            self.parameters.iter().zip(places).map(|(parameter, place)| parameter.domain.number(*place)).collect()
+        };
+        let Some(drawn) = numbers(&places) else { return Some(places) };
+        let (counts, drawn): (Vec<u64>, Vec<u64>) = drawn.into_iter().unzip();
+        let tried = tried.filter_map(numbers).map(|numbers| numbers.into_iter().map(|(_, number)| number).collect());
+        let tried: HashSet<Vec<u64>> = tried.collect();
+        if !tried.contains(&drawn) {
+            return Some(places);
+        }
+        let mut next = drawn;
+        // Of so many that follow each other, one is none of the former unless these are all.
+        for _ in 0..tried.len() {
+            advance(&mut next, &counts);
+            if !tried.contains(&next) {
+                let places = self.parameters.iter().zip(&next);
+                return Some(places.map(|(parameter, number)| parameter.domain.place(*number)).collect());
+            }
+        }
+        None
+    }
+}
+
+/// Counts on by one, the last digit fastest, each below a count of its own.
+fn advance(digits: &mut [u64], counts: &[u64]) {
+    for (digit, count) in digits.iter_mut().zip(counts).rev() {
+        *digit += 1;
+        if *digit < *count {
+            return;
+        }
+        *digit = 0;
     }
 }
 
@@ -151,9 +230,7 @@ impl Domain {
     pub fn at(&self, place: f64) -> Value {
         match self {
             Self::Range { from, to, log, whole } => {
-                // A whole number has as much room as any other.
-                let (low, high) = if *whole { (*from - 0.5, *to + 0.5) } else { (*from, *to) };
-                let (low, high) = if *whole && *log { (low.max(0.5), high) } else { (low, high) };
+                let (low, high) = if *whole { whole_bounds(*from, *to, *log) } else { (*from, *to) };
                 let number = if *log { low * libm::pow(high / low, place) } else { low + (high - low) * place };
                 if *whole {
                     Value::Integer(number.round().clamp(*from, *to) as i64)
@@ -163,6 +240,31 @@ impl Domain {
             }
             Self::Choices(values) => values[Self::index(place, values.len())].clone(),
         }
+    }
+
+    /// How many values there are, and which of them a place means; nothing of numbers that are not whole.
+    fn number(&self, place: f64) -> Option<(u64, u64)> {
+        match self {
+            Self::Range { whole: false, .. } => None,
+            Self::Range { from, to, .. } => {
+                let number = self.at(place).as_integer().unwrap_or_default() as f64;
+                Some((((to - from) as u64).saturating_add(1), (number - from) as u64))
+            }
+            Self::Choices(values) => Some((values.len() as u64, Self::index(place, values.len()) as u64)),
+        }
+    }
+
+    /// A place that means the value of this number.
+    fn place(&self, number: u64) -> f64 {
+        let place = match self {
+            Self::Range { from, to, log, .. } => {
+                let (low, high) = whole_bounds(*from, *to, *log);
+                let value = from + number as f64;
+                if *log { libm::log(value / low) / libm::log(high / low) } else { (value - low) / (high - low) }
+            }
+            Self::Choices(values) => (number as f64 + 0.5) / values.len() as f64,
+        };
+        place.clamp(0.0, 1.0 - f64::EPSILON)
     }
 
     /// Which of so many choices a place means.
@@ -192,6 +294,12 @@ impl Domain {
     }
 }
 
+/// Between what a range of whole numbers is drawn: each has as much room as any other.
+fn whole_bounds(from: f64, to: f64, log: bool) -> (f64, f64) {
+    let low = from - 0.5;
+    (if log { low.max(0.5) } else { low }, to + 0.5)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -212,16 +320,51 @@ mod tests {
             [0.0, 0.32, 0.34, 0.66, 0.67, 0.999].map(|place| of(3, place).as_integer().unwrap()),
             [0, 0, 1, 1, 2, 2]
         );
-        space.check(&Config::default()).unwrap();
         let config = space.at(&Config::default(), &[0.0, 0.5, 0.9, 0.5]);
         // A bottom MLP that ends in 16 does not go with tables of 8 columns.
         assert!(config.unwrap_err().to_string().contains("model.dim"));
     }
 
     #[test]
+    fn a_choice_that_goes_with_nothing_is_told_before_the_first_trial() {
+        let message = Space::parse(TEXT, "space.toml").unwrap().check(&Config::default()).unwrap_err().to_string();
+        assert!(message.starts_with("space.toml:6: model.dim = 8 goes with no value of the others"), "{message}");
+        assert!(message.contains("model.bottom ends in 16"), "{message}");
+        // The remedy.
+        let with = format!("{TEXT}bottom = {{ choices = [[13, 8], [13, 16], [13, 32]] }}\n");
+        Space::parse(&with, "space.toml").unwrap().check(&Config::default()).unwrap();
+    }
+
+    #[test]
+    fn a_space_that_has_an_end_is_drawn_without_repetition() {
+        let text = "[train]\nwarmup_steps = { from = 3, to = 5 }\noptimizer = { choices = [\"sgd\", \"adam\"] }\n\
+                    batch = { from = 1, to = 40, log = true }";
+        let space = Space::parse(text, "space.toml").unwrap();
+        let mut tried: Vec<Vec<f64>> = Vec::new();
+        let next = |tried: &[Vec<f64>]| space.untried(vec![0.3, 0.9, 0.4], tried.iter().map(Vec::as_slice));
+        while let Some(places) = next(&tried) {
+            assert!(places.iter().all(|place| (0.0..1.0).contains(place)), "{places:?}");
+            tried.push(places);
+        }
+        assert_eq!(tried[0], [0.3, 0.9, 0.4], "what is new stays as it was drawn");
+        let values = |places: &Vec<f64>| {
+            let of = space.parameters.iter().zip(places);
+            of.map(|(parameter, place)| parameter.domain.at(*place).to_string()).collect::<Vec<_>>()
+        };
+        let all: HashSet<Vec<String>> = tried.iter().map(values).collect();
+        assert_eq!((tried.len(), all.len()), (40 * 2 * 3, 40 * 2 * 3));
+        // Numbers that are not whole have no end.
+        let endless = Space::parse(TEXT, "space.toml").unwrap();
+        let drawn = vec![0.5; 4];
+        assert_eq!(endless.untried(drawn.clone(), [&drawn[..]].into_iter()), Some(drawn));
+    }
+
+    #[test]
     fn what_is_no_space_is_told_with_its_key() {
         for (text, words) in [
-            ("[train]\nlr = 0.1", "space.toml:2: train.lr: "),
+            ("[train]\nlr = 0.1", "space.toml:2: train.lr: 0.1 says not"),
+            ("[train]\nlr = [0.1, 0.2]", "a list, { choices = [0.1, 0.2] }, is expected"),
+            ("[train]\nlr = { of = 1 }", "a range, { from = 0.01, to = 10, log = true }"),
             ("[train]\n\nlr = { from = 1, to = 1 }", "space.toml:3: train.lr: from = 1 must be below to = 1"),
             ("[train.lr]\nfrom = 1\nto = 0", "space.toml:1: train.lr: from = 1"),
             ("[train]\nlr = { from", "line 2"),

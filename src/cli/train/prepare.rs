@@ -96,13 +96,10 @@ impl TrainArgs {
         if self.resume.is_some() || self.base.config.is_some() {
             return;
         }
-        let rows = if train.lr_rows.given().is_some() { "train.lr_rows" } else { "train.lr" };
-        let rates = Rates::base(train);
-        for (optimizer, key, rate) in
-            [("train.optimizer", "train.lr", rates.layers), ("train.optimizer_rows", rows, rates.rows)]
-        {
+        let rows = train.lr_rows.given().map_or(("train.lr", train.lr), |rate| ("train.lr_rows", rate));
+        for (optimizer, (key, rate)) in [("train.optimizer", ("train.lr", train.lr)), ("train.optimizer_rows", rows)] {
             if let Some(origin) = self.keys.origin(optimizer).filter(|_| self.keys.origin(key).is_none()) {
-                note!("note: {origin}: the rate is still {rate}, the preset's; --set {key}=RATE chooses one that fits");
+                note!("note: {origin}: its rate is the preset's, {rate}; --set {key}=RATE changes it");
             }
         }
     }
@@ -134,18 +131,7 @@ impl TrainArgs {
     /// Refuses to wait for evaluations on the way, or to keep the best model of a new run by them, where the first one
     /// would not come before the last step.
     fn check_evaluations(&self, train: &TrainConfig, samples: Option<u64>) -> Result<()> {
-        let epoch = samples.map(|samples| samples.div_ceil(train.minibatch() as u64));
-        let part = epoch.filter(|_| train.evals_per_epoch > 0).map(|steps| steps.div_ceil(train.evals_per_epoch));
-        let first = Some(train.eval_every).filter(|steps| *steps > 0).into_iter().chain(part).min();
-        let Some(steps) = steps_of(train, samples) else { return Ok(()) };
-        if steps == 0 || first.is_some_and(|first| first < steps) {
-            return Ok(());
-        }
-        let reason = format!(
-            "the run has {}, and no evaluation comes before its last one: train for longer, or use --eval-every N with N \
-             below that",
-            Many(steps, "step")
-        );
+        let Some(reason) = late_evaluations(train, samples) else { return Ok(()) };
         let keeps = self.resume.is_none() && train.keep_best.given() == Some(true);
         let wanted = [
             ("train.patience", train.patience > 0, "never ends training"),
@@ -311,6 +297,18 @@ impl TrainArgs {
         log.describe(config, &submission, [samples(Split::Train), samples(Split::Test)])?;
         log.initialised(&config.model.network())
     }
+}
+
+/// Why no evaluation comes before the last step of a run over so many samples, if none does.
+pub(in crate::cli) fn late_evaluations(train: &TrainConfig, samples: Option<u64>) -> Option<String> {
+    let epoch = samples.map(|samples| samples.div_ceil(train.minibatch() as u64));
+    let part = epoch.filter(|_| train.evals_per_epoch > 0).map(|steps| steps.div_ceil(train.evals_per_epoch));
+    let first = Some(train.eval_every).filter(|steps| *steps > 0).into_iter().chain(part).min();
+    let steps = steps_of(train, samples).filter(|steps| *steps > 0 && first.is_none_or(|first| first >= *steps))?;
+    Some(format!(
+        "the run has {}, and no evaluation comes before its last one: train for longer, or use --eval-every N with N below that",
+        Many(steps, "step")
+    ))
 }
 
 /// How many steps a run has over so many samples; nothing where it never ends.

@@ -4,12 +4,17 @@ use std::io::ErrorKind;
 use std::path::Path;
 
 use super::{Results, TrainArgs};
+use crate::base::config::BestBy;
 use crate::base::console::note;
 use crate::base::units::{Bytes, Count, Many, Seconds};
 use crate::base::{Error, Result, console};
 use crate::cli::place::RankCount;
 use crate::cli::session::report_skipped;
+use crate::data::Split;
 use crate::train::{Best, Evaluations, Outcome, Run, Summary, Writers};
+
+/// A test log loss of so many times the lowest one has risen.
+const RISEN: f64 = 1.1;
 
 impl TrainArgs {
     /// Tells what came out; training has ended and saved, whoever reads.
@@ -43,13 +48,23 @@ impl TrainArgs {
         if summary.outcome == Outcome::NoImprovement {
             note!("{}", exhausted(run));
         }
+        if summary.outcome != Outcome::Interrupted {
+            doubts(run, summary).iter().for_each(|doubt| note!("note: {doubt}"));
+        }
+        let by = run.config.train.best_by;
+        let [auc, logloss] = [summary.auc, summary.logloss].map(|score| score.filter(|score| score.is_finite()));
+        let last = Best { step: summary.step, auc, logloss };
         match (run.state.progress.evaluations.best, run.best_kept()) {
-            (Some(Best { step, auc }), Some(path)) => {
-                note!("best: test AUC {auc:.4} after step {step}, kept: octorec eval --checkpoint {}", path.display());
+            (Some(best), Some(path)) => {
+                note!("best: {}, kept: octorec eval --checkpoint {}", told(&best, by), path.display());
             }
             // It may be of a time when none was kept, or somebody has trained on from it.
-            (Some(Best { step, auc }), None) if run.keeps_best() && run.output.is_some() => {
-                note!("best: test AUC {auc:.4} after step {step}, whose model is not kept; none has been better since");
+            (Some(best), None) if run.keeps_best() && run.output.is_some() => {
+                note!("best: {}, whose model is not kept; none has been better since", told(&best, by));
+            }
+            (Some(best), None) if summary.outcome == Outcome::Finished && best.is_better(Some(last), by) => {
+                let saved = if run.saves { "the last model is the one that is saved" } else { "nothing is saved" };
+                note!("best: {}; {saved} (--out DIR with --keep-best keeps the best)", told(&best, by));
             }
             _ => (),
         }
@@ -80,14 +95,57 @@ impl TrainArgs {
 /// Why evaluations have ended a run.
 fn exhausted(run: &Run) -> String {
     let Evaluations { best, since, .. } = run.state.progress.evaluations;
-    let tests = Many(since, "evaluation");
+    let (tests, by) = (Many(since, "evaluation"), run.config.train.best_by);
     let more = if run.output.is_some() { " (--resume with a larger --patience goes on)" } else { "" };
-    match best {
-        Some(Best { step, auc }) => {
-            format!("no better test AUC in {tests} since step {step}, when it was {auc:.4}{more}")
+    match (best.and_then(|best| Some((best.step, best.score(by)?))), by) {
+        (Some((step, score)), _) => {
+            format!("no better {} in {tests} since step {step}, when it was {score:.4}{more}", by.words())
         }
-        None => format!("no test AUC in {tests}: an AUC needs test samples of both kinds, and scores that are numbers"),
+        (None, BestBy::Auc) => {
+            format!("no test AUC in {tests}: an AUC needs test samples of both kinds, and scores that are numbers")
+        }
+        (None, BestBy::Logloss) => format!("no test log loss in {tests}: it needs scores that are numbers"),
     }
+}
+
+/// An evaluation, by its score.
+fn told(best: &Best, by: BestBy) -> String {
+    let score = best.score(by).map_or_else(|| "-".to_owned(), |score| format!("{score:.4}"));
+    format!("{} {score} after step {}", by.words(), best.step)
+}
+
+/// What may be wrong with a model that its scores and the length of its run show.
+fn doubts(run: &Run, summary: &Summary) -> Vec<String> {
+    let train = &run.config.train;
+    let is_missed = train.target_auc > 0.0 && summary.auc.is_some() && summary.outcome != Outcome::TargetReached;
+    let target = is_missed.then(|| format!("train.target_auc = {} was not reached", train.target_auc));
+    let worse = summary.normalised_entropy.filter(|entropy| *entropy > 1.0).map(|entropy| {
+        format!(
+            "the normalised entropy is {entropy:.4}, above 1: these probabilities are worse than the mean label for all, as those \
+             of a model that was trained for too long (--patience N), at too high a rate (--lr), or not for long enough"
+        )
+    });
+    let low = summary.lowest_logloss.and_then(|best| Some((best.step, best.logloss?)));
+    let risen = low.zip(summary.logloss).filter(|((_, low), last)| train.best_by == BestBy::Auc && *last > RISEN * low);
+    let risen = risen.map(|((step, low), last)| {
+        format!(
+            "the test log loss was {low:.4} after step {step} and is {last:.4} now: --keep-best with --set train.best_by=logloss keeps \
+             the model of the lowest one"
+        )
+    });
+    let [worse, risen, weighed] = match run.config.model.reweighed() {
+        Some(weighed) => [None, None, Some(weighed)],
+        None => [worse, risen, None],
+    };
+    let (minibatch, samples) = (train.minibatch() as u64, run.source.samples(Split::Train));
+    let whole = samples.filter(|samples| summary.steps > 0 && (1..=minibatch).contains(samples)).map(|samples| {
+        format!(
+            "a minibatch of {} holds all {}, so that an epoch is one step: a smaller --batch makes more",
+            Count(minibatch),
+            Many(samples, "training sample")
+        )
+    });
+    [target, worse, risen, weighed, whole].into_iter().flatten().collect()
 }
 
 /// What a run took: steps, samples, seconds, and which of these it waited for data.
