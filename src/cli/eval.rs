@@ -13,6 +13,7 @@ use super::ranks::{RankArgs, Started};
 use super::session::{
     Learned, Trained, VerifyArgs, beside_checks, open_data, open_trained, report_skipped, report_unseen,
 };
+use super::table::Table;
 use super::text::{LineArgs, of_text};
 use crate::base::config::{Config, OnBadRow, SourceKind, Vocab};
 use crate::base::console::note;
@@ -22,10 +23,16 @@ use crate::base::{Error, Result, TableId, console};
 use crate::collective::World;
 use crate::data::formats::{Format, SCHEMA};
 use crate::data::{Labels, LoaderMode, OnUnseen, Source, Split};
-use crate::train::{Bucket, Evaluation, Grouped, Questions, Scores, evaluate};
+use crate::train::{Bucket, ByValue, Evaluation, Grouped, MOST_VALUES, Questions, Scores, evaluate};
 
 /// Buckets of calibration in JSON.
 const BUCKETS: u64 = 10;
+
+/// Values of a column of which people are told.
+const SHOWN_VALUES: usize = 20;
+
+/// Letters of a value that they see.
+const SHOWN_LETTERS: usize = 40;
 
 /// Arguments of `octorec eval`.
 #[derive(Debug, Args)]
@@ -56,6 +63,11 @@ pub struct EvalArgs {
     /// (values that share a row are one). Groups of one class are left out.
     #[arg(long, value_name = "COLUMN")]
     gauc: Option<String>,
+
+    /// Also give the scores of the samples of each value of this categorical column, those with the most samples first:
+    /// of 20 values, in --json of 10,000.
+    #[arg(long, value_name = "COLUMN")]
+    by: Option<String>,
 
     #[command(flatten)]
     line: LineArgs,
@@ -119,7 +131,8 @@ impl EvalArgs {
         let questions = Questions {
             samples: None,
             buckets: self.calibration_buckets.unwrap_or(BUCKETS),
-            groups: self.gauc.as_deref().map(|column| table_of(&*source, column)).transpose()?,
+            gauc: self.gauc.as_deref().map(|column| table_of(&*source, "--gauc", column)).transpose()?,
+            by: self.by.as_deref().map(|column| table_of(&*source, "--by", column)).transpose()?,
         };
         let of = (split, config.train.eval_batch);
         // What cannot be entered in the middle would be read to each rank's slice by that rank.
@@ -139,7 +152,8 @@ impl EvalArgs {
             console::json(&Results { evaluation: &found, skipped_rows, unknown_values })?;
         } else {
             let table = self.calibration_buckets.is_some();
-            console::result(format_args!("{}", EvalReport { found: &found, groups: self.gauc.as_deref(), table }))?;
+            let (groups, by) = (self.gauc.as_deref(), self.by.as_deref());
+            console::result(format_args!("{}", EvalReport { found: &found, groups, by, table }))?;
             found.scores.undefined().iter().for_each(|why| note!("note: {why}"));
         }
         Ok(())
@@ -158,8 +172,8 @@ impl EvalArgs {
     }
 }
 
-/// The categorical column of that name.
-fn table_of(source: &dyn Source, column: &str) -> Result<TableId> {
+/// The categorical column of the name that a flag gives.
+fn table_of(source: &dyn Source, flag: &str, column: &str) -> Result<TableId> {
     let tables = &source.schema().tables;
     let found = (0..).map(TableId).zip(tables).find(|(_, table)| table.name == column);
     found.map(|(table, _)| table).ok_or_else(|| {
@@ -169,11 +183,11 @@ fn table_of(source: &dyn Source, column: &str) -> Result<TableId> {
                 "the model knows column {column} by quotients and remainders alone (model.qr_collisions), which many of its \
                  values share: name another column"
             );
-            return Error::config("--gauc", reason);
+            return Error::config(flag, reason);
         }
         let (meant, all) = (meant(column, names()), names().collect::<Vec<_>>().join(", "));
         let reason = format!("no categorical column is called {column}{meant}: they are {all}");
-        Error::config("--gauc", reason)
+        Error::config(flag, reason)
     })
 }
 
@@ -182,15 +196,16 @@ struct EvalReport<'a> {
     found: &'a Evaluation,
     /// The column of the groups.
     groups: Option<&'a str>,
+    /// The column of whose values scores are told.
+    by: Option<&'a str>,
     /// Whether buckets are shown.
     table: bool,
 }
 
 impl fmt::Display for EvalReport<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Evaluation { scores, best_possible_auc, calibration_buckets, grouped } = self.found;
+        let Evaluation { scores, best_possible_auc, calibration_buckets, grouped, by_value } = self.found;
         let Scores { auc, pr_auc, logloss, normalised_entropy, accuracy, calibration, label_rate, samples } = *scores;
-        let number = |x: f64, digits: usize| if x.is_finite() { format!("{x:.digits$}") } else { "-".to_owned() };
         writeln!(f, "AUC          {}", number(auc, 6))?;
         if let Some(best) = best_possible_auc {
             writeln!(f, "  possible   {best:.6}")?;
@@ -225,8 +240,48 @@ impl fmt::Display for EvalReport<'_> {
             let ratio = number(probability / clicked, 4);
             writeln!(f, "{range:<23}  {probability:.6}  {clicked:.6}  {ratio:<11}  {}", Count(*samples))?;
         }
-        Ok(())
+        by_value.as_ref().zip(self.by).map_or(Ok(()), |(found, column)| write_by_value(f, found, column))
     }
+}
+
+/// A number for people; one that there is not is a line.
+fn number(x: f64, digits: usize) -> String {
+    if x.is_finite() { format!("{x:.digits$}") } else { "-".to_owned() }
+}
+
+/// The scores of a column's first values.
+fn write_by_value(f: &mut fmt::Formatter<'_>, found: &ByValue, column: &str) -> fmt::Result {
+    let mut table = Table::new([column, "samples", "label rate", "AUC", "log loss", "NE", "calibration"]);
+    let shown = || found.values.iter().take(SHOWN_VALUES);
+    for of in shown() {
+        let value = match (&of.value, of.row) {
+            (Some(text), _) if text.is_empty() => "(blank)".to_owned(),
+            (Some(text), _) => text.chars().filter(|letter| !letter.is_control()).take(SHOWN_LETTERS).collect(),
+            (None, _) if of.unseen => "(unseen values)".to_owned(),
+            (None, Some(row)) => format!("row {row}"),
+            (None, None) => "(no value)".to_owned(),
+        };
+        table.row([
+            value,
+            Count(of.samples).to_string(),
+            number(of.label_rate, 6),
+            number(of.auc, 6),
+            number(of.logloss, 6),
+            number(of.normalised_entropy, 6),
+            number(of.calibration, 4),
+        ]);
+    }
+    write!(f, "\n{table}")?;
+    let left = found.count - shown().count() as u64;
+    if left == 0 {
+        return Ok(());
+    }
+    writeln!(
+        f,
+        "  and {}: --json has those with the most samples, up to {}",
+        Many(left, "more value"),
+        Count(MOST_VALUES as u64)
+    )
 }
 
 /// Reads all of a file as one split, in its order.

@@ -4,11 +4,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::Ranks;
 use super::feed::together;
-use super::metrics::{Evaluation, Tally};
+use super::metrics::{Evaluation, Grouping, NO_VALUE, Tally};
 use super::rank::Rank;
 use crate::base::config::TrainConfig;
 use crate::base::{Error, Result, TableId};
-use crate::data::{Batch, Loader, LoaderMode, Plan, Portion, Position, RankLoader, Source, Split};
+use crate::data::{Batch, Loader, LoaderMode, Plan, Portion, Position, RankLoader, Schema, Source, Split};
 
 /// Minibatches that are read ahead.
 const READ_AHEAD: usize = 4;
@@ -19,9 +19,25 @@ pub struct Questions {
     /// In how many buckets of probabilities calibration is told; 0: not.
     pub buckets: u64,
     /// By which table's rows samples are grouped for an AUC by group: each sample has at most one.
-    pub groups: Option<TableId>,
+    pub gauc: Option<TableId>,
+    /// For which table's rows scores are told, of the samples that look each of them up: again at most one a sample.
+    pub by: Option<TableId>,
     /// As many of the first samples are enough, to the end of their minibatch; nothing: all are judged.
     pub samples: Option<u64>,
+}
+
+impl Questions {
+    /// The columns that group samples.
+    fn groupings(&self, schema: &Schema) -> Arc<[Grouping]> {
+        let of = |table: TableId| Grouping {
+            table,
+            unseen: schema.tables[table.index()].unseen().map(|row| row as u32),
+            gauc: self.gauc == Some(table),
+            by: self.by == Some(table),
+        };
+        let both = self.by.filter(|by| self.gauc != Some(*by));
+        self.gauc.into_iter().chain(both).map(of).collect()
+    }
 }
 
 /// All of a split, `batch` samples at a time, in its order.
@@ -78,9 +94,7 @@ pub fn predict(
 /// A rank's part in an evaluation: it reads and scores its own slice of each minibatch.
 struct RankEvaluation {
     source: Arc<dyn Source>,
-    groups: Option<TableId>,
-    /// The row of the groups' table that all unknown values share: they are no group.
-    unknown: Option<u32>,
+    groupings: Arc<[Grouping]>,
     loader: RankLoader,
     /// The slice that is scored next; nothing after the last.
     next: Option<Portion>,
@@ -99,19 +113,18 @@ impl RankEvaluation {
         source: &Arc<dyn Source>,
         plan: Plan,
         mode: LoaderMode,
-        groups: Option<TableId>,
+        groupings: &Arc<[Grouping]>,
     ) -> Result<Arc<[Mutex<Self>]>> {
         let layout = ranks.layout();
         let of = (ranks.local(), layout.ranks());
         let loaders = RankLoader::start_aside(source, plan, mode, of, layout.grains(), &ranks.asides())?;
         let of_rank = |loader| Self {
             source: Arc::clone(source),
-            groups,
-            unknown: groups.and_then(|table| row_of_unknown(&**source, table)),
+            groupings: Arc::clone(groupings),
             loader,
             next: None,
             slice: Arc::new(Batch::new(source.schema())),
-            tally: Tally::default(),
+            tally: Tally::new(groupings.len()),
         };
         Ok(loaders.into_iter().map(of_rank).map(Mutex::new).collect())
     }
@@ -119,9 +132,10 @@ impl RankEvaluation {
     /// Reads the slice of the minibatch behind `before` samples; whether there is one.
     fn fetch(&mut self, rank: &Rank, before: u64) -> Result<bool> {
         self.next = self.loader.next_portion()?;
-        if let (Some(portion), Some(table)) = (&self.next, self.groups) {
+        if let Some(portion) = &self.next {
             let slice = rank.context.layout.slice(portion.samples, rank.context.rank);
-            self.one_group(portion, table, before + slice.start as u64)?;
+            let first = before + slice.start as u64;
+            self.groupings.iter().try_for_each(|grouping| self.one_group(portion, grouping, first))?;
         }
         Ok(self.next.is_some())
     }
@@ -137,19 +151,22 @@ impl RankEvaluation {
         let truths = self.source.truth(split, before + range.start as u64, range.len());
         let (labels, groups) = (self.slice.labels.clone(), self.groups_of_slice());
         let probabilities = rank.predict_slice(&mut self.slice, whole)?;
-        self.tally.take(&probabilities, &labels, groups.map(Vec::into_iter), truths.as_deref());
+        self.tally.take(&probabilities, &labels, &groups, truths.as_deref());
         Ok((whole as u64, self.fetch(rank, before + whole as u64)))
     }
 
-    /// The group of each sample of the slice, if it has one, where groups are asked for.
-    fn groups_of_slice(&self) -> Option<Vec<Option<u32>>> {
-        let bag = &self.slice.bags[self.groups?.index()];
-        let group = |sample| bag.of(sample).first().copied().filter(|row| Some(*row) != self.unknown);
-        Some((0..bag.samples()).map(group).collect())
+    /// The group of each sample of the slice by each column that groups them.
+    fn groups_of_slice(&self) -> Vec<Vec<u32>> {
+        let by = |grouping: &Grouping| {
+            let bag = &self.slice.bags[grouping.table.index()];
+            (0..bag.samples()).map(|sample| bag.of(sample).first().copied().unwrap_or(NO_VALUE)).collect()
+        };
+        self.groupings.iter().map(by).collect()
     }
 
     /// Refuses a sample with several groups; the slice's first one is number `first`.
-    fn one_group(&self, portion: &Portion, table: TableId, first: u64) -> Result<()> {
+    fn one_group(&self, portion: &Portion, grouping: &Grouping, first: u64) -> Result<()> {
+        let table = grouping.table;
         let bag = &portion.batch().bags[table.index()];
         let mut samples = (first..).zip(portion.range());
         let Some((number, sample)) = samples.find(|(_, sample)| bag.of(*sample).len() > 1) else { return Ok(()) };
@@ -158,32 +175,34 @@ impl RankEvaluation {
             self.source.schema().tables[table.index()].name,
             bag.of(sample).len(),
         );
-        Err(Error::config("--gauc", reason))
+        Err(Error::config(if grouping.gauc { "--gauc" } else { "--by" }, reason))
     }
 }
 
-/// The row of a table that all values share which the vocabulary does not know, if there is one: the last.
-fn row_of_unknown(source: &dyn Source, table: TableId) -> Option<u32> {
-    let vocabulary = source.vocabulary().filter(|vocabulary| vocabulary.unseen_row())?;
-    let column = &source.schema().tables[table.index()];
+/// The text of a row's value in the vocabulary of the data, where that has one, and no other value has the row.
+fn text_of(source: &dyn Source, table: TableId, row: u32) -> Option<String> {
+    let (vocabulary, column) = (source.vocabulary()?, &source.schema().tables[table.index()]);
     let mut data = source;
     while let Some(of) = data.made_of() {
         data = of;
     }
     let at = data.schema().tables.iter().position(|of_data| of_data.name == column.name)?;
-    // Columns whose rows do not depend on the data have no values there.
-    let numbered = match vocabulary.texts() {
-        [] => vocabulary.columns().get(at).is_some(),
-        texts => texts.get(at).is_some_and(|values| !values.is_empty()),
-    };
-    numbered.then(|| (column.rows - 1) as u32)
+    let row = row as usize;
+    match vocabulary.texts() {
+        [] => vocabulary.columns().get(at)?.get(row).map(|value| format!("{value:08x}")),
+        texts => {
+            // With a limit on rows, several values have one.
+            let own = |values: &&Vec<_>| values.len() as u64 + u64::from(vocabulary.unseen_row()) <= column.rows;
+            texts.get(at).filter(own)?.get(row).map(|value| String::from_utf8_lossy(value).into_owned())
+        }
+    }
 }
 
 /// The model's scores on all samples of `split`, `batch` at a time, and what else is asked; `None` where there is no
 /// sample. `mode` says who of the ranks reads. All machines of a job call it at the same time, and find the same.
 ///
-/// Each rank keeps what it scores itself, 4 bytes a sample, 4 more where true probabilities are known and 8 where
-/// samples are grouped; they are sorted there, and merged in pieces that fit.
+/// Each rank keeps what it scores itself, 4 bytes a sample, 4 more where true probabilities are known and 8 for each
+/// column that groups samples; they are sorted there, and merged in pieces that fit.
 ///
 /// # Errors
 /// As [`predict`], and when a sample has several groups.
@@ -195,7 +214,8 @@ pub fn evaluate(
     questions: Questions,
 ) -> Result<Option<Evaluation>> {
     let batch = questions.samples.map_or(batch, |most| batch.min(most.max(1) as usize));
-    let parts = RankEvaluation::start_all(ranks, source, plan(split, batch), mode, questions.groups)?;
+    let groupings = questions.groupings(source.schema());
+    let parts = RankEvaluation::start_all(ranks, source, plan(split, batch), mode, &groupings)?;
     let (fetching, mut first) = (parts.clone(), 0);
     let fetched = ranks.all_numbered(move |number, rank| Ok(locked(&fetching[number]).fetch(rank, 0)))?;
     let mut more = together(fetched.into_iter());
@@ -219,7 +239,12 @@ pub fn evaluate(
         Ok(())
     })?;
     let tallies: Vec<Tally> = parts.iter().map(|own| std::mem::take(&mut locked(own).tally)).collect();
-    let found = Evaluation::new(&tallies, &questions, ranks)?;
+    let mut found = Evaluation::new(&tallies, questions.buckets, &groupings, ranks)?;
+    if let Some((table, by)) = questions.by.zip(found.by_value.as_mut()) {
+        for value in &mut by.values {
+            value.value = value.row.and_then(|row| text_of(&**source, table, row));
+        }
+    }
     Ok((found.scores.samples > 0).then_some(found))
 }
 

@@ -44,7 +44,7 @@ pub use evaluation::{Questions, Taker, evaluate, predict};
 pub use feed::Stream;
 pub use hot_file::{load_hot, save_hot};
 pub use loss_trace::LossTrace;
-pub use metrics::{Bucket, Evaluation, Grouped, Scores};
+pub use metrics::{Bucket, ByValue, Evaluation, Grouped, MOST_VALUES, Scores, ValueScores};
 pub use mllog::{Benchmark, MlLog, Submission};
 pub use order::{Judged, Shuffled};
 pub use output::{OutputDir, checkpoint_in, has_begun, hot_in, plan_in, run_files, vocabulary_in};

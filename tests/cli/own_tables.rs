@@ -137,7 +137,7 @@ fn a_decay_of_ones_own_begins_at_once_and_one_that_never_begins_is_told() {
 }
 
 #[test]
-fn users_that_the_vocabulary_does_not_know_are_no_group() {
+fn users_that_the_vocabulary_does_not_know_are_no_group_but_told_of() {
     let folder = tempfile::tempdir().unwrap();
     let (data, run) = (written(folder.path()), folder.path().join("run"));
     for vocab in ["train", "all"] {
@@ -145,10 +145,30 @@ fn users_that_the_vocabulary_does_not_know_are_no_group() {
             "train {data} {SMALL} --vocab {vocab} --test-fraction 0.25 --steps 5 --force --out {}",
             run.display()
         ));
-        let found = json(&format!("eval --checkpoint {} --gauc user --json", run.display()));
+        let eval = format!("eval --checkpoint {} --gauc user --by user", run.display());
+        let found = json(&format!("{eval} --json"));
         let without = if vocab == "train" { 50 } else { 0 };
         assert_eq!(found["gauc_samples_without_group"].as_u64(), Some(without), "{vocab}: {found}");
+        let values = found["by_value"]["values"].as_array().unwrap();
+        let of = |name: &str| values.iter().find(|value| value["value"] == name).map(|value| value["samples"].clone());
+        // Of the last hundred rows every second one is of u0 to u6.
+        assert!((6..=8).contains(&of("u3").unwrap().as_u64().unwrap()), "{found}");
+        let unseen: Vec<_> = values.iter().filter(|value| value["unseen"] == true).collect();
+        let shown = String::from_utf8(succeed(&eval).stdout).unwrap();
+        assert!(shown.contains("\n  user ") && shown.contains("\n  u3 "), "{shown}");
+        if vocab == "train" {
+            assert!(unseen.len() == 1 && unseen[0]["samples"] == 50 && unseen[0]["value"].is_null(), "{found}");
+            assert!(shown.contains("\n  (unseen values) ") && values.len() == 8 && *unseen[0] == values[0], "{shown}");
+        } else {
+            assert!(unseen.is_empty() && values.len() == 10 && of("new1").is_some(), "{found}");
+        }
     }
+    // Of hashed columns and numbers nobody knows the text; blank is one.
+    let found = json(&format!("eval --checkpoint {} --by hashed --json", run.display()));
+    assert!(found["by_value"]["values"][0]["value"].is_null() && found["by_value"]["count"] == 3, "{found}");
+    let shown =
+        String::from_utf8(succeed(&format!("eval --checkpoint {} --by segment", run.display())).stdout).unwrap();
+    assert!(shown.contains("\n  (blank) ") && shown.contains("\n  18.0 "), "{shown}");
 }
 
 #[test]
