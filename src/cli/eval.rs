@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
@@ -21,9 +22,10 @@ use crate::base::error::meant;
 use crate::base::units::{Count, Many};
 use crate::base::{Error, Result, TableId, console};
 use crate::collective::World;
+use crate::data::formats::csv::{TextCategorical, TextSchema};
 use crate::data::formats::{Format, SCHEMA};
-use crate::data::{Labels, LoaderMode, OnUnseen, Source, Split};
-use crate::train::{Bucket, ByValue, Evaluation, Grouped, MOST_VALUES, Questions, Scores, evaluate};
+use crate::data::{self, Labels, LoaderMode, OnUnseen, Opening, Source, Split};
+use crate::train::{Bucket, ByValue, Evaluation, GroupBy, Grouped, MOST_VALUES, Questions, Scores, evaluate};
 
 /// Buckets of calibration in JSON.
 const BUCKETS: u64 = 10;
@@ -59,13 +61,14 @@ pub struct EvalArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(0..=100_000))]
     calibration_buckets: Option<u64>,
 
-    /// Also give the mean AUC of groups, weighted by their samples: a group is a value of this categorical column
-    /// (values that share a row are one). Groups of one class are left out.
+    /// Also give the mean AUC of groups, weighted by their samples: a group is a value of this categorical column of the
+    /// model (values that share a row are one), or of any column of text with a schema. Groups of one class are left
+    /// out.
     #[arg(long, value_name = "COLUMN")]
     gauc: Option<String>,
 
-    /// Also give the scores of the samples of each value of this categorical column, those with the most samples first:
-    /// of 20 values, in --json of 10,000.
+    /// Also give the scores of the samples of each value of such a column, those with the most samples first: of 20
+    /// values, in --json of 10,000.
     #[arg(long, value_name = "COLUMN")]
     by: Option<String>,
 
@@ -127,13 +130,9 @@ impl EvalArgs {
         if self.data.is_none() {
             checkpoint.check_tests(&config, &*source)?;
         }
+        let groupings = self.groupings(&config, &*source, split)?;
         let Started { ranks, .. } = self.ranks.start_trained(world, &config, &*source, &checkpoint)?;
-        let questions = Questions {
-            samples: None,
-            buckets: self.calibration_buckets.unwrap_or(BUCKETS),
-            gauc: self.gauc.as_deref().map(|column| table_of(&*source, "--gauc", column)).transpose()?,
-            by: self.by.as_deref().map(|column| table_of(&*source, "--by", column)).transpose()?,
-        };
+        let questions = Questions { samples: None, buckets: self.calibration_buckets.unwrap_or(BUCKETS), groupings };
         let of = (split, config.train.eval_batch);
         // What cannot be entered in the middle would be read to each rank's slice by that rank.
         let mode = if source.is_seekable(split) { LoaderMode::Local } else { LoaderMode::Broadcast };
@@ -159,6 +158,19 @@ impl EvalArgs {
         Ok(())
     }
 
+    /// The columns that group samples.
+    fn groupings(&self, config: &Config, source: &dyn Source, split: Split) -> Result<Vec<GroupBy>> {
+        let mut groupings = Vec::new();
+        if let Some(column) = &self.gauc {
+            let by = self.by.as_ref() == Some(column);
+            groupings.push(GroupBy { gauc: true, by, ..group_by(config, source, split, ("--gauc", column))? });
+        }
+        if let Some(column) = self.by.as_ref().filter(|column| self.gauc.as_ref() != Some(*column)) {
+            groupings.push(GroupBy { by: true, ..group_by(config, source, split, ("--by", column))? });
+        }
+        Ok(groupings)
+    }
+
     /// Values without a row that all machines have met together.
     fn unseen_values(&self, world: &World, source: &dyn Source, mode: LoaderMode) -> Result<u64> {
         let own = source.unseen_values();
@@ -172,23 +184,71 @@ impl EvalArgs {
     }
 }
 
-/// The categorical column of the name that a flag gives.
-fn table_of(source: &dyn Source, flag: &str, column: &str) -> Result<TableId> {
+/// What groups samples by the column whose name a flag gives: one that the model looks up, or of described text any.
+fn group_by(config: &Config, source: &dyn Source, split: Split, (flag, column): (&str, &str)) -> Result<GroupBy> {
     let tables = &source.schema().tables;
-    let found = (0..).map(TableId).zip(tables).find(|(_, table)| table.name == column);
-    found.map(|(table, _)| table).ok_or_else(|| {
-        let names = || tables.iter().map(|table| &*table.name);
-        if names().any(|name| name.starts_with(&format!("{column} / "))) {
-            let reason = format!(
-                "the model knows column {column} by quotients and remainders alone (model.qr_collisions), which many of its \
-                 values share: name another column"
-            );
-            return Error::config(flag, reason);
-        }
+    let names = || tables.iter().map(|table| &*table.name);
+    let own = (0..).map(TableId).zip(names()).find(|(_, name)| *name == column);
+    let of = |data, table| GroupBy { data, table, gauc: false, by: false };
+    if let Some((table, _)) = own {
+        return Ok(of(None, table));
+    }
+    if let Some(schema) = source.schema_text() {
+        return Ok(of(Some(open_beside(config, source, split, schema, (flag, column))?), TableId(0)));
+    }
+    let reason = if names().any(|name| name.starts_with(&format!("{column} / "))) {
+        format!(
+            "the model knows column {column} by quotients and remainders alone (model.qr_collisions), which many of its \
+             values share: name another column"
+        )
+    } else {
         let (meant, all) = (meant(column, names()), names().collect::<Vec<_>>().join(", "));
-        let reason = format!("no categorical column is called {column}{meant}: they are {all}");
-        Error::config(flag, reason)
-    })
+        format!("no categorical column is called {column}{meant}: they are {all}")
+    };
+    Err(Error::config(flag, reason))
+}
+
+/// The same samples of described text with a column that the model does not look up, whose values are numbered as they
+/// appear.
+fn open_beside(
+    config: &Config,
+    source: &dyn Source,
+    split: Split,
+    schema: &str,
+    (flag, column): (&str, &str),
+) -> Result<Arc<dyn Source>> {
+    let fail = |reason: String| {
+        let all = source.schema().names().join(", ");
+        Error::config(
+            flag,
+            format!("no categorical column of the model is called {column} (they are {all}), and {reason}"),
+        )
+    };
+    let (path, skipped) = (&config.data.path, source.skipped_rows());
+    if skipped > 0 {
+        // Perhaps for what only the model reads of them.
+        let reason = format!(
+            "rows of {path} are left out ({}), which the text of this column alone does not tell: mend these rows, or name a \
+             column of the model",
+            Many(skipped, "malformed row")
+        );
+        return Err(fail(reason));
+    }
+    let schema: TextSchema = toml::from_str(schema).expect("the data were opened by it");
+    let (column, name) = (column.to_owned(), format!("values of {column}"));
+    let categorical = vec![TextCategorical { column, name, ..TextCategorical::default() }];
+    let schema = TextSchema { dense: Vec::new(), categorical, ..schema };
+    let mut config = config.clone();
+    (config.data.vocab, config.data.rows_cap) = (Vocab::All, 0);
+    let opening = Opening { labels: Labels::Required, schema: Some(schema.to_toml()), ..Opening::default() };
+    let data = data::open(&config, opening).map_err(|error| match error {
+        Error::Interrupted => error,
+        other => fail(other.to_string()),
+    })?;
+    if data.samples(split) != source.samples(split) {
+        return Err(fail(format!("{path} has changed since it was opened: try again")));
+    }
+    Ok(data)
 }
 
 /// An evaluation for people.

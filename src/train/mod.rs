@@ -40,7 +40,7 @@ mod vocabulary;
 pub use best::{Best, Evaluations};
 pub use checkpoint::{Checkpoint, Origin, Progress, TrainedOn, Writers, save};
 pub use clock::{Breakdown, Clock, Span};
-pub use evaluation::{Questions, Taker, evaluate, predict};
+pub use evaluation::{GroupBy, Questions, Taker, evaluate, predict};
 pub use feed::Stream;
 pub use hot_file::{load_hot, save_hot};
 pub use loss_trace::LossTrace;

@@ -9,7 +9,6 @@ use super::Scores;
 use super::curve::Pairs;
 use super::runs::Tied;
 use super::tally::Sums;
-use crate::base::TableId;
 
 /// In place of a group: the sample has no value. Tables have fewer rows than this.
 pub const NO_VALUE: u32 = u32::MAX;
@@ -17,11 +16,9 @@ pub const NO_VALUE: u32 = u32::MAX;
 /// So many values are told of at most.
 pub const MOST_VALUES: usize = 10_000;
 
-/// A column whose values group samples, and what is asked of the groups.
+/// What is asked of the groups that the values of a column make.
 #[derive(Debug, Clone, Copy)]
 pub struct Grouping {
-    /// The column's table.
-    pub table: TableId,
     /// The row of all values that the vocabulary does not know, if there is one.
     pub unseen: Option<u32>,
     /// Whether the mean AUC of groups is asked for.

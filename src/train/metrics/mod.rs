@@ -199,14 +199,13 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
-    use crate::base::TableId;
     use crate::base::rng::{self, Random};
     use crate::machine::team::Team;
 
     /// Of samples that are all here; `groups` has one for each sample, of which 40 is that of unseen values.
     fn evaluation(probabilities: &[f32], labels: &[f32], buckets: u64, groups: Option<&[u32]>) -> Evaluation {
         let groups: Vec<_> = groups.iter().map(|groups| groups.to_vec()).collect();
-        let asked = Grouping { table: TableId(0), unseen: Some(40), gauc: true, by: true };
+        let asked = Grouping { unseen: Some(40), gauc: true, by: true };
         let mut tally = Tally::new(groups.len());
         tally.take(probabilities, labels, &groups, None);
         tally.sort(&Team::new(1).unwrap());
