@@ -61,9 +61,9 @@ pub struct EvalArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(0..=100_000))]
     calibration_buckets: Option<u64>,
 
-    /// Also give the mean AUC of groups, weighted by their samples: a group is a value of this categorical column of the
-    /// model (values that share a row are one), or of any column of text with a schema. Groups of one class are left
-    /// out.
+    /// Also give the mean AUC of groups, weighted by their samples: a group is a value of this categorical column of
+    /// the model (values that share a row are one), or of any column of text with a schema. Groups of one class are
+    /// left out.
     #[arg(long, value_name = "COLUMN")]
     gauc: Option<String>,
 
