@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
@@ -13,6 +14,7 @@ use super::ranks::{RankArgs, Started};
 use super::session::{
     Learned, Trained, VerifyArgs, beside_checks, open_data, open_trained, report_skipped, report_unseen,
 };
+use super::table::Table;
 use super::text::{LineArgs, of_text};
 use crate::base::config::{Config, OnBadRow, SourceKind, Vocab};
 use crate::base::console::note;
@@ -20,12 +22,19 @@ use crate::base::error::meant;
 use crate::base::units::{Count, Many};
 use crate::base::{Error, Result, TableId, console};
 use crate::collective::World;
+use crate::data::formats::csv::{TextCategorical, TextSchema};
 use crate::data::formats::{Format, SCHEMA};
-use crate::data::{Labels, LoaderMode, OnUnseen, Source, Split};
-use crate::train::{Bucket, Evaluation, Grouped, Questions, Scores, evaluate};
+use crate::data::{self, Labels, LoaderMode, OnUnseen, Opening, Source, Split};
+use crate::train::{Bucket, ByValue, Evaluation, GroupBy, Grouped, MOST_VALUES, Questions, Scores, evaluate};
 
 /// Buckets of calibration in JSON.
 const BUCKETS: u64 = 10;
+
+/// Values of a column of which people are told.
+const SHOWN_VALUES: usize = 20;
+
+/// Letters of a value that they see.
+const SHOWN_LETTERS: usize = 40;
 
 /// Arguments of `octorec eval`.
 #[derive(Debug, Args)]
@@ -52,10 +61,16 @@ pub struct EvalArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(0..=100_000))]
     calibration_buckets: Option<u64>,
 
-    /// Also give the mean AUC of groups, weighted by their samples: a group is a value of this categorical column
-    /// (values that share a row are one). Groups of one class are left out.
+    /// Also give the mean AUC of groups, weighted by their samples: a group is a value of this categorical column of
+    /// the model (values that share a row are one), or of any column of text with a schema. Groups of one class are
+    /// left out.
     #[arg(long, value_name = "COLUMN")]
     gauc: Option<String>,
+
+    /// Also give the scores of the samples of each value of such a column, those with the most samples first: of 20
+    /// values, in --json of 10,000.
+    #[arg(long, value_name = "COLUMN")]
+    by: Option<String>,
 
     #[command(flatten)]
     line: LineArgs,
@@ -115,12 +130,9 @@ impl EvalArgs {
         if self.data.is_none() {
             checkpoint.check_tests(&config, &*source)?;
         }
+        let groupings = self.groupings(&config, &*source, split)?;
         let Started { ranks, .. } = self.ranks.start_trained(world, &config, &*source, &checkpoint)?;
-        let questions = Questions {
-            samples: None,
-            buckets: self.calibration_buckets.unwrap_or(BUCKETS),
-            groups: self.gauc.as_deref().map(|column| table_of(&*source, column)).transpose()?,
-        };
+        let questions = Questions { samples: None, buckets: self.calibration_buckets.unwrap_or(BUCKETS), groupings };
         let of = (split, config.train.eval_batch);
         // What cannot be entered in the middle would be read to each rank's slice by that rank.
         let mode = if source.is_seekable(split) { LoaderMode::Local } else { LoaderMode::Broadcast };
@@ -140,10 +152,24 @@ impl EvalArgs {
             console::json(&Results { evaluation: &found, skipped_rows, unknown_values })?;
         } else {
             let table = self.calibration_buckets.is_some();
-            console::result(format_args!("{}", EvalReport { found: &found, groups: self.gauc.as_deref(), table }))?;
+            let (groups, by) = (self.gauc.as_deref(), self.by.as_deref());
+            console::result(format_args!("{}", EvalReport { found: &found, groups, by, table }))?;
             found.scores.undefined().iter().for_each(|why| note!("note: {why}"));
         }
         Ok(())
+    }
+
+    /// The columns that group samples.
+    fn groupings(&self, config: &Config, source: &dyn Source, split: Split) -> Result<Vec<GroupBy>> {
+        let mut groupings = Vec::new();
+        if let Some(column) = &self.gauc {
+            let by = self.by.as_ref() == Some(column);
+            groupings.push(GroupBy { gauc: true, by, ..group_by(config, source, split, ("--gauc", column))? });
+        }
+        if let Some(column) = self.by.as_ref().filter(|column| self.gauc.as_ref() != Some(*column)) {
+            groupings.push(GroupBy { by: true, ..group_by(config, source, split, ("--by", column))? });
+        }
+        Ok(groupings)
     }
 
     /// Values without a row that all machines have met together.
@@ -159,23 +185,71 @@ impl EvalArgs {
     }
 }
 
-/// The categorical column of that name.
-fn table_of(source: &dyn Source, column: &str) -> Result<TableId> {
+/// What groups samples by the column whose name a flag gives: one that the model looks up, or of described text any.
+fn group_by(config: &Config, source: &dyn Source, split: Split, (flag, column): (&str, &str)) -> Result<GroupBy> {
     let tables = &source.schema().tables;
-    let found = (0..).map(TableId).zip(tables).find(|(_, table)| table.name == column);
-    found.map(|(table, _)| table).ok_or_else(|| {
-        let names = || tables.iter().map(|table| &*table.name);
-        if names().any(|name| name.starts_with(&format!("{column} / "))) {
-            let reason = format!(
-                "the model knows column {column} by quotients and remainders alone (model.qr_collisions), which many of its \
-                 values share: name another column"
-            );
-            return Error::config("--gauc", reason);
-        }
+    let names = || tables.iter().map(|table| &*table.name);
+    let own = (0..).map(TableId).zip(names()).find(|(_, name)| *name == column);
+    let of = |data, table| GroupBy { data, table, gauc: false, by: false };
+    if let Some((table, _)) = own {
+        return Ok(of(None, table));
+    }
+    if let Some(schema) = source.schema_text() {
+        return Ok(of(Some(open_beside(config, source, split, schema, (flag, column))?), TableId(0)));
+    }
+    let reason = if names().any(|name| name.starts_with(&format!("{column} / "))) {
+        format!(
+            "the model knows column {column} by quotients and remainders alone (model.qr_collisions), which many of its \
+             values share: name another column"
+        )
+    } else {
         let (meant, all) = (meant(column, names()), names().collect::<Vec<_>>().join(", "));
-        let reason = format!("no categorical column is called {column}{meant}: they are {all}");
-        Error::config("--gauc", reason)
-    })
+        format!("no categorical column is called {column}{meant}: they are {all}")
+    };
+    Err(Error::config(flag, reason))
+}
+
+/// The same samples of described text with a column that the model does not look up, whose values are numbered as they
+/// appear.
+fn open_beside(
+    config: &Config,
+    source: &dyn Source,
+    split: Split,
+    schema: &str,
+    (flag, column): (&str, &str),
+) -> Result<Arc<dyn Source>> {
+    let fail = |reason: String| {
+        let all = source.schema().names().join(", ");
+        Error::config(
+            flag,
+            format!("no categorical column of the model is called {column} (they are {all}), and {reason}"),
+        )
+    };
+    let (path, skipped) = (&config.data.path, source.skipped_rows());
+    if skipped > 0 {
+        // Perhaps for what only the model reads of them.
+        let reason = format!(
+            "rows of {path} are left out ({}), which the text of this column alone does not tell: mend these rows, or name a \
+             column of the model",
+            Many(skipped, "malformed row")
+        );
+        return Err(fail(reason));
+    }
+    let schema: TextSchema = toml::from_str(schema).expect("the data were opened by it");
+    let (column, name) = (column.to_owned(), format!("values of {column}"));
+    let categorical = vec![TextCategorical { column, name, ..TextCategorical::default() }];
+    let schema = TextSchema { dense: Vec::new(), categorical, ..schema };
+    let mut config = config.clone();
+    (config.data.vocab, config.data.rows_cap) = (Vocab::All, 0);
+    let opening = Opening { labels: Labels::Required, schema: Some(schema.to_toml()), ..Opening::default() };
+    let data = data::open(&config, opening).map_err(|error| match error {
+        Error::Interrupted => error,
+        other => fail(other.to_string()),
+    })?;
+    if data.samples(split) != source.samples(split) {
+        return Err(fail(format!("{path} has changed since it was opened: try again")));
+    }
+    Ok(data)
 }
 
 /// An evaluation for people.
@@ -183,15 +257,16 @@ struct EvalReport<'a> {
     found: &'a Evaluation,
     /// The column of the groups.
     groups: Option<&'a str>,
+    /// The column of whose values scores are told.
+    by: Option<&'a str>,
     /// Whether buckets are shown.
     table: bool,
 }
 
 impl fmt::Display for EvalReport<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Evaluation { scores, best_possible_auc, calibration_buckets, grouped } = self.found;
+        let Evaluation { scores, best_possible_auc, calibration_buckets, grouped, by_value } = self.found;
         let Scores { auc, pr_auc, logloss, normalised_entropy, accuracy, calibration, label_rate, samples } = *scores;
-        let number = |x: f64, digits: usize| if x.is_finite() { format!("{x:.digits$}") } else { "-".to_owned() };
         writeln!(f, "AUC          {}", number(auc, 6))?;
         if let Some(best) = best_possible_auc {
             writeln!(f, "  possible   {best:.6}")?;
@@ -226,8 +301,48 @@ impl fmt::Display for EvalReport<'_> {
             let ratio = number(probability / clicked, 4);
             writeln!(f, "{range:<23}  {probability:.6}  {clicked:.6}  {ratio:<11}  {}", Count(*samples))?;
         }
-        Ok(())
+        by_value.as_ref().zip(self.by).map_or(Ok(()), |(found, column)| write_by_value(f, found, column))
     }
+}
+
+/// A number for people; one that there is not is a line.
+fn number(x: f64, digits: usize) -> String {
+    if x.is_finite() { format!("{x:.digits$}") } else { "-".to_owned() }
+}
+
+/// The scores of a column's first values.
+fn write_by_value(f: &mut fmt::Formatter<'_>, found: &ByValue, column: &str) -> fmt::Result {
+    let mut table = Table::new([column, "samples", "label rate", "AUC", "log loss", "NE", "calibration"]);
+    let shown = || found.values.iter().take(SHOWN_VALUES);
+    for of in shown() {
+        let value = match (&of.value, of.row) {
+            (Some(text), _) if text.is_empty() => "(blank)".to_owned(),
+            (Some(text), _) => text.chars().filter(|letter| !letter.is_control()).take(SHOWN_LETTERS).collect(),
+            (None, _) if of.unseen => "(unseen values)".to_owned(),
+            (None, Some(row)) => format!("row {row}"),
+            (None, None) => "(no value)".to_owned(),
+        };
+        table.row([
+            value,
+            Count(of.samples).to_string(),
+            number(of.label_rate, 6),
+            number(of.auc, 6),
+            number(of.logloss, 6),
+            number(of.normalised_entropy, 6),
+            number(of.calibration, 4),
+        ]);
+    }
+    write!(f, "\n{table}")?;
+    let left = found.count - shown().count() as u64;
+    if left == 0 {
+        return Ok(());
+    }
+    writeln!(
+        f,
+        "  and {}: --json has those with the most samples, up to {}",
+        Many(left, "more value"),
+        Count(MOST_VALUES as u64)
+    )
 }
 
 /// Reads all of a file as one split, in its order.

@@ -38,8 +38,11 @@ impl DerivedColumns for Quotients {
         let (mut tables, by) = (of.tables.clone(), self.collisions);
         for &column in &self.composed {
             let from = &of.tables[column];
-            let named =
-                |sign: &str, rows: u64| Column { name: format!("{} {sign} {by}", from.name), rows, ..from.clone() };
+            let named = |sign: &str, rows: u64| Column {
+                lookups: from.lookups,
+                weighted: from.weighted,
+                ..Column::new(format!("{} {sign} {by}", from.name), rows)
+            };
             tables[column] = named("/", from.rows.div_ceil(by));
             tables.push(named("mod", by));
         }

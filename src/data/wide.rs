@@ -116,6 +116,7 @@ impl DerivedColumns for WideColumns {
             weighted: cross.iter().any(|&column| of.tables[column].weighted),
             lookups: combinations(cross.iter().map(|&column| of.tables[column].lookups))
                 .map_or(EXPECTED_MOST, |count| count.min(EXPECTED_MOST)),
+            unseen_row: false,
         });
         Schema { dense: of.dense, tables: of.tables.iter().cloned().chain(single).chain(crosses).collect() }
     }

@@ -2,8 +2,8 @@
 //! sqrt(2 / (m + n))) for m outputs and n inputs, b ~ N(0, sqrt(1 / m)), embedding rows ~ U(-sqrt(1 / rows), sqrt(1 /
 //! rows)). Models that TorchRec defines begin as there: layers of MLPs with PyTorch's W, b ~ U(-sqrt(1 / n), sqrt(1 /
 //! n)), cross layers with W ~ N(0, sqrt(2 / (m + n))) and b = 0, embedding rows as above. Rows of quotients and of
-//! remainders of n values, where they are multiplied, ~ U(sqrt(1 / n), 1) (`QREmbeddingBag`). Drawn as f64 and rounded
-//! once.
+//! remainders of n values, where they are multiplied, ~ U(sqrt(1 / n), 1) (`QREmbeddingBag`). The row that all unseen
+//! values share is 0. Drawn as f64 and rounded once.
 //!
 //! The reference draws all of them from one sequential generator, so they depend on what was drawn before; here each
 //! number is a pure function of (seed, tensor, position), whatever the threads, ranks or order.
@@ -11,6 +11,7 @@
 use super::names::Project;
 use crate::base::config::{Composition, ModelConfig};
 use crate::base::rng::{Random, Stream};
+use crate::data::{Column, Schema};
 use crate::embedding::Table;
 use crate::layer::{LayerTensor, Linear};
 use crate::machine::team::Team;
@@ -115,46 +116,62 @@ fn fill(layers: &mut [Linear], [which, first]: [u32; 2], seed: u64, by: impl Fn(
 /// Numbers that a block of the generator gives.
 const DRAW: usize = 4;
 
-/// Between which bounds a table's weights are drawn evenly: their middle, and how far they are from it.
+/// Between which bounds a table's weights are drawn evenly, and which of its rows begins as 0.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Bounds([f64; 2]);
+pub(super) struct Bounds {
+    /// The middle of the bounds, and how far they are from it.
+    around: [f64; 2],
+    /// The row of all unseen values, which no training sample looks up: as it is drawn it would stay, and be noise to
+    /// whoever meets a new value; 0 tells nothing, as PyTorch's padding row.
+    zero: Option<u64>,
+}
 
 impl Bounds {
-    /// Those of each of a model's tables of so many rows: 1/sqrt(rows) on both sides of 0; of a column that is looked
+    /// Those of each of a model's tables of these columns: 1/sqrt(rows) on both sides of 0; of a column that is looked
     /// up in two, by its values instead of the tables' rows. Rows that are multiplied are drawn from there to 1, as
     /// facebookresearch/dlrm draws all rows of such tables: products of numbers near 0 would begin with nearly no
     /// gradient, and sums of numbers near 1 with vectors that are nearly the same and so large that training diverges.
     /// Of the wide part's, 0, as its layers ([`zeros`]).
-    pub(super) fn of(model: &ModelConfig, rows: &[u64]) -> Vec<Self> {
+    pub(super) fn of(model: &ModelConfig, schema: &Schema) -> Vec<Self> {
         let root = |rows: u64| libm::sqrt(1.0 / rows as f64);
-        let deep = model.deep_tables(rows.len());
-        let of_table = |(table, rows): (usize, &u64)| Self([0.0, if table < deep { root(*rows) } else { 0.0 }]);
-        let mut bounds: Vec<_> = rows.iter().enumerate().map(of_table).collect();
-        let vectors = model.vectors(rows.len());
+        let columns = &schema.tables;
+        let deep = model.deep_tables(columns.len());
+        let of_table = |(table, column): (usize, &Column)| Self {
+            around: [0.0, if table < deep { root(column.rows) } else { 0.0 }],
+            zero: column.unseen(),
+        };
+        let mut bounds: Vec<_> = columns.iter().enumerate().map(of_table).collect();
+        let vectors = model.vectors(columns.len());
         for (remainders, column) in (vectors..).zip(model.own_composed()) {
             let least = root(model.rows[column]);
             let drawn = match model.qr_operation {
                 Composition::Mult => [f64::midpoint(1.0, least), (1.0 - least) / 2.0],
                 Composition::Add | Composition::Concat => [0.0, least],
             };
-            [column, remainders].iter().for_each(|table| bounds[*table] = Self(drawn));
+            [column, remainders].iter().for_each(|table| bounds[*table].around = drawn);
         }
         bounds
     }
 
     /// The generator's word as a weight.
     fn weight(self, word: u32) -> f32 {
-        let Self([middle, reach]) = self;
+        let [middle, reach] = self.around;
         (middle + reach * (((f64::from(word) + 0.5) * (2.0 / 4_294_967_296.0)) - 1.0)) as f32
     }
 }
 
-/// Fills a part of a table of `dim` columns; each number is that of its place in the whole table.
+/// Fills a part of a table of `dim` columns; each number is that of its place in the whole table, and 0 in its row of
+/// unseen values.
 pub(super) fn shard(team: &Team, part: &mut Table, shard: &Shard, bounds: Bounds, dim: usize, seed: u64) {
     let random = Random::new(seed, Stream::Embedding(shard.table.0));
     let width = shard.columns.len();
     part.fill(team, |first, row| {
-        let start = shard.rows.global((first / width) as u64) * dim as u64 + shard.columns.start as u64;
+        let of_table = shard.rows.global((first / width) as u64);
+        if bounds.zero == Some(of_table) {
+            row.fill(0.0);
+            return;
+        }
+        let start = of_table * dim as u64 + shard.columns.start as u64;
         let mut words = random.block(start / DRAW as u64);
         for (to, number) in row.iter_mut().zip(start..) {
             let within = (number % DRAW as u64) as usize;

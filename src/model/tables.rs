@@ -89,7 +89,7 @@ impl Tables {
             single: LookUp::new(Pooling::Sum, 1, threads),
             pooling: config.pooling,
             kept,
-            bounds: Bounds::of(config, &schema.rows()),
+            bounds: Bounds::of(config, schema),
             row: layout.feature_row(),
             sources: Vec::new(),
             targets: Vec::with_capacity(layout.ranks()),

@@ -1,27 +1,59 @@
 //! Judging a model by samples that it was not trained on.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::vec::IntoIter;
 
 use super::Ranks;
 use super::feed::together;
-use super::metrics::{Evaluation, Tally};
+use super::metrics::{ByValue, Evaluation, Grouping, NO_VALUE, Tally};
 use super::rank::Rank;
 use crate::base::config::TrainConfig;
 use crate::base::{Error, Result, TableId};
-use crate::data::{Batch, Loader, LoaderMode, Plan, Portion, Position, RankLoader, Source, Split};
+use crate::data::{Batch, Column, Loader, LoaderMode, Plan, Portion, Position, RankLoader, Source, Split};
 
 /// Minibatches that are read ahead.
 const READ_AHEAD: usize = 4;
 
 /// What is asked of an evaluation beside scores.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Clone, Default)]
 pub struct Questions {
     /// In how many buckets of probabilities calibration is told; 0: not.
     pub buckets: u64,
-    /// By which table's rows samples are grouped for an AUC by group: each sample has at most one.
-    pub groups: Option<TableId>,
+    /// By which columns samples are grouped; each sample has one value of a column at most.
+    pub groupings: Vec<GroupBy>,
     /// As many of the first samples are enough, to the end of their minibatch; nothing: all are judged.
     pub samples: Option<u64>,
+}
+
+/// A column whose values group samples, and what is asked of the groups: each of one column at most.
+#[derive(Clone)]
+pub struct GroupBy {
+    /// The data that have the column, with the samples that the model's data have, in their order; nothing: it is a
+    /// column of the model's data.
+    pub data: Option<Arc<dyn Source>>,
+    /// The column's table.
+    pub table: TableId,
+    /// Whether the mean AUC of groups is asked for.
+    pub gauc: bool,
+    /// Whether the scores of each value are.
+    pub by: bool,
+}
+
+impl GroupBy {
+    /// The data that have the column, where the model's are these.
+    fn source<'a>(&'a self, source: &'a dyn Source) -> &'a dyn Source {
+        self.data.as_deref().unwrap_or(source)
+    }
+
+    /// The column.
+    fn column<'a>(&'a self, source: &'a dyn Source) -> &'a Column {
+        &self.source(source).schema().tables[self.table.index()]
+    }
+
+    fn grouping(&self, source: &dyn Source) -> Grouping {
+        let Self { gauc, by, .. } = *self;
+        Grouping { unseen: self.column(source).unseen().map(|row| row as u32), gauc, by }
+    }
 }
 
 /// All of a split, `batch` samples at a time, in its order.
@@ -78,12 +110,12 @@ pub fn predict(
 /// A rank's part in an evaluation: it reads and scores its own slice of each minibatch.
 struct RankEvaluation {
     source: Arc<dyn Source>,
-    groups: Option<TableId>,
-    /// The row of the groups' table that all unknown values share: they are no group.
-    unknown: Option<u32>,
+    groupings: Arc<[GroupBy]>,
     loader: RankLoader,
     /// The slice that is scored next; nothing after the last.
     next: Option<Portion>,
+    /// Of each grouping by a column of other data, who reads these, and their part of the slice.
+    beside: Vec<Option<(RankLoader, Option<Portion>)>>,
     slice: Arc<Batch>,
     tally: Tally,
 }
@@ -99,29 +131,39 @@ impl RankEvaluation {
         source: &Arc<dyn Source>,
         plan: Plan,
         mode: LoaderMode,
-        groups: Option<TableId>,
+        groupings: &[GroupBy],
     ) -> Result<Arc<[Mutex<Self>]>> {
         let layout = ranks.layout();
-        let of = (ranks.local(), layout.ranks());
-        let loaders = RankLoader::start_aside(source, plan, mode, of, layout.grains(), &ranks.asides())?;
+        let start = |source: &Arc<dyn Source>| {
+            let of = (ranks.local(), layout.ranks());
+            RankLoader::start_aside(source, plan, mode, of, layout.grains(), &ranks.asides()).map(Vec::into_iter)
+        };
+        let loaders = start(source)?;
+        let beside = groupings.iter().map(|by| by.data.as_ref().map(start).transpose());
+        let mut beside: Vec<Option<IntoIter<RankLoader>>> = beside.collect::<Result<_>>()?;
+        let groupings: Arc<[GroupBy]> = groupings.into();
         let of_rank = |loader| Self {
             source: Arc::clone(source),
-            groups,
-            unknown: groups.and_then(|table| row_of_unknown(&**source, table)),
+            groupings: Arc::clone(&groupings),
             loader,
             next: None,
+            beside: beside.iter_mut().map(|loaders| Some((loaders.as_mut()?.next()?, None))).collect(),
             slice: Arc::new(Batch::new(source.schema())),
-            tally: Tally::default(),
+            tally: Tally::new(groupings.len()),
         };
-        Ok(loaders.into_iter().map(of_rank).map(Mutex::new).collect())
+        Ok(loaders.map(of_rank).map(Mutex::new).collect())
     }
 
     /// Reads the slice of the minibatch behind `before` samples; whether there is one.
     fn fetch(&mut self, rank: &Rank, before: u64) -> Result<bool> {
         self.next = self.loader.next_portion()?;
-        if let (Some(portion), Some(table)) = (&self.next, self.groups) {
+        for (loader, next) in self.beside.iter_mut().flatten() {
+            *next = loader.next_portion()?;
+        }
+        if let Some(portion) = &self.next {
             let slice = rank.context.layout.slice(portion.samples, rank.context.rank);
-            self.one_group(portion, table, before + slice.start as u64)?;
+            let first = before + slice.start as u64;
+            self.grouped(portion).try_for_each(|(by, portion)| self.one_group(portion, by, first))?;
         }
         Ok(self.next.is_some())
     }
@@ -131,59 +173,73 @@ impl RankEvaluation {
     fn score(&mut self, rank: &mut Rank, split: Split, before: u64) -> Result<(u64, Result<bool>)> {
         let mut portion = self.next.take().expect("there is a slice, as was said");
         let whole = portion.samples;
+        let groups: Vec<_> = self.grouped(&portion).map(|(by, portion)| groups_of(portion, by.table)).collect();
         portion.take(Arc::make_mut(&mut self.slice));
         self.loader.recycle(portion);
+        for (loader, next) in self.beside.iter_mut().flatten() {
+            next.take().into_iter().for_each(|portion| loader.recycle(portion));
+        }
         let range = rank.context.layout.slice(whole, rank.context.rank);
         let truths = self.source.truth(split, before + range.start as u64, range.len());
-        let (labels, groups) = (self.slice.labels.clone(), self.groups_of_slice());
+        let labels = self.slice.labels.clone();
         let probabilities = rank.predict_slice(&mut self.slice, whole)?;
-        self.tally.take(&probabilities, &labels, groups.map(Vec::into_iter), truths.as_deref());
+        self.tally.take(&probabilities, &labels, &groups, truths.as_deref());
         Ok((whole as u64, self.fetch(rank, before + whole as u64)))
     }
 
-    /// The group of each sample of the slice, if it has one, where groups are asked for.
-    fn groups_of_slice(&self) -> Option<Vec<Option<u32>>> {
-        let bag = &self.slice.bags[self.groups?.index()];
-        let group = |sample| bag.of(sample).first().copied().filter(|row| Some(*row) != self.unknown);
-        Some((0..bag.samples()).map(group).collect())
+    /// The groupings, each with the slice of the data that have its column; of the model's data it is this one.
+    fn grouped<'a>(&'a self, own: &'a Portion) -> impl Iterator<Item = (&'a GroupBy, &'a Portion)> {
+        let of = move |beside: &'a Option<(RankLoader, Option<Portion>)>| match beside {
+            Some((_, next)) => next.as_ref().expect("as many samples as the model's data have"),
+            None => own,
+        };
+        self.groupings.iter().zip(self.beside.iter().map(of))
     }
 
     /// Refuses a sample with several groups; the slice's first one is number `first`.
-    fn one_group(&self, portion: &Portion, table: TableId, first: u64) -> Result<()> {
-        let bag = &portion.batch().bags[table.index()];
+    fn one_group(&self, portion: &Portion, by: &GroupBy, first: u64) -> Result<()> {
+        let bag = &portion.batch().bags[by.table.index()];
         let mut samples = (first..).zip(portion.range());
         let Some((number, sample)) = samples.find(|(_, sample)| bag.of(*sample).len() > 1) else { return Ok(()) };
         let reason = format!(
             "column {} has {} values in sample {number}, which lies in one group: name a column of one value a sample",
-            self.source.schema().tables[table.index()].name,
+            by.column(&*self.source).name,
             bag.of(sample).len(),
         );
-        Err(Error::config("--gauc", reason))
+        Err(Error::config(if by.gauc { "--gauc" } else { "--by" }, reason))
     }
 }
 
-/// The row of a table that all values share which the vocabulary does not know, if there is one: the last.
-fn row_of_unknown(source: &dyn Source, table: TableId) -> Option<u32> {
-    let vocabulary = source.vocabulary().filter(|vocabulary| vocabulary.unseen_row())?;
-    let column = &source.schema().tables[table.index()];
+/// The group of each sample of a slice: its row of a table.
+fn groups_of(portion: &Portion, table: TableId) -> Vec<u32> {
+    let bag = &portion.batch().bags[table.index()];
+    portion.range().map(|sample| bag.of(sample).first().copied().unwrap_or(NO_VALUE)).collect()
+}
+
+/// The text of a row's value in the vocabulary of the data, where that has one, and no other value has the row.
+fn text_of(source: &dyn Source, table: TableId, row: u32) -> Option<String> {
+    let (vocabulary, column) = (source.vocabulary()?, &source.schema().tables[table.index()]);
     let mut data = source;
     while let Some(of) = data.made_of() {
         data = of;
     }
     let at = data.schema().tables.iter().position(|of_data| of_data.name == column.name)?;
-    // Columns whose rows do not depend on the data have no values there.
-    let numbered = match vocabulary.texts() {
-        [] => vocabulary.columns().get(at).is_some(),
-        texts => texts.get(at).is_some_and(|values| !values.is_empty()),
-    };
-    numbered.then(|| (column.rows - 1) as u32)
+    let row = row as usize;
+    match vocabulary.texts() {
+        [] => vocabulary.columns().get(at)?.get(row).map(|value| format!("{value:08x}")),
+        texts => {
+            // With a limit on rows, several values have one.
+            let own = |values: &&Vec<_>| values.len() as u64 + u64::from(vocabulary.unseen_row()) <= column.rows;
+            texts.get(at).filter(own)?.get(row).map(|value| String::from_utf8_lossy(value).into_owned())
+        }
+    }
 }
 
 /// The model's scores on all samples of `split`, `batch` at a time, and what else is asked; `None` where there is no
 /// sample. `mode` says who of the ranks reads. All machines of a job call it at the same time, and find the same.
 ///
-/// Each rank keeps what it scores itself, 4 bytes a sample, 4 more where true probabilities are known and 8 where
-/// samples are grouped; they are sorted there, and merged in pieces that fit.
+/// Each rank keeps what it scores itself, 4 bytes a sample, 4 more where true probabilities are known and 8 for each
+/// column that groups samples; they are sorted there, and merged in pieces that fit.
 ///
 /// # Errors
 /// As [`predict`], and when a sample has several groups.
@@ -195,7 +251,7 @@ pub fn evaluate(
     questions: Questions,
 ) -> Result<Option<Evaluation>> {
     let batch = questions.samples.map_or(batch, |most| batch.min(most.max(1) as usize));
-    let parts = RankEvaluation::start_all(ranks, source, plan(split, batch), mode, questions.groups)?;
+    let parts = RankEvaluation::start_all(ranks, source, plan(split, batch), mode, &questions.groupings)?;
     let (fetching, mut first) = (parts.clone(), 0);
     let fetched = ranks.all_numbered(move |number, rank| Ok(locked(&fetching[number]).fetch(rank, 0)))?;
     let mut more = together(fetched.into_iter());
@@ -219,7 +275,14 @@ pub fn evaluate(
         Ok(())
     })?;
     let tallies: Vec<Tally> = parts.iter().map(|own| std::mem::take(&mut locked(own).tally)).collect();
-    let found = Evaluation::new(&tallies, &questions, ranks)?;
+    let groupings: Vec<_> = questions.groupings.iter().map(|by| by.grouping(&**source)).collect();
+    let mut found = Evaluation::new(&tallies, questions.buckets, &groupings, ranks)?;
+    let by = questions.groupings.iter().find(|grouping| grouping.by);
+    for (by, ByValue { values, .. }) in by.into_iter().zip(&mut found.by_value) {
+        for value in values {
+            value.value = value.row.and_then(|row| text_of(by.source(&**source), by.table, row));
+        }
+    }
     Ok((found.scores.samples > 0).then_some(found))
 }
 

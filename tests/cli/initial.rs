@@ -5,7 +5,7 @@ use std::path::Path;
 
 use safetensors::SafeTensors;
 
-use super::{succeed, tiny_training};
+use super::{succeed, tiny_training, tsv};
 
 /// Numbers of a checkpoint's tensor.
 fn numbers(checkpoint: &[u8], name: &str) -> Vec<f64> {
@@ -103,6 +103,33 @@ fn a_dcnv2_begins_with_the_deviations_of_torchrec() {
     assert!((largest / (8.0 / table.len() as f64).sqrt() - 1.0).abs() < 0.01, "{largest}");
     let same = numbers(&checkpoint, "inter_arch.crossnet.V_kernels.0");
     assert_ne!(same, numbers(&checkpoint, "inter_arch.crossnet.V_kernels.1"), "each layer draws its own");
+}
+
+/// No training sample has a value that is new to the test samples: their row would stay as it was drawn.
+#[test]
+fn the_row_of_unseen_values_begins_as_zero_whoever_holds_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = tsv(&folder.path().join("clicks.tsv"), 400);
+    let data = format!("--data {} --set data.test_fraction=0.25 --set data.vocab", file.display());
+    let tables = |checkpoint: &[u8]| -> Vec<_> {
+        (0..26).map(|table| numbers(checkpoint, &format!("emb_l.{table}.weight"))).collect()
+    };
+    let one = tables(&begun(folder.path(), &format!("{data}=train --ranks 1")));
+    for (table, weights) in one.iter().enumerate() {
+        let mut rows: Vec<_> = weights.chunks(8).map(|row| row.iter().any(|x| *x != 0.0)).collect();
+        assert!(rows.len() > 1 && rows.pop() == Some(false), "table {table}: the last row");
+        assert!(rows.iter().all(|is_drawn| *is_drawn), "table {table}: the others");
+    }
+    let model = "--preset demo --set model.bottom=[13,32,8] --set model.top=[16,1] --set model.dim=8 --batch 64";
+    for scheme in ["table", "row", "column", "replicated"] {
+        let plan = folder.path().join(scheme);
+        succeed(&format!("plan {model} {data}=train --ranks 2 --scheme {scheme} --out {}", plan.display()));
+        let flags = format!("{data}=train --ranks 2 --threads 1 --plan {}", plan.display());
+        assert!(tables(&begun(folder.path(), &flags)) == one, "{scheme}");
+    }
+    // Rows of values that training samples have are all drawn.
+    let all = tables(&begun(folder.path(), &format!("{data}=all --ranks 1")));
+    assert!(all.iter().flat_map(|weights| weights.chunks(8)).all(|row| row.iter().any(|x| *x != 0.0)));
 }
 
 #[test]

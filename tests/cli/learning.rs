@@ -52,7 +52,7 @@ fn scores_are_of_all_samples_whatever_ranks_and_threads_have_them() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("run");
     let summary = json(&format!("{} --determinism ranks --out {} --json", tiny_training(), out.display()));
-    let eval = format!("eval --checkpoint {} --gauc C5", out.display());
+    let eval = format!("eval --checkpoint {} --gauc C5 --by C3", out.display());
     let scores = |ranks: usize, threads: usize| {
         json(&format!("{eval} --calibration-buckets 6 --ranks {ranks} --threads {threads} --json"))
     };
@@ -70,18 +70,40 @@ fn scores_are_of_all_samples_whatever_ranks_and_threads_have_them() {
     let parts = ["gauc_samples", "gauc_samples_of_one_class", "gauc_samples_without_group"];
     assert_eq!(parts.iter().map(|part| samples(&one[*part])).sum::<u64>(), 640);
     assert!((0.3..0.8).contains(&one["gauc"].as_f64().unwrap()) && samples(&one["gauc_groups"]) > 1, "{one}");
+    // Of each value's samples, those with the most first; together they are all.
+    let values = one["by_value"]["values"].as_array().unwrap();
+    assert!(values.len() > 20 && one["by_value"]["count"].as_u64() == Some(values.len() as u64), "{one}");
+    assert!(values.is_sorted_by_key(|value| std::cmp::Reverse(samples(&value["samples"]))), "{values:?}");
+    assert_eq!(values.iter().map(|value| samples(&value["samples"])).sum::<u64>(), 640);
+    let mean = |key: &str| {
+        let of = |value: &serde_json::Value| value[key].as_f64().unwrap() * samples(&value["samples"]) as f64;
+        values.iter().map(of).sum::<f64>() / 640.0
+    };
+    for key in ["logloss", "label_rate"] {
+        assert!((mean(key) - one[key].as_f64().unwrap()).abs() < 1e-9, "{key}: {one}");
+    }
+    // One column groups samples for both, and nothing tells another one of the same.
+    let both = json(&format!("{} --calibration-buckets 6 --json", eval.replace("--gauc C5", "--gauc C3")));
+    assert!(both["by_value"] == one["by_value"] && both["gauc"] != one["gauc"], "{both}");
     // Ten buckets unless told otherwise, in JSON alone.
-    let plain = json(&format!("{} --json", eval.replace(" --gauc C5", "")));
+    let plain = json(&format!("{} --json", eval.replace(" --gauc C5 --by C3", "")));
     assert!(plain["calibration_buckets"].as_array().unwrap().len() <= 10 && plain.get("gauc").is_none(), "{plain}");
+    assert!(plain.get("by_value").is_none(), "{plain}");
     let told = |line: &str| String::from_utf8(succeed(line).stdout).unwrap();
     let table = told(&format!("{eval} --calibration-buckets 6"));
     assert!(table.contains("probabilities ") && table.contains("left out: ") && table.contains("NE  "), "{table}");
-    assert!(!told(&eval).contains("probabilities "));
-    let message = fail(&eval.replace("--gauc C5", "--gauc c5"));
+    let more = format!("and {} more value", values.len() - 20);
     assert!(
-        message.contains("--gauc") && message.contains("is called c5") && message.contains("C4, C5, C6"),
-        "{message}"
+        table.contains("label rate") && table.contains(&more) && table.matches("\n  row ").count() == 20,
+        "{table}"
     );
+    assert!(!told(&eval).contains("probabilities "));
+    for (flag, column) in [("--gauc", "C5"), ("--by", "C3")] {
+        let wrong = column.to_lowercase();
+        let message = fail(&eval.replace(&format!("{flag} {column}"), &format!("{flag} {wrong}")));
+        let told = [flag, &format!("is called {wrong}"), "C2, C3, C4, C5, C6"];
+        assert!(told.iter().all(|words| message.contains(words)), "{message}");
+    }
 }
 
 #[test]

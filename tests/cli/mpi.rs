@@ -304,7 +304,8 @@ fn what_machines_have_trained_goes_on_on_any_number_of_them_and_is_scored_by_all
     let checkpoint = fs::read(folder.path().join("2x1-SharedMemory/run/checkpoint.safetensors")).unwrap();
     assert!(weights(&checkpoint) == weights(&whole.1), "resumed on three machines: other weights");
 
-    let line = format!("eval --checkpoint {run} --ranks 1 --threads 1 --json --gauc C5 --calibration-buckets 7");
+    let line =
+        format!("eval --checkpoint {run} --ranks 1 --threads 1 --json --gauc C5 --by C3 --calibration-buckets 7");
     let scores = mpirun(2, Wire::SharedMemory, &line).unwrap();
     assert!(scores.status.success(), "{}", String::from_utf8_lossy(&scores.stderr));
     let one = crate::succeed(&line);

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::Stdio;
 
 use safetensors::SafeTensors;
+use serde_json::Value;
 
 use super::{fail, json, octorec, succeed, tiny_training};
 
@@ -137,7 +138,7 @@ fn a_decay_of_ones_own_begins_at_once_and_one_that_never_begins_is_told() {
 }
 
 #[test]
-fn users_that_the_vocabulary_does_not_know_are_no_group() {
+fn users_that_the_vocabulary_does_not_know_are_no_group_but_told_of() {
     let folder = tempfile::tempdir().unwrap();
     let (data, run) = (written(folder.path()), folder.path().join("run"));
     for vocab in ["train", "all"] {
@@ -145,10 +146,70 @@ fn users_that_the_vocabulary_does_not_know_are_no_group() {
             "train {data} {SMALL} --vocab {vocab} --test-fraction 0.25 --steps 5 --force --out {}",
             run.display()
         ));
-        let found = json(&format!("eval --checkpoint {} --gauc user --json", run.display()));
+        let eval = format!("eval --checkpoint {} --gauc user --by user", run.display());
+        let found = json(&format!("{eval} --json"));
         let without = if vocab == "train" { 50 } else { 0 };
         assert_eq!(found["gauc_samples_without_group"].as_u64(), Some(without), "{vocab}: {found}");
+        let values = found["by_value"]["values"].as_array().unwrap();
+        let of = |name: &str| values.iter().find(|value| value["value"] == name).map(|value| value["samples"].clone());
+        // Of the last hundred rows every second one is of u0 to u6.
+        assert!((6..=8).contains(&of("u3").unwrap().as_u64().unwrap()), "{found}");
+        let unseen: Vec<_> = values.iter().filter(|value| value["unseen"] == true).collect();
+        let shown = String::from_utf8(succeed(&eval).stdout).unwrap();
+        assert!(shown.contains("\n  user ") && shown.contains("\n  u3 "), "{shown}");
+        if vocab == "train" {
+            assert!(unseen.len() == 1 && unseen[0]["samples"] == 50 && unseen[0]["value"].is_null(), "{found}");
+            assert!(shown.contains("\n  (unseen values) ") && values.len() == 8 && *unseen[0] == values[0], "{shown}");
+        } else {
+            assert!(unseen.is_empty() && values.len() == 10 && of("new1").is_some(), "{found}");
+        }
     }
+    // Of hashed columns and numbers nobody knows the text; blank is one.
+    let found = json(&format!("eval --checkpoint {} --by hashed --json", run.display()));
+    assert!(found["by_value"]["values"][0]["value"].is_null() && found["by_value"]["count"] == 3, "{found}");
+    let shown =
+        String::from_utf8(succeed(&format!("eval --checkpoint {} --by segment", run.display())).stdout).unwrap();
+    assert!(shown.contains("\n  (blank) ") && shown.contains("\n  18.0 "), "{shown}");
+}
+
+#[test]
+fn columns_that_the_model_does_not_have_group_samples_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let (data, run, other) = (written(folder.path()), folder.path().join("run"), folder.path().join("other.csv"));
+    // Segments are hashed alone, and users are none of the model's.
+    let schema = SCHEMA.replace("{ column = \"segment\" }, ", "").replace(", { column = \"user\" },", "");
+    assert!(schema.matches("column = ").count() == 3 && schema.contains("hashed"), "{schema}");
+    fs::write(folder.path().join("clicks.toml"), schema).unwrap();
+    succeed(&format!("train {data} {SMALL} --test-fraction 0.25 --steps 5 --out {}", run.display()));
+    let line = |flags: &str| format!("eval --checkpoint {} {flags}", run.display());
+    let eval = |flags: &str| json(&line(&format!("{flags} --json")));
+    // The same segments, by their rows and by their texts.
+    let (hashed, segment) = (eval("--gauc hashed --by hashed"), eval("--gauc segment --by segment"));
+    let scores = |found: &Value| {
+        let values = found["by_value"]["values"].as_array().unwrap().iter();
+        let of = |value: &Value| ["logloss", "auc", "calibration"].map(|key| value[key].as_f64().unwrap());
+        let mut scores: Vec<_> = values.map(of).collect();
+        scores.sort_by(|a, b| a[0].total_cmp(&b[0]));
+        scores
+    };
+    assert!(scores(&hashed) == scores(&segment) && scores(&segment).len() == 3, "{hashed} and {segment}");
+    assert!((hashed["gauc"].as_f64().unwrap() - segment["gauc"].as_f64().unwrap()).abs() < 1e-12);
+    let users = eval("--gauc segment --by user --ranks 1 --threads 1");
+    assert_eq!(users, eval("--gauc segment --by user --ranks 3 --threads 2"));
+    let values = users["by_value"]["values"].as_array().unwrap();
+    let of_new = values.iter().filter(|value| value["value"].as_str().unwrap().starts_with("new"));
+    let samples = of_new.map(|value| value["samples"].as_u64().unwrap()).sum::<u64>();
+    assert!((values.len(), samples) == (10, 50), "{users}");
+    let message = fail(&line("--by usr"));
+    let told = ["--by: ", "called usr (they are hashed, seen)", "clicks.csv", "has no column usr", "click, price"];
+    assert!(told.iter().all(|words| message.contains(words)), "{message}");
+    // Which rows are samples only the model's columns tell.
+    fs::write(&other, clicks() + "1,1.5,18.0,True\n").unwrap();
+    let skip = format!("--data {} --on-bad-row skip", other.display());
+    succeed(&line(&format!("{skip} --by seen")));
+    let message = fail(&line(&format!("{skip} --gauc user")));
+    let told = ["--gauc: ", "called user", "1 malformed row", "mend these rows, or name a column of the model"];
+    assert!(told.iter().all(|words| message.contains(words)), "{message}");
 }
 
 #[test]

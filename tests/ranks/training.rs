@@ -592,7 +592,7 @@ fn an_evaluation_is_read_by_those_whom_its_loader_names() {
     let found = LoaderMode::ALL.map(|mode| {
         let counted = Arc::new(Counted(data::open(&case.config, Opening::default()).unwrap(), AtomicU32::new(0)));
         let source: Arc<dyn Source> = counted.clone();
-        let found = evaluate(&ranks, &source, (Split::Test, BATCH), mode, questions).unwrap().unwrap();
+        let found = evaluate(&ranks, &source, (Split::Test, BATCH), mode, questions.clone()).unwrap().unwrap();
         let readers = if mode == LoaderMode::Broadcast { 1 } else { 3 };
         assert_eq!(counted.1.load(Ordering::Relaxed), readers, "{mode:?}");
         found.scores

@@ -121,8 +121,9 @@ impl Files {
         let longest = members.iter().map(|member| member.table.longest());
         let longest = longest.reduce(|a, b| a.into_iter().zip(b).map(|(a, b)| a.max(b)).collect()).unwrap_or_default();
         let lookups = |table: usize| longest.get(table).map_or(1, |&count| count.max(1) as usize);
+        let schema = description.schema(config.rows_cap).with_lookups(lookups).with_unseen_rows(vocabulary.as_ref());
         Ok(Self {
-            schema: description.schema(config.rows_cap).with_lookups(lookups),
+            schema,
             cap: config.rows_cap,
             description,
             scaled: OnceLock::new(),

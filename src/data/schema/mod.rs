@@ -10,6 +10,7 @@ use crate::base::config::{Interaction, ModelConfig};
 use crate::base::error::meant;
 use crate::base::units::Many;
 use crate::base::{Error, Result};
+use crate::data::Vocabulary;
 pub use description::{Categorical, Dense, Description, Label, Transform, check_names};
 pub use feature::{Scale, Scales};
 
@@ -34,6 +35,8 @@ pub struct Column {
     /// Look-ups of a sample for which there is room from the beginning; more are possible, but allocate memory when
     /// they come.
     pub lookups: usize,
+    /// Whether the last row is that of all values which the vocabulary does not know, and of no other.
+    pub unseen_row: bool,
 }
 
 /// The columns that a trained model reads, as its checkpoint has them.
@@ -53,7 +56,13 @@ impl Column {
     /// A column of one look-up a sample, which all count the same.
     #[must_use]
     pub fn new(name: impl Into<String>, rows: u64) -> Self {
-        Self { name: name.into(), rows, weighted: false, lookups: 1 }
+        Self { name: name.into(), rows, weighted: false, lookups: 1, unseen_row: false }
+    }
+
+    /// The row of all values that the vocabulary does not know, if there is one.
+    #[must_use]
+    pub fn unseen(&self) -> Option<u64> {
+        self.unseen_row.then(|| self.rows - 1)
     }
 }
 
@@ -100,6 +109,16 @@ impl Schema {
     #[must_use]
     pub fn with_lookups(mut self, of: impl Fn(usize) -> usize) -> Self {
         self.tables.iter_mut().enumerate().for_each(|(table, column)| column.lookups = of(table));
+        self
+    }
+
+    /// With what a vocabulary of its columns says of rows for values that are not listed. The only row of a table is
+    /// all values'.
+    #[must_use]
+    pub fn with_unseen_rows(mut self, known: Option<&Vocabulary>) -> Self {
+        for (number, column) in self.tables.iter_mut().enumerate() {
+            column.unseen_row = column.rows > 1 && known.is_some_and(|known| known.has_unseen_row(number));
+        }
         self
     }
 

@@ -49,10 +49,7 @@ impl Parse for Arriving {
     }
 
     fn vocabulary(&self) -> Option<&Vocabulary> {
-        match &self.encoding {
-            Encoding::Vocabulary { vocabulary, .. } => Some(vocabulary),
-            Encoding::Modulo(_) => None,
-        }
+        self.encoding.vocabulary()
     }
 
     fn begin(&self, lines: Lines) -> Result<Box<dyn Next + '_>> {

@@ -52,6 +52,14 @@ impl Encoding {
         Ok(Self::Modulo((0..columns).map(|column| u32::try_from(rows(column)).unwrap_or(u32::MAX)).collect()))
     }
 
+    /// The values behind row numbers, unless these are hashes.
+    pub(super) fn vocabulary(&self) -> Option<&Vocabulary> {
+        match self {
+            Self::Vocabulary { vocabulary, .. } => Some(vocabulary),
+            Self::Modulo(_) => None,
+        }
+    }
+
     /// Rows of every column's table.
     pub(super) fn rows(&self) -> Vec<u64> {
         match self {

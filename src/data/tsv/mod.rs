@@ -192,7 +192,7 @@ impl Tsv {
             (Some((path, found)), Some(scan)) => (whole, Part::whole(path, found, scan)),
             _ => whole.split(config.test_fraction),
         };
-        let schema = Schema::criteo(layout.dense, &encoding.rows());
+        let schema = Schema::criteo(layout.dense, &encoding.rows()).with_unseen_rows(encoding.vocabulary());
         Ok(Self {
             layout,
             on_bad_row: config.on_bad_row,
@@ -281,10 +281,7 @@ impl Source for Tsv {
     }
 
     fn vocabulary(&self) -> Option<&Vocabulary> {
-        match &self.encoding {
-            Encoding::Vocabulary { vocabulary, .. } => Some(vocabulary),
-            Encoding::Modulo(_) => None,
-        }
+        self.encoding.vocabulary()
     }
 
     fn fingerprint(&self, split: Split) -> Option<String> {

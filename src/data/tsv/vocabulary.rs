@@ -83,6 +83,16 @@ impl Vocabulary {
         self.unseen_row
     }
 
+    /// As [`Vocabulary::unseen_row`], of one column: none whose rows do not depend on the data has such a row.
+    #[must_use]
+    pub fn has_unseen_row(&self, column: usize) -> bool {
+        let numbered = match &self.texts[..] {
+            [] => column < self.keys.len(),
+            texts => texts.get(column).is_some_and(|values| !values.is_empty()),
+        };
+        self.unseen_row && numbered
+    }
+
     /// Rows of every column's table, the row for unseen values included.
     #[must_use]
     pub fn rows(&self) -> Vec<u64> {

@@ -1,5 +1,5 @@
-//! What the order of scores tells: the areas under the ROC and the precision-recall curve, calibration by bucket, and
-//! AUC by group. All of them read samples once, lowest score first.
+//! What the order of scores tells: the areas under the ROC and the precision-recall curve, and calibration by bucket.
+//! All of them read samples once, lowest score first.
 
 use serde::Serialize;
 
@@ -7,7 +7,7 @@ use super::runs::Tied;
 
 /// Pairs of a sample that was clicked and one that was not.
 #[derive(Debug, Clone, Copy, Default)]
-struct Pairs {
+pub struct Pairs {
     /// Twice the number of rightly ordered pairs, so that a tie counts 1.
     twice: u128,
     clicks: u64,
@@ -15,18 +15,20 @@ struct Pairs {
 }
 
 impl Pairs {
-    fn push(&mut self, tied: Tied) {
+    /// The samples of the next higher score.
+    pub fn push(&mut self, tied: Tied) {
         self.twice += u128::from(tied.clicks) * u128::from(2 * self.others + tied.others);
         self.clicks += tied.clicks;
         self.others += tied.others;
     }
 
-    const fn samples(&self) -> u64 {
+    /// How many samples there were so far.
+    pub const fn samples(&self) -> u64 {
         self.clicks + self.others
     }
 
-    /// NaN when there is no pair.
-    fn auc(&self) -> f64 {
+    /// The share of pairs that scores order rightly, a tie counting half. NaN when there is no pair.
+    pub fn auc(&self) -> f64 {
         let pairs = u128::from(self.clicks) * u128::from(self.others);
         if pairs == 0 { f64::NAN } else { self.twice as f64 / (2.0 * pairs as f64) }
     }
@@ -106,6 +108,11 @@ impl Curve {
         if self.clicks == 0 { f64::NAN } else { self.precision / self.clicks as f64 }
     }
 
+    /// How many samples there were so far.
+    pub const fn samples(&self) -> u64 {
+        self.pairs.samples()
+    }
+
     /// The buckets that have samples, lowest first.
     pub fn into_buckets(self) -> Vec<Bucket> {
         let mean = |(_, bucket): (u64, Bucket)| {
@@ -113,78 +120,5 @@ impl Curve {
             Bucket { probability: bucket.probability / count, clicked: bucket.clicked / count, ..bucket }
         };
         self.filled.into_iter().map(mean).collect()
-    }
-}
-
-/// AUC by group.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Grouped {
-    /// The mean AUC of groups, weighted by their samples; NaN where no group has both classes.
-    pub gauc: f64,
-    /// Groups that count.
-    pub gauc_groups: u64,
-    /// Samples in them.
-    pub gauc_samples: u64,
-    /// Groups that are left out: all of their labels are the same.
-    pub gauc_groups_of_one_class: u64,
-    /// Samples in those.
-    pub gauc_samples_of_one_class: u64,
-    /// Samples that are left out because they have no group.
-    pub gauc_samples_without_group: u64,
-}
-
-/// One pass over samples by group, and in it by score.
-#[derive(Debug)]
-pub struct Groups {
-    group: Option<u32>,
-    pairs: Pairs,
-    sum: f64,
-    found: Grouped,
-}
-
-impl Groups {
-    /// Beside so many samples that have none.
-    pub const fn new(without: u64) -> Self {
-        let found = Grouped {
-            gauc: f64::NAN,
-            gauc_groups: 0,
-            gauc_samples: 0,
-            gauc_groups_of_one_class: 0,
-            gauc_samples_of_one_class: 0,
-            gauc_samples_without_group: without,
-        };
-        Self { group: None, pairs: Pairs { twice: 0, clicks: 0, others: 0 }, sum: 0.0, found }
-    }
-
-    /// The samples of the next higher score in the group, or of the lowest in the next one.
-    pub fn push(&mut self, tied: Tied) {
-        if self.group != Some(tied.group()) {
-            self.end_group();
-            self.group = Some(tied.group());
-        }
-        self.pairs.push(tied);
-    }
-
-    fn end_group(&mut self) {
-        let pairs = std::mem::take(&mut self.pairs);
-        let (auc, samples, found) = (pairs.auc(), pairs.samples(), &mut self.found);
-        if samples == 0 {
-            return;
-        }
-        if auc.is_nan() {
-            found.gauc_groups_of_one_class += 1;
-            found.gauc_samples_of_one_class += samples;
-        } else {
-            found.gauc_groups += 1;
-            found.gauc_samples += samples;
-            self.sum += auc * samples as f64;
-        }
-    }
-
-    /// After the last group.
-    pub fn finish(mut self) -> Grouped {
-        self.end_group();
-        let gauc = if self.found.gauc_samples == 0 { f64::NAN } else { self.sum / self.found.gauc_samples as f64 };
-        Grouped { gauc, ..self.found }
     }
 }

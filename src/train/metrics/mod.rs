@@ -5,6 +5,7 @@
 //! the number of ranks and machines changes no bit.
 
 mod curve;
+mod groups;
 mod runs;
 mod tally;
 
@@ -12,14 +13,17 @@ use std::fmt;
 
 use serde::Serialize;
 
-pub use curve::{Bucket, Grouped};
+pub use curve::Bucket;
+pub use groups::{ByValue, Grouped, MOST_VALUES, ValueScores};
+pub(super) use groups::{Grouping, NO_VALUE};
 pub(super) use tally::{LossSum, Tally};
 
-use curve::{Curve, Groups};
+use curve::Curve;
+use groups::Groups;
 use runs::{Merged, Tied, merge_machines};
 use tally::Sums;
 
-use super::{Questions, Ranks};
+use super::Ranks;
 use crate::base::Result;
 use crate::base::units::Many;
 
@@ -60,6 +64,9 @@ pub struct Evaluation {
     /// AUC by group, where asked for.
     #[serde(flatten)]
     pub grouped: Option<Grouped>,
+    /// Scores by value of a column, where asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub by_value: Option<ByValue>,
 }
 
 /// What of an evaluation's samples is read in an order.
@@ -69,8 +76,8 @@ enum Stream {
     Scores,
     /// True probabilities.
     Truths,
-    /// Probabilities, group by group.
-    Groups,
+    /// Probabilities, group by group of a column, by its number among those that group samples.
+    Groups(usize),
 }
 
 /// A stream of ranks whose tallies are sorted.
@@ -78,17 +85,17 @@ fn merged(tallies: &[Tally], stream: Stream) -> Box<dyn Iterator<Item = Tied> + 
     match stream {
         Stream::Scores => Box::new(Merged::new(tallies.iter().map(|tally| &tally.scores))),
         Stream::Truths => Box::new(Merged::new(tallies.iter().map(|tally| &tally.truths))),
-        Stream::Groups => Box::new(Merged::new(tallies.iter().map(|tally| &tally.groups))),
+        Stream::Groups(number) => Box::new(Merged::new(tallies.iter().map(move |tally| &tally.groups[number]))),
     }
 }
 
 impl Evaluation {
     /// Of the sorted tallies of this machine's ranks, and of those of all machines; all of them call it at the same
-    /// time.
+    /// time. With calibration by so many `buckets`, and what is asked of groups.
     ///
     /// # Errors
     /// As [`Ranks::everywhere`].
-    pub(super) fn new(tallies: &[Tally], asked: &Questions, ranks: &Ranks) -> Result<Self> {
+    pub(super) fn new(tallies: &[Tally], buckets: u64, groupings: &[Grouping], ranks: &Ranks) -> Result<Self> {
         let total = |all: &mut dyn Iterator<Item = Sums>| {
             all.fold(Sums::default(), |mut sums, own| {
                 sums.plus(&own);
@@ -98,7 +105,7 @@ impl Evaluation {
         let own = total(&mut tallies.iter().map(|tally| tally.sums));
         let sums = total(&mut ranks.everywhere("gather scores", vec![own])?.into_iter().flatten());
         let (machine, machines) = (ranks.world().machine(), ranks.world().machines());
-        Self::of(&sums, asked, |stream, each| {
+        Self::of(&sums, buckets, groupings, |stream, each| {
             let exchange = |own| ranks.everywhere("merge scores", own);
             merge_machines(merged(tallies, stream), machine, machines, exchange, each)
         })
@@ -108,8 +115,13 @@ impl Evaluation {
     ///
     /// # Errors
     /// Those of `read`.
-    fn of(sums: &Sums, asked: &Questions, read: impl Fn(Stream, &mut dyn FnMut(Tied)) -> Result<()>) -> Result<Self> {
-        let mut curve = Curve::new(sums.samples - sums.broken, sums.clicks, asked.buckets);
+    fn of(
+        sums: &Sums,
+        buckets: u64,
+        groupings: &[Grouping],
+        read: impl Fn(Stream, &mut dyn FnMut(Tied)) -> Result<()>,
+    ) -> Result<Self> {
+        let mut curve = Curve::new(sums.samples - sums.broken, sums.clicks, buckets);
         let mut scores = Scores::without_order(sums);
         let mut calibration_buckets = Vec::new();
         if sums.broken == 0 {
@@ -117,19 +129,17 @@ impl Evaluation {
             (scores.auc, scores.pr_auc) = (curve.auc(), curve.average_precision());
             calibration_buckets = curve.into_buckets();
         }
-        let mut best_possible_auc = None;
-        if sums.truths > 0 {
-            let mut curve = Curve::new(sums.truths, sums.clicks, 0);
-            read(Stream::Truths, &mut |tied| curve.push(tied))?;
-            best_possible_auc = Some(curve.auc());
+        let mut possible = Curve::new(sums.samples, sums.clicks, 0);
+        read(Stream::Truths, &mut |tied| possible.push(tied))?;
+        let best_possible_auc = (possible.samples() > 0).then(|| possible.auc());
+        let (mut grouped, mut by_value) = (None, None);
+        for (number, grouping) in groupings.iter().enumerate().filter(|_| sums.broken == 0) {
+            let mut groups = Groups::new(*grouping);
+            read(Stream::Groups(number), &mut |tied| groups.push(tied))?;
+            let (gauc, values) = groups.finish();
+            (grouped, by_value) = (grouped.or(gauc), by_value.or(values));
         }
-        let mut grouped = None;
-        if asked.groups.is_some() && sums.broken == 0 {
-            let mut groups = Groups::new(sums.without_group);
-            read(Stream::Groups, &mut |tied| groups.push(tied))?;
-            grouped = Some(groups.finish());
-        }
-        Ok(Self { scores, best_possible_auc, calibration_buckets, grouped })
+        Ok(Self { scores, best_possible_auc, calibration_buckets, grouped, by_value })
     }
 }
 
@@ -189,21 +199,22 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
-    use crate::base::TableId;
     use crate::base::rng::{self, Random};
     use crate::machine::team::Team;
 
-    /// Of samples that are all here; `groups` has a group for each sample that has one.
-    fn evaluation(probabilities: &[f32], labels: &[f32], buckets: u64, groups: Option<&[Option<u32>]>) -> Evaluation {
-        let mut tally = Tally::default();
-        tally.take(probabilities, labels, groups.map(|groups| groups.iter().copied()), None);
+    /// Of samples that are all here; `groups` has one for each sample, of which 40 is that of unseen values.
+    fn evaluation(probabilities: &[f32], labels: &[f32], buckets: u64, groups: Option<&[u32]>) -> Evaluation {
+        let groups: Vec<_> = groups.iter().map(|groups| groups.to_vec()).collect();
+        let asked = Grouping { unseen: Some(40), gauc: true, by: true };
+        let mut tally = Tally::new(groups.len());
+        tally.take(probabilities, labels, &groups, None);
         tally.sort(&Team::new(1).unwrap());
-        let (sums, tallies) = (tally.sums, [tally]);
+        let (sums, groupings, tallies) = (tally.sums, vec![asked; groups.len()], [tally]);
         let read = |stream, each: &mut dyn FnMut(Tied)| {
             merged(&tallies, stream).for_each(each);
             Ok(())
         };
-        Evaluation::of(&sums, &Questions { buckets, groups: groups.map(|_| TableId(0)), samples: None }, read).unwrap()
+        Evaluation::of(&sums, buckets, &groupings, read).unwrap()
     }
 
     fn scores(probabilities: &[f32], labels: &[f32]) -> Scores {
@@ -242,7 +253,7 @@ mod tests {
     fn scores_are_those_of_sklearn_and_of_their_definitions() {
         for case in golden("metrics.json") {
             let (name, groups) = (&case["name"], floats(&case["groups"]));
-            let groups: Vec<_> = groups.iter().map(|group| Some(*group as u32)).collect();
+            let groups: Vec<_> = groups.iter().map(|group| *group as u32).collect();
             let expected = case["buckets"].as_array().unwrap();
             let found = evaluation(&floats(&case["scores"]), &floats(&case["labels"]), 7, Some(&groups));
             let close = |key: &str, found, expected, bound| close(&format!("{name}, {key}"), found, expected, bound);
@@ -325,10 +336,10 @@ mod tests {
     #[test]
     fn a_probability_that_is_no_number_leaves_no_score() {
         for bad in [f32::NAN, 1.5] {
-            let found = evaluation(&[0.8, bad, 0.6], &[1.0, 0.0, 0.0], 3, Some(&[Some(1); 3]));
+            let found = evaluation(&[0.8, bad, 0.6], &[1.0, 0.0, 0.0], 3, Some(&[1; 3]));
             let Scores { auc, pr_auc, logloss, accuracy, calibration, .. } = found.scores;
             assert!([auc, pr_auc, logloss, accuracy, calibration].iter().all(|score| score.is_nan()), "{bad}");
-            assert!(found.calibration_buckets.is_empty() && found.grouped.is_none());
+            assert!(found.calibration_buckets.is_empty() && found.grouped.is_none() && found.by_value.is_none());
             assert!(found.scores.undefined().unwrap().contains("no numbers"));
         }
     }
@@ -351,13 +362,51 @@ mod tests {
 
     #[test]
     fn groups_of_one_class_and_samples_without_a_group_are_left_out_and_counted() {
-        let probabilities = [0.1, 0.9, 0.5, 0.4, 0.3, 0.2, 0.6];
-        let labels = [0.0, 1.0, 0.0, 1.0, 0.0, 1.0, 1.0];
-        let groups = [Some(7), Some(7), Some(2), Some(2), Some(2), Some(9), None];
+        let probabilities = [0.1, 0.9, 0.5, 0.4, 0.3, 0.2, 0.6, 0.7];
+        let labels = [0.0, 1.0, 0.0, 1.0, 0.0, 1.0, 1.0, 0.0];
+        let groups = [7, 7, 2, 2, 2, 9, NO_VALUE, 40];
         let found = evaluation(&probabilities, &labels, 0, Some(&groups)).grouped.unwrap();
         // Group 7 is in order; of group 2 one of two pairs.
         assert_eq!((found.gauc, found.gauc_groups, found.gauc_samples), ((2.0 + 3.0 * 0.5) / 5.0, 2, 5));
         assert_eq!((found.gauc_groups_of_one_class, found.gauc_samples_of_one_class), (1, 1));
-        assert_eq!(found.gauc_samples_without_group, 1);
+        assert_eq!(found.gauc_samples_without_group, 2);
+    }
+
+    #[test]
+    fn each_value_has_the_scores_that_its_samples_have_alone() {
+        let random = Random::new(4, rng::Stream::Column(9));
+        let probabilities: Vec<f32> = (0..500).map(|i| random.below(i, 64) as f32 / 64.0).collect();
+        let labels: Vec<f32> = (0..500).map(|i| f32::from(random.uniform(1000 + i) < 0.3)).collect();
+        let group = |i: u64| [5, 40, 1, 0, 5, 8, NO_VALUE][random.below(2000 + i, 7) as usize];
+        let groups: Vec<u32> = (0..500).map(group).collect();
+        let found = evaluation(&probabilities, &labels, 0, Some(&groups)).by_value.unwrap();
+        let rows: Vec<_> = found.values.iter().map(|value| value.row).collect();
+        assert!(found.count == rows.len() as u64 && rows[0] == Some(5) && rows.contains(&None), "{rows:?}");
+        assert!(found.values.is_sorted_by_key(|value| std::cmp::Reverse(value.samples)), "{found:?}");
+        for value in &found.values {
+            let own = |numbers: &[f32]| -> Vec<f32> {
+                let with = numbers.iter().zip(&groups).filter(|(_, group)| **group == value.row.unwrap_or(NO_VALUE));
+                with.map(|(number, _)| *number).collect()
+            };
+            let alone = scores(&own(&probabilities), &own(&labels));
+            assert_eq!((value.unseen, value.samples), (value.row == Some(40), alone.samples));
+            for (found, expected) in [
+                (value.auc, alone.auc),
+                (value.label_rate, alone.label_rate),
+                (value.logloss, alone.logloss),
+                (value.normalised_entropy, alone.normalised_entropy),
+                (value.calibration, alone.calibration),
+            ] {
+                assert!((found - expected).abs() < 1e-12, "{value:?}, {alone:?}");
+            }
+        }
+        // No more are kept than are told of, those with the most samples.
+        let many = 3 * MOST_VALUES as u32;
+        let groups: Vec<u32> = (0..many).chain(many - 5..many).collect();
+        let numbers = vec![0.5; groups.len()];
+        let found = evaluation(&numbers, &numbers, 0, Some(&groups)).by_value.unwrap();
+        let rows: Vec<_> = found.values.iter().map(|value| value.row.unwrap()).collect();
+        assert!(found.count == u64::from(many) && rows.len() == MOST_VALUES);
+        assert!(rows.iter().copied().eq((many - 5..many).chain(0..many - 5).take(MOST_VALUES)), "{:?}", &rows[..9]);
     }
 }

@@ -91,13 +91,28 @@ pub struct Sums {
     pub samples: u64,
     /// Probabilities that lie outside of [0, 1]: with one, there are no scores.
     pub broken: u64,
-    /// Samples that have no group, where groups are asked for.
-    pub without_group: u64,
-    /// Probabilities that were planted.
-    pub truths: u64,
 }
 
 impl Sums {
+    /// Adds so many samples of a probability and a label.
+    pub fn add(&mut self, probability: f32, label: f32, count: u64) {
+        let (p, t, times, click) = (f64::from(probability), f64::from(label), count as f64, label >= 0.5);
+        self.samples += count;
+        self.clicks += if click { count } else { 0 };
+        self.labels.add(times * t);
+        if !(0.0..=1.0).contains(&probability) {
+            self.broken += count;
+            return;
+        }
+        // As sklearn's log_loss: probabilities of type f32 are kept this far from 0 and 1.
+        let edge = f64::from(f32::EPSILON);
+        let kept = p.clamp(edge, 1.0 - edge);
+        self.entropy.add(times * -(t * kept.ln() + (1.0 - t) * (1.0 - kept).ln()));
+        // As facebookresearch/dlrm, which rounds halves to even: an even chance is no click.
+        self.right += if (p > 0.5) == click { count } else { 0 };
+        self.promised.add(times * p);
+    }
+
     /// Adds those of other samples.
     pub fn plus(&mut self, other: &Self) {
         self.entropy.plus(other.entropy);
@@ -107,8 +122,6 @@ impl Sums {
         self.clicks += other.clicks;
         self.samples += other.samples;
         self.broken += other.broken;
-        self.without_group += other.without_group;
-        self.truths += other.truths;
     }
 }
 
@@ -121,54 +134,37 @@ pub struct Tally {
     pub scores: Runs<u32>,
     /// By true probability, where somebody planted it.
     pub truths: Runs<u32>,
-    /// By group and probability, where groups are asked for.
-    pub groups: Runs<u64>,
+    /// By group and probability, for each column that groups samples.
+    pub groups: Vec<Runs<u64>>,
 }
 
 impl Tally {
-    /// Notes samples: their probabilities, labels (0 or 1; at least 0.5 counts as a click), where asked for their
-    /// groups, and where known their true probabilities.
+    /// Before any sample, which so many columns will group.
+    pub fn new(groupings: usize) -> Self {
+        Self { groups: (0..groupings).map(|_| Runs::default()).collect(), ..Self::default() }
+    }
+
+    /// Notes samples: their probabilities, labels (0 or 1; at least 0.5 counts as a click), their groups by each
+    /// column, and where known their true probabilities.
     ///
     /// # Panics
     /// When the lengths differ.
-    pub fn take(
-        &mut self,
-        probabilities: &[f32],
-        labels: &[f32],
-        groups: Option<impl Iterator<Item = Option<u32>>>,
-        truths: Option<&[f32]>,
-    ) {
+    pub fn take(&mut self, probabilities: &[f32], labels: &[f32], groups: &[Vec<u32>], truths: Option<&[f32]>) {
         assert_eq!(probabilities.len(), labels.len(), "one probability a label");
-        // As sklearn's log_loss: probabilities of type f32 are kept this far from 0 and 1.
-        let edge = f64::from(f32::EPSILON);
-        let mut groups = groups;
-        for (&probability, &label) in probabilities.iter().zip(labels) {
-            let (p, t, click) = (f64::from(probability), f64::from(label), label >= 0.5);
-            let sums = &mut self.sums;
-            sums.samples += 1;
-            sums.clicks += u64::from(click);
-            sums.labels.add(t);
-            let group = groups.as_mut().map(|groups| groups.next().expect("one group a label"));
-            sums.without_group += u64::from(group == Some(None));
-            let Some(key) = key(probability, click) else {
-                sums.broken += 1;
-                continue;
-            };
-            let kept = p.clamp(edge, 1.0 - edge);
-            sums.entropy.add(-(t * kept.ln() + (1.0 - t) * (1.0 - kept).ln()));
-            // As facebookresearch/dlrm, which rounds halves to even: an even chance is no click.
-            sums.right += u64::from((p > 0.5) == click);
-            sums.promised.add(p);
+        assert_eq!(groups.len(), self.groups.len(), "groups of each column");
+        assert!(groups.iter().all(|groups| groups.len() == labels.len()), "one group a label");
+        for (sample, (&probability, &label)) in probabilities.iter().zip(labels).enumerate() {
+            self.sums.add(probability, label, 1);
+            let Some(key) = key(probability, label >= 0.5) else { continue };
             self.scores.push(key);
-            if let Some(Some(group)) = group {
-                self.groups.push(grouped(group, key));
+            for (runs, groups) in self.groups.iter_mut().zip(groups) {
+                runs.push(grouped(groups[sample], key));
             }
         }
         if let Some(truths) = truths {
             assert_eq!(truths.len(), labels.len(), "one true probability a label");
             let keys = truths.iter().zip(labels).filter_map(|(&truth, &label)| key(truth, label >= 0.5));
             keys.for_each(|key| self.truths.push(key));
-            self.sums.truths += truths.len() as u64;
         }
     }
 
@@ -176,7 +172,7 @@ impl Tally {
     pub fn sort(&mut self, team: &Team) {
         self.scores.sort_by(team);
         self.truths.sort_by(team);
-        self.groups.sort_by(team);
+        self.groups.iter_mut().for_each(|groups| groups.sort_by(team));
     }
 }
 

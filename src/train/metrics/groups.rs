@@ -1,0 +1,180 @@
+//! Samples by the value of a column: the mean AUC of these groups, and the scores of each. Samples are read once, group
+//! by group, and in it lowest score first.
+
+use std::cmp::Reverse;
+
+use serde::Serialize;
+
+use super::Scores;
+use super::curve::Pairs;
+use super::runs::Tied;
+use super::tally::Sums;
+
+/// In place of a group: the sample has no value. Tables have fewer rows than this.
+pub const NO_VALUE: u32 = u32::MAX;
+
+/// So many values are told of at most.
+pub const MOST_VALUES: usize = 10_000;
+
+/// What is asked of the groups that the values of a column make.
+#[derive(Debug, Clone, Copy)]
+pub struct Grouping {
+    /// The row of all values that the vocabulary does not know, if there is one.
+    pub unseen: Option<u32>,
+    /// Whether the mean AUC of groups is asked for.
+    pub gauc: bool,
+    /// Whether the scores of each value are.
+    pub by: bool,
+}
+
+/// AUC by group.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Grouped {
+    /// The mean AUC of groups, weighted by their samples; NaN where no group has both classes.
+    pub gauc: f64,
+    /// Groups that count.
+    pub gauc_groups: u64,
+    /// Samples in them.
+    pub gauc_samples: u64,
+    /// Groups that are left out: all of their labels are the same.
+    pub gauc_groups_of_one_class: u64,
+    /// Samples in those.
+    pub gauc_samples_of_one_class: u64,
+    /// Samples that are left out because they have no group: no value, or one that the vocabulary does not know.
+    pub gauc_samples_without_group: u64,
+}
+
+/// Scores by the value of a column.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ByValue {
+    /// How many values the samples have; all unseen values count as one, and so does none.
+    pub count: u64,
+    /// Those with the most samples, most first: all, unless there are more than [`MOST_VALUES`].
+    pub values: Vec<ValueScores>,
+}
+
+/// The scores of the samples of one value. A label of at least 0.5 counts as 1, any other one as 0.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ValueScores {
+    /// The value's text, where a vocabulary has it; of Criteo's text its eight hexadecimal digits.
+    pub value: Option<String>,
+    /// The row of the column's table; nothing where samples have no value.
+    pub row: Option<u32>,
+    /// Whether it is the row of all values that the vocabulary does not know.
+    pub unseen: bool,
+    /// How many samples.
+    pub samples: u64,
+    /// Mean label.
+    pub label_rate: f64,
+    /// Area under the ROC curve; NaN when all labels are the same.
+    pub auc: f64,
+    /// Mean binary cross-entropy.
+    pub logloss: f64,
+    /// As [`Scores::normalised_entropy`], against these samples' own mean label.
+    pub normalised_entropy: f64,
+    /// Mean probability over mean label.
+    pub calibration: f64,
+}
+
+impl ByValue {
+    /// Takes those of one more value; what is kept does not grow with their number.
+    fn push(&mut self, scores: ValueScores) {
+        self.count += 1;
+        self.values.push(scores);
+        if self.values.len() >= 2 * MOST_VALUES {
+            self.keep_most();
+        }
+    }
+
+    /// Forgets all but those with the most samples; of equal ones the first rows stay.
+    fn keep_most(&mut self) {
+        self.values.sort_unstable_by_key(|scores| (Reverse(scores.samples), scores.row));
+        self.values.truncate(MOST_VALUES);
+    }
+}
+
+/// One pass over samples by group, and in it by score.
+#[derive(Debug)]
+pub struct Groups {
+    grouping: Grouping,
+    group: Option<u32>,
+    pairs: Pairs,
+    /// Of the group, where the scores of each are asked for.
+    sums: Sums,
+    /// Of AUCs times samples.
+    aucs: f64,
+    found: Grouped,
+    by_value: ByValue,
+}
+
+impl Groups {
+    /// Before the first group.
+    pub fn new(grouping: Grouping) -> Self {
+        let found = Grouped {
+            gauc: f64::NAN,
+            gauc_groups: 0,
+            gauc_samples: 0,
+            gauc_groups_of_one_class: 0,
+            gauc_samples_of_one_class: 0,
+            gauc_samples_without_group: 0,
+        };
+        let by_value = ByValue { count: 0, values: Vec::new() };
+        let (pairs, sums) = (Pairs::default(), Sums::default());
+        Self { grouping, group: None, pairs, sums, aucs: 0.0, found, by_value }
+    }
+
+    /// The samples of the next higher score in the group, or of the lowest in the next one.
+    pub fn push(&mut self, tied: Tied) {
+        if self.group != Some(tied.group()) {
+            self.end_group();
+            self.group = Some(tied.group());
+        }
+        self.pairs.push(tied);
+        if self.grouping.by {
+            self.sums.add(tied.probability(), 1.0, tied.clicks);
+            self.sums.add(tied.probability(), 0.0, tied.others);
+        }
+    }
+
+    fn end_group(&mut self) {
+        let Some(group) = self.group.take() else { return };
+        let (pairs, sums, found) = (std::mem::take(&mut self.pairs), std::mem::take(&mut self.sums), &mut self.found);
+        let (auc, samples) = (pairs.auc(), pairs.samples());
+        let unseen = Some(group) == self.grouping.unseen;
+        if group == NO_VALUE || unseen {
+            found.gauc_samples_without_group += samples;
+        } else if auc.is_nan() {
+            found.gauc_groups_of_one_class += 1;
+            found.gauc_samples_of_one_class += samples;
+        } else {
+            found.gauc_groups += 1;
+            found.gauc_samples += samples;
+            self.aucs += auc * samples as f64;
+        }
+        if self.grouping.by {
+            let Scores { logloss, normalised_entropy, calibration, label_rate, .. } = Scores::without_order(&sums);
+            let row = Some(group).filter(|row| *row != NO_VALUE);
+            let value = None;
+            self.by_value.push(ValueScores {
+                value,
+                row,
+                unseen,
+                samples,
+                label_rate,
+                auc,
+                logloss,
+                normalised_entropy,
+                calibration,
+            });
+        }
+    }
+
+    /// After the last group: what is asked for.
+    pub fn finish(mut self) -> (Option<Grouped>, Option<ByValue>) {
+        self.end_group();
+        let gauc = if self.found.gauc_samples == 0 { f64::NAN } else { self.aucs / self.found.gauc_samples as f64 };
+        self.by_value.keep_most();
+        let Grouping { gauc: asked, by, .. } = self.grouping;
+        (asked.then_some(Grouped { gauc, ..self.found }), by.then_some(self.by_value))
+    }
+}
