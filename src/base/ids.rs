@@ -33,6 +33,20 @@ id!(
     "table"
 );
 
+/// Identities without gaps.
+macro_rules! counted {
+    ($($name:ident),*) => {$(
+        impl $name {
+            /// The first so many, rising.
+            pub fn all(count: usize) -> impl Iterator<Item = Self> + Clone {
+                (0..count as u32).map(Self)
+            }
+        }
+    )*};
+}
+
+counted!(TableId, RankId);
+
 id!(
     /// A NUMA node by the operating system's number; numbers may have gaps.
     NodeId,

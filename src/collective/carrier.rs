@@ -188,8 +188,14 @@ impl Links {
     /// The same number on all links; none from a rank to itself.
     #[must_use]
     pub fn uniform(ranks: usize, bytes: usize) -> Self {
-        let cell = |at| if at / ranks == at % ranks { 0 } else { bytes };
-        Self { ranks, bytes: (0..ranks * ranks).map(cell).collect() }
+        Self::from_fn(ranks, |_, _| bytes)
+    }
+
+    /// What `bytes` says from one rank to another; none from a rank to itself.
+    #[must_use]
+    pub fn from_fn(ranks: usize, bytes: impl Fn(RankId, RankId) -> usize) -> Self {
+        let links = RankId::all(ranks).flat_map(|from| RankId::all(ranks).map(move |to| (from, to)));
+        Self { ranks, bytes: links.map(|(from, to)| if from == to { 0 } else { bytes(from, to) }).collect() }
     }
 
     /// How many ranks there are.

@@ -240,7 +240,7 @@ impl fmt::Display for Schedule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (goal, ranks) = (self.goal.name(), self.ranks());
         let starts: Vec<[usize; 2]> = match &self.goal {
-            Goal::AllToAll(parcels) => (0..ranks).map(|rank| parcels.transit_starts(RankId(rank as u32))).collect(),
+            Goal::AllToAll(parcels) => RankId::all(ranks).map(|rank| parcels.transit_starts(rank)).collect(),
             _ => vec![[usize::MAX; 2]; ranks],
         };
         let beside = |rank: &RankId, span: &Range<usize>, side: usize| {

@@ -35,7 +35,7 @@ impl SharedMemory {
 
     /// All windows that `rank` reads: lane, sender, and lines of a slot.
     fn slots(&self, rank: RankId) -> Vec<(usize, RankId, usize)> {
-        let ranks = || (0..self.job.ranks() as u32).map(RankId);
+        let ranks = || RankId::all(self.job.ranks());
         let of_lane = |(number, lane)| {
             let lines = move |from| (number, from, Line::hold(Links::at(lane, from, rank)));
             ranks().map(lines).filter(|(_, _, lines)| *lines > 0)

@@ -116,7 +116,7 @@ impl HotRows {
         // As much as a list can hold: nothing of it is touched before it is needed.
         let rows = |table: TableId| hot.table(table.index()).rows().len();
         let words = |from: RankId, to: RankId, beside: usize| most_words(layout, batch, [from, to], beside, rows);
-        let peers = || (0..ranks as u32).map(RankId);
+        let peers = || RankId::all(ranks);
         let all = |owner: RankId| peers().map(|from| words(from, owner, 1)).sum::<usize>();
         let ordered = layout.grains().is_some();
         let sums = |from, to| if ordered { 0 } else { words(from, to, 2) };
@@ -289,7 +289,7 @@ pub(super) fn sum_bytes(layout: &Layout, batch: usize, from: RankId, owner: Rank
 
 /// Bytes of an owner's list of rows that a step has moved, whichever rows are hot, at most.
 pub(super) fn row_bytes(layout: &Layout, batch: usize, owner: RankId) -> usize {
-    let all = (0..layout.ranks() as u32).map(RankId);
+    let all = RankId::all(layout.ranks());
     all.map(|from| most_words(layout, batch, [from, owner], 1, |_| usize::MAX) * size_of::<u32>()).sum()
 }
 

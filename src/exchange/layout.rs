@@ -90,7 +90,7 @@ impl Layout {
         // Alone, a rank holds the one copy as it holds any other table.
         let replicated = |table: &TableId| sharding.ranks() > 1 && sharding.scheme(*table).kind() == Kind::Replicated;
         let mut layout = Self {
-            replicated: (0..tables as u32).map(TableId).filter(replicated).collect(),
+            replicated: TableId::all(tables).filter(replicated).collect(),
             deep: deep.unwrap_or(tables),
             weighted: (0..tables).map(|table| columns.get(table).is_some_and(|column| column.weighted)).collect(),
             lookups: (0..tables).map(|table| columns.get(table).map_or(1, |column| column.lookups)).collect(),
@@ -102,15 +102,15 @@ impl Layout {
             grains,
             wire,
         };
-        for table in (0..tables as u32).map(TableId) {
+        for table in TableId::all(tables) {
             let columns = layout.positions(table) * layout.sharding.dim(table);
             layout.starts.push(layout.starts[table.index()] + columns);
         }
         let shards_of = |rank| {
-            let shards = layout.sharding.of_rank(RankId(rank));
+            let shards = layout.sharding.of_rank(rank);
             RankShards::new(shards.filter(|shard| !layout.is_replicated(shard.table)).cloned().collect(), &layout)
         };
-        layout.of_ranks = (0..layout.ranks() as u32).map(shards_of).collect();
+        layout.of_ranks = RankId::all(layout.ranks()).map(shards_of).collect();
         layout
     }
 
@@ -206,7 +206,7 @@ impl Layout {
     pub fn served(&self, rank: RankId) -> impl Iterator<Item = TableId> {
         let others = move |table: TableId| self.sharding.of_table(table).iter().any(|shard| shard.rank != rank);
         let elsewhere = move |table: TableId| self.sharding.partial(table) || others(table);
-        let tables = self.hot.iter().flat_map(|_| (0..self.sharding.tables() as u32).map(TableId));
+        let tables = self.hot.iter().flat_map(|_| TableId::all(self.sharding.tables()));
         tables.filter(move |table| !self.is_replicated(*table) && elsewhere(*table))
     }
 

@@ -219,7 +219,7 @@ impl Kernel for Join<'_, '_> {
     #[inline(always)]
     fn run<S: Simd>(mut self, simd: S) {
         let (layout, ids, own) = (self.layout, self.ids, self.ids.rank());
-        for owner in (0..layout.ranks() as u32).map(RankId) {
+        for owner in RankId::all(layout.ranks()) {
             let route = Route { owner, asking: own };
             if let Vectors::Rows(stride) = ids.vectors(route, Pass::Forward) {
                 self.copy_rows(simd, owner, *stride);
@@ -250,7 +250,7 @@ impl Kernel for Join<'_, '_> {
         }
         // Sums of divided rows, whose parts follow in their order; in rows the first one is in place.
         let copied = usize::from(layout.form() == MessageForm::RowPerSample);
-        for table in (0..layout.sharding().tables() as u32).map(TableId) {
+        for table in TableId::all(layout.sharding().tables()) {
             if !layout.sharding().partial(table) || self.unpooled.is_some() && layout.sums_of_ranks(table) {
                 continue;
             }

@@ -331,7 +331,7 @@ impl<'a> Model<'a> {
         let mut tally = self.empty();
         let streams: std::collections::BTreeSet<(TableId, usize)> =
             id_streams(sharding).map(|shard| (shard.table, shard.part)).collect();
-        for table in (0..sharding.tables() as u32).map(TableId) {
+        for table in TableId::all(sharding.tables()) {
             if *sharding.scheme(table) == Scheme::Replicated {
                 self.add_replica(&mut tally, table, self.replica(table), 1);
                 continue;

@@ -66,7 +66,7 @@ impl RankLoad {
         let tally = model.tally(sharding);
         let load = tally.replicas;
         let mut listed = [0.0; 2];
-        for table in (0..sharding.tables() as u32).map(TableId) {
+        for table in TableId::all(sharding.tables()) {
             if *sharding.scheme(table) == Scheme::Replicated {
                 listed.iter_mut().zip(model.listed(table)).for_each(|(sum, bytes)| *sum += bytes);
             }

@@ -78,7 +78,7 @@ fn columns(work: &Workload) -> String {
 
 fn tables(model: &Model<'_>, plan: &Plan, out: &mut String) -> std::fmt::Result {
     let mut cells = vec![["table", "name", "rows", "bytes", "scheme", "on ranks"].map(str::to_owned).to_vec()];
-    let shown = (0..plan.sharding.tables() as u32).map(TableId).take(LISTED);
+    let shown = TableId::all(plan.sharding.tables()).take(LISTED);
     for id in shown {
         let load = &model.workload.tables[id.index()];
         let scheme = plan.sharding.scheme(id);

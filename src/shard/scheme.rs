@@ -370,7 +370,7 @@ fn divide(table: TableId, scheme: &Scheme, rows: u64, dim: usize, ranks: usize, 
     };
     match scheme {
         Scheme::Table(rank) => add(0, *rank, Rows::all(rows), 0..dim),
-        Scheme::Replicated => (0..ranks).for_each(|part| add(part, RankId(part as u32), Rows::all(rows), 0..dim)),
+        Scheme::Replicated => RankId::all(ranks).for_each(|rank| add(rank.index(), rank, Rows::all(rows), 0..dim)),
         Scheme::Column(parts) => {
             let mut first = 0;
             for (number, part) in parts.iter().enumerate() {

@@ -41,7 +41,7 @@ pub(super) struct Ways {
 impl Ways {
     /// Those of ranks with so many samples each.
     pub fn new(site: &Site, slices: &[i64]) -> Self {
-        let ids: Vec<RankId> = (0..slices.len() as u32).map(RankId).collect();
+        let ids: Vec<RankId> = RankId::all(slices.len()).collect();
         let host = |rank: RankId| site.wires.len() + site.ranks[rank.index()].host;
         let places = ids.iter().map(|rank| host(*rank) + 1).max().unwrap_or(0);
         let mut rates: Vec<f64> = site.wires.iter().map(|wire| wire.gb_s * 1e9).collect();

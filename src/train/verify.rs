@@ -109,12 +109,8 @@ impl Ranks {
         let own: Vec<u64> = own.iter().flatten().flatten().map(|bytes| *bytes as u64).collect();
         let sent: Vec<u64> = self.everywhere("gather bytes sent", own)?.concat();
         Ok(Traffic::of(std::array::from_fn(|kind| {
-            let mut links = Links::uniform(ranks, 0);
-            for (from, sent) in (0..).map(RankId).zip(sent.chunks_exact(KINDS * ranks)) {
-                let to = (0..).map(RankId).zip(&sent[kind * ranks..][..ranks]);
-                to.for_each(|(to, bytes)| *links.at_mut(from, to) = *bytes as usize);
-            }
-            links
+            let row = |from: RankId| (from.index() * KINDS + kind) * ranks;
+            Links::from_fn(ranks, |from, to| sent[row(from) + to.index()] as usize)
         })))
     }
 

@@ -35,7 +35,7 @@ pub struct Channels {
 impl Channels {
     /// For lanes of these sizes.
     pub fn new(job: &Job, lanes: Vec<LaneSpec>) -> Self {
-        let ranks = || (0..job.ranks() as u32).map(RankId);
+        let ranks = || RankId::all(job.ranks());
         let mut ends = Vec::new();
         for lane in &lanes {
             for (from, to) in ranks().flat_map(|from| ranks().map(move |to| (from, to))) {

@@ -224,7 +224,7 @@ struct Cutter {
 impl Cutter {
     fn new(parcels: &Parcels, payload: Payload, rounds: usize) -> Self {
         let grain = (LINE / payload.accesses().0.max(1)).max(1);
-        let free = (0..parcels.ranks()).map(|rank| parcels.transit_starts(RankId(rank as u32))).collect();
+        let free = RankId::all(parcels.ranks()).map(|rank| parcels.transit_starts(rank)).collect();
         Self { rounds: vec![Vec::new(); rounds], grain, free }
     }
 

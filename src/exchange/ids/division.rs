@@ -34,7 +34,7 @@ impl Division {
     /// For a rank, in minibatches of so many samples of this rank.
     pub(super) fn new(context: &RankContext, samples: usize) -> Self {
         let (rank, team, layout) = (context.rank, &context.team, &*context.layout);
-        let tables = (0..layout.sharding().tables() as u32).map(TableId);
+        let tables = TableId::all(layout.sharding().tables());
         let owners: Vec<Owners> = tables.map(|table| Owners::new(layout, table)).collect();
         let divided = || owners.iter().enumerate().filter(|(_, owners)| !owners.parts.is_empty());
         // Enough units for all threads to end together, whichever table has most of the look-ups, and no more: of
@@ -66,7 +66,7 @@ impl Division {
         }
         let slots =
             layout.served(rank).map(|table| samples * (layout.positions(table) + 2 * layout.lookups(table)) + 1);
-        let streams = (0..layout.ranks() as u32).flat_map(|to| &layout.of(RankId(to)).streams);
+        let streams = RankId::all(layout.ranks()).flat_map(|to| &layout.of(to).streams);
         slots.sum::<usize>() + streams.map(|stream| 3 * samples * stream.positions + 1).sum::<usize>()
     }
 

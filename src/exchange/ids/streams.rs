@@ -31,7 +31,7 @@ impl Streams {
     /// Those of a rank.
     pub(super) fn new(layout: &Layout, rank: RankId) -> Self {
         let (form, ranks) = (layout.form(), layout.ranks());
-        let counts = || (0..ranks as u32).map(|to| layout.streams(Route { owner: RankId(to), asking: rank }).len());
+        let counts = || RankId::all(ranks).map(|owner| layout.streams(Route { owner, asking: rank }).len());
         let listed = |count| if form == MessageForm::RowPerSample { 0 } else { count };
         Self {
             form,

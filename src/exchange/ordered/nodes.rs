@@ -57,7 +57,7 @@ impl Nodes {
         assert!(sum.depth <= DEEPEST, "{} grains", grains.count());
         let slices = Slices::even(len, ranks);
         let lengths: Vec<_> = (0..ranks).map(|rank| slices.slice(rank).len()).collect();
-        let owners = (0..ranks as u32).map(RankId).zip(&shares);
+        let owners = RankId::all(ranks).zip(&shares);
         let owners = owners.flat_map(|(owner, share)| std::iter::repeat_n(owner, share.sum.left.len()));
         let sources: Vec<_> = owners.map(|owner| (owner, lengths.clone())).collect();
         let own = lengths[rank.index()] / Line::FLOATS;

@@ -70,7 +70,7 @@ impl Unpooled {
     pub fn new(context: &RankContext) -> Self {
         let RankContext { rank, team, layout } = context;
         let (ranks, sharding) = (layout.ranks(), layout.sharding());
-        let tables = (0..sharding.tables() as u32).map(TableId).filter(|table| layout.sums_of_ranks(*table));
+        let tables = TableId::all(sharding.tables()).filter(|table| layout.sums_of_ranks(*table));
         let sources: Vec<_> = tables.map(|table| (table, Vec::new())).collect();
         let part = |shard: &Shard| {
             let place = layout.of(shard.rank).find(shard);
@@ -166,7 +166,7 @@ impl Unpooled {
             }
         });
         // A message has its rank's shards in the layout's order.
-        for rank in (0..layout.ranks() as u32).map(RankId) {
+        for rank in RankId::all(layout.ranks()) {
             let mut end = 0;
             for (_, shard) in layout.of(rank).partial().filter(|(_, shard)| layout.sums_of_ranks(shard.table)) {
                 // Sources are in the order of tables.

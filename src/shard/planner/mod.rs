@@ -110,7 +110,7 @@ pub fn plan(model: &Model<'_>, options: &Options) -> Result<Plan> {
         .unwrap_or_else(|flaw| panic!("{}: {}", flaw.table, flaw.reason));
     let cost = model.cost(&sharding);
     let reasons =
-        (0..rows.len() as u32).map(|table| reason(model, options, &sharding, &state.tally, TableId(table))).collect();
+        TableId::all(rows.len()).map(|table| reason(model, options, &sharding, &state.tally, table)).collect();
     Ok(Plan { sharding, cost, reasons, start, priced })
 }
 

@@ -48,7 +48,7 @@ pub struct State<'a> {
 
 /// The ways of all tables.
 pub fn all_candidates(model: &Model<'_>, options: &Options) -> Vec<Vec<Rc<Candidate>>> {
-    (0..model.workload.tables.len() as u32).map(|table| candidates(model, TableId(table), options)).collect()
+    TableId::all(model.workload.tables.len()).map(|table| candidates(model, table, options)).collect()
 }
 
 /// Whether a table is replicated unless there is a reason against it.
@@ -76,13 +76,13 @@ impl<'a> State<'a> {
             let whole = model.load(table, &Rows::all(load.rows), load.dim, true);
             (whole.memory as f64, whole.moved() as f64)
         };
-        let weights: Vec<(f64, f64)> = (0..tables as u32).map(|table| weigh(TableId(table))).collect();
+        let weights: Vec<(f64, f64)> = TableId::all(tables).map(weigh).collect();
         let sum = weights.iter().fold((1.0, 1.0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
         let key = |table: &TableId| {
             let (memory, work) = weights[table.index()];
             (memory / sum.0).max(work / sum.1) + f64::from(u8::from(default_is_replicated(model, options, *table)))
         };
-        let mut order: Vec<TableId> = (0..tables as u32).map(TableId).collect();
+        let mut order: Vec<TableId> = TableId::all(tables).collect();
         let kept = |table: &TableId| weights[table.index()].0;
         order.sort_by(|a, b| key(b).total_cmp(&key(a)).then(kept(b).total_cmp(&kept(a))).then(a.cmp(b)));
         Self { model, options, candidates, tally: model.empty(), choices: vec![None; tables], order }

@@ -23,7 +23,7 @@ fn workload(rows: &[u64], dim: usize, batch: usize) -> Workload {
 
 /// The tables of a division.
 fn work_of(sharding: &Sharding, batch: usize) -> Workload {
-    let tables = (0..sharding.tables() as u32).map(TableId);
+    let tables = TableId::all(sharding.tables());
     mixed(&tables.map(|table| (sharding.rows(table), sharding.dim(table))).collect::<Vec<_>>(), batch)
 }
 

@@ -383,7 +383,7 @@ proptest! {
         let (work, site) = (workload(&rows, 64, batch), shipped("ring-4", 4));
         let model = Model::new(&work, &site);
         let plan = plan(&model, &Options::default()).unwrap();
-        for table in (0..rows.len() as u32).map(TableId) {
+        for table in TableId::all(rows.len()) {
             let ways = alternatives(&model, &Options::default(), &plan.sharding, table);
             prop_assert_eq!(ways.iter().filter(|way| way.chosen).count(), 1);
             let chosen = ways.iter().find(|way| way.chosen).unwrap();

@@ -10,7 +10,7 @@ use super::{any_sharding, sample_rank};
 proptest! {
     #[test]
     fn every_element_is_owned_once_or_by_all(sharding in any_sharding()) {
-        for table in (0..sharding.tables() as u32).map(TableId) {
+        for table in TableId::all(sharding.tables()) {
             let (rows, dim) = (sharding.rows(table) as usize, sharding.dim(table));
             let mut owned = vec![0; rows * dim];
             for shard in sharding.of_table(table) {
@@ -31,7 +31,7 @@ proptest! {
 
     #[test]
     fn owners_of_a_row_are_the_shards_that_have_it(sharding in any_sharding()) {
-        for table in (0..sharding.tables() as u32).map(TableId) {
+        for table in TableId::all(sharding.tables()) {
             let split = Split::new(&sharding, table);
             for row in 0..sharding.rows(table) {
                 let owners: Vec<_> = match (&split, split.part(row as u32)) {

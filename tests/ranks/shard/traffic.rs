@@ -47,7 +47,7 @@ proptest! {
             }
         }
         // Offsets: one more than samples, for every table and owner of rows, even to and from a rank without samples.
-        for table in (0..sharding.tables() as u32).map(TableId) {
+        for table in TableId::all(sharding.tables()) {
             if sharding.scheme(table).kind() != Kind::Replicated {
                 let streams: BTreeSet<_> = sharding.of_table(table).iter().map(|s| (s.rank, s.rows.first)).collect();
                 for (rank, _) in streams {
@@ -103,11 +103,11 @@ fn agree(sharding: &Sharding, machine: &Machine, batch: usize) {
     let rounding = (8 * sharding.ranks()) as f64;
     let look_ups = |bytes: u64| bytes as f64 - off_diagonal(&expected) as f64;
     assert!(look_ups(cost.exchanges[0].bytes) >= -rounding, "{:?}", cost.exchanges[0]);
-    let all: usize = (0..sharding.tables() as u32)
+    let all: usize = TableId::all(sharding.tables())
         .map(|table| {
-            let shards = sharding.of_table(TableId(table));
+            let shards = sharding.of_table(table);
             let holders: BTreeSet<_> = shards.iter().map(|shard| shard.rank).collect();
-            if sharding.scheme(TableId(table)).kind() == Kind::Column { batch * holders.len() } else { batch }
+            if sharding.scheme(table).kind() == Kind::Column { batch * holders.len() } else { batch }
         })
         .sum();
     assert!(cost.exchanges[0].bytes <= off_diagonal(&expected) + 4 * all as u64 + 4 * sharding.shards().len() as u64);
