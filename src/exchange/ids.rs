@@ -72,7 +72,7 @@ pub(super) fn expected(layout: &Layout, batch: usize, from: RankId, to: RankId) 
     let words = |stream: &Stream| {
         let share = stream.rows.count as f64 / layout.sharding().rows(stream.table) as f64;
         let look_ups = ((samples * layout.lookups(stream.table)) as f64 * share).ceil() as usize;
-        MessageForm::RowPerSample.words(stream, samples * stream.positions, look_ups)
+        samples * stream.positions + 1 + look_ups * if stream.weighted { 2 } else { 1 }
     };
     layout.streams(Route { owner: to, asking: from }).iter().map(words).sum::<usize>() * size_of::<u32>()
 }
@@ -87,7 +87,7 @@ impl Ids {
         let (rank, layout) = (context.rank, &*context.layout);
         let (form, ranks, samples) = (layout.form(), layout.ranks(), context.samples(batch));
         let expected = |from, to| expected(layout, batch, from, to) / size_of::<u32>();
-        let all = || (0..ranks as u32).map(RankId);
+        let all = || RankId::all(ranks);
         let into = |from| if from == rank { Vec::new() } else { Vec::with_capacity(expected(from, rank)) };
         let streams = |asking| layout.streams(Route { owner: rank, asking }).len();
         let vectors = |route: Route| [(); 2].map(|()| Vectors::new(form, layout.row_of(route)));

@@ -87,10 +87,10 @@ fn lines_of_floats(context: &RankContext, pass: Pass, batch: usize, is_sent: boo
     if layout.wire() == Wire::F32 {
         return 0;
     }
-    let others = (0..layout.ranks() as u32).map(RankId).filter(|other| *other != own);
+    let others = RankId::all(layout.ranks()).filter(|other| *other != own);
     let lines = others.map(|other| {
-        let Route { owner, asking } = if is_sent { Route::of(pass, own, other) } else { Route::of(pass, other, own) };
-        Line::hold(row_elements(layout, batch, owner, asking) * size_of::<f32>())
+        let route = if is_sent { Route::of(pass, own, other) } else { Route::of(pass, other, own) };
+        Line::hold(row_elements(layout, batch, route) * size_of::<f32>())
     });
     lines.sum()
 }
@@ -185,7 +185,7 @@ impl Widening {
             return;
         }
         let Self { floats, starts } = self;
-        for from in (0..starts.len() - 1).map(|rank| RankId(rank as u32)) {
+        for from in RankId::all(starts.len() - 1) {
             let lines = if from == context.rank { 0 } else { PAIR * incoming.from(from).len() };
             starts[from.index() + 1] = starts[from.index()] + lines;
         }

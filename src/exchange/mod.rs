@@ -128,47 +128,33 @@ impl LanePlan<LaneSpec> {
     #[must_use]
     pub fn new(layout: &Layout, batch: usize, dense: Vec<Links>) -> Self {
         let ranks = layout.ranks();
-        let links = |bytes: &dyn Fn(RankId, RankId) -> usize| {
-            let mut links = Links::uniform(ranks, 0);
-            pairs(ranks).for_each(|(from, to)| *links.at_mut(from, to) = bytes(from, to));
-            links
-        };
         let list =
             |bytes: usize| bytes.next_multiple_of(Line::BYTES).clamp(piece_of_pairs(ranks), part_of_pairs(LIST, ranks));
-        let sums = || links(&|from, to| list(hot::sum_bytes(layout, batch, from, to)));
+        let together = |bytes: &dyn Fn(RankId, RankId) -> usize| LaneSpec::together(Links::from_fn(ranks, bytes));
+        let sums = || together(&|from, to| list(hot::sum_bytes(layout, batch, from, to)));
         let rows = || {
-            let of: Vec<usize> = (0..ranks as u32).map(|owner| hot::row_bytes(layout, batch, RankId(owner))).collect();
-            links(&|from, _| list(of[from.index()]))
+            let of: Vec<usize> = RankId::all(ranks).map(|owner| hot::row_bytes(layout, batch, owner)).collect();
+            together(&|from, _| list(of[from.index()]))
         };
-        let together = |bytes: &dyn Fn(RankId, RankId) -> usize| LaneSpec::together(links(bytes));
+        let vectors = |pass| {
+            let elements = |from, to| row_elements(layout, batch, Route::of(pass, from, to));
+            together(&|from, to| elements(from, to) * layout.wire().bytes())
+        };
         Self {
             step: Lanes {
                 ids: together(&|from, to| ids::expected(layout, batch, from, to).clamp(64, PIECE)),
-                pooled: together(&|from, to| pooled_bytes(layout, batch, from, to)),
-                gradients: together(&|from, to| gradient_bytes(layout, batch, from, to)),
-                unpooled: layout.grains().map(|_| LaneSpec::together(Links::uniform(ranks, piece_of_pairs(ranks)))),
+                pooled: vectors(Pass::Forward),
+                gradients: vectors(Pass::Backward),
+                unpooled: layout.grains().map(|_| together(&|_, _| piece_of_pairs(ranks))),
             },
-            hot: layout.hot().map(|_| HotLanes {
-                gradients: layout.grains().is_none().then(|| LaneSpec::together(sums())),
-                rows: LaneSpec::together(rows()),
-            }),
+            hot: layout.hot().map(|_| HotLanes { gradients: layout.grains().is_none().then(sums), rows: rows() }),
             replicas: (!layout.replicated().is_empty()).then(|| {
                 let next = |from: RankId| (from.index() + 1) % ranks;
-                LaneSpec::at_once(links(&|from, to| if to.index() == next(from) { PIECE } else { 0 }))
+                LaneSpec::at_once(Links::from_fn(ranks, |from, to| if to.index() == next(from) { PIECE } else { 0 }))
             }),
             dense: dense.into_iter().map(|links| LaneSpec::at_once(links.map(|bytes| bytes.min(PIECE)))).collect(),
         }
     }
-}
-
-fn pairs(ranks: usize) -> impl Iterator<Item = (RankId, RankId)> {
-    let rank = |at: usize| RankId(at as u32);
-    (0..ranks * ranks).map(move |at| (rank(at / ranks), rank(at % ranks))).filter(|(from, to)| from != to)
-}
-
-/// Bytes of pooled rows from one rank to another: a row of the owner's stride a sample of the receiver.
-fn pooled_bytes(layout: &Layout, batch: usize, from: RankId, to: RankId) -> usize {
-    row_elements(layout, batch, from, to) * layout.wire().bytes()
 }
 
 /// Who exchange vectors: the owner of rows, and the rank that asks it for them.
@@ -214,14 +200,9 @@ pub fn message_bytes(layout: &Layout, ids: &Ids, whole: usize, pass: Pass, route
     (elements * layout.wire().bytes()).next_multiple_of(Line::BYTES)
 }
 
-/// Elements of pooled rows from one rank to another.
-fn row_elements(layout: &Layout, batch: usize, from: RankId, to: RankId) -> usize {
-    layout.samples(batch, to) * layout.of(from).stride
-}
-
-/// Bytes of gradients: those of [`pooled_bytes`], the other way.
-fn gradient_bytes(layout: &Layout, batch: usize, from: RankId, to: RankId) -> usize {
-    pooled_bytes(layout, batch, to, from)
+/// Elements of pooled rows on a route, at most: a row of the owner's stride a sample of the rank that asks.
+fn row_elements(layout: &Layout, batch: usize, Route { owner, asking }: Route) -> usize {
+    layout.samples(batch, asking) * layout.of(owner).stride
 }
 
 /// Groups equivalent items, in order of first appearance.

@@ -1,7 +1,7 @@
 //! The two forms of messages: which bags a message of ids tells of, and where their vectors lie in one of pooled rows
 //! or of gradients.
 
-use super::layout::{Group, Stream};
+use super::layout::Group;
 use crate::base::config::Wire;
 use crate::embedding::Slots;
 use crate::sync::Line;
@@ -34,12 +34,6 @@ impl MessageForm {
     /// Words of so many bags' marks, which end a stream.
     pub const fn marks(self, bags: usize) -> usize {
         if self.marked() { bags.div_ceil(32) } else { 0 }
-    }
-
-    /// Words of a stream with so many bags and look-ups.
-    pub const fn words(self, stream: &Stream, bags: usize, look_ups: usize) -> usize {
-        let each = if stream.weighted { 2 } else { 1 };
-        self.head() + bags + 1 + look_ups * each + self.marks(bags)
     }
 }
 

@@ -19,6 +19,7 @@ use octorec::simd::Isa;
 use octorec::train::{Ranks, Setup};
 
 use crate::place::placement;
+use crate::planned::{planned_traffic, plus};
 use crate::training::{batches, config};
 
 /// Steps on several ranks; a wait costs milliseconds under emulation, and a step has a dozen.
@@ -186,8 +187,8 @@ pub fn train(path: &str) -> String {
         ranks.traffic().expect("the ranks answer"),
         batches
             .iter()
-            .map(|batch| crate::planned::planned_traffic(&ranks, batch, Inputs::Mixed).expect("the ranks answer"))
-            .reduce(|sum, step| sum.plus(&step))
+            .map(|batch| planned_traffic(&ranks, batch, Inputs::Mixed).expect("the ranks answer"))
+            .reduce(|sum, step| plus(&sum, &step))
             .expect("there are steps"),
     );
     for ((name, planned), (_, found)) in planned.parts().into_iter().zip(found.parts()) {

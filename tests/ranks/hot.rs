@@ -1,6 +1,7 @@
 //! Copies of hot rows on every rank: no bit of the results is another, and what travels falls to what was planned.
 
 use crate::channels::Channels;
+use crate::planned::{planned_traffic, plus};
 use crate::weighing;
 
 use std::sync::Arc;
@@ -365,8 +366,8 @@ fn what_travels_is_what_was_planned_to_the_byte_and_less_where_rows_are_hot() {
                 let mut planned: Option<Traffic> = None;
                 for (batch, inputs) in case.steps() {
                     ranks.step_on(batch, inputs, RATE).unwrap();
-                    let step = crate::planned::planned_traffic(&ranks, batch, inputs).unwrap();
-                    planned = Some(planned.map_or_else(|| step.clone(), |before| before.plus(&step)));
+                    let step = planned_traffic(&ranks, batch, inputs).unwrap();
+                    planned = Some(planned.map_or_else(|| step.clone(), |before| plus(&before, &step)));
                     let found = ranks.traffic().unwrap();
                     for ((name, planned), (_, found)) in
                         planned.as_ref().unwrap().parts().into_iter().zip(found.parts())
@@ -425,7 +426,7 @@ fn copies_are_those_of_the_rows_that_are_hot_from_then_on() {
                     before = now;
                     let sent = started.traffic().unwrap();
                     let loss = started.step_on(batch, inputs, RATE).unwrap();
-                    let planned = sent.plus(&crate::planned::planned_traffic(&started, batch, inputs).unwrap());
+                    let planned = plus(&sent, &planned_traffic(&started, batch, inputs).unwrap());
                     assert_eq!(started.traffic().unwrap(), planned, "{what}, step {step}");
                     let looked: f64 = started.predict(&case.batches[0]).unwrap().iter().map(|p| f64::from(*p)).sum();
                     let found = loss + looked;
@@ -471,7 +472,7 @@ fn hot_inputs_need_no_rows_of_others_and_cold_ones_no_copies() {
             for ((batch, inputs), alone) in case.steps().zip(&alone.0) {
                 let loss = started.step_on(batch, inputs, RATE).unwrap();
                 let now = started.traffic().unwrap();
-                let planned = before.plus(&crate::planned::planned_traffic(&started, batch, inputs).unwrap());
+                let planned = plus(&before, &planned_traffic(&started, batch, inputs).unwrap());
                 for ((name, planned), (_, found)) in planned.parts().into_iter().zip(now.parts()) {
                     assert_eq!(found, planned, "{what}, {inputs:?}: {name}, from row to column");
                 }

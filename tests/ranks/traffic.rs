@@ -1,5 +1,6 @@
 //! What ranks send each other is what was planned, to the byte; and their memory is where they say.
 
+use crate::planned::{planned_traffic, plus};
 use crate::requirement::required;
 use crate::{sent, weighing};
 
@@ -92,8 +93,8 @@ fn ranks_send_what_was_planned_to_the_byte() {
             let mut planned: Option<Traffic> = None;
             for batch in &batches {
                 ranks.step(batch, 0.05).unwrap();
-                let step = crate::planned::planned_traffic(&ranks, batch, Inputs::Mixed).unwrap();
-                planned = Some(planned.map_or_else(|| step.clone(), |before| before.plus(&step)));
+                let step = planned_traffic(&ranks, batch, Inputs::Mixed).unwrap();
+                planned = Some(planned.map_or_else(|| step.clone(), |before| plus(&before, &step)));
                 let found = ranks.traffic().unwrap();
                 for ((name, planned), (_, found)) in planned.as_ref().unwrap().parts().into_iter().zip(found.parts()) {
                     assert_eq!(found, planned, "{name}, {}, {grains:?}, from row to column", name_of);
@@ -118,8 +119,7 @@ fn the_planners_bytes_are_those_of_the_wire_but_for_whole_lines() {
         let element = rounded.bytes();
         let (layout, sharding) = (ranks.layout(), ranks.layout().sharding());
         for batch in &batches {
-            let (wire, whole) =
-                (crate::planned::planned_traffic(&ranks, batch, Inputs::Mixed).unwrap(), batch.samples());
+            let (wire, whole) = (planned_traffic(&ranks, batch, Inputs::Mixed).unwrap(), batch.samples());
             let lookups = |shard: &octorec::shard::Shard, from: RankId| {
                 let bag = &batch.bags[shard.table.index()];
                 let samples = Slice::new(from.index(), layout.ranks()).of(whole);
@@ -172,7 +172,7 @@ fn weights_cost_a_word_a_look_up_of_weighted_columns_and_nothing_else() {
     for grains in [None, Some(Grains::of(BATCH))] {
         let planned = |weighted| {
             let (ranks, _, batches) = at_work(3, around(3), grains, weighted, Wire::F32);
-            let planned = crate::planned::planned_traffic(&ranks, &batches[0], Inputs::Mixed).unwrap();
+            let planned = planned_traffic(&ranks, &batches[0], Inputs::Mixed).unwrap();
             (planned, ranks, batches[0].clone())
         };
         let ((with, ranks, batch), (without, ..)) = (planned(true), planned(false));

@@ -11,6 +11,7 @@ use octorec::exchange::{HotCopies, Layout, LayoutSpec, Traffic};
 use octorec::shard::{HotPrice, HotPrices, Model, Part, RankLoad, Scheme, Sharding};
 
 use super::{shipped, workload};
+use crate::planned;
 
 const ROWS: [u64; 5] = [200_000, 30_000, 4_000, 9_000, 60];
 const SKEWS: [f64; 5] = [1.2, 1.05, 1.3, 1.1, 0.9];
@@ -102,7 +103,7 @@ fn bytes_of_every_kind_are_near_those_of_minibatches_and_enough_is_the_least_tha
             let slots = Some(copies_of(&set));
             let sent = |hot| {
                 let layout = Layout::new(sharding.clone(), &LayoutSpec::default()).with_hot(hot);
-                Traffic::of_step(&layout, (&batch, Inputs::Mixed), &Links::uniform(ranks, 0))
+                planned::step_traffic(&layout, (&batch, Inputs::Mixed), &Links::uniform(ranks, 0))
             };
             let bags = |sent: &Traffic| [&sent.ids, &sent.pooled_rows, &sent.pooled_gradients].map(Links::total);
             let (without, with) = (sent(None), sent(slots));
@@ -130,7 +131,7 @@ fn bytes_of_every_kind_are_near_those_of_minibatches_and_enough_is_the_least_tha
                 ROWS.iter().zip(&hot).for_each(|(rows, hot)| set.push_some(*rows, 0..*hot as u32));
                 let hot = Some(copies_of(&set));
                 let layout = Layout::new(sharding.clone(), &LayoutSpec::default()).with_hot(hot);
-                let sent = Traffic::of_step(&layout, (&hot_batch, Inputs::Hot), &Links::uniform(ranks, 0));
+                let sent = planned::step_traffic(&layout, (&hot_batch, Inputs::Hot), &Links::uniform(ranks, 0));
                 assert_eq!(bags(&sent), [0; 3]);
                 near("a step of hot inputs", fae.hot, sent.hot_gradients.total() + sent.hot_rows.total(), 0.1);
                 let mean = share * fae.hot + (1.0 - share) * price.without;
