@@ -13,13 +13,12 @@ pub const ID_BYTES: u64 = 4;
 /// The shards that ids are sent for: one of those that have the same rows of a table on the same rank, because column
 /// slices of one rank share their ids.
 pub fn id_streams(sharding: &Sharding) -> impl Iterator<Item = &Shard> {
-    TableId::all(sharding.tables()).filter(|table| sharding.scheme(*table).kind() != Kind::Replicated).flat_map(
-        |table| {
-            let shards = sharding.of_table(table);
-            let first = move |shard: &Shard| {
-                shards.iter().position(|other| other.rank == shard.rank && other.rows == shard.rows) == Some(shard.part)
-            };
-            shards.iter().filter(move |shard| first(shard))
-        },
-    )
+    let divided = TableId::all(sharding.tables()).filter(|table| sharding.scheme(*table).kind() != Kind::Replicated);
+    divided.flat_map(|table| {
+        let shards = sharding.of_table(table);
+        let first = move |shard: &Shard| {
+            shards.iter().position(|other| other.rank == shard.rank && other.rows == shard.rows) == Some(shard.part)
+        };
+        shards.iter().filter(move |shard| first(shard))
+    })
 }
