@@ -41,15 +41,15 @@
 //! | `sync`      | ⚠ | fork-join regions, the disjoint pieces that they hand out, rows under locks; windows, barriers, jobs of ranks; loom-checked |
 //! | `machine`   |   | machines as data, discovery, links as inferred and as a graph, routes, placement of ranks, pictures of all that, and what shares them; the thread team; measured limits, and figures of whole machines |
 //! | `math`      |   | the blocked passes of a layer in f32 and bfloat16, sums by grains, pairs of vectors, the logistic function |
-//! | `collective` |  | schedules as values, their planners, price, bounds and executor; one-sided exchange; carriers, that of shared memory; the bridge between machines (MPI) |
+//! | `collective` |  | schedules as values, their planners, price, bounds and executor; one-sided exchange, lists of any length; several tensors as one; carriers, that of shared memory; the bridge between machines (MPI) |
 //! | `data`      |   | schema, minibatch, sources, formats, rows that arrive, preprocessing, shuffle, loaders of whole minibatches and of slices, hot rows, columns that a model derives from those of the data (a wide part's, quotients and remainders), generated click logs and time series |
 //! | `shard`     |   | who holds which part of which table; the cost of a division, and what copies of hot rows save; the planner; plans as files |
 //! | `optim`     |   | optimizers (SGD to LAMB and FTRL), on whole weights and on halves (Split-SGD-BF16); parameter groups; the learning rate's schedule |
 //! | `embedding` |   | tables, whole or in halves, look-up, update, copies of rows |
 //! | `layer`     |   | linear, MLP, vectors made of pooled rows, dot and cat interaction, cross network, sums, functions and copies of vectors, wide part, steps of a time series and attention over them, loss: forward beside backward |
-//! | `exchange`  |   | what ranks send each other of tables: ids, pooled rows, their gradients, hot rows; sums in a fixed order; how many bytes |
+//! | `exchange`  |   | what ranks send each other of tables: ids, pooled rows, their gradients, hot rows, rows that are summed in a fixed order; how many bytes |
 //! | `model`     |   | the network, of which every rank has a copy: a model's layers by their names (DLRM, DCNv2, Wide & Deep, TBSM, or one's own), planned as blocks (`graph`); a rank's tables; the stages of a step and their work |
-//! | `train`     |   | step, ranks and their threads, reduction of dense gradients and the exchange of layers, clock, run, evaluation, checkpoint, export (ONNX, PyTorch), report |
+//! | `train`     |   | step, ranks and their threads, reduction of dense gradients, by grains too, and the exchange of layers, clock, run, evaluation, checkpoint, export (ONNX, PyTorch), report |
 //! | `simulate`  |   | what a step takes on a machine that is described or measured: stages and messages that share cores, memories and links |
 //! | `cli`       |   | one file a command |
 //!

@@ -7,12 +7,16 @@
 //! [`SharedMemory`] is the fabric that gives ranks of one machine theirs. Tests run every planner's schedules on
 //! symbols and so prove that they compute what they claim (`tests/ranks/collective/proof.rs`).
 //!
+//! What has no schedule, because only data say who sends how much, goes straight over a carrier: messages whose lengths
+//! both ends know ([`OneSided`]), and lists whose lengths their receivers are told ([`Words`]).
+//!
 //! A lane is used by one thread at a time. Several threads of a rank, of its compute team or beside it, work at the
 //! same time on lanes of their own: on contiguous parts of a tensor, each with [`Slices`] of its own. A compute team
 //! may also fill the messages of one lane together ([`OneSided::begin`]).
 //!
 //! The order in which terms are added is fixed by the schedule alone; no result depends on who was first.
 
+mod all_to_all_v;
 mod bound;
 mod carrier;
 mod choice;
@@ -24,6 +28,7 @@ mod memory;
 mod mpi;
 mod one_sided;
 mod parcels;
+mod pieces;
 pub mod plan;
 mod price;
 mod schedule;
@@ -31,6 +36,7 @@ mod shared_memory;
 mod slices;
 mod world;
 
+pub use all_to_all_v::Words;
 pub use bound::Bound;
 pub use carrier::{Carrier, Fabric, LaneSpec, Links, Opened, Outgoing};
 pub use choice::{MOST_COMPARED, Priced, Reduced, candidates, priced};
@@ -40,6 +46,7 @@ pub use machines::Machines;
 pub use memory::{Between, Memory, Tensor, narrow, widen};
 pub use one_sided::{Incoming, OneSided};
 pub use parcels::{Parcel, Parcels};
+pub use pieces::{Pieces, PiecesMemory, meeting, met};
 pub use price::{Copier, Timing, Works, flow};
 pub use schedule::{Fold, Goal, Hop, Payload, Schedule};
 pub use shared_memory::{Lane, SharedMemory};

@@ -12,10 +12,9 @@ use std::sync::atomic::Ordering;
 
 use super::layout::Layout;
 use super::row_gradients::{RowListPart, RowListParts};
-use super::words::Words;
 use super::{RankContext, Route};
 use crate::base::{RankId, Result, TableId};
-use crate::collective::Carrier;
+use crate::collective::{Carrier, Words};
 use crate::embedding::Source;
 use crate::exchange::Group;
 use crate::machine::team::Team;

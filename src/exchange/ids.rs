@@ -23,10 +23,9 @@ use division::Division;
 
 use super::layout::{Group, Layout, Stream};
 use super::vectors::{MessageForm, Vectors};
-use super::words::Words;
 use super::{Minibatch, Pass, RankContext, Route};
 use crate::base::{Error, RankId, Result, TableId};
-use crate::collective::Carrier;
+use crate::collective::{Carrier, Words};
 use crate::data::hot::Inputs;
 use crate::data::{BagView, Batch};
 use crate::embedding::{Lookups, PackedBag};

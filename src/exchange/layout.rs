@@ -67,7 +67,7 @@ pub struct LayoutSpec<'a> {
     /// minibatches have as many bags (see [`crate::data::Bag::spread`]). Empty: 1 of all.
     pub sequences: &'a [usize],
     /// Minibatches are shared by whole grains, and all that is summed over samples or look-ups is so in an order that
-    /// does not depend on the ranks: see [`super::Unpooled`], [`super::Replicas`] and [`super::Nodes`].
+    /// does not depend on the ranks: see [`super::Unpooled`] and [`super::Replicas`].
     pub grains: Option<Grains>,
     /// How rows and gradients travel; what ranks sum by grains travels as it is.
     pub wire: Wire,

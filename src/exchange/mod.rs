@@ -5,6 +5,10 @@
 //! the same way ([`Gradients`]). Replicated tables ([`Replicas`]), of which every rank has a copy, move by the
 //! gradients of all. Routes and shards are in the [`Layout`]. Layers are `train/reduction`'s.
 //!
+//! Where the number of ranks and the division of tables shall change no bit, sums that depend on who has what get a
+//! fixed order: rows of bags that several ranks hold travel unpooled, to be added in the bag's order ([`Unpooled`]), and
+//! gradients of replicated rows go as they are, to be added in the order of samples.
+//!
 //! Where ranks have copies of hot rows ([`Layout::with_hot`]), bags of these alone are pooled at home: only other bags
 //! travel ([`Vectors`]), and sums of gradients to the owners and rows back from them ([`HotRows`]).
 //!
@@ -20,28 +24,25 @@ mod hot;
 mod ids;
 mod layout;
 mod messages;
-mod ordered;
-mod pieces;
 mod pooled;
 mod replicas;
 mod row_gradients;
 mod stretches;
 mod traffic;
+mod unpooled;
 mod vectors;
-mod words;
 
 pub use context::{Minibatch, RankContext};
 pub use gradients::Gradients;
 pub use hot::{HotRows, MovedRows};
 pub use ids::Ids;
 pub use layout::{Group, HotCopies, Layout, LayoutSpec, Stream};
-pub use ordered::{Nodes, Unpooled};
-pub use pieces::{Pieces, PiecesMemory, meeting, met};
 pub use pooled::Pooled;
 pub use replicas::{Replicas, replica_groups};
 pub use row_gradients::RowListPart;
 pub use stretches::{Stretch, exclusive_scan_table};
 pub use traffic::Traffic;
+pub use unpooled::Unpooled;
 pub use vectors::Vectors;
 
 use crate::base::RankId;

@@ -8,7 +8,7 @@
 use super::ids::is_served;
 use super::layout::{Group, Layout};
 use super::messages::{Cells, Rounding, RowMessages};
-use super::ordered::Unpooled;
+use super::unpooled::Unpooled;
 use super::vectors::MessageForm;
 use super::{Ids, Minibatch, Pass, RankContext, Route, Vectors};
 use crate::base::{RankId, Result, TableId};

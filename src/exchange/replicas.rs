@@ -8,9 +8,8 @@
 use super::in_groups;
 use super::layout::Layout;
 use super::row_gradients::{RowListPart, RowListParts};
-use super::words::Words;
 use crate::base::{RankId, Result, TableId};
-use crate::collective::Carrier;
+use crate::collective::{Carrier, Words};
 use crate::data::Batch;
 use crate::embedding::Source;
 use crate::simd::Isa;

@@ -15,8 +15,8 @@ pub struct Traffic {
     pub pooled_gradients: Links,
     /// Gradients of the MLPs and of replicated tables.
     pub dense_gradients: Links,
-    /// What goes instead or besides, where the number of ranks shall change no bit: see [`super::Unpooled`],
-    /// [`super::Replicas`] and [`super::Nodes`].
+    /// What goes instead or besides, where the number of ranks shall change no bit: see [`super::Unpooled`] and
+    /// [`super::Replicas`]; and sums of dense gradients by grains.
     pub ordered: Links,
     /// Sums of the gradients of hot rows, to their owners: see [`super::HotRows`].
     pub hot_gradients: Links,

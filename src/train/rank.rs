@@ -9,15 +9,14 @@ use super::copies::{CopyState, HotState, PlannedCopies};
 use super::profile::StepWork;
 use super::ranks::Step;
 use super::rates::{Rates, Updates};
-use super::reduction::{self, DenseReduction};
+use super::reduction::{self, DenseReduction, Nodes};
 use super::{Clock, Setup, step};
 use crate::base::{Error, RankId, Result, TableId};
-use crate::collective::{Carrier, Fabric, Member};
+use crate::collective::{Carrier, Fabric, Member, Pieces};
 use crate::data::hot::Inputs;
 use crate::data::{Batch, Portion, RankLoader, Waited};
 use crate::exchange::{
-    Gradients, Ids, LanePlan, Lanes, Layout, Minibatch, Nodes, Pass, Pieces, Pooled, RankContext, Route, Unpooled,
-    message_bytes,
+    Gradients, Ids, LanePlan, Lanes, Layout, Minibatch, Pass, Pooled, RankContext, Route, Unpooled, message_bytes,
 };
 use crate::layer::{LayerTensor, Linear};
 use crate::machine::team::Team;

@@ -3,11 +3,11 @@
 //! The gradients of replicated tables go to all ranks sample by sample, and every rank applies them in that order, as
 //! the owner of a divided table does.
 
-use super::{Clip, DenseReduction, Sent, UpdateContext};
+use super::{Clip, DenseReduction, Nodes, Sent, UpdateContext};
 use crate::base::Result;
-use crate::collective::Carrier;
+use crate::collective::{Carrier, Pieces, PiecesMemory};
 use crate::data::Batch;
-use crate::exchange::{Nodes, Pieces, PiecesMemory, Replicas};
+use crate::exchange::Replicas;
 use crate::machine::team::Team;
 use crate::memory::recycled;
 use crate::model::{Stage, Tables};

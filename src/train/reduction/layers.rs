@@ -13,8 +13,9 @@ use std::ops::Range;
 use crate::base::Result;
 use crate::base::config::Wire;
 use crate::collective::plan::Reduction;
-use crate::collective::{Carrier, Executor, Fold, Links, Memory, Payload, Tensor, widen};
-use crate::exchange::{Pieces, PiecesMemory, meeting, met};
+use crate::collective::{
+    Carrier, Executor, Fold, Links, Memory, Payload, Pieces, PiecesMemory, Tensor, meeting, met, widen,
+};
 use crate::layer::{Linear, Piece};
 use crate::optim::StepSize;
 use crate::simd::Isa;

@@ -5,8 +5,7 @@
 
 use crate::base::Result;
 use crate::collective::plan::Reduction;
-use crate::collective::{Carrier, Executor, Links};
-use crate::exchange::{Pieces, PiecesMemory};
+use crate::collective::{Carrier, Executor, Links, Pieces, PiecesMemory};
 use crate::layer::TensorSquares;
 use crate::simd::Isa;
 use crate::sync::Line;

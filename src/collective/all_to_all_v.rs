@@ -1,11 +1,12 @@
-//! Lists of 32-bit words of any length: one from each rank to each other, or one from each rank to all (around a ring).
+//! All-to-all and all-gather of lists of any length (`MPI_Alltoallv` and `MPI_Allgatherv`, without counts at the
+//! receiver): of 32-bit words, one from each rank to each other, or one from each rank to all (around a ring).
 //!
 //! The length goes first, in a message of its own, so that the receiver knows what is due; what is longer than a window
 //! follows in pieces. One thread serves all peers in turn, so ranks cannot wait for each other in a circle; long pieces
 //! are copied by its team, unless the team's threads sleep and would have to be woken.
 
+use super::carrier::Carrier;
 use crate::base::{Error, Place, RankId, Result};
-use crate::collective::Carrier;
 use crate::machine::team::Team;
 use crate::simd::Isa;
 use crate::sync::{Line, Rows, Stores, write_lines};
@@ -34,14 +35,16 @@ struct Progress {
 
 /// The exchange of lists, with its memory.
 #[derive(Debug)]
-pub(super) struct Words {
+pub struct Words {
     place: Place,
     isa: Isa,
     peers: Vec<Progress>,
 }
 
 impl Words {
-    pub(super) fn new(rank: RankId, ranks: usize, isa: Isa, stage: &'static str) -> Self {
+    /// For `rank` of `ranks`; troubles name the stage.
+    #[must_use]
+    pub fn new(rank: RankId, ranks: usize, isa: Isa, stage: &'static str) -> Self {
         Self { place: Place { rank, stage, sequence: 0 }, isa, peers: vec![Progress::default(); ranks] }
     }
 
@@ -50,7 +53,10 @@ impl Words {
     ///
     /// # Errors
     /// [`Error::Rank`] when the job is in trouble.
-    pub(super) fn all_to_all_v<'a>(
+    ///
+    /// # Panics
+    /// When a list has 2^32 words or more, or there is not one a rank to be replaced.
+    pub fn all_to_all_v<'a>(
         &mut self,
         team: &Team,
         carrier: &mut dyn Carrier,
@@ -92,7 +98,10 @@ impl Words {
     ///
     /// # Errors
     /// [`Error::Rank`] when the job is in trouble.
-    pub(super) fn all_gather_v(&mut self, carrier: &mut dyn Carrier, lists: &mut [Vec<u32>]) -> Result<()> {
+    ///
+    /// # Panics
+    /// When a list has 2^32 words or more, or there is not one a rank.
+    pub fn all_gather_v(&mut self, carrier: &mut dyn Carrier, lists: &mut [Vec<u32>]) -> Result<()> {
         let (own, ranks, by) = (carrier.rank().index(), carrier.ranks(), By { isa: self.isa, team: None });
         let [next, previous] = [own + 1, own + ranks - 1].map(|peer| RankId((peer % ranks) as u32));
         self.place.sequence += 1;

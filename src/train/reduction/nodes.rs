@@ -9,8 +9,7 @@ use std::ops::Range;
 use crate::base::units::Bytes;
 use crate::base::{RankId, Result};
 use crate::collective::plan::{Exchange, direct};
-use crate::collective::{Carrier, Executor, Fold, Links, Memory, Parcels, Payload, Schedule, Slices};
-use crate::exchange::Pieces;
+use crate::collective::{Carrier, Executor, Fold, Links, Memory, Parcels, Payload, Pieces, Schedule, Slices};
 use crate::machine::team::Team;
 use crate::math::{Grains, Share, Sum};
 use crate::memory::{Buffer, Supply};
@@ -25,7 +24,7 @@ const DEEPEST: usize = 24;
 
 /// The sum of a gradient over the minibatch.
 #[derive(Debug)]
-pub struct Nodes {
+pub(in crate::train) struct Nodes {
     rank: RankId,
     grains: Grains,
     slices: Slices,

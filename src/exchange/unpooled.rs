@@ -6,14 +6,13 @@
 
 use std::ops::Range;
 
+use super::ids::is_served;
+use super::layout::Layout;
+use super::vectors::MessageForm;
+use super::{Ids, Minibatch, Pass, RankContext, Route};
 use crate::base::{RankId, Result, TableId};
-use crate::collective::Carrier;
+use crate::collective::{Carrier, Words};
 use crate::data::{Bag, BagView, Batch};
-use crate::exchange::ids::is_served;
-use crate::exchange::layout::Layout;
-use crate::exchange::vectors::MessageForm;
-use crate::exchange::words::Words;
-use crate::exchange::{Ids, Minibatch, Pass, RankContext, Route};
 use crate::machine::team::Team;
 use crate::shard::scheme::{Shard, Split};
 use crate::simd::{Simd, combine};

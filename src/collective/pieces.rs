@@ -1,9 +1,10 @@
-//! Several tensors as one piece of memory for a collective: they stay where they are, and it sees them one after
-//! another, each from a cache line on.
+//! Several tensors as one piece of memory for a collective, as gradients are in a bucket of PyTorch's DDP, but without a
+//! copy: they stay where they are, and it sees them one after another, each from a cache line on.
 
 use std::ops::Range;
 
-use crate::collective::{Fold, Memory, Payload, Tensor};
+use super::memory::{Memory, Tensor};
+use super::schedule::{Fold, Payload};
 use crate::memory::recycled;
 use crate::simd::Isa;
 use crate::sync::{Line, Stores};
