@@ -22,7 +22,7 @@ use crate::data::hot::{HotSlots, Inputs};
 use crate::data::{Column, Slice};
 use crate::embedding::seen_words;
 use crate::math::Grains;
-use crate::shard::scheme::{Kind, Shard, Sharding};
+use crate::shard::scheme::{Shard, Sharding};
 
 /// The messages of all ranks.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -88,7 +88,7 @@ impl Layout {
         assert!(!sequences.contains(&0), "a length a table: {sequences:?}");
         assert!(wire == Wire::F32 || grains.is_none(), "what is rounded depends on the number of ranks");
         // Alone, a rank holds the one copy as it holds any other table.
-        let replicated = |table: &TableId| sharding.ranks() > 1 && sharding.scheme(*table).kind() == Kind::Replicated;
+        let replicated = |table: &TableId| sharding.ranks() > 1 && sharding.is_replicated(*table);
         let mut layout = Self {
             replicated: TableId::all(tables).filter(replicated).collect(),
             deep: deep.unwrap_or(tables),

@@ -36,7 +36,7 @@ pub use context::{Minibatch, RankContext};
 pub use gradients::Gradients;
 pub use hot::{HotRows, MovedRows};
 pub use ids::Ids;
-pub use layout::{Group, HotCopies, Layout, LayoutSpec, Stream};
+pub use layout::{Group, HotCopies, Layout, LayoutSpec};
 pub use pooled::Pooled;
 pub use replicas::{Replicas, replica_groups};
 pub use row_gradients::RowListPart;

@@ -14,7 +14,7 @@
 //!   brought to every other around a ring of ranks in the order of their numbers, as the exchange does it; of the MLPs'
 //!   gradients, layer by layer, the schedule that they take, as [`priced`]. Where the number of ranks shall change no
 //!   bit, a list has each sample's gradient and look-ups as they are, and of rows that are divided those travel
-//!   unpooled, too, of which a bag has several in one part (`exchange/ordered`).
+//!   unpooled, too, of which a bag has several in one part (`exchange/unpooled`).
 //! * update: pooled gradients read, each named row (and its optimizer state) read and written once; of replicated
 //!   tables each rank sums its samples' gradients by row, and moves the rows that any rank names (SC20 III-A).
 //! * MLPs: operations of the rank's samples over the peak of its cores, in f32 or bfloat16; the same for every
@@ -27,18 +27,16 @@ use std::ops::Range;
 
 use serde::Serialize;
 
-use super::scheme::{Rows, Scheme, Sharding};
+use super::scheme::{Rows, Sharding};
 use super::skew::Skew;
-use super::traffic::{ID_BYTES, id_streams};
+use super::traffic::{ID_BYTES, brings_ids};
 use super::ways::Ways;
 use super::workload::{Load, TableLoad, Workload};
 use crate::base::{RankId, TableId};
 use crate::collective::{Priced, candidates, priced};
 use crate::data::Slice;
 use crate::machine::Site;
-
-/// Bytes that memory hands out at once.
-pub const CACHE_LINE: usize = 64;
+use crate::sync::Line;
 
 /// How much faster a row is read that this minibatch has read before: a last-level cache against memory, an estimate.
 pub const CACHE_GAIN: f64 = 4.0;
@@ -116,7 +114,7 @@ pub struct Model<'a> {
 
 /// `bytes` in whole cache lines.
 fn lines(bytes: usize) -> f64 {
-    (bytes.div_ceil(CACHE_LINE) * CACHE_LINE) as f64
+    bytes.next_multiple_of(Line::BYTES) as f64
 }
 
 impl<'a> Model<'a> {
@@ -325,23 +323,22 @@ impl<'a> Model<'a> {
         tally.replicated += self.lists[table.index()].ceil() as i64 * times;
     }
 
+    /// Adds a table as it is divided, or takes it away (`times` -1).
+    pub(super) fn add_table(&self, tally: &mut Tally, sharding: &Sharding, table: TableId, times: i64) {
+        if sharding.is_replicated(table) {
+            return self.add_replica(tally, table, self.replica(table), times);
+        }
+        for shard in sharding.of_table(table) {
+            let load = self.load(table, &shard.rows, shard.columns.len(), brings_ids(sharding, shard));
+            self.add(tally, shard.rank.index(), load, times);
+        }
+    }
+
     /// What a division adds up to.
     #[must_use]
     pub fn tally(&self, sharding: &Sharding) -> Tally {
         let mut tally = self.empty();
-        let streams: std::collections::BTreeSet<(TableId, usize)> =
-            id_streams(sharding).map(|shard| (shard.table, shard.part)).collect();
-        for table in TableId::all(sharding.tables()) {
-            if *sharding.scheme(table) == Scheme::Replicated {
-                self.add_replica(&mut tally, table, self.replica(table), 1);
-                continue;
-            }
-            for shard in sharding.of_table(table) {
-                let with_ids = streams.contains(&(table, shard.part));
-                let load = self.load(table, &shard.rows, shard.columns.len(), with_ids);
-                self.add(&mut tally, shard.rank.index(), load, 1);
-            }
-        }
+        TableId::all(sharding.tables()).for_each(|table| self.add_table(&mut tally, sharding, table, 1));
         tally
     }
 

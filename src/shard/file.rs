@@ -32,7 +32,7 @@ use std::ops::Range;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::scheme::{Flaw, Kind, Part, Scheme, Sharding};
+use super::scheme::{Flaw, Kind, Part, Scheme, Sharding, even};
 use super::workload::Workload;
 use crate::base::error::{nearest, suggestion};
 use crate::base::units::Many;
@@ -260,8 +260,7 @@ fn scheme(source: &Source<'_>, entry: &Spanned<Entry>, dim: &Spanned<usize>, wor
     };
     let holders: Vec<RankId> = ranks.get_ref().iter().map(|rank| RankId(*rank.get_ref())).collect();
     let parts = |whole: u64| {
-        let count = holders.len() as u64;
-        let even: Vec<u64> = (0..count).map(|part| whole / count + u64::from(part < whole % count)).collect();
+        let even = even(whole, holders.len());
         let sizes = entry.sizes.as_ref().map_or(&even, Spanned::get_ref);
         let pairs = holders.iter().zip(sizes).map(|(rank, size)| Part { rank: *rank, size: *size });
         (sizes.len() == holders.len()).then(|| pairs.collect::<Vec<_>>())

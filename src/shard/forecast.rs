@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::cost::{EXCHANGES, Model, Score, WORD_BYTES};
-use super::scheme::{Kind, Sharding};
+use super::scheme::Sharding;
 use super::traffic::ID_BYTES;
 use crate::base::RankId;
 
@@ -37,12 +37,6 @@ impl RankCost {
     #[must_use]
     pub fn total_s(&self) -> f64 {
         self.lookup_s + self.exchange_s + self.allreduce_s + self.update_s + self.mlp_s
-    }
-
-    /// Bytes of all that it keeps.
-    #[must_use]
-    pub const fn bytes(&self) -> u64 {
-        self.shard_bytes + self.dense_bytes + self.buffer_bytes
     }
 }
 
@@ -93,9 +87,7 @@ impl Model<'_> {
         let tally = self.tally(sharding);
         let (wires, allreduce) = self.wires_s(&tally);
         let mut shards = vec![0; self.ranks()];
-        for shard in sharding.shards().iter().filter(|shard| sharding.scheme(shard.table).kind() != Kind::Replicated) {
-            shards[shard.rank.index()] += 1;
-        }
+        sharding.divided().for_each(|shard| shards[shard.rank.index()] += 1);
         let rank_cost = |rank: usize| {
             let [lookup_s, exchange_s, allreduce_s, update_s, mlp_s] = self.seconds(&tally, rank, wires, allreduce);
             RankCost {

@@ -6,13 +6,11 @@
 //! shard goes to its owner. What keeps copies equal are sums of hot bags' gradients, a row once from each rank that met
 //! it, and rows that any look-up moved, to all other ranks.
 
-use std::collections::HashSet;
-
 use serde::Serialize;
 
-use super::scheme::{Kind, Rows, Shard, Sharding};
+use super::scheme::{Rows, Shard, Sharding};
 use super::skew::Skew;
-use super::traffic::{ID_BYTES, id_streams};
+use super::traffic::{ID_BYTES, brings_ids, id_streams};
 use super::workload::{TableLoad, Workload};
 use crate::base::TableId;
 use crate::data::Slice;
@@ -105,10 +103,10 @@ impl<'a> HotPrices<'a> {
         let mut copied = workload.copied();
         for (table, copied) in (0..).map(TableId).zip(&mut copied) {
             // Where every rank has the table, nothing of it is copied.
-            *copied &= sharding.scheme(table).kind() != Kind::Replicated;
+            *copied &= !sharding.is_replicated(table);
         }
         let mut prices = Self { workload, sharding, skews, copied, slices, without: 0.0 };
-        let pooled = prices.shards().map(|shard| {
+        let pooled = sharding.divided().map(|shard| {
             let positions = workload.tables[shard.table.index()].positions;
             prices.others(shard) * (positions * shard.columns.len() * workload.exchange_bytes) as f64
         });
@@ -126,17 +124,6 @@ impl<'a> HotPrices<'a> {
     /// Who holds what.
     pub(super) const fn sharding(&self) -> &'a Sharding {
         self.sharding
-    }
-
-    /// Shards of tables that ranks divide.
-    pub(super) fn shards(&self) -> impl Iterator<Item = &'a Shard> + use<'a> {
-        let sharding = self.sharding;
-        sharding.shards().iter().filter(move |shard| sharding.scheme(shard.table).kind() != Kind::Replicated)
-    }
-
-    /// Those of them for which ids are sent, by table and part.
-    pub(super) fn id_streams(&self) -> HashSet<(TableId, usize)> {
-        id_streams(self.sharding).map(|shard| (shard.table, shard.part)).collect()
     }
 
     /// Samples of all ranks but a shard's.
@@ -220,10 +207,8 @@ impl<'a> HotPrices<'a> {
         let all: f64 = tables.iter().map(|table| table.lookups).sum();
         let share = |(table, hot): (usize, &u64)| tables[table].lookups * self.skews[table].share(&first(*hot));
         price.lookups = hot.iter().enumerate().map(share).sum::<f64>() / all;
-        let streams = self.id_streams();
-        for shard in self.shards() {
-            let with_ids = streams.contains(&(shard.table, shard.part));
-            self.add(&mut price, shard, hot[shard.table.index()], with_ids);
+        for shard in self.sharding.divided() {
+            self.add(&mut price, shard, hot[shard.table.index()]);
         }
         price
     }
@@ -250,12 +235,12 @@ impl<'a> HotPrices<'a> {
     }
 
     /// Adds what goes between a shard's rank and all others.
-    fn add(&self, price: &mut HotPrice, shard: &Shard, hot: u64, with_ids: bool) {
+    fn add(&self, price: &mut HotPrice, shard: &Shard, hot: u64) {
         let Workload { tables, exchange_bytes, .. } = self.workload;
         let (others, width, peers) = (self.others(shard), shard.columns.len() as f64, self.slices.len() as f64 - 1.0);
         let split = self.split(shard, hot);
         price.cold += 2.0 * others * split.bags * width * *exchange_bytes as f64;
-        if with_ids {
+        if brings_ids(self.sharding, shard) {
             let words = split.words(&tables[shard.table.index()]);
             price.cold += ID_BYTES as f64 * (others * words + 2.0 * peers);
         }

@@ -5,8 +5,8 @@
 
 use super::cost::{CACHE_GAIN, Model, WORD_BYTES};
 use super::hot::{HotPrices, Split};
-use super::scheme::{Scheme, Shard, Sharding};
-use super::traffic::ID_BYTES;
+use super::scheme::{Shard, Sharding};
+use super::traffic::{ID_BYTES, brings_ids};
 use super::workload::Load;
 use crate::base::{RankId, TableId};
 use crate::data::hot::Inputs;
@@ -67,7 +67,7 @@ impl RankLoad {
         let load = tally.replicas;
         let mut listed = [0.0; 2];
         for table in TableId::all(sharding.tables()) {
-            if *sharding.scheme(table) == Scheme::Replicated {
+            if sharding.is_replicated(table) {
                 listed.iter_mut().zip(model.listed(table)).for_each(|(sum, bytes)| *sum += bytes);
             }
         }
@@ -94,10 +94,8 @@ impl RankLoad {
         assert_ne!(inputs, Inputs::Cold, "cold inputs read no copies");
         let ranks = model.ranks();
         let mut loads = vec![Self::of_replicas(model, prices.sharding()); ranks];
-        let streams = prices.id_streams();
-        for shard in prices.shards() {
-            let with_ids = streams.contains(&(shard.table, shard.part));
-            Step { model, prices, shard, hot: hot[shard.table.index()], inputs }.add(&mut loads, with_ids);
+        for shard in prices.sharding().divided() {
+            Step { model, prices, shard, hot: hot[shard.table.index()], inputs }.add(&mut loads);
         }
         loads
     }
@@ -113,7 +111,7 @@ struct Step<'a> {
 }
 
 impl Step<'_> {
-    fn add(&self, loads: &mut [RankLoad], with_ids: bool) {
+    fn add(&self, loads: &mut [RankLoad]) {
         let Self { model, prices, shard, hot, .. } = *self;
         let (work, width, owner) = (model.workload, shard.columns.len(), shard.rank.index());
         let table = &work.tables[shard.table.index()];
@@ -135,7 +133,7 @@ impl Step<'_> {
         // Of rows that a minibatch names each rank's samples bring their part, as without copies.
         let cold_rows = ((all_rows - hot_rows * split.all_hot).max(0.0) * others / batch).min(cold);
         let load = &mut loads[owner];
-        if with_ids {
+        if brings_ids(prices.sharding(), shard) {
             load.ids += ID_BYTES as f64 * split.words(table);
             load.id_heads += ID_BYTES as f64 * 2.0;
         }

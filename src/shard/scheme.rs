@@ -144,14 +144,6 @@ pub struct Shard {
     pub columns: Range<usize>,
 }
 
-impl Shard {
-    /// Rows and columns of the local matrix.
-    #[must_use]
-    pub fn shape(&self) -> (u64, usize) {
-        (self.rows.count, self.columns.len())
-    }
-}
-
 /// Why schemes do not divide tables.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Flaw {
@@ -289,6 +281,17 @@ impl Sharding {
         self.shards.iter().filter(move |shard| shard.rank == rank)
     }
 
+    /// Shards of tables of which not every rank has a copy, by table and then by part.
+    pub fn divided(&self) -> impl Iterator<Item = &Shard> {
+        self.shards.iter().filter(|shard| !self.is_replicated(shard.table))
+    }
+
+    /// Whether every rank has a copy of a table.
+    #[must_use]
+    pub fn is_replicated(&self, table: TableId) -> bool {
+        self.scheme(table).kind() == Kind::Replicated
+    }
+
     /// Whether the pooled sums of a table's shards are partial: the receiver adds them up instead of joining columns.
     #[must_use]
     pub fn partial(&self, table: TableId) -> bool {
@@ -392,6 +395,12 @@ fn divide(table: TableId, scheme: &Scheme, rows: u64, dim: usize, ranks: usize, 
             }
         }
     }
+}
+
+/// `whole` units in `parts` parts as even as possible, the larger ones first.
+pub(super) fn even(whole: u64, parts: usize) -> Vec<u64> {
+    let parts = parts as u64;
+    (0..parts).map(|part| whole / parts + u64::from(part < whole % parts)).collect()
 }
 
 /// The rows of part `part` of `parts` when rows are dealt in turn.

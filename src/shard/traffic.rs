@@ -4,21 +4,19 @@
 //! owners of rows, with weights where a column has them; owners send pooled sums of N_d bags back to rank d; gradients
 //! of these go the other way. Replicated tables exchange nothing here: their gradient is dense.
 
-use super::scheme::{Kind, Shard, Sharding};
-use crate::base::TableId;
+use super::scheme::{Shard, Sharding};
 
 /// Bytes of an id, of an offset and of a weight on the wire: u32, or f32.
 pub const ID_BYTES: u64 = 4;
 
-/// The shards that ids are sent for: one of those that have the same rows of a table on the same rank, because column
-/// slices of one rank share their ids.
+/// The shards that ids are sent for.
 pub fn id_streams(sharding: &Sharding) -> impl Iterator<Item = &Shard> {
-    let divided = TableId::all(sharding.tables()).filter(|table| sharding.scheme(*table).kind() != Kind::Replicated);
-    divided.flat_map(|table| {
-        let shards = sharding.of_table(table);
-        let first = move |shard: &Shard| {
-            shards.iter().position(|other| other.rank == shard.rank && other.rows == shard.rows) == Some(shard.part)
-        };
-        shards.iter().filter(move |shard| first(shard))
-    })
+    sharding.divided().filter(|shard| brings_ids(sharding, shard))
+}
+
+/// Whether ids are sent for a shard: for the first of those that have the same rows of a table on the same rank, because
+/// column slices of one rank share their ids.
+pub(super) fn brings_ids(sharding: &Sharding, shard: &Shard) -> bool {
+    let before = &sharding.of_table(shard.table)[..shard.part];
+    !before.iter().any(|other| other.rank == shard.rank && other.rows == shard.rows)
 }

@@ -53,6 +53,11 @@ const fn gradients(vectors: usize, width: usize, look_ups: usize) -> usize {
     1 + vectors * width + vectors + 1 + look_ups
 }
 
+/// Whether all of a bag's rows are hot, and there are any.
+fn are_hot(slots: &TableSlots, bag: &[u32]) -> bool {
+    !bag.is_empty() && bag.iter().all(|row| slots.slot(*row).is_some())
+}
+
 /// A minibatch of such inputs, whose messages are counted.
 struct CountedMinibatch<'a> {
     layout: &'a Layout,
@@ -87,7 +92,7 @@ impl<'a> CountedMinibatch<'a> {
         let (slots, rows) = (self.slots_of(rank, shard.table), shard.rows);
         let held = move |bag: &[u32]| bag.iter().filter(|row| rows.local(u64::from(**row)).is_some()).count();
         let bags = self.bags_of(rank, shard.table);
-        bags.map(move |bag| (held(bag), slots.is_some_and(|slots| slots.serves(bag)))).filter(|(held, _)| *held > 0)
+        bags.map(move |bag| (held(bag), slots.is_some_and(|slots| are_hot(slots, bag)))).filter(|(held, _)| *held > 0)
     }
 
     /// For each stream of an owner where its bags begin and the last one ends, and those look-ups that the owner has.
@@ -138,7 +143,7 @@ impl<'a> CountedMinibatch<'a> {
             let slots = hot.table(shard.table.index());
             let served = self.slots_of(from, shard.table).is_some();
             let bags = self.bags_of(from, shard.table);
-            let bags = bags.filter(|bag| !own_alone || served && slots.serves(bag));
+            let bags = bags.filter(|bag| !own_alone || served && are_hot(slots, bag));
             let here = |row: &u32| slots.slot(*row).is_some() && shard.rows.local(u64::from(*row)).is_some();
             bags.flatten().copied().filter(here).collect()
         };

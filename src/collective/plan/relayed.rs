@@ -17,12 +17,10 @@ use super::{Fold, Goal, Hop, Parcels, Payload, Schedule};
 use crate::base::RankId;
 use crate::collective::price::{Timing, Works};
 use crate::machine::Site;
+use crate::sync::Line;
 
 /// The name of its schedules.
 pub(super) const NAME: &str = "relayed";
-
-/// Bytes of a cache line.
-const LINE: usize = 64;
 
 /// What is tried where there are few nodes with ranks, until one is near what its linear program promises.
 const TASTES: [Taste; 4] = [
@@ -223,7 +221,7 @@ struct Cutter {
 
 impl Cutter {
     fn new(parcels: &Parcels, payload: Payload, rounds: usize) -> Self {
-        let grain = (LINE / payload.accesses().0.max(1)).max(1);
+        let grain = (Line::BYTES / payload.accesses().0.max(1)).max(1);
         let free = RankId::all(parcels.ranks()).map(|rank| parcels.transit_starts(rank)).collect();
         Self { rounds: vec![Vec::new(); rounds], grain, free }
     }

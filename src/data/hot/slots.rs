@@ -114,13 +114,6 @@ impl TableSlots {
         }
         Some(before + (bits & ((1 << bit) - 1)).count_ones())
     }
-
-    /// Whether all of a bag's rows are hot, and there are any.
-    #[inline(always)]
-    #[must_use]
-    pub fn serves(&self, bag: &[u32]) -> bool {
-        !bag.is_empty() && bag.iter().all(|row| self.slot(*row).is_some())
-    }
 }
 
 #[cfg(test)]
@@ -151,6 +144,5 @@ mod tests {
         assert_eq!((slots.rows(), slots.missing_in(&fewer), fewer.missing_in(&slots)), (14, 12, 1));
         assert_ne!(slots.digest(), HotSlots::new(&HotSet::new()).digest());
         assert_eq!((whole.slot(4), none.slot(39)), (Some(4), None));
-        assert!(some.serves(&[129, 0, 129]) && !some.serves(&[0, 1]) && !some.serves(&[]) && !none.serves(&[1]));
     }
 }

@@ -3,9 +3,10 @@
 use std::rc::Rc;
 
 use crate::base::{RankId, TableId};
-use crate::shard::cost::{CACHE_LINE, Model, Tally};
-use crate::shard::scheme::{Kind, Part, Rows, Scheme, cyclic};
+use crate::shard::cost::{Model, Tally};
+use crate::shard::scheme::{Kind, Part, Rows, Scheme, cyclic, even};
 use crate::shard::workload::{Load, TableLoad};
+use crate::sync::Line;
 
 use super::Options;
 
@@ -88,12 +89,6 @@ fn counts(most: usize) -> impl Iterator<Item = usize> {
     powers.take_while(move |count| *count < most).chain((most > 1).then_some(most))
 }
 
-/// `whole` units in `parts` parts as even as possible, the larger ones first.
-fn even(whole: u64, parts: usize) -> Vec<u64> {
-    let parts = parts as u64;
-    (0..parts).map(|part| whole / parts + u64::from(part < whole % parts)).collect()
-}
-
 /// All ways that `options` allow for a table; never empty.
 pub fn candidates(model: &Model<'_>, table: TableId, options: &Options) -> Vec<Rc<Candidate>> {
     let work = model.workload;
@@ -109,7 +104,7 @@ pub fn candidates(model: &Model<'_>, table: TableId, options: &Options) -> Vec<R
     // them priced. Columns of a table that is stored by rows would be copied, as would rows that are dealt in turn.
     if allowed(Kind::Column) && !stored && (row_state_bytes + row_weight_bytes == 0 || options.scheme.is_some()) {
         // Slices of whole cache lines, so that no line is read by two ranks; narrower only where asked for.
-        let line = CACHE_LINE / work.weight_bytes.clamp(1, CACHE_LINE);
+        let line = Line::BYTES / work.weight_bytes.clamp(1, Line::BYTES);
         let grain = if options.scheme.is_some() && dim / line < 2 { 1 } else { line };
         let most = (dim / grain).clamp(1, ranks);
         // One slice is the whole table: only where nothing but columns is allowed and there is nothing to split.

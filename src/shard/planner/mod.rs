@@ -166,16 +166,7 @@ pub fn alternatives(model: &Model<'_>, options: &Options, sharding: &Sharding, t
 /// All but one table.
 fn without(model: &Model<'_>, sharding: &Sharding, all: &Tally, table: TableId) -> Tally {
     let mut rest = all.clone();
-    if *sharding.scheme(table) == Scheme::Replicated {
-        model.add_replica(&mut rest, table, model.replica(table), -1);
-        return rest;
-    }
-    let shards = sharding.of_table(table);
-    for shard in shards {
-        let with_ids = !shards[..shard.part].iter().any(|other| (other.rank, other.rows) == (shard.rank, shard.rows));
-        let load = model.load(table, &shard.rows, shard.columns.len(), with_ids);
-        model.add(&mut rest, shard.rank.index(), load, -1);
-    }
+    model.add_table(&mut rest, sharding, table, -1);
     rest
 }
 

@@ -29,7 +29,7 @@ fn check(model: &Model<'_>, plan: &Plan) {
     for (pool, wanted) in site.pools.iter().zip(&plan.cost.pool_bytes) {
         assert!(*wanted <= pool.usable(), "{} holds {wanted}", pool.name());
     }
-    let kept: u64 = plan.cost.ranks.iter().map(octorec::shard::RankCost::bytes).sum();
+    let kept = plan.cost.ranks.iter().map(|rank| rank.shard_bytes + rank.dense_bytes + rank.buffer_bytes).sum::<u64>();
     assert_eq!(kept, plan.cost.pool_bytes.iter().sum::<u64>(), "every byte is somebody's");
     assert!(plan.cost.score <= plan.start, "never worse than its start: {:?} {:?}", plan.cost.score, plan.start);
     let slowest = plan.cost.ranks.iter().map(octorec::shard::RankCost::total_s).fold(0.0, f64::max);
