@@ -1,5 +1,5 @@
-//! Several tensors as one piece of memory for a collective, as gradients are in a bucket of PyTorch's DDP, but without a
-//! copy: they stay where they are, and it sees them one after another, each from a cache line on.
+//! Several tensors as one piece of memory for a collective, as gradients are in a bucket of PyTorch's DDP, but without
+//! a copy: they stay where they are, and it sees them one after another, each from a cache line on.
 
 use std::ops::Range;
 

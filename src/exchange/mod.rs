@@ -6,8 +6,8 @@
 //! gradients of all. Routes and shards are in the [`Layout`]. Layers are `train/reduction`'s.
 //!
 //! Where the number of ranks and the division of tables shall change no bit, sums that depend on who has what get a
-//! fixed order: rows of bags that several ranks hold travel unpooled, to be added in the bag's order ([`Unpooled`]), and
-//! gradients of replicated rows go as they are, to be added in the order of samples.
+//! fixed order: rows of bags that several ranks hold travel unpooled, to be added in the bag's order ([`Unpooled`]),
+//! and gradients of replicated rows go as they are, to be added in the order of samples.
 //!
 //! Where ranks have copies of hot rows ([`Layout::with_hot`]), bags of these alone are pooled at home: only other bags
 //! travel ([`Vectors`]), and sums of gradients to the owners and rows back from them ([`HotRows`]).

@@ -14,8 +14,8 @@ pub fn id_streams(sharding: &Sharding) -> impl Iterator<Item = &Shard> {
     sharding.divided().filter(|shard| brings_ids(sharding, shard))
 }
 
-/// Whether ids are sent for a shard: for the first of those that have the same rows of a table on the same rank, because
-/// column slices of one rank share their ids.
+/// Whether ids are sent for a shard: for the first of those that have the same rows of a table on the same rank,
+/// because column slices of one rank share their ids.
 pub(super) fn brings_ids(sharding: &Sharding, shard: &Shard) -> bool {
     let before = &sharding.of_table(shard.table)[..shard.part];
     !before.iter().any(|other| other.rank == shard.rank && other.rows == shard.rows)
