@@ -62,7 +62,7 @@ impl MovedPart {
     }
 
     const fn seen(self) -> Range<usize> {
-        self.slots().end..self.start + row_words(self.rows, self.words)
+        self.slots().end..self.slots().end + self.rows * self.words
     }
 }
 
@@ -290,9 +290,4 @@ pub(super) fn sum_bytes(layout: &Layout, batch: usize, from: RankId, owner: Rank
 pub(super) fn row_bytes(layout: &Layout, batch: usize, owner: RankId) -> usize {
     let all = RankId::all(layout.ranks());
     all.map(|from| most_words(layout, batch, [from, owner], 1, |_| usize::MAX) * size_of::<u32>()).sum()
-}
-
-/// Words of a shard's part of a list of rows, of so many words each.
-pub(super) const fn row_words(rows: usize, words: usize) -> usize {
-    1 + rows * (1 + words)
 }

@@ -34,7 +34,8 @@ impl RowListPart {
     /// Where it ends.
     #[must_use]
     pub const fn end(self) -> usize {
-        self.start + words(self.rows, self.width, self.rows, 1)
+        // Behind one offset more than rows, and the rows.
+        self.offsets() + 1 + 2 * self.rows
     }
 
     const fn offsets(self) -> usize {
@@ -54,11 +55,6 @@ impl RowListPart {
         put(&list[self.offsets() + 1 + index], index as u32 + 1);
         put(&list[self.offsets() + 1 + self.rows + index], row);
     }
-}
-
-/// Words of a part with so many vectors of so many columns, and so many look-ups of so many words each.
-pub(super) const fn words(vectors: usize, width: usize, look_ups: usize, each: usize) -> usize {
-    1 + vectors * width + vectors + 1 + look_ups * each
 }
 
 /// Where the parts of a list are.
