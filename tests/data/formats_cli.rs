@@ -9,7 +9,7 @@ use octorec::data::formats::Format;
 use octorec::data::stack_distance::StackProfile;
 use serde_json::Value;
 
-const TINY: &str = "--set model.bottom=[13,32,8] --set model.top=[16,1] --set model.dim=8 --batch 64 --lr 0.1 \
+const TINY: &str = "--preset demo --set model.bottom=[13,32,8] --set model.top=[16,1] --set model.dim=8 --batch 64 --lr 0.1 \
                     --eval-every 0 --set train.decay_steps=0";
 
 fn octorec(line: &str) -> Command {

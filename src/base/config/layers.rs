@@ -228,19 +228,18 @@ impl Layers {
         if kind("train.lr") > Some(Kind::BuiltIn) && kind("train.lr_rows") == Some(Kind::BuiltIn) {
             config.train.lr_rows = Setting::AUTO;
         }
-        if config.data.is_stored() {
-            // They are counted in steps over the preset's own data: others may still learn long after their end, and a
-            // decay that is given would begin where that of the preset does, not once the rate has risen.
-            let of_preset = |key: &str| {
-                let origin = self.origins.get(key);
-                origin.is_some_and(|origin| Some(origin.layer) == self.preset_with_data)
-            };
-            let risen = config.train.warmup_steps;
-            let steps = [
-                ("train.decay_steps", &mut config.train.decay_steps, 0),
-                ("train.decay_start", &mut config.train.decay_start, risen),
-            ];
-            steps.into_iter().filter(|(key, ..)| of_preset(key)).for_each(|(_, steps, own)| *steps = own);
+        // What a preset counts in steps over its own data: others may still learn long after their end. A decay that is
+        // given begins where it is said to, or once the rate has risen.
+        let of_preset = |key: &str| {
+            let origin = self.origins.get(key);
+            config.data.is_stored() && origin.is_some_and(|origin| Some(origin.layer) == self.preset_with_data)
+        };
+        let is_nobodys = |key: &str| !self.origins.contains_key(key) || of_preset(key);
+        if of_preset("train.decay_steps") {
+            config.train.decay_steps = 0;
+        }
+        if is_nobodys("train.decay_start") {
+            config.train.decay_start = if config.train.decay_steps > 0 { config.train.warmup_steps } else { 0 };
         }
         for (key, Origin { place, kind, .. }) in &self.origins {
             if *kind == Kind::Flag
