@@ -12,7 +12,7 @@ use super::heed_signals;
 use super::overrides::{named, source_of};
 use super::ranks::{RankArgs, Started};
 use super::session::{
-    Learned, Trained, VerifyArgs, beside_checks, open_data, open_trained, report_skipped, report_unseen,
+    Learned, Trained, VerifyArgs, beside_checks, open_data, open_trained, open_watched, report_skipped, report_unseen,
 };
 use super::table::Table;
 use super::text::{LineArgs, of_text};
@@ -24,7 +24,7 @@ use crate::base::{Error, Result, TableId, console};
 use crate::collective::World;
 use crate::data::formats::csv::{TextCategorical, TextSchema};
 use crate::data::formats::{Format, SCHEMA};
-use crate::data::{self, Labels, LoaderMode, OnUnseen, Opening, Source, Split};
+use crate::data::{Labels, LoaderMode, OnUnseen, Opening, Source, Split};
 use crate::train::{Bucket, ByValue, Evaluation, GroupBy, Grouped, MOST_VALUES, Questions, Scores, evaluate};
 
 /// Buckets of calibration in JSON.
@@ -225,12 +225,12 @@ fn open_beside(
             format!("no categorical column of the model is called {column} (they are {all}), and {reason}"),
         )
     };
-    let (path, skipped) = (&config.data.path, source.skipped_rows());
+    let skipped = source.skipped_rows();
     if skipped > 0 {
-        // Perhaps for what only the model reads of them.
+        // Perhaps for what only the model reads of them. A run's own samples are those that it was trained beside.
         let reason = format!(
-            "rows of {path} are left out ({}), which the text of this column alone does not tell: mend these rows, or name a \
-             column of the model",
+            "rows of its data are left out ({}), which the text of this column alone does not tell: name a column of the \
+             model, or score data without such rows by --data",
             Many(skipped, "malformed row")
         );
         return Err(fail(reason));
@@ -242,12 +242,12 @@ fn open_beside(
     let mut config = config.clone();
     (config.data.vocab, config.data.rows_cap) = (Vocab::All, 0);
     let opening = Opening { labels: Labels::Required, schema: Some(schema.to_toml()), ..Opening::default() };
-    let data = data::open(&config, opening).map_err(|error| match error {
+    let data = open_watched(&config, opening).map_err(|error| match error {
         Error::Interrupted => error,
         other => fail(other.to_string()),
     })?;
     if data.samples(split) != source.samples(split) {
-        return Err(fail(format!("{path} has changed since it was opened: try again")));
+        return Err(fail(format!("{} has changed since it was opened: try again", config.data.path)));
     }
     Ok(data)
 }

@@ -91,7 +91,8 @@ pub fn open_incoming(config: &mut Config, known: Learned, writing: Writing) -> R
     Derived::of(&config.model, Arc::new(source))
 }
 
-fn open_as(config: &mut Config, known: Learned, opening: Opening<'_>) -> Result<Arc<dyn Source>> {
+/// As [`data::open`], drawing a bar while a file's first pass runs.
+pub fn open_watched(config: &Config, opening: Opening<'_>) -> Result<Arc<dyn Source>> {
     let message = config.data.path.clone();
     let begin = |total| {
         let style = ProgressStyle::with_template("{bar:30} {bytes}/{total_bytes}  reading {msg}  {eta} left");
@@ -105,11 +106,15 @@ fn open_as(config: &mut Config, known: Learned, opening: Opening<'_>) -> Result<
             bar.get_or_insert_with(|| begin(total)).set_position(done);
         }
     };
-    let trained = known.scales.is_some();
-    let opening = known.open(config, opening);
     let source = data::open(config, Opening { progress: Some(&mut progress), ..opening });
     bar.iter().for_each(ProgressBar::finish_and_clear);
-    let source = source?;
+    source
+}
+
+fn open_as(config: &mut Config, known: Learned, opening: Opening<'_>) -> Result<Arc<dyn Source>> {
+    let trained = known.scales.is_some();
+    let opening = known.open(config, opening);
+    let source = open_watched(config, opening)?;
     if trained {
         // What the model lacks is told before anything is built.
         source.scales()?;

@@ -2,6 +2,7 @@
 //! fraction, blank labels, several files, no file at all.
 
 use std::fs::{self, File};
+use std::io::Write;
 use std::path::Path;
 use std::process::Stdio;
 
@@ -200,6 +201,14 @@ fn columns_that_the_model_does_not_have_group_samples_too() {
     let of_new = values.iter().filter(|value| value["value"].as_str().unwrap().starts_with("new"));
     let samples = of_new.map(|value| value["samples"].as_u64().unwrap()).sum::<u64>();
     assert!((values.len(), samples) == (10, 50), "{users}");
+    // Text that nobody can enter in its middle is read by one rank for all.
+    let packed = folder.path().join("clicks.csv.gz");
+    let mut file = flate2::write::GzEncoder::new(File::create(&packed).unwrap(), flate2::Compression::fast());
+    file.write_all(clicks().as_bytes()).unwrap();
+    file.finish().unwrap();
+    let of =
+        |file: &str| eval(&format!("--data {}/{file} --gauc segment --by user --ranks 3", folder.path().display()));
+    assert_eq!(of("clicks.csv.gz"), of("clicks.csv"));
     let message = fail(&line("--by usr"));
     let told = ["--by: ", "called usr (they are hashed, seen)", "clicks.csv", "has no column usr", "click, price"];
     assert!(told.iter().all(|words| message.contains(words)), "{message}");
@@ -208,7 +217,8 @@ fn columns_that_the_model_does_not_have_group_samples_too() {
     let skip = format!("--data {} --on-bad-row skip", other.display());
     succeed(&line(&format!("{skip} --by seen")));
     let message = fail(&line(&format!("{skip} --gauc user")));
-    let told = ["--gauc: ", "called user", "1 malformed row", "mend these rows, or name a column of the model"];
+    let told =
+        ["--gauc: ", "called user", "1 malformed row", "name a column of the model, or score data without such rows"];
     assert!(told.iter().all(|words| message.contains(words)), "{message}");
 }
 
