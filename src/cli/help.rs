@@ -51,14 +51,24 @@ fn keys() -> Vec<(&'static str, &'static Key)> {
     flags.into_iter().map(|(flag, key, _)| (flag, Key::named(key).expect("it is a key"))).collect()
 }
 
-/// The error of a flag that the command does not have, where a key of the configuration has its name: with a tip on how
-/// that is set.
+/// The error of a flag that the command does not have, where a key of the configuration that the command uses has its
+/// name: with a tip on how that is set.
 fn with_keys(mut error: Error, program: &Program, given: &[OsString]) -> Error {
-    let command = given.iter().fold(program, |command, word| command.find_subcommand(word).unwrap_or(command));
-    let sets = command.get_arguments().any(|arg| arg.get_long() == Some("set"));
+    let (mut of, mut words) = (program, Vec::new());
+    for word in given {
+        if let Some(next) = of.find_subcommand(word) {
+            of = next;
+            words.push(next.get_name());
+        }
+    }
+    let words = words.join(" ");
+    // The search, which is none of these, trains.
+    let command = Command::ALL.into_iter().find(|command| command.name() == words).unwrap_or(Command::Train);
+    let sets = of.get_arguments().any(|arg| arg.get_long() == Some("set"));
     let Some(ContextValue::String(flag)) = error.get(ContextKind::InvalidArg).filter(|_| sets) else { return error };
     let name = flag.trim_start_matches('-').replace('-', "_");
-    let keys = KEYS.iter().filter(|key| key.name.split_once('.').is_some_and(|(_, last)| last == name));
+    let is_named = |key: &&Key| key.name.split_once('.').is_some_and(|(_, last)| last == name);
+    let keys = KEYS.iter().filter(|key| is_named(key) && key.honoured(command));
     let tips: Vec<StyledStr> = keys.map(|key| format!("it is set by '--set {}=VALUE'", key.name).into()).collect();
     if error.kind() == ErrorKind::UnknownArgument && !tips.is_empty() {
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(tips));

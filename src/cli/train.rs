@@ -117,7 +117,7 @@ impl TrainArgs {
     /// Trains, reports and, if the user interrupted, fails with [`Error::Interrupted`] after saving.
     pub fn run(&self, world: &World) -> Result<()> {
         heed_signals()?;
-        self.check_flags()?;
+        self.check_flags(world)?;
         // Claimed before any work is done, so that a taken directory is refused at once.
         let output = self.claim_output(world)?;
         let Prepared { mut run, resumed, placement, isa, collective } = self.prepare(world, self.resolve()?, output)?;
@@ -151,7 +151,7 @@ impl TrainArgs {
     }
 
     /// Refuses flags that do nothing beside the others, and weights that cannot be begun with.
-    fn check_flags(&self) -> Result<()> {
+    fn check_flags(&self, world: &World) -> Result<()> {
         if self.verify.no_verify && self.resume.is_none() && self.init.is_none() {
             let reason = "there is nothing to verify: it goes with --resume or --init".to_owned();
             return Err(Error::config("--no-verify", reason));
@@ -162,7 +162,8 @@ impl TrainArgs {
             let reason = "nothing is saved without a folder: name one with --out DIR, or leave it away".to_owned();
             return Err(Error::config(origin, reason));
         }
-        if let Some(path) = self.trace_loss.as_deref().filter(|_| self.resume.is_some())
+        // The first machine writes it: others may find its file there already.
+        if let Some(path) = self.trace_loss.as_deref().filter(|_| self.resume.is_some() && world.is_first())
             && std::fs::metadata(path).is_ok_and(|file| file.is_file() && file.len() > 0)
         {
             let reason = format!(

@@ -132,16 +132,26 @@ fn a_run_tells_what_its_end_gives_to_doubt() {
     let said = told(rash);
     assert!(said.contains("train.target_auc = 0.99 was not reached\n"), "{said}");
     assert!(said.contains("above 1: these probabilities are worse than the mean label"), "{said}");
-    assert!(said.contains("; nothing is saved (--out DIR with --keep-best keeps the best)"), "{said}");
+    assert!(said.contains("; nothing is saved (a new run with --out DIR --keep-best keeps the best)"), "{said}");
     let said = told(&format!("{rash} --out {out}"));
     assert!(said.contains("best: test AUC 0.") && said.contains("; the last model is the one that is saved"), "{said}");
     // The remedy.
     let said = told(&format!("{rash} --out {out} --force --keep-best"));
     assert!(said.contains(&format!("kept: octorec eval --checkpoint {out}/best")), "{said}");
+    // A run that has reached its target, and goes on, does not deny it.
+    let aim = rash.replace(" --target-auc 0.99", "");
+    let best = json(&format!("{} {aim} --json", tiny_training()))["best_auc"].as_f64().unwrap();
+    let said = told(&format!("{aim} --target-auc {} --out {out} --force", best - 1e-9));
+    assert!(said.contains("reached AUC"), "{said}");
+    let said = String::from_utf8(succeed(&format!("train --resume {out}")).stderr).unwrap();
+    assert!(said.contains("best: test AUC 0.") && !said.contains("was not reached"), "{said}");
     // Learned by heart.
     let long = "--optimizer adam --optimizer-rows adam --lr 0.01 --steps 120 --eval-every 20";
     let said = told(long);
-    assert!(said.contains("the test log loss was 0.") && said.contains("--set train.best_by=logloss keeps"), "{said}");
+    assert!(
+        said.contains("the test log loss was 0.") && said.contains("DIR --keep-best --set train.best_by=logloss"),
+        "{said}"
+    );
     let said = told(&format!("{long} --out {out} --force --keep-best --set train.best_by=logloss"));
     assert!(said.contains("best: test log loss 0.") && !said.contains("log loss was"), "{said}");
     let said = told("--batch 5000 --epochs 2");

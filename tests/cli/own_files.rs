@@ -445,7 +445,7 @@ fn no_output_takes_the_place_of_an_input() {
         (format!("config --config {mine} --svg {mine}"), "--svg"),
         (format!("topo --topology {0} --svg {0}", to("machine.toml")), "--svg"),
         (format!("train --preset demo --config {mine} --trace-loss {mine}"), "--trace-loss"),
-        (format!("train --resume {run} --steps 4 --trace-loss {run}/checkpoint.safetensors"), "--trace-loss"),
+        (format!("train --resume {run} --steps 4 --trace {run}/checkpoint.safetensors"), "--trace"),
     ] {
         let message = fail(&line);
         assert!(message.contains(flag) && message.contains("would be lost"), "{line}: {message}");

@@ -96,7 +96,8 @@ fn a_killed_search_has_the_trials_of_one_that_was_not() {
 #[test]
 fn trials_that_keep_their_best_models_are_compared_by_them() {
     let folder = tempfile::tempdir().unwrap();
-    let report = json(&search(folder.path(), "--trials 4 --eval-every 2 --patience 1 --json"));
+    let line = search(folder.path(), "--trials 4 --eval-every 2 --patience 1 --json");
+    let report = json(&line);
     let trials = report["trials"].as_array().unwrap();
     assert!(trials.iter().any(|trial| trial["end"] == "no-improvement"), "{report}");
     for trial in trials {
@@ -107,6 +108,13 @@ fn trials_that_keep_their_best_models_are_compared_by_them() {
         assert_eq!(trial["auc"], found.reduce(f64::max).unwrap(), "{trial}");
         assert_eq!(json(&format!("eval --checkpoint {run}/best --threads 1 --json"))["auc"], trial["auc"]);
     }
+    // A search that an earlier version has begun goes on: what it says of its configuration lacks keys of this one.
+    let journal = folder.path().join("search/search.jsonl");
+    let text = fs::read_to_string(&journal).unwrap();
+    let older = text.replacen(r#"best_by = \"auc\"\n"#, "", 1);
+    assert_ne!(older, text);
+    fs::write(&journal, older).unwrap();
+    assert_eq!(outline(&json(&line)), outline(&report));
 }
 
 #[test]
@@ -186,7 +194,33 @@ fn a_search_that_could_tell_nothing_says_why() {
     };
     let message = fail(&line("auc"));
     assert!(message.contains("an AUC needs test samples of both kinds, and these are all of one"), "{message}");
+    assert!(message.contains("needs another --out"), "{message}");
     // The remedy.
     let report = json(&format!("{} --target logloss --json", line("logloss")));
     assert_eq!(report["trials"].as_array().unwrap().len(), 2, "{report}");
+}
+
+#[test]
+fn halving_looks_at_the_data_only_where_an_evaluation_may_come_late() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    // Whoever reads them tells of rows that are left out; trials do that in files of their own.
+    let data = tsv(&folder.path().join("clicks.tsv"), 400);
+    let text = fs::read_to_string(&data).unwrap() + &"1\tonly\n".repeat(20);
+    fs::write(&data, text).unwrap();
+    fs::write(at("lr.toml"), "[train]\nlr = { choices = [0.05, 0.1] }\n").unwrap();
+    let reads = |name: &str, evaluations: &str| {
+        let line = format!(
+            "search {TINY} --epochs 2 --threads 1 --data {} --test-fraction 0.4 --on-bad-row skip --space {} --out {} --trials 2 \
+             --target logloss --halving 2 {evaluations}",
+            data.display(),
+            at("lr.toml"),
+            at(name)
+        );
+        String::from_utf8(succeed(&line).stderr).unwrap().contains("are malformed and left out")
+    };
+    assert!(reads("steps", "--eval-every 2"));
+    // It was checked when the search began.
+    assert!(!reads("steps", "--eval-every 2"));
+    assert!(!reads("parts", "--set train.evals_per_epoch=2"));
 }

@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::base::config::BestBy;
-use crate::base::{Error, Result};
+use crate::base::config::{BestBy, Config};
+use crate::base::{Error, Result, input};
 use crate::train::Best;
 
 /// The file's name.
@@ -26,6 +26,17 @@ pub struct Subject {
     pub sampler: String,
     pub halving: u64,
     pub seed: u64,
+}
+
+impl Subject {
+    /// Whether another one is the same search. Of configurations counts what they mean: that of an earlier version lacks
+    /// keys that have been added since, and these have their defaults.
+    fn is_same(&self, other: &Self) -> bool {
+        let [mine, others] = [self, other].map(|subject| input::from_toml::<Config>(&subject.configuration).ok());
+        let means = mine.is_some() && mine == others;
+        let configuration = if means { self.configuration.clone() } else { other.configuration.clone() };
+        Self { configuration, ..other.clone() } == *self
+    }
 }
 
 /// One evaluation of a trial.
@@ -140,7 +151,7 @@ impl Journal {
         let mut trials: Vec<Trial> = Vec::new();
         let begun = match lines.next().transpose()? {
             None => false,
-            Some(Line::Search(other)) if other == *subject => true,
+            Some(Line::Search(other)) if subject.is_same(&other) => true,
             Some(_) => {
                 let reason = format!(
                     "{} holds a search of another space, configuration, target, sampler or seed: name another folder, or \
@@ -231,7 +242,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let subject = Subject {
             space: "a".to_owned(),
-            configuration: "b".to_owned(),
+            configuration: Config::default().to_toml(),
             target: "auc".to_owned(),
             sampler: "tpe".to_owned(),
             halving: 3,
@@ -251,8 +262,20 @@ mod tests {
         drop(journal);
         let journal = Journal::open(folder.path(), &subject).unwrap();
         assert_eq!(journal.trials, [trial(0, Some(End::Stopped)), trial(1, Some(End::Finished))]);
-        let message = Journal::open(folder.path(), &Subject { seed: 2, ..subject.clone() }).unwrap_err().to_string();
-        assert!(message.contains("--out") && message.contains("another"), "{message}");
+        let mut config = Config::default();
+        config.train.batch += 1;
+        for another in [
+            Subject { seed: 2, ..subject.clone() },
+            Subject { configuration: config.to_toml(), ..subject.clone() },
+            Subject { configuration: "of no version".to_owned(), ..subject.clone() },
+        ] {
+            let message = Journal::open(folder.path(), &another).unwrap_err().to_string();
+            assert!(message.contains("--out") && message.contains("another"), "{message}");
+        }
+        // A configuration of an earlier version, which lacks a key.
+        let lacks = subject.configuration.replace("best_by = \"auc\"\n", "");
+        assert_ne!(lacks, subject.configuration);
+        Journal::open(folder.path(), &Subject { configuration: lacks, ..subject.clone() }).unwrap();
         let text = fs::read_to_string(&path).unwrap();
         for (without, told) in [(1, "trial 1 begins behind 0"), (2, "trial 1 ends and never began")] {
             let lines = text.lines().enumerate().filter(|(at, _)| *at != without);

@@ -33,7 +33,7 @@ use crate::ffi::linux::pin_current_thread;
 use crate::machine::Machine;
 use crate::memory::{FolderLock, make_folder, write_file};
 use halving::Halving;
-use journal::{End, Found, Journal, Subject, Trial};
+use journal::{End, Found, JOURNAL, Journal, Subject, Trial};
 use page::{Page, json_of, shown};
 use sampler::Sampler;
 use space::Space;
@@ -197,13 +197,19 @@ impl SearchArgs {
     }
 
     /// Refuses to stop trials by evaluations of which none comes before their last step. Where it is searched over how
-    /// many steps or samples there are, some trials may have one.
+    /// many steps or samples there are, some trials may have one. The data, whose samples may have to be counted, are
+    /// opened only where an evaluation may come late; of a search that goes on, this was checked when it began.
     fn check_halving(&self, base: &Config, space: &Space) -> Result<()> {
         let train = &base.train;
         let lengths = ["batch", "accumulate", "steps", "epochs", "eval_every", "evals_per_epoch"];
         let is_length = |key: &str| key.strip_prefix("train.").is_some_and(|name| lengths.contains(&name));
         let is_open = space.parameters.iter().any(|of| is_length(&of.key) || of.key.starts_with("data."));
-        if self.halving == 0 || is_open || (1..train.steps).contains(&train.eval_every) {
+        // The first of several parts of all epochs ends before the last step, unless there is one step.
+        let is_early = match train.steps {
+            0 => train.evals_per_epoch.saturating_mul(train.epochs) > 1,
+            steps => (1..steps).contains(&train.eval_every),
+        };
+        if self.halving == 0 || is_open || is_early || self.out.join(JOURNAL).exists() {
             return Ok(());
         }
         let source = open_data(&mut base.clone(), Learned::default(), Labels::Required, OnUnseen::Reject)?;

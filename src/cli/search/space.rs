@@ -6,12 +6,13 @@ use std::collections::HashSet;
 use std::path::Path;
 
 use serde::Deserialize;
-use toml::Value;
+use toml::{Table, Value};
 
 use crate::base::config::{Command, Config, Key, Layers, entries};
 use crate::base::{Error, Result, input};
 
-/// Combinations of choices and of ends of ranges that are checked before the first trial: a second's work.
+/// Combinations of choices, and of ranges' ends and the base's own values, that are checked before the first trial: a
+/// second's work.
 const CORNERS_MOST: u64 = 1024;
 
 /// Keys with their domains, in alphabetical order.
@@ -125,10 +126,18 @@ impl Space {
         self.check_choices(base)
     }
 
-    /// Refuses a choice that contradicts the base whatever the other keys are, of their choices and the ends of their
-    /// ranges, where these have no more than [`CORNERS_MOST`] combinations.
+    /// Refuses a choice that contradicts the base whatever the other keys are, of their choices and, of their ranges, the
+    /// ends and the base's own value, where these have no more than [`CORNERS_MOST`] combinations. Where no combination
+    /// fits, a choice is to blame only if it contradicts the base by itself.
     fn check_choices(&self, base: &Config) -> Result<()> {
-        let ends: Vec<Vec<f64>> = self.parameters.iter().map(|parameter| parameter.domain.ends()).collect();
+        let known = Table::try_from(base).expect("every field of Config is representable in TOML");
+        let own = |Parameter { key, domain, .. }: &Parameter| {
+            let (section, name) = key.split_once('.')?;
+            let value = known.get(section)?.get(name)?;
+            domain.place_of(value.as_float().or_else(|| value.as_integer().map(|number| number as f64))?)
+        };
+        let ends = |parameter: &Parameter| parameter.domain.ends().into_iter().chain(own(parameter)).collect();
+        let ends: Vec<Vec<f64>> = self.parameters.iter().map(ends).collect();
         let counts: Vec<u64> = ends.iter().map(|ends| ends.len() as u64).collect();
         let corners = counts.iter().try_fold(1, |product: u64, count| product.checked_mul(*count));
         let Some(corners) = corners.filter(|corners| *corners <= CORNERS_MOST) else { return Ok(()) };
@@ -144,18 +153,20 @@ impl Space {
             }
             advance(&mut corner, &counts);
         }
-        for (key, (Parameter { key: name, domain, place }, fits)) in self.parameters.iter().zip(&fits).enumerate() {
-            let Domain::Choices(values) = domain else { continue };
-            let Some(wrong) = fits.iter().position(|fits| !fits) else { continue };
-            let mut corner = vec![0; ends.len()];
-            corner[key] = wrong as u64;
-            if let Err(error) = at(&corner) {
+        let is_any = fits.iter().flatten().any(|fits| *fits);
+        for (key, (parameter, fits)) in self.parameters.iter().zip(&fits).enumerate() {
+            let Domain::Choices(values) = &parameter.domain else { continue };
+            for wrong in (0..values.len()).filter(|value| !fits[*value]) {
+                let alone = Self { parameters: vec![parameter.clone()] }.at(base, &[ends[key][wrong]]).err();
+                let mut corner = vec![0; ends.len()];
+                corner[key] = wrong as u64;
+                let Some(error) = alone.or_else(|| at(&corner).err().filter(|_| is_any)) else { continue };
                 let reason = format!(
-                    "{name} = {} goes with no value of the others, as in {error}: leave this choice away, or change what it \
-                     contradicts",
-                    values[wrong]
+                    "{} = {} goes with no value of the others (ranges were tried at their ends and at the \
+                     configuration's own value), as in {error}: leave this choice away, or change what it contradicts",
+                    parameter.key, values[wrong]
                 );
-                return Err(Error::config(place, reason));
+                return Err(Error::config(&parameter.place, reason));
             }
         }
         Ok(())
@@ -230,7 +241,7 @@ impl Domain {
     pub fn at(&self, place: f64) -> Value {
         match self {
             Self::Range { from, to, log, whole } => {
-                let (low, high) = if *whole { whole_bounds(*from, *to, *log) } else { (*from, *to) };
+                let (low, high) = bounds(*from, *to, *log, *whole);
                 let number = if *log { low * libm::pow(high / low, place) } else { low + (high - low) * place };
                 if *whole {
                     Value::Integer(number.round().clamp(*from, *to) as i64)
@@ -256,15 +267,18 @@ impl Domain {
 
     /// A place that means the value of this number.
     fn place(&self, number: u64) -> f64 {
-        let place = match self {
-            Self::Range { from, to, log, .. } => {
-                let (low, high) = whole_bounds(*from, *to, *log);
-                let value = from + number as f64;
-                if *log { libm::log(value / low) / libm::log(high / low) } else { (value - low) / (high - low) }
-            }
+        match self {
+            Self::Range { from, to, .. } => self.place_of((from + number as f64).min(*to)).unwrap_or_default(),
             Self::Choices(values) => (number as f64 + 0.5) / values.len() as f64,
-        };
-        place.clamp(0.0, 1.0 - f64::EPSILON)
+        }
+    }
+
+    /// A place that means this number; nothing where that is in no range.
+    fn place_of(&self, number: f64) -> Option<f64> {
+        let Self::Range { from, to, log, whole } = self else { return None };
+        let (low, high) = bounds(*from, *to, *log, *whole);
+        let place = if *log { libm::log(number / low) / libm::log(high / low) } else { (number - low) / (high - low) };
+        (*from..=*to).contains(&number).then(|| place.clamp(0.0, 1.0 - f64::EPSILON))
     }
 
     /// Which of so many choices a place means.
@@ -294,8 +308,11 @@ impl Domain {
     }
 }
 
-/// Between what a range of whole numbers is drawn: each has as much room as any other.
-fn whole_bounds(from: f64, to: f64, log: bool) -> (f64, f64) {
+/// Between what a range is drawn: of whole numbers, each has as much room as any other.
+fn bounds(from: f64, to: f64, log: bool, whole: bool) -> (f64, f64) {
+    if !whole {
+        return (from, to);
+    }
     let low = from - 0.5;
     (if log { low.max(0.5) } else { low }, to + 0.5)
 }
@@ -333,6 +350,25 @@ mod tests {
         // The remedy.
         let with = format!("{TEXT}bottom = {{ choices = [[13, 8], [13, 16], [13, 32]] }}\n");
         Space::parse(&with, "space.toml").unwrap().check(&Config::default()).unwrap();
+    }
+
+    #[test]
+    fn a_choice_is_not_blamed_for_the_ends_of_a_range() {
+        let base = Config::default();
+        let check =
+            |text: &str| Space::parse(text, "space.toml").unwrap().check(&base).map_err(|error| error.to_string());
+        // Within the range is the number that the bottom MLP ends in, and that the configuration has.
+        let dims = "[model]\ndim = { from = 8, to = 32 }\n";
+        check(&format!("{dims}interaction = {{ choices = [\"dot\", \"cat\"] }}\n")).unwrap();
+        // It is not: the dot interaction goes with none of these.
+        let dims = "[model]\ndim = { from = 20, to = 32 }\n";
+        let message = check(&format!("{dims}bottom = {{ choices = [[13, 16], [13, 32]] }}\n")).unwrap_err();
+        assert!(message.starts_with("space.toml:3: model.bottom = [13, 16] goes with no value"), "{message}");
+        // A choice that has nothing to do with what does not go together is not to blame.
+        check(&format!("{dims}[train]\noptimizer = {{ choices = [\"sgd\", \"adam\"] }}\n")).unwrap();
+        let wrong = "[data]\nseed = { choices = [1, 2] }\n[model]\ndim = { choices = [8, 32] }\n";
+        let message = check(wrong).unwrap_err();
+        assert!(message.starts_with("space.toml:4: model.dim = 8 goes with no value"), "{message}");
     }
 
     #[test]

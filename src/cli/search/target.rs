@@ -79,6 +79,7 @@ impl Target {
             }
             None => "name test samples with --test-data or --test-fraction".to_owned(),
         };
-        Err(Error::config(format!("--target {}", self.name()), format!("no trial has a score: {why}")))
+        let reason = format!("no trial has a score: {why}; a search that is changed needs another --out");
+        Err(Error::config(format!("--target {}", self.name()), reason))
     }
 }

@@ -64,7 +64,7 @@ impl TrainArgs {
             }
             (Some(best), None) if summary.outcome == Outcome::Finished && best.is_better(Some(last), by) => {
                 let saved = if run.saves { "the last model is the one that is saved" } else { "nothing is saved" };
-                note!("best: {}; {saved} (--out DIR with --keep-best keeps the best)", told(&best, by));
+                note!("best: {}; {saved} (a new run with --out DIR --keep-best keeps the best)", told(&best, by));
             }
             _ => (),
         }
@@ -117,7 +117,10 @@ fn told(best: &Best, by: BestBy) -> String {
 /// What may be wrong with a model that its scores and the length of its run show.
 fn doubts(run: &Run, summary: &Summary) -> Vec<String> {
     let train = &run.config.train;
-    let is_missed = train.target_auc > 0.0 && summary.auc.is_some() && summary.outcome != Outcome::TargetReached;
+    // A process before may have reached it.
+    let best = run.state.progress.evaluations.best.and_then(|best| best.auc);
+    let is_reached = summary.outcome == Outcome::TargetReached || best.is_some_and(|best| best >= train.target_auc);
+    let is_missed = train.target_auc > 0.0 && summary.auc.is_some() && !is_reached;
     let target = is_missed.then(|| format!("train.target_auc = {} was not reached", train.target_auc));
     let worse = summary.normalised_entropy.filter(|entropy| *entropy > 1.0).map(|entropy| {
         format!(
@@ -129,8 +132,8 @@ fn doubts(run: &Run, summary: &Summary) -> Vec<String> {
     let risen = low.zip(summary.logloss).filter(|((_, low), last)| train.best_by == BestBy::Auc && *last > RISEN * low);
     let risen = risen.map(|((step, low), last)| {
         format!(
-            "the test log loss was {low:.4} after step {step} and is {last:.4} now: --keep-best with --set train.best_by=logloss keeps \
-             the model of the lowest one"
+            "the test log loss was {low:.4} after step {step} and is {last:.4} now: a new run with --out DIR --keep-best --set \
+             train.best_by=logloss keeps the model of the lowest one"
         )
     });
     let [worse, risen, weighed] = match run.config.model.reweighed() {

@@ -26,20 +26,34 @@ pub(super) fn network<'a>(graph: &mut Builder<'a>, model: &'a Exported<'_>, give
     for &at in &model.widths().order {
         let layer = &layers[at];
         let operands: Vec<String> = layer.of.iter().flat_map(|name| operands(model, given, &results, name)).collect();
+        let x = |graph: &mut Builder<'a>| match &operands[..] {
+            [one] => one.clone(),
+            several => side_by_side(graph, several),
+        };
         results[at] = match layer.kind {
             LayerKind::Concat => side_by_side(graph, &operands),
             LayerKind::Dot => dot(graph, model, layer, &operands),
             LayerKind::Sum => sum(graph, &operands),
             LayerKind::Wide => sum(graph, &given.wide),
-            kind => {
-                let x = if operands.len() > 1 { side_by_side(graph, &operands) } else { operands[0].clone() };
-                match kind {
-                    LayerKind::Linear => chain(graph, model, model.layers_of(&layer.name), &x),
-                    LayerKind::Relu => graph.node("Relu", &[&x], &[]),
-                    LayerKind::Sigmoid => graph.node("Sigmoid", &[&x], &[]),
-                    LayerKind::Cross => cross(graph, model, &layer.name, &x),
-                    _ => attention(graph, model, (&layer.name, given.there.as_deref().unwrap_or_default()), &x),
-                }
+            LayerKind::Linear => {
+                let x = x(graph);
+                chain(graph, model, model.layers_of(&layer.name), &x)
+            }
+            LayerKind::Relu => {
+                let x = x(graph);
+                graph.node("Relu", &[&x], &[])
+            }
+            LayerKind::Sigmoid => {
+                let x = x(graph);
+                graph.node("Sigmoid", &[&x], &[])
+            }
+            LayerKind::Cross => {
+                let x = x(graph);
+                cross(graph, model, &layer.name, &x)
+            }
+            LayerKind::Attention => {
+                let (x, there) = (x(graph), given.there.as_deref().unwrap_or_default());
+                attention(graph, model, (&layer.name, there), &x)
             }
         };
     }
