@@ -5,19 +5,26 @@ use std::collections::HashMap;
 
 use super::samples::{MISSING, Samples, Values};
 use super::schema::Description;
+use crate::base::rng::{Random, Stream};
 
-/// Samples that are looked at.
+/// Samples that are looked at, and values of them.
 const MOST: usize = 1 << 16;
+const MOST_VALUES: usize = 1 << 22;
 /// Samples of each label, and of one value, below which nothing is told.
 const FEW: usize = 50;
 /// The AUC from which on a column tells the label almost surely.
 const SURE: f64 = 0.98;
 /// What chance may do.
 const CHANCE: f64 = 1e-9;
+/// The share of positive samples below which those of a column's sure values tell nothing: some users click whatever
+/// they see.
+const FAIR: f64 = 0.1;
 
 /// The first samples of a data set.
 #[derive(Debug)]
 pub struct Alone {
+    /// How many are looked at.
+    most: usize,
     /// Whether each is positive.
     labels: Vec<bool>,
     /// By column, those of numbers first: what each sample has there, a number or a row. Columns of lists have nothing.
@@ -40,12 +47,13 @@ impl Alone {
     #[must_use]
     pub fn new(description: &Description) -> Self {
         let columns = description.dense.len() + description.categorical.len();
-        Self { labels: Vec::new(), columns: vec![Vec::new(); columns] }
+        let most = MOST.min(MOST_VALUES / columns.max(1));
+        Self { most, labels: Vec::new(), columns: vec![Vec::new(); columns] }
     }
 
     /// Looks at these samples, too, unless there were enough.
     pub fn add(&mut self, samples: &Samples) {
-        let some = samples.len().min(MOST - self.labels.len());
+        let some = samples.len().min(self.most - self.labels.len());
         self.labels.extend(samples.labels[..some].iter().map(|label| *label > 0.5));
         let (dense, categorical) = self.columns.split_at_mut(samples.dense.len());
         for (column, values) in dense.iter_mut().zip(&samples.dense) {
@@ -92,7 +100,7 @@ impl Alone {
     }
 }
 
-/// The area under the ROC curve of these scores.
+/// The area under the ROC curve of these scores; 0.5 where all samples have the same label.
 fn auc(mut scored: Vec<(f64, bool)>) -> f64 {
     scored.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
     let (mut rightly, mut below, mut positive) = (0.0, 0, 0);
@@ -102,7 +110,7 @@ fn auc(mut scored: Vec<(f64, bool)>) -> f64 {
         rightly += yes as f64 * (below as f64 + no as f64 / 2.0);
         (below, positive) = (below + no, positive + yes);
     }
-    rightly / (below as f64 * positive as f64)
+    if below == 0 || positive == 0 { 0.5 } else { rightly / (below as f64 * positive as f64) }
 }
 
 /// Samples of each value, and how many of them are positive.
@@ -115,20 +123,30 @@ fn counted(pairs: impl Iterator<Item = (f64, bool)>) -> HashMap<u64, (usize, usi
     counts
 }
 
-/// The AUC of every second sample by what its value has told of the others.
+/// The AUC of one half of the samples, drawn by chance, by what their values have told of the other.
 fn by_value(pairs: impl Iterator<Item = (f64, bool)> + Clone, rate: f64) -> f64 {
-    let counts = counted(pairs.clone().step_by(2));
-    let scored = pairs.skip(1).step_by(2).map(|(value, label)| {
+    let drawn = Random::new(0, Stream::Profile(0, 0));
+    // Every second one might have the same label.
+    let half = |half: u32| {
+        let pairs = pairs.clone().zip(0..);
+        pairs.filter(move |&(_, at)| drawn.block(at)[0] & 1 == half).map(|(pair, _)| pair)
+    };
+    let counts = counted(half(0));
+    let scored = half(1).map(|(value, label)| {
         let (all, positive) = counts.get(&value.to_bits()).copied().unwrap_or((0, 0));
         ((positive as f64 + rate) / (all as f64 + 1.0), label)
     });
     auc(scored.collect())
 }
 
-/// Samples of values that only positive ones have, of as many that chance does not make them so.
+/// Samples of values that only positive ones have, of as many that chance does not make them so; none where these are a
+/// small share of all positive ones.
 fn sure(pairs: impl Iterator<Item = (f64, bool)>, rate: f64) -> usize {
     let is_sure = |&(all, positive): &(usize, usize)| all == positive && all >= FEW && rate.powf(all as f64) < CHANCE;
-    counted(pairs).values().filter(|counts| is_sure(counts)).map(|(all, _)| all).sum()
+    let counts = counted(pairs);
+    let found = counts.values().filter(|counts| is_sure(counts)).map(|(all, _)| all).sum::<usize>();
+    let positive = counts.values().map(|(_, positive)| positive).sum::<usize>();
+    if found as f64 >= FAIR * positive as f64 { found } else { 0 }
 }
 
 #[cfg(test)]
@@ -141,7 +159,9 @@ mod tests {
         let dense = |name: &str| Dense { name: name.to_owned(), ..Dense::default() };
         let description = Description {
             dense: ["price", "dwell", "blank"].map(dense).to_vec(),
-            categorical: ["user", "bought", "where", "rare"].map(|name| Categorical::new(name, 1 << 20)).to_vec(),
+            categorical: ["user", "bought", "where", "rare", "fan"]
+                .map(|name| Categorical::new(name, 1 << 20))
+                .to_vec(),
             ..Description::default()
         };
         let mut samples = Samples::new(&description);
@@ -153,9 +173,11 @@ mod tests {
                 let Values::Integers(values) = values else { panic!("no float") };
                 values.push(word);
             }
-            // What was bought is known of some who clicked; where, of none else; rare values are too few to tell.
-            let bought = u32::from(label && chance % 10 == 0);
-            let rows = [n as u32, bought, u32::from(label), if label && chance < 9 { 1 } else { 0 }];
+            // What was bought is known of some who clicked; where, of none else; rare values are too few to tell, and
+            // so are users who always click.
+            let bought = u32::from(label && chance % 8 == 0);
+            let [rare, fan] = [9, 70].map(|bound| u32::from(label && chance < bound));
+            let rows = [n as u32, bought, u32::from(label), rare, fan];
             samples.lookups.iter_mut().zip(rows).for_each(|(lookups, row)| lookups.rows.push(row));
             samples.labels.push(f32::from(u8::from(label)));
         }
@@ -167,5 +189,40 @@ mod tests {
         assert!(told[0].auc > 0.99 && told[1].auc == 1.0 && told[3].auc == 1.0, "{told:?}");
         let bought = samples.lookups[1].rows.iter().filter(|row| **row == 1).count();
         assert!(told[2].auc < 0.6 && told[2].positive == bought, "{told:?}");
+    }
+
+    #[test]
+    fn labels_that_take_turns_hide_nothing() {
+        let description = Description {
+            categorical: ["leak", "user"].map(|name| Categorical::new(name, 1 << 20)).to_vec(),
+            ..Description::default()
+        };
+        let mut samples = Samples::new(&description);
+        for n in 0..1000u32 {
+            let label = n % 2;
+            // No value is sure.
+            let leak = if n < 4 { 1 - label } else { label };
+            samples.lookups.iter_mut().zip([leak, n % 7]).for_each(|(lookups, row)| lookups.rows.push(row));
+            samples.labels.push(label as f32);
+        }
+        let mut alone = Alone::new(&description);
+        alone.add(&samples);
+        let told = alone.telling(&description);
+        assert!(told.len() == 1 && told[0].column == "leak" && told[0].positive == 0, "{told:?}");
+        // Halves of one label.
+        assert_eq!(by_value((0..100).map(|n| (f64::from(n), true)), 1.0), 0.5);
+    }
+
+    #[test]
+    fn of_many_columns_fewer_samples_are_looked_at() {
+        let columns = MOST_VALUES / 1000;
+        let description =
+            Description { categorical: vec![Categorical::new("a", 9); columns], ..Description::default() };
+        let mut samples = Samples::new(&description);
+        samples.lookups.iter_mut().for_each(|lookups| lookups.rows.extend(0..600));
+        samples.labels.resize(600, 1.0);
+        let mut alone = Alone::new(&description);
+        (0..3).for_each(|_| alone.add(&samples));
+        assert_eq!((alone.labels.len(), alone.columns[columns - 1].len()), (1000, 1000));
     }
 }

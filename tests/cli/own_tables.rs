@@ -279,9 +279,17 @@ fn a_model_of_blocks_predicts_text_by_their_vocabulary() {
     let expected = succeed(&predict("blocks")).stdout;
     for text in ["clicks.csv", "rows.csv"] {
         let out = text.replace(".csv", "");
-        succeed(&preprocess(text, &format!("--vocabulary {} --out {}", at("blocks"), at(&out))));
+        let output = succeed(&preprocess(text, &format!("--vocabulary {} --out {}", at("blocks"), at(&out))));
+        let message = String::from_utf8(output.stderr).unwrap();
+        let told = format!("{} has no column click: these blocks have no labels", at(text));
+        assert_eq!(message.contains(&told), text == "rows.csv", "{message}");
         assert_eq!(succeed(&predict(&out)).stdout, expected, "{text}");
     }
+    // A slip of the header's.
+    fs::write(at("slip.csv"), clicks().replacen("click,", "clicked,", 1)).unwrap();
+    let output = succeed(&preprocess("slip.csv", &format!("--vocabulary {} --out {}", at("blocks"), at("slip"))));
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert!(message.contains("has no column click (did you mean clicked?): these blocks have no labels"), "{message}");
     let eval = |data: &str| format!("eval --checkpoint {} --data {}", at("run"), at(data));
     succeed(&eval("clicks"));
     for line in [eval("rows"), format!("train --data {} {SMALL} --steps 3", at("rows"))] {
@@ -339,7 +347,8 @@ fn blank_labels_and_texts_for_nothing_are_told_and_left_out() {
     assert!(message.contains("does not look like names of columns") && message.contains("columns = [..]"), "{message}");
 }
 
-/// A table of a user and a label of 200 rows, with a schema that has this rule: flags that name both.
+/// A table of a user and a label of 200 rows, with a schema that has this rule and takes "NULL" for blank: flags that
+/// name both.
 fn labelled(folder: &Path, label: impl Fn(u32) -> &'static str, rule: &str) -> String {
     let (data, schema) = (folder.join("log.csv"), folder.join("log.toml"));
     let rows: String = (0..200).map(|n| format!("{},u{}\n", label(n), n % 7)).collect();
@@ -379,6 +388,76 @@ fn rows_whose_label_is_missing_are_no_negatives() {
     let log = folder.path().join("log.csv");
     let output = succeed(&format!("predict --checkpoint {} --data {}", run.display(), log.display()));
     assert_eq!(output.stdout.iter().filter(|byte| **byte == b'\n').count(), 200);
+}
+
+#[test]
+fn texts_for_nothing_become_no_negatives_by_what_a_label_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let schema = folder.path().join("log.toml");
+    // Beside 0 and 1.
+    let bits = |n: u32| if n % 10 == 3 { "nan" } else { ["0", "1"][(n % 2) as usize] };
+    let train = format!("train {} {SMALL} --steps 3 --test-fraction 0", labelled(folder.path(), bits, "target"));
+    let message = fail(&train);
+    let told = "line 5: column target: the label 0 or 1 is expected, found \"nan\": if there is no label where it stands, \
+                say missing = [\"nan\"] in the schema and leave such rows out with --on-bad-row skip";
+    assert!(message.contains(told) && !message.contains("target =="), "{message}");
+    // The remedy.
+    let text = fs::read_to_string(&schema).unwrap();
+    fs::write(&schema, text.replace("[\"NULL\"]", "[\"nan\"]")).unwrap();
+    let message = String::from_utf8(succeed(&format!("{train} --on-bad-row skip")).stderr).unwrap();
+    assert!(message.contains("180 training and 0 test samples") && !message.contains("all rows are"), "{message}");
+    // Where they are one of the two.
+    let dates = |n: u32| if n.is_multiple_of(4) { "2024-03-01" } else { "NULL" };
+    let log = folder.path().join("log.csv");
+    for (rule, remedy, rate) in [("target != NULL", "target !=", 0.25), ("target == NULL", "target ==", 0.75)] {
+        let message = fail(&format!("train {} {SMALL} --steps 3", labelled(folder.path(), dates, rule)));
+        let told = format!("log.toml: label = {rule:?}: \"NULL\" counts as blank (missing)");
+        assert!(message.contains(&told) && message.contains(&format!("(label = {remedy:?})")), "{message}");
+        let message = fail(&format!("inspect {} --label {}", log.display(), rule.replace(' ', "")));
+        assert!(message.contains(&format!("--label: label = {rule:?}: \"NULL\" counts as blank")), "{message}");
+        succeed(&format!("train {} {SMALL} --steps 3", labelled(folder.path(), dates, remedy)));
+        let found = json(&format!("inspect {} --label {} --json", log.display(), remedy.replace(' ', "")));
+        assert_eq!((&found["rows"], &found["label_rate"]), (&200.into(), &rate.into()), "{found}");
+    }
+}
+
+#[test]
+fn a_trained_model_reads_by_its_schema_without_advice_on_training() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    let rows = |rating: fn(u32) -> u32| -> String {
+        (0..200).map(|n| format!("{},u{},{}\n", rating(n), n % 7, n % 3)).collect()
+    };
+    let write = |name: &str, rows: &str| fs::write(at(name), format!("rating,user,age\n{rows}")).unwrap();
+    write("log.csv", &rows(|n| 1 + n * 7919 % 5));
+    // Hashed, so that there is no vocabulary.
+    let schema =
+        "label = \"rating >= 4\"\ndense = [{ column = \"age\" }]\n[[categorical]]\ncolumn = \"user\"\nrows = 50\n";
+    fs::write(at("log.toml"), schema).unwrap();
+    let data = format!("--data {} --schema {}", at("log.csv"), at("log.toml"));
+    succeed(&format!("train {data} {SMALL} --test-fraction 0.25 --steps 5 --out {}", at("run")));
+    // Groups by the label's own column, of which no feature may be made.
+    let eval = format!("eval --checkpoint {}", at("run"));
+    let found = json(&format!("{eval} --by rating --json"));
+    let values = found["by_value"]["values"].as_array().unwrap();
+    assert_eq!(values.len(), 5, "{found}");
+    for value in values {
+        let rating: u32 = value["value"].as_str().unwrap().parse().unwrap();
+        assert_eq!(value["label_rate"].as_f64(), Some(f64::from(u8::from(rating >= 4))), "{found}");
+    }
+    // Of one class there is nothing to learn, but something to score.
+    write("low.csv", &rows(|n| 1 + n % 3));
+    let scored = format!("{eval} --data {} --by rating", at("low.csv"));
+    let message = String::from_utf8(succeed(&scored).stderr).unwrap();
+    assert!(!message.contains("can be learned"), "{message}");
+    let train = format!("train --data {} --schema {} {SMALL} --steps 3", at("low.csv"), at("log.toml"));
+    let message = String::from_utf8(succeed(&train).stderr).unwrap();
+    assert!(message.contains("nothing can be learned of one class"), "{message}");
+    // Its schema is the checkpoint's, which nobody edits.
+    write("odd.csv", "5,u1,-\n");
+    let message = fail(&format!("{eval} --data {}", at("odd.csv")));
+    let told = "column age: a finite number is expected, found \"-\": mend the line, or leave such rows out";
+    assert!(message.contains(told), "{message}");
 }
 
 #[test]

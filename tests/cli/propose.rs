@@ -349,11 +349,12 @@ fn kinds_of_columns_are_told_from_magnitudes() {
 
 #[test]
 fn numbers_and_times_in_other_forms_are_told_as_what_they_are() {
-    let header = "label,sent,paid,day,made,share\n".to_owned();
+    let header = "label,sent,paid,day,made,share,born\n".to_owned();
     let text = (0..400u64).fold(header, |mut text, n| {
         let (sent, day) = (1_500_000_000_000_000 + n * 7_777_777_777, 1 + n % 28);
         let _ = write!(text, "{},{sent},\"{},{:02}\",{day:02}.{:02}.2024,", n % 3 / 2, n * 13 + 5, n % 100, 1 + n / 40);
-        let _ = writeln!(text, "202403{day:02}{:02}{:02}{:02},{}%", n % 24, n % 60, n % 59, n % 37);
+        let _ = write!(text, "202403{day:02}{:02}{:02}{:02},{}%,", n % 24, n % 60, n % 59, n % 37);
+        let _ = writeln!(text, "{}-{:02}-12", 1950 + n % 40, 1 + n % 12);
         text
     });
     let found = proposed("log.csv", &text, "");
@@ -369,6 +370,8 @@ fn numbers_and_times_in_other_forms_are_told_as_what_they_are() {
     }
     assert_eq!(found.categorical("share").len(), 1);
     assert!(found.toml.contains("# 37 different values; its values look like numbers"), "{}", found.toml);
+    // Dates that are read, but no times of our days.
+    assert!(found.categorical("born").len() == 1 && found.toml.contains("# 120 different values\n"), "{}", found.toml);
 }
 
 #[test]

@@ -185,6 +185,7 @@ fn open_text(config: &DataConfig, opening: Opening<'_>) -> Result<(Dataset, Stri
     }
     let choices = csv::Choices {
         known: opening.known.as_ref(),
+        kept: opening.schema.is_some(),
         unseen: opening.unseen,
         labels: opening.labels,
         vocab: config.vocab,

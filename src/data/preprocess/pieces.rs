@@ -14,10 +14,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::base::{Error, Result, input, interrupt};
-use crate::data::tsv::{Counted, decoded, line_ends, unreadable};
+use crate::data::tsv::{Counted, MOST_CRS, decoded, line_ends, unreadable};
 
-/// Bytes of an over-long line that are kept beyond the longest that is allowed.
-const BEYOND: usize = 2;
+/// Bytes of an over-long line that are kept beyond the longest that is allowed: one more than its end may have.
+const BEYOND: usize = MOST_CRS + 1;
 /// Bytes read at once while a line's end is looked for.
 const STEP: usize = 64 << 10;
 
@@ -269,6 +269,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::data::tsv::without_end;
 
     const LONGEST: usize = 1 << 20;
 
@@ -347,6 +348,18 @@ mod tests {
     }
 
     #[test]
+    fn a_line_that_is_cut_among_crs_is_still_too_long() {
+        let folder = tempfile::tempdir().unwrap();
+        let text = "x".repeat(LONGEST) + "\r\r\r\rx\nlast\n";
+        let (a, b) = (text.as_bytes(), gzip(text.as_bytes()));
+        let (a, b) = (written(folder.path(), "a", a), written(folder.path(), "b", &b));
+        for pieces in [plain(&a, 1 << 14), streamed(&b, 1 << 14)] {
+            let first = pieces[0].0.strip_suffix(b"\n").unwrap();
+            assert!(without_end(first).len() > LONGEST);
+        }
+    }
+
+    #[test]
     fn a_line_without_end_is_cut_in_bounded_memory() {
         let folder = tempfile::tempdir().unwrap();
         let mut text = b"first\n".to_vec();
@@ -364,7 +377,7 @@ mod tests {
                     })
                     .collect();
                 assert_eq!((lines.len(), lines[0], lines[2]), (3, 6, 5));
-                assert!(lines[1] > LONGEST + 1);
+                assert!(lines[1] > LONGEST + MOST_CRS + 1, "too long without its end, too");
             }
         }
     }

@@ -5,6 +5,8 @@ use std::path::Path;
 
 use super::vocabulary::fingerprint;
 use crate::base::config::OnBadRow;
+use crate::base::console::note;
+use crate::base::error::meant;
 use crate::base::{Error, Reason, Result};
 use crate::data::formats::csv::records::{Record, Splitter, too_long};
 use crate::data::formats::csv::row::{self, Row};
@@ -175,6 +177,14 @@ impl Table {
         let mut columns = row::Projection::find(first, layout, &names, labels)?;
         if columns.is_labelled() {
             columns = row::Projection::find(first, layout, &names, Labels::Required)?;
+        } else {
+            let (label, names) = (columns.label_name(), names.iter().map(|name| String::from_utf8_lossy(name)));
+            let names: Vec<_> = names.collect();
+            let meant = escaped(&meant(label, names.iter().map(|name| &**name)));
+            note!(
+                "note: {} has no column {label}{meant}: these blocks have no labels, and are for `octorec predict` alone",
+                first.display()
+            );
         }
         let columns = columns.of_integers();
         Ok(Self { columns, header: layout.columns.is_empty().then_some(names), on_bad_row, max_line })

@@ -36,11 +36,14 @@ pub struct Place {
     pub lines: u64,
 }
 
-/// A line without the CR of its end, or several: text that was written as CRLF twice has CR CR LF.
+/// CRs of a line's end at most: text that was written as CRLF twice has CR CR LF.
+pub const MOST_CRS: usize = 2;
+
+/// A line without the CRs of its end.
 #[must_use]
 pub fn without_end(mut line: &[u8]) -> &[u8] {
-    while let Some(shorter) = line.strip_suffix(b"\r") {
-        line = shorter;
+    for _ in 0..MOST_CRS {
+        line = line.strip_suffix(b"\r").unwrap_or(line);
     }
     line
 }
@@ -94,7 +97,7 @@ impl Lines {
             if self.input.waits() {
                 return true;
             }
-            if self.inside || self.to - self.from > self.longest + 1 || !matches!(self.fill(), Ok(true)) {
+            if self.inside || self.to - self.from > self.longest + MOST_CRS || !matches!(self.fill(), Ok(true)) {
                 return false;
             }
         }
@@ -159,8 +162,7 @@ impl Lines {
                 return Ok(Some(self.taken(start, end, 1)));
             }
             searched = self.to - self.from;
-            // A line may end in CRLF.
-            if searched > self.longest + 1 {
+            if searched > self.longest + MOST_CRS {
                 self.place.lines += 1;
                 self.inside = true;
                 return Ok(Some(Line::TooLong));
@@ -289,6 +291,25 @@ mod tests {
         }
         assert!(all(file(b"").path()).unwrap().is_empty());
         assert_eq!(all(file(b"\n\nx").path()).unwrap(), [Some(vec![]), Some(vec![]), Some(b"x".to_vec())]);
+    }
+
+    #[test]
+    fn how_long_a_line_may_be_does_not_depend_on_where_the_buffer_ends() {
+        // Before the LF, one of the CRs, and the text's last byte.
+        for edge in 0..=MOST_CRS + 1 {
+            let longest = CHUNK - edge;
+            for (bytes, end, is_taken) in [(longest, "\n", true), (longest, "\r\n", true), (longest, "\r\r\n", true)]
+                .into_iter()
+                .chain(["\n", "\r\n", "\r\r\n"].map(|end| (longest + 1, end, false)))
+                .chain([(longest, "\r\r\r\n", false)])
+            {
+                let file = file(("x".repeat(bytes) + end + "last" + end).as_bytes());
+                let mut lines = Lines::open(file.path()).unwrap().limited(longest);
+                let first = lines.next_line().unwrap().unwrap();
+                assert_eq!(first != Line::TooLong, is_taken, "{edge} {end:?}");
+                assert!(matches!(lines.next_line(), Ok(Some(Line::Text(text))) if text.starts_with(b"last")));
+            }
+        }
     }
 
     #[test]

@@ -128,7 +128,7 @@ impl Parse for Arriving {
                 (Written::Text(Box::new(records)), names)
             }
         };
-        let columns = Projection::find(path, &self.text, &names, Labels::Optional)?;
+        let columns = Projection::find(path, &self.text, &names, Labels::Optional)?.kept(true);
         let (row, scratch) = (Row::new(&columns), Samples::new(&self.description));
         Ok(Box::new(Arrivals { of: self, rows, columns, row, scratch, unseen: 0 }))
     }

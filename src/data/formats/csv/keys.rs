@@ -37,7 +37,8 @@ pub const SECTIONS: [Section; 3] = [
                 name: "label",
                 takes: "a column, or a comparison with >=, <=, >, <, == or !=",
                 meaning: "When a row is positive. A column alone must hold 0 and 1; <, <=, > and >= compare numbers, == and != \
-                          text as well. A row whose label is missing is malformed. No feature is made of the label's column.",
+                          text as well. A row whose label is missing is malformed, unless the comparison is with nothing: \
+                          \"bought_at !=\" is positive wherever there is a value. No feature is made of the label's column.",
                 example: "label = \"rating >= 4\"",
             },
             Key {
@@ -261,7 +262,7 @@ mod tests {
     fn every_example_is_a_schema() {
         let checked = |text: &str| {
             let schema: TextSchema = toml::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"));
-            schema.check().unwrap_or_else(|reason| panic!("{reason}: {text}"));
+            schema.check().and_then(|()| schema.check_label()).unwrap_or_else(|reason| panic!("{reason}: {text}"));
         };
         for Section { heading, keys, .. } in &SECTIONS {
             for key in *keys {

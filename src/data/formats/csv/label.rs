@@ -2,6 +2,8 @@
 
 use std::cmp::Ordering;
 
+use super::propose::MISSING;
+
 /// The finite number that a field is.
 pub(super) fn finite(field: &[u8]) -> Option<f64> {
     std::str::from_utf8(field).ok()?.trim().parse().ok().filter(|value: &f64| value.is_finite())
@@ -63,12 +65,25 @@ impl Rule {
                 if field.is_empty() && !text.is_empty() {
                     return None;
                 }
-                let same = field == text.as_bytes() || number.is_some_and(|number| finite(field) == Some(number));
-                same == *equal
+                is_same(field, text, *number) == *equal
             }
             Self::Number(bound, holds) => holds(finite(field)?.partial_cmp(bound)?),
         };
         Some(if positive { 1.0 } else { 0.0 })
+    }
+
+    /// Whether it compares `column` with none of these texts, which count as blank: of a blank field there is no label.
+    ///
+    /// # Errors
+    /// The text, and the rule to write instead.
+    pub(super) fn check_missing(&self, column: &str, missing: &[String]) -> Result<(), String> {
+        let Self::Text(text, number, equal) = self else { return Ok(()) };
+        let Some(blank) = missing.iter().find(|blank| is_same(blank.as_bytes(), text, *number)) else { return Ok(()) };
+        let operator = if *equal { "==" } else { "!=" };
+        Err(format!(
+            "label = \"{column} {operator} {text}\": {blank:?} counts as blank (missing), and a row without a label is \
+             malformed: compare with a blank field (label = \"{column} {operator}\")"
+        ))
     }
 
     /// What fields it applies to.
@@ -88,12 +103,23 @@ impl Rule {
             (Some(number), _) if number < 1.0 => format!("\"{name} > 0\""),
             (Some(_), _) => format!("\"{name} >= N\", N the least number of a positive row"),
             (None, Some([_, yes])) => format!("\"{name} == {yes}\""),
+            (None, None) if MISSING.contains(&text) => {
+                return Some(format!(
+                    "if there is no label where it stands, say missing = [{text:?}] in the schema and leave such rows out \
+                     with --on-bad-row skip; otherwise mend the line"
+                ));
+            }
             (None, None) => format!("\"{name} == TEXT\", TEXT that of a positive row"),
         };
         Some(format!(
             "say in the schema which rows are positive (label = {rule}), or mend the line if it alone is wrong"
         ))
     }
+}
+
+/// Whether a field without blanks around it is this text or, where that is a number, equals it.
+fn is_same(field: &[u8], text: &str, number: Option<f64>) -> bool {
+    field == text.as_bytes() || number.is_some_and(|number| finite(field) == Some(number))
 }
 
 #[cfg(test)]
@@ -142,6 +168,12 @@ mod tests {
         }
         assert!(bit.advice("y", b"5").unwrap().contains("\"y >= N\""));
         assert!(bit.advice("y", b"buy").unwrap().contains("\"y == TEXT\""));
+        for missing in MISSING {
+            let advice = bit.advice("y", missing.as_bytes()).unwrap();
+            let told =
+                format!("say missing = [{missing:?}] in the schema and leave such rows out with --on-bad-row skip");
+            assert!(advice.contains(&told) && !advice.contains("=="), "a missing label is not negative: {advice}");
+        }
         assert_eq!(bit.advice("y", b" "), None);
         assert_eq!(Rule::parse("y > 0").unwrap().1.advice("y", b"x"), None);
     }

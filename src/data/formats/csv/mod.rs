@@ -63,6 +63,8 @@ pub fn open(path: &Path, text: Option<Described<'_>>) -> Result<Dataset> {
 pub struct Choices<'a> {
     /// The values of a trained model; without them, values are numbered as they appear.
     pub known: Option<&'a Vocabulary>,
+    /// Whether the schema is one that a trained model keeps: nobody begins to learn by it, or writes another.
+    pub kept: bool,
     /// What a value does that `known` lacks, where it has no row for such.
     pub unseen: OnUnseen,
     /// Whether there must be a label.
@@ -87,6 +89,7 @@ impl Default for Choices<'_> {
     fn default() -> Self {
         Self {
             known: None,
+            kept: false,
             unseen: OnUnseen::default(),
             labels: Labels::default(),
             vocab: Vocab::All,
@@ -102,7 +105,8 @@ impl Default for Choices<'_> {
 
 impl Choices<'_> {
     const fn policy(&self) -> RowPolicy {
-        RowPolicy { labels: self.labels, on_bad_row: self.on_bad_row, max_line: self.max_line }
+        let Self { labels, kept, on_bad_row, max_line, .. } = *self;
+        RowPolicy { labels, kept, on_bad_row, max_line }
     }
 }
 
@@ -129,7 +133,7 @@ pub fn open_telling(
     }
     let numbered = schema.categorical.iter().any(|column| column.fixed_rows().is_none());
     let (parts, encoding) = scan_all(path, &schema, choices, progress)?;
-    if choices.known.is_none() && choices.labels == Labels::Required {
+    if !choices.kept && choices.labels == Labels::Required {
         warn_of_one_class(path, &schema, &parts);
     }
     let float = |column: usize| parts.iter().any(|part| !part.whole[column]);
@@ -244,17 +248,20 @@ fn listed<'a>(names: impl ExactSizeIterator<Item = &'a str>) -> String {
     if more == 0 { some } else { format!("{some} and {} more", Count(more as u64)) }
 }
 
-/// What is wrong with a field that is not what a column expects; of a text without a digit, which may stand for a
-/// missing value, what tells that.
+/// What is wrong with a field that is not what a column expects.
 fn found_instead(column: &str, expected: &str, field: &[u8]) -> String {
-    let found = shown(field);
+    format!("column {column}: {expected} is expected, found \"{}\"", shown(field))
+}
+
+/// Behind that, of a text without a digit, which may stand for a missing value: what tells that.
+fn missing_hint(field: &[u8]) -> String {
     let text = std::str::from_utf8(trimmed(field)).ok();
-    let text = text.filter(|text| text.len() <= SHOWN && !text.bytes().any(|byte| byte.is_ascii_digit()));
-    let missing = text.map_or_else(String::new, |text| {
+    let is_word = |text: &&str| !text.is_empty() && text.len() <= SHOWN && !text.bytes().any(|b| b.is_ascii_digit());
+    let text = text.filter(is_word);
+    text.map_or_else(String::new, |text| {
         let text = toml::Value::String(text.to_owned());
         format!(": does it stand for a missing value (then say missing = [{text}] in the schema)?")
-    });
-    format!("column {column}: {expected} is expected, found \"{found}\"{missing}")
+    })
 }
 
 impl Table for CsvTable {

@@ -7,7 +7,7 @@ use super::lookups::trimmed;
 use super::records::Record;
 use super::schema::{TextCategorical, TextSchema};
 use super::sniff::separated;
-use super::{bad, escaped, found_instead, listed, shown};
+use super::{bad, escaped, found_instead, listed, missing_hint, shown};
 use crate::base::error::meant;
 use crate::base::{Reason, Result};
 use crate::data::Labels;
@@ -20,6 +20,8 @@ pub(in crate::data) struct Projection {
     label_name: String,
     rule: Rule,
     labels: Labels,
+    /// Whether the schema is one that a trained model keeps.
+    kept: bool,
     /// Whether dense columns that the schema does not call fractions must hold integers.
     integers: bool,
     /// Columns of a record.
@@ -59,6 +61,7 @@ impl Projection {
         let categorical = &schema.categorical;
         Ok(Self {
             labels,
+            kept: false,
             integers: false,
             width: header.len(),
             label,
@@ -80,9 +83,24 @@ impl Projection {
         Self { integers: true, ..self }
     }
 
+    /// The same columns, by a schema that a trained model keeps (or not): no message advises to edit it.
+    pub(super) fn kept(self, kept: bool) -> Self {
+        Self { kept, ..self }
+    }
+
+    /// What is wrong with a field, and how the schema would tell that it stands for a missing value.
+    fn advised(&self, reason: String, field: &[u8]) -> String {
+        if self.kept { reason } else { reason + &missing_hint(field) }
+    }
+
     /// Whether rows have a label.
     pub(in crate::data) fn is_labelled(&self) -> bool {
         self.label.is_some()
+    }
+
+    /// The label's column.
+    pub(in crate::data) fn label_name(&self) -> &str {
+        &self.label_name
     }
 
     /// A field of a record; a blank one where its text counts as that.
@@ -102,7 +120,7 @@ impl Projection {
         self.rule.label(field).ok_or_else(|| {
             let (column, expected) = (&self.label_name, self.rule.expects());
             let reason = format!("column {column}: {expected} is expected, found \"{}\"", shown(&record[at]));
-            match self.rule.advice(column, field) {
+            match self.rule.advice(column, field).filter(|_| !self.kept) {
                 Some(advice) => Reason::with_remedy(format!("{reason}: {advice}")),
                 None => reason.into(),
             }
@@ -136,7 +154,7 @@ impl Projection {
                 None if integers => "an integer of at most 32 bits (fractions need float = true)",
                 None => "a finite number",
             };
-            found_instead(&spec.column, expected, field)
+            self.advised(found_instead(&spec.column, expected, field), field)
         })?;
         Ok((Some(value), whole))
     }
@@ -221,8 +239,14 @@ impl<K> Row<K> {
         for (column, bag) in self.lookups.iter_mut().enumerate() {
             bag.rows.clear();
             bag.weights.clear();
+            let spec = &columns.schema.categorical[column];
+            // Of values whose rows follow from them, those that are not what is expected have none.
+            let advised = |reason: Reason, value: &[u8]| match spec.fixed_rows() {
+                Some(_) => columns.advised(reason.to_string(), value).into(),
+                None => reason,
+            };
             columns.each_value(column, record, |value, weight| {
-                match row_of(column, &columns.schema.categorical[column], value)? {
+                match row_of(column, spec, value).map_err(|reason| advised(reason, value))? {
                     Some(row) => {
                         bag.rows.push(row);
                         bag.weights.push(weight);

@@ -24,6 +24,8 @@ const ROWS_A_MARK: u64 = 1 << 12;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RowPolicy {
     pub(super) labels: Labels,
+    /// As [`super::Choices::kept`].
+    pub(super) kept: bool,
     pub(super) on_bad_row: OnBadRow,
     /// The longest row, in bytes.
     pub(super) max_line: usize,
@@ -173,8 +175,8 @@ impl Part {
     ) -> Result<Self> {
         let found = Found::at(path)?;
         let schema = &*schema.at(path);
-        let columns =
-            Projection::find(path, schema, &header(path, schema, policy.labels, policy.max_line)?, policy.labels)?;
+        let names = header(path, schema, policy.labels, policy.max_line)?;
+        let columns = Projection::find(path, schema, &names, policy.labels)?.kept(policy.kept);
         let (mut rows, mut labels, mut marks) = (0, [0; 2], Vec::<(u64, Place)>::new());
         let mut longest = vec![1; schema.categorical.len()];
         let mut whole: Vec<bool> = schema.dense.iter().map(|column| !column.float).collect();

@@ -196,14 +196,15 @@ impl TextSchema {
         let schema: Self =
             toml::from_str(&text).map_err(|error| fail(format!("is no schema of a text file: {error}")))?;
         schema.check().map_err(fail)?;
+        if !is_kept {
+            schema.check_label().map_err(fail)?;
+        }
         Ok((schema, text))
     }
 
-    pub(super) fn check(&self) -> std::result::Result<(), String> {
-        if !self.delimiter.is_ascii() || matches!(self.delimiter, '"' | '\n' | '\r') {
-            return Err(format!("delimiter = {:?}: one ASCII character is expected", self.delimiter));
-        }
-        let (label, _) = Rule::parse(&self.label)?;
+    /// What a model that was trained by the schema lives with, and whoever writes one is told.
+    pub(super) fn check_label(&self) -> std::result::Result<(), String> {
+        let (label, rule) = Rule::parse(&self.label)?;
         if let Some(line) = self.reading(&label) {
             return Err(format!(
                 "label = {:?} follows from column {label}, which {line} reads as a feature, so that the model would be told \
@@ -211,6 +212,14 @@ impl TextSchema {
                 self.label
             ));
         }
+        rule.check_missing(&label, &self.missing)
+    }
+
+    pub(super) fn check(&self) -> std::result::Result<(), String> {
+        if !self.delimiter.is_ascii() || matches!(self.delimiter, '"' | '\n' | '\r') {
+            return Err(format!("delimiter = {:?}: one ASCII character is expected", self.delimiter));
+        }
+        Rule::parse(&self.label)?;
         if let Some(text) =
             self.missing.iter().find(|text| text.is_empty() || trimmed(text.as_bytes()) != text.as_bytes())
         {
@@ -431,5 +440,34 @@ impl TextCategorical {
     #[must_use]
     pub fn name(&self) -> &str {
         if self.name.is_empty() { &self.column } else { &self.name }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_schema_that_a_model_keeps_is_not_told_what_a_written_one_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log.toml");
+        let user = "missing = [\"NULL\"]\n[[categorical]]\ncolumn = \"user\"\n";
+        for (label, more, told) in [
+            ("rating >= 4", "[[dense]]\ncolumn = \"rating\"\n", "[[dense]] column = \"rating\" reads as a feature"),
+            ("bought != NULL", "", "\"NULL\" counts as blank (missing), and a row without a label is malformed"),
+            ("bought == 'NULL'", "", "compare with a blank field (label = \"bought ==\")"),
+        ] {
+            let text = format!("label = \"{label}\"\n{user}{more}");
+            std::fs::write(&path, &text).unwrap();
+            let message = TextSchema::read(&path).unwrap_err().to_string();
+            assert!(message.starts_with(&path.display().to_string()) && message.contains(told), "{message}");
+            let (kept, same) = TextSchema::kept_or_read(Some(text.clone()), &path).unwrap();
+            assert_eq!((kept.label.as_str(), same), (label, text));
+        }
+        // What no version has taken is refused of both.
+        let message = TextSchema::kept_or_read(Some(format!("label = \"y\"\ndelimiter = '\"'\n{user}")), &path);
+        assert!(message.unwrap_err().to_string().contains("the checkpoint's schema: delimiter"));
+        let (_, rule) = Rule::parse("bought !=").unwrap();
+        assert_eq!((rule.label(b""), rule.label(b"2024-01-01")), (Some(0.0), Some(1.0)), "the remedy");
     }
 }

@@ -35,6 +35,8 @@ impl Form {
         let text = std::str::from_utf8(field).ok().filter(|text| text.len() <= 40)?;
         match () {
             () if is_number(text) => Some(Self::Number),
+            // Also those that are read, but too early or too late for a time of our days: birth dates are categories.
+            () if Unit::Written.parse(field).is_some() => None,
             () if is_time(text) => Some(Self::Time),
             () => None,
         }
@@ -149,6 +151,8 @@ mod tests {
             "marmalade jar 2014",
             "1,",
             ",5",
+            "1985-04-12",
+            "1970-01-01 00:00:00",
         ] {
             assert_eq!(of(other), None, "{other}");
         }

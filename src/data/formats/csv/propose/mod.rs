@@ -11,7 +11,8 @@ use std::path::Path;
 use serde::Serialize;
 
 use self::kind::{Kind, kind};
-use self::seen::{MISSING, Seen};
+pub(super) use self::seen::MISSING;
+use self::seen::Seen;
 use super::label::{Rule, finite as number};
 use super::records::Records;
 use super::scan::header_of;
@@ -107,7 +108,7 @@ pub fn propose(path: &Path, rows: u64, label: Option<&str>, max_line: usize, on_
     let missing: Vec<String> = MISSING.into_iter().filter(lacks_by).map(str::to_owned).collect();
     columns.iter_mut().for_each(|column| column.settle(&missing));
     let (rule, at, label_reason) = match label {
-        Some(rule) => given(rule, &columns).map_err(|reason| Error::config("--label", reason))?,
+        Some(rule) => given(rule, &columns, &missing).map_err(|reason| Error::config("--label", reason))?,
         None => label::label(&columns, on_bad_row == OnBadRow::Skip).map_err(|reason| {
             // The names of a table may be numbers, but then something else tells its label.
             let is_row = names.iter().any(|name| name.trim_ascii().is_empty() || number(name).is_some());
@@ -134,9 +135,10 @@ pub fn propose(path: &Path, rows: u64, label: Option<&str>, max_line: usize, on_
     Ok(proposal)
 }
 
-/// The label that a person names.
-fn given(rule: &str, columns: &[Seen]) -> std::result::Result<label::Found, String> {
+/// The label that a person names, where these texts count as blank.
+fn given(rule: &str, columns: &[Seen], missing: &[String]) -> std::result::Result<label::Found, String> {
     let (name, kind) = Rule::parse(rule)?;
+    kind.check_missing(&name, missing)?;
     let at = columns.iter().position(|seen| seen.name == name).ok_or_else(|| {
         let names = || columns.iter().map(|seen| &*seen.name);
         let meant = escaped(&meant(&name, names()));

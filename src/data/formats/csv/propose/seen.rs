@@ -14,7 +14,7 @@ use crate::data::survey::SystematicSample;
 pub(super) const SEPARATORS: [&str; 4] = ["|", ";", ",", " "];
 
 /// What programs write where there is no value.
-pub(super) const MISSING: [&str; 8] = ["nan", "NaN", "NULL", "null", "None", "NA", "N/A", "\\N"];
+pub(in super::super) const MISSING: [&str; 8] = ["nan", "NaN", "NULL", "null", "None", "NA", "N/A", "\\N"];
 
 /// Different values that are counted, more than rows are looked at unless somebody asks for more.
 const MOST: usize = 1 << 20;
