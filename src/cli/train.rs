@@ -66,7 +66,8 @@ pub struct TrainArgs {
     #[command(flatten)]
     copies: CopyArgs,
 
-    /// Write the loss of every step to this file, one a line; with --resume, of the steps from there on, to a new file.
+    /// Write the loss of every step to this file, one a line, in the place of what it holds; with --resume, of
+    /// the steps from there on.
     #[arg(long, value_name = "FILE", help_heading = OUTPUT)]
     trace_loss: Option<PathBuf>,
 
@@ -117,7 +118,7 @@ impl TrainArgs {
     /// Trains, reports and, if the user interrupted, fails with [`Error::Interrupted`] after saving.
     pub fn run(&self, world: &World) -> Result<()> {
         heed_signals()?;
-        self.check_flags(world)?;
+        self.check_flags()?;
         // Claimed before any work is done, so that a taken directory is refused at once.
         let output = self.claim_output(world)?;
         let Prepared { mut run, resumed, placement, isa, collective } = self.prepare(world, self.resolve()?, output)?;
@@ -151,7 +152,7 @@ impl TrainArgs {
     }
 
     /// Refuses flags that do nothing beside the others, and weights that cannot be begun with.
-    fn check_flags(&self, world: &World) -> Result<()> {
+    fn check_flags(&self) -> Result<()> {
         if self.verify.no_verify && self.resume.is_none() && self.init.is_none() {
             let reason = "there is nothing to verify: it goes with --resume or --init".to_owned();
             return Err(Error::config("--no-verify", reason));
@@ -161,17 +162,6 @@ impl TrainArgs {
         if let Some(origin) = keys.into_iter().find_map(|key| self.keys.origin(key)).filter(|_| unsaved) {
             let reason = "nothing is saved without a folder: name one with --out DIR, or leave it away".to_owned();
             return Err(Error::config(origin, reason));
-        }
-        // The first machine writes it: others may find its file there already.
-        if let Some(path) = self.trace_loss.as_deref().filter(|_| self.resume.is_some() && world.is_first())
-            && std::fs::metadata(path).is_ok_and(|file| file.is_file() && file.len() > 0)
-        {
-            let reason = format!(
-                "{} is there, and what it holds would be lost: losses of a run that is resumed are those of its steps from there \
-                 on; name another file (metrics.jsonl in the run's directory has the losses of all steps)",
-                path.display()
-            );
-            return Err(Error::config("--trace-loss", reason));
         }
         self.init.as_deref().map_or(Ok(()), init::check)
     }

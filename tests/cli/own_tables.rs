@@ -347,14 +347,14 @@ fn blank_labels_and_texts_for_nothing_are_told_and_left_out() {
     assert!(message.contains("does not look like names of columns") && message.contains("columns = [..]"), "{message}");
 }
 
-/// A table of a user and a label of 200 rows, with a schema that has this rule and takes "NULL" for blank: flags that
+/// A table of a user, a day and a label of 200 rows, with a schema that has this rule and takes "NULL" for blank: flags that
 /// name both.
 fn labelled(folder: &Path, label: impl Fn(u32) -> &'static str, rule: &str) -> String {
     let (data, schema) = (folder.join("log.csv"), folder.join("log.toml"));
-    let rows: String = (0..200).map(|n| format!("{},u{}\n", label(n), n % 7)).collect();
-    fs::write(&data, format!("target,user\n{rows}")).unwrap();
-    fs::write(&schema, format!("label = \"{rule}\"\nmissing = [\"NULL\"]\n[[categorical]]\ncolumn = \"user\"\n"))
-        .unwrap();
+    let rows: String = (0..200).map(|n| format!("{},u{},d{}\n", label(n), n % 7, n % 5)).collect();
+    fs::write(&data, format!("target,user,day\n{rows}")).unwrap();
+    let columns = "categorical = [{ column = \"user\" }, { column = \"day\" }]";
+    fs::write(&schema, format!("label = \"{rule}\"\nmissing = [\"NULL\"]\n{columns}\n")).unwrap();
     format!("--data {} --schema {}", data.display(), schema.display())
 }
 

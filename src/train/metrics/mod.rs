@@ -202,10 +202,13 @@ mod tests {
     use crate::base::rng::{self, Random};
     use crate::machine::team::Team;
 
-    /// Of samples that are all here; `groups` has one for each sample, of which 40 is that of unseen values.
+    /// In place of a group: that of unseen values.
+    const UNSEEN: u32 = 1 << 20;
+
+    /// Of samples that are all here; `groups` has one for each sample.
     fn evaluation(probabilities: &[f32], labels: &[f32], buckets: u64, groups: Option<&[u32]>) -> Evaluation {
         let groups: Vec<_> = groups.iter().map(|groups| groups.to_vec()).collect();
-        let asked = Grouping { unseen: Some(40), gauc: true, by: true };
+        let asked = Grouping { unseen: Some(UNSEEN), gauc: true, by: true };
         let mut tally = Tally::new(groups.len());
         tally.take(probabilities, labels, &groups, None);
         tally.sort(&Team::new(1).unwrap());
@@ -364,7 +367,7 @@ mod tests {
     fn groups_of_one_class_and_samples_without_a_group_are_left_out_and_counted() {
         let probabilities = [0.1, 0.9, 0.5, 0.4, 0.3, 0.2, 0.6, 0.7];
         let labels = [0.0, 1.0, 0.0, 1.0, 0.0, 1.0, 1.0, 0.0];
-        let groups = [7, 7, 2, 2, 2, 9, NO_VALUE, 40];
+        let groups = [7, 7, 2, 2, 2, 9, NO_VALUE, UNSEEN];
         let found = evaluation(&probabilities, &labels, 0, Some(&groups)).grouped.unwrap();
         // Group 7 is in order; of group 2 one of two pairs.
         assert_eq!((found.gauc, found.gauc_groups, found.gauc_samples), ((2.0 + 3.0 * 0.5) / 5.0, 2, 5));
@@ -377,7 +380,7 @@ mod tests {
         let random = Random::new(4, rng::Stream::Column(9));
         let probabilities: Vec<f32> = (0..500).map(|i| random.below(i, 64) as f32 / 64.0).collect();
         let labels: Vec<f32> = (0..500).map(|i| f32::from(random.uniform(1000 + i) < 0.3)).collect();
-        let group = |i: u64| [5, 40, 1, 0, 5, 8, NO_VALUE][random.below(2000 + i, 7) as usize];
+        let group = |i: u64| [5, UNSEEN, 1, 0, 5, 8, NO_VALUE][random.below(2000 + i, 7) as usize];
         let groups: Vec<u32> = (0..500).map(group).collect();
         let found = evaluation(&probabilities, &labels, 0, Some(&groups)).by_value.unwrap();
         let rows: Vec<_> = found.values.iter().map(|value| value.row).collect();
@@ -389,7 +392,7 @@ mod tests {
                 with.map(|(number, _)| *number).collect()
             };
             let alone = scores(&own(&probabilities), &own(&labels));
-            assert_eq!((value.unseen, value.samples), (value.row == Some(40), alone.samples));
+            assert_eq!((value.unseen, value.samples), (value.row == Some(UNSEEN), alone.samples));
             for (found, expected) in [
                 (value.auc, alone.auc),
                 (value.label_rate, alone.label_rate),
