@@ -117,10 +117,11 @@ fn told(best: &Best, by: BestBy) -> String {
 /// What may be wrong with a model that its scores and the length of its run show.
 fn doubts(run: &Run, summary: &Summary) -> Vec<String> {
     let train = &run.config.train;
-    // A process before may have reached it.
+    // A process before may have reached it; the best evaluation by another score does not tell.
     let best = run.state.progress.evaluations.best.and_then(|best| best.auc);
     let is_reached = summary.outcome == Outcome::TargetReached || best.is_some_and(|best| best >= train.target_auc);
-    let is_missed = train.target_auc > 0.0 && summary.auc.is_some() && !is_reached;
+    let is_told = train.best_by == BestBy::Auc || summary.step == summary.steps;
+    let is_missed = train.target_auc > 0.0 && summary.auc.is_some() && is_told && !is_reached;
     let target = is_missed.then(|| format!("train.target_auc = {} was not reached", train.target_auc));
     let worse = summary.normalised_entropy.filter(|entropy| *entropy > 1.0).map(|entropy| {
         format!(

@@ -63,7 +63,7 @@ pub fn open(path: &Path, text: Option<Described<'_>>) -> Result<Dataset> {
 pub struct Choices<'a> {
     /// The values of a trained model; without them, values are numbered as they appear.
     pub known: Option<&'a Vocabulary>,
-    /// Whether the schema is one that a trained model keeps: nobody begins to learn by it, or writes another.
+    /// Whether the schema is one that a trained model keeps, so that no advice to change it would help.
     pub kept: bool,
     /// What a value does that `known` lacks, where it has no row for such.
     pub unseen: OnUnseen,
