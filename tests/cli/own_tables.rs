@@ -347,8 +347,8 @@ fn blank_labels_and_texts_for_nothing_are_told_and_left_out() {
     assert!(message.contains("does not look like names of columns") && message.contains("columns = [..]"), "{message}");
 }
 
-/// A table of a user, a day and a label of 200 rows, with a schema that has this rule and takes "NULL" for blank: flags that
-/// name both.
+/// A table of a user, a day and a label of 200 rows, with a schema that has this rule and takes "NULL" for blank: flags
+/// that name both.
 fn labelled(folder: &Path, label: impl Fn(u32) -> &'static str, rule: &str) -> String {
     let (data, schema) = (folder.join("log.csv"), folder.join("log.toml"));
     let rows: String = (0..200).map(|n| format!("{},u{},d{}\n", label(n), n % 7, n % 5)).collect();

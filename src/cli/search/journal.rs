@@ -29,8 +29,8 @@ pub struct Subject {
 }
 
 impl Subject {
-    /// Whether another one is the same search. Of configurations counts what they mean: that of an earlier version lacks
-    /// keys that have been added since, and these have their defaults.
+    /// Whether another one is the same search. Of configurations counts what they mean: that of an earlier version
+    /// lacks keys that have been added since, and these have their defaults.
     fn is_same(&self, other: &Self) -> bool {
         let [mine, others] = [self, other].map(|subject| input::from_toml::<Config>(&subject.configuration).ok());
         let means = mine.is_some() && mine == others;
