@@ -127,8 +127,8 @@ impl Space {
     }
 
     /// Refuses a choice that contradicts the base whatever the other keys are, of their choices and, of their ranges,
-    /// the ends and the base's own value, where these have no more than [`CORNERS_MOST`] combinations. Where no combination
-    /// fits, a choice is to blame only if it contradicts the base by itself.
+    /// the ends and the base's own value, where these have no more than [`CORNERS_MOST`] combinations. Where no
+    /// combination fits, a choice is to blame only if it contradicts the base by itself.
     fn check_choices(&self, base: &Config) -> Result<()> {
         let known = Table::try_from(base).expect("every field of Config is representable in TOML");
         let own = |Parameter { key, domain, .. }: &Parameter| {
