@@ -230,7 +230,7 @@ impl Copies {
         let Some(hot) = layout.hot() else { return };
         let (held, mut chunks) = (layout.of(context.rank), recycled(std::mem::take(&mut self.chunks)));
         for group in &held.groups {
-            for from in (0..layout.ranks() as u32).map(RankId) {
+            for from in RankId::all(layout.ranks()) {
                 let lookups = ids.lookups(from, group, batch);
                 let sums = sums.and_then(|sums| sums.sums(from, group)).map(|source| source.lookups);
                 for lookups in std::iter::once(lookups).chain(sums) {
@@ -276,7 +276,7 @@ impl Copies {
         let (team, layout) = (&context.team, &*context.layout);
         let Self { groups, places, copier, .. } = self;
         let mut moved: Vec<Moved<'_>> = recycled(std::mem::take(&mut self.moved));
-        for owner in (0..layout.ranks() as u32).map(RankId) {
+        for owner in RankId::all(layout.ranks()) {
             for MovedRows { shard, slots, seen } in from.rows(context, owner) {
                 // Of a table that it holds alone a rank has no copies.
                 let Some(CopiesPlace { copy, .. }) = places[shard.table.index()] else { continue };
@@ -331,7 +331,7 @@ fn chunks(layout: &Layout, rank: RankId, batch: usize) -> usize {
 /// divided rows alone.
 fn told(layout: &Layout, rank: RankId) -> Vec<Told> {
     let (mut told, mut receivers) = (Vec::new(), vec![0; layout.sharding().tables()]);
-    for owner in (0..layout.ranks() as u32).map(RankId) {
+    for owner in RankId::all(layout.ranks()) {
         let groups = layout.groups(Route { owner, asking: rank });
         for shard in groups.iter().flat_map(|group| group.shards.clone()) {
             let table = layout.of(owner).shards[shard].table;

@@ -249,7 +249,7 @@ impl Tables {
         let held = layout.of(self.rank);
         for (group, place) in self.groups.iter_mut().zip(&held.groups) {
             let mut sources: Vec<Source<'_>> = recycled(std::mem::take(&mut self.sources));
-            for from in (0..layout.ranks() as u32).map(RankId) {
+            for from in RankId::all(layout.ranks()) {
                 let route = Route { owner: self.rank, asking: from };
                 let (gradient, slots) = match messages(from).filter(|_| place.travels(route)) {
                     Some(message) => (message, ids.vectors(route, Pass::Backward).slots(place)),

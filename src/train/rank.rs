@@ -318,7 +318,7 @@ impl Rank {
             work.add(Stage::UpdateRows, update);
         }
         let to_others = |bytes: &dyn Fn(RankId) -> usize| {
-            let others = (0..layout.ranks() as u32).map(RankId).filter(|to| *to != own);
+            let others = RankId::all(layout.ranks()).filter(|to| *to != own);
             Work::NONE.sending(others.map(bytes).sum::<usize>() as f64)
         };
         let dense = self.reduction.sent().planned;

@@ -50,7 +50,7 @@ impl Tables {
         for (group, place) in self.groups.iter().zip(&layout.of(self.rank).groups) {
             let mut rows = vec![HashSet::<u32>::new(); place.shards.len()];
             let (mut looked_up, mut bags) = (0, 0);
-            for from in (0..layout.ranks() as u32).map(RankId) {
+            for from in RankId::all(layout.ranks()) {
                 let lookups = ids.lookups(from, place, batch);
                 looked_up += lookups.total();
                 bags += lookups.bags().map(|bag| bag.samples()).sum::<usize>();
