@@ -12,10 +12,11 @@ use super::heed_signals;
 use super::overrides::{named, source_of};
 use super::ranks::{RankArgs, Started};
 use super::session::{
-    Learned, Trained, VerifyArgs, beside_checks, open_data, open_trained, open_watched, report_skipped, report_unseen,
+    Learned, Trained, VerifyArgs, beside_checks, open_data, open_trained, open_watched, report_skipped,
 };
 use super::table::Table;
 use super::text::{LineArgs, of_text};
+use super::unseen::{Unknown, Unseen};
 use crate::base::config::{Config, OnBadRow, SourceKind, Vocab};
 use crate::base::console::note;
 use crate::base::error::meant;
@@ -93,8 +94,9 @@ struct Results<'a> {
     evaluation: &'a Evaluation,
     /// Malformed rows that were left out.
     skipped_rows: u64,
-    /// Categorical values that the model has no row for.
+    /// Categorical values that the model's vocabulary does not know.
     unknown_values: u64,
+    unknown_values_by_column: Vec<Unknown>,
 }
 
 impl EvalArgs {
@@ -137,8 +139,8 @@ impl EvalArgs {
         // What cannot be entered in the middle would be read to each rank's slice by that rank.
         let mode = if source.is_seekable(split) { LoaderMode::Local } else { LoaderMode::Broadcast };
         let found = beside_checks(&checkpoint, &ranks, || evaluate(&ranks, &source, of, mode, questions))?;
-        let (unknown_values, skipped_rows) = (self.unseen_values(world, &*source, mode)?, source.skipped_rows());
-        report_unseen(unknown_values);
+        let (unseen, skipped_rows) = (self.unseen_values(world, &*source, mode)?, source.skipped_rows());
+        unseen.report();
         report_skipped(skipped_rows);
         let Some(found) = found else {
             let (origin, reason) = match &self.data {
@@ -149,7 +151,8 @@ impl EvalArgs {
         };
         config.model.reweighed().iter().for_each(|why| note!("note: {why}"));
         if self.json {
-            console::json(&Results { evaluation: &found, skipped_rows, unknown_values })?;
+            let (unknown_values, unknown_values_by_column) = (unseen.total(), unseen.by_column());
+            console::json(&Results { evaluation: &found, skipped_rows, unknown_values, unknown_values_by_column })?;
         } else {
             let table = self.calibration_buckets.is_some();
             let (groups, by) = (self.gauc.as_deref(), self.by.as_deref());
@@ -172,16 +175,14 @@ impl EvalArgs {
         Ok(groupings)
     }
 
-    /// Values without a row that all machines have met together.
-    fn unseen_values(&self, world: &World, source: &dyn Source, mode: LoaderMode) -> Result<u64> {
-        let own = source.unseen_values();
+    /// The values that all machines have met together.
+    fn unseen_values(&self, world: &World, source: &dyn Source, mode: LoaderMode) -> Result<Unseen> {
+        let own = Unseen(source.unseen_values());
         if mode == LoaderMode::Broadcast {
             // Each machine has read everything.
             return Ok(own);
         }
-        let deadline = Duration::from_secs_f64(self.ranks.timeout);
-        let all = world.all_gather("count unknown values", own.to_le_bytes().to_vec(), deadline)?;
-        Ok(all.iter().filter_map(|bytes| bytes.first_chunk()).copied().map(u64::from_le_bytes).sum())
+        own.together(world, Duration::from_secs_f64(self.ranks.timeout))
     }
 }
 

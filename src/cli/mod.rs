@@ -40,6 +40,7 @@ mod train;
 mod trials;
 mod tune;
 mod tuned;
+mod unseen;
 
 use clap::{Parser, Subcommand};
 

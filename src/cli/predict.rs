@@ -13,9 +13,9 @@ use super::heed_signals;
 use super::ranks::{RankArgs, Started};
 use super::session::{
     Trained, VerifyArgs, beside_checks, open_incoming, open_trained, open_whole, refuse_mixing, refuse_overwriting,
-    report_unseen,
 };
 use super::text::LineArgs;
+use super::unseen::{Unknown, Unseen};
 use crate::base::config::OnBadRow;
 use crate::base::console::note;
 use crate::base::units::Many;
@@ -73,8 +73,9 @@ struct Results {
     /// The file with the probabilities.
     out: String,
     rows: u64,
-    /// Categorical values that the model has no row for.
+    /// Categorical values that the model's vocabulary does not know.
     unknown_values: u64,
+    unknown_values_by_column: Vec<Unknown>,
     /// From when the first row was asked for until the file was whole.
     seconds: f64,
     rows_per_s: f64,
@@ -162,8 +163,8 @@ impl PredictArgs {
                 answers.finish()?
             }
         };
-        let (seconds, unknown_values) = (began.elapsed().as_secs_f64(), source.unseen_values());
-        report_unseen(unknown_values);
+        let (seconds, unseen) = (began.elapsed().as_secs_f64(), Unseen(source.unseen_values()));
+        unseen.report();
         if rows == 0 {
             note!("warning: 0 rows came: nothing is predicted");
         }
@@ -171,7 +172,8 @@ impl PredictArgs {
         note!("{}: one for each row of {whose}, in its order", Many(rows, "probability"));
         if let Some(out) = self.out.as_ref().filter(|_| self.json) {
             let (out, rows_per_s) = (out.display().to_string(), rows as f64 / seconds);
-            console::json(&Results { out, rows, unknown_values, seconds, rows_per_s })?;
+            let (unknown_values, unknown_values_by_column) = (unseen.total(), unseen.by_column());
+            console::json(&Results { out, rows, unknown_values, unknown_values_by_column, seconds, rows_per_s })?;
         }
         Ok(())
     }

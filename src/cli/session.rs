@@ -229,14 +229,6 @@ pub fn beside_checks<T>(checkpoint: &Checkpoint<'_>, ranks: &Ranks, work: impl F
     })
 }
 
-/// Says how many values of the data a model could not know.
-pub fn report_unseen(unseen: u64) {
-    if unseen > 0 {
-        let (was, counts) = if unseen == 1 { ("was", "it counts") } else { ("were", "they count") };
-        note!("{} {was} not in the model's vocabulary: {counts} as empty", Many(unseen, "categorical value"));
-    }
-}
-
 /// Says how many malformed rows of the data were left out.
 pub fn report_skipped(rows: u64) {
     if rows > 0 {
@@ -260,11 +252,12 @@ pub fn warn_of_skipped(skipped: u64, rows: u64) {
     }
 }
 
-/// One line on the data and one on the model and the machine.
+/// One line on the data and one on the model and the machine. `kept` are the scales that the model had with which
+/// training begins.
 ///
 /// # Errors
 /// When a rank fails.
-pub fn describe(config: &Config, source: &dyn Source, started: &Started) -> Result<()> {
+pub fn describe(config: &Config, source: &dyn Source, started: &Started, kept: Option<&Scales>) -> Result<()> {
     let samples = |split| source.samples(split).map_or("endless".to_owned(), |count| Count(count).to_string());
     let schema = source.schema();
     let rows: u64 = schema.tables.iter().map(|column| column.rows).sum();
@@ -282,7 +275,7 @@ pub fn describe(config: &Config, source: &dyn Source, started: &Started) -> Resu
         Many(schema.tables.len() as u64, "table"),
         Many(rows, "row")
     );
-    describe_scales(source)?;
+    describe_scales(source, kept)?;
     let parameters = started.ranks.parameters()?;
     let parameters: u64 =
         parameters.iter().map(|parameter| parameter.shape.iter().map(|&n| n as u64).product::<u64>()).sum();
@@ -306,20 +299,24 @@ pub fn describe(config: &Config, source: &dyn Source, started: &Started) -> Resu
     Ok(())
 }
 
-/// What was learned of dense columns, in their order: a line for each of a few.
-fn describe_scales(source: &dyn Source) -> Result<()> {
+/// What was learned of dense columns, in their order, now or for the model that training begins with: a line for each
+/// of a few.
+fn describe_scales(source: &dyn Source, kept: Option<&Scales>) -> Result<()> {
     const FEW: usize = 10;
     let (columns, scales) = (source.dense_columns(), source.scales()?);
+    let is_kept = |name: &String| kept.is_some_and(|kept| kept.contains_key(name));
     if scales.len() > FEW {
-        let many = Many(scales.len() as u64, "column");
-        note!("{many}: means and standard deviations learned from training samples, which the checkpoint keeps");
+        let (many, old) = (Many(scales.len() as u64, "column"), scales.keys().filter(|name| is_kept(name)).count());
+        let of = if old > 0 { format!(", those of {old} of them kept from --init") } else { String::new() };
+        note!("{many}: means and standard deviations learned from training samples, which the checkpoint keeps{of}");
         return Ok(());
     }
     let mut scales: Vec<_> = scales.into_iter().collect();
     scales.sort_by_key(|(name, _)| columns.iter().position(|(column, _)| column == name));
     for (name, Scale { newest, mean, deviation }) in scales {
         let age = if newest == 0 { "" } else { " days of age" };
-        note!("column {name}: mean {mean:.6}{age}, standard deviation {deviation:.6}, learned from training samples");
+        let whence = if is_kept(&name) { "kept from --init" } else { "learned from training samples" };
+        note!("column {name}: mean {mean:.6}{age}, standard deviation {deviation:.6}, {whence}");
     }
     Ok(())
 }

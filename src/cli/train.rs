@@ -20,13 +20,13 @@ use super::help::{MODEL, OUTPUT};
 use super::overrides::{BaseArgs, KeyArgs};
 use super::profile::{LimitsBracket, Profiled};
 use super::ranks::{ExchangeArgs, RankArgs};
-use super::session::VerifyArgs;
+use super::session::{VerifyArgs, saved_in};
 use crate::base::console::note;
 use crate::base::{Error, Result};
 use crate::collective::World;
 use crate::exchange::Traffic;
 use crate::memory::write_file;
-use crate::train::{Benchmark, Outcome, OutputDir, Run, Summary};
+use crate::train::{Benchmark, Outcome, OutputDir, Run, Summary, checkpoint_in};
 
 /// Arguments of `octorec train`.
 #[derive(Debug, Args)]
@@ -48,10 +48,11 @@ pub struct TrainArgs {
     #[arg(long, value_name = "DIR", conflicts_with_all = ["preset", "config", "init"], display_order = 8)]
     resume: Option<PathBuf>,
 
-    /// Start from the weights of a safetensors file (octorec's or a PyTorch state dict); values of text get the rows
-    /// that the vocabulary beside it gives them, if there is one, and dense columns keep the means, deviations and
-    /// newest moments that octorec's checkpoint has of them.
-    #[arg(long, value_name = "FILE", help_heading = MODEL)]
+    /// Start from the weights of a run's directory or of a safetensors file (octorec's or a PyTorch state dict); values
+    /// of text keep the rows that the vocabulary beside it gives them, if there is one, new values of training samples
+    /// get new rows, and dense columns keep the means, deviations and newest moments that octorec's checkpoint has of
+    /// them.
+    #[arg(long, value_name = "DIR|FILE", help_heading = MODEL)]
     init: Option<PathBuf>,
 
     #[command(flatten)]
@@ -124,7 +125,7 @@ impl TrainArgs {
         let Prepared { mut run, resumed, placement, isa, collective } = self.prepare(world, self.resolve()?, output)?;
         self.begin(&mut run, resumed.as_ref())?;
         let bracket = LimitsBracket::open(self.profile, &run.config, (&placement, isa))?;
-        let summary = run.train().map_err(|error| init::explained(error, self.init.as_deref()))?;
+        let summary = run.train().map_err(|error| init::explained(error, self.init_file().as_deref()))?;
         let limits = bracket.close();
         let (breakdowns, traffic) = (run.ranks.breakdowns(), run.ranks.traffic());
         let profiled = match (&limits, &breakdowns, &run.state.profile) {
@@ -163,7 +164,16 @@ impl TrainArgs {
             let reason = "nothing is saved without a folder: name one with --out DIR, or leave it away".to_owned();
             return Err(Error::config(origin, reason));
         }
-        self.init.as_deref().map_or(Ok(()), init::check)
+        match &self.init {
+            Some(path) if path.is_dir() => saved_in(path).map(|_| ()),
+            Some(path) => init::check(path),
+            None => Ok(()),
+        }
+    }
+
+    /// The file of the weights that the run begins with.
+    fn init_file(&self) -> Option<PathBuf> {
+        self.init.as_deref().map(checkpoint_in)
     }
 
     /// The folder of the run, if it has one: that of the first machine, which writes for all.

@@ -30,6 +30,7 @@ pub mod survey;
 mod table;
 mod taobao;
 pub mod tsv;
+mod unseen;
 pub mod wide;
 pub mod zipf;
 
@@ -50,7 +51,8 @@ pub use schema::{Column, Description, Schema};
 pub use shuffle::Shuffle;
 pub use source::{Reader, Source, Split};
 pub use taobao::Taobao;
-pub use tsv::{Labels, OnUnseen, Opening, Tsv, Vocabulary};
+pub use tsv::{Growth, Labels, OnUnseen, Opening, Tsv, Vocabulary};
+pub use unseen::UnseenValues;
 
 /// The data set that a configuration names. `opening` matters for files only.
 ///

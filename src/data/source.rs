@@ -4,7 +4,7 @@
 //! run sees the samples that an uninterrupted one would have seen.
 
 use super::schema::{Label, Scales};
-use super::{Batch, Schema, Vocabulary};
+use super::{Batch, Growth, Schema, UnseenValues, Vocabulary};
 use crate::base::Result;
 
 /// Which samples.
@@ -72,9 +72,16 @@ pub trait Source: Send + Sync {
         self.made_of().map_or(0, |of| of.skipped_rows())
     }
 
-    /// Categorical values without a row that readers have met so far; each left its bag empty.
-    fn unseen_values(&self) -> u64 {
-        self.made_of().map_or(0, |of| of.unseen_values())
+    /// Categorical values that readers have met so far, and those that the vocabulary does not know, of the columns
+    /// that it numbers.
+    fn unseen_values(&self) -> Vec<UnseenValues> {
+        self.made_of().map_or_else(Vec::new, |of| of.unseen_values())
+    }
+
+    /// What these data have added to the vocabulary of the model that training begins with, column by column; nothing
+    /// where there is none.
+    fn growth(&self) -> &[Growth] {
+        self.made_of().map_or(&[], |of| of.growth())
     }
 
     /// The values behind the row numbers, where numbers were given by first appearance: new data must use the same.

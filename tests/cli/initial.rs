@@ -5,7 +5,7 @@ use std::path::Path;
 
 use safetensors::SafeTensors;
 
-use super::{succeed, tiny_training, tsv};
+use super::{fail, json, succeed, tiny_training, tsv};
 
 /// Numbers of a checkpoint's tensor.
 fn numbers(checkpoint: &[u8], name: &str) -> Vec<f64> {
@@ -172,4 +172,117 @@ fn what_is_taken_of_other_weights_is_told() {
         "{others}"
     );
     assert!(others.contains("(state.") && others.ends_with(", ...)"), "{others}");
+}
+
+/// A day of a log whose users are these, ten rows each, and its schema.
+fn day(folder: &Path, name: &str, users: std::ops::Range<u32>) -> String {
+    let (data, schema) = (folder.join(name), folder.join("day.toml"));
+    let row = |n: u32| format!("{},{}.5,u{},g{}\n", n % 3 % 2, n % 11, users.start + n / 10, n % 7);
+    let rows: String = (0..10 * users.len() as u32).map(row).collect();
+    fs::write(&data, format!("click,price,user,genre\n{rows}")).unwrap();
+    let dense = "[[dense]]\ncolumn = 'price'\nfloat = true\ntransform = 'standardise'\n";
+    let categorical = "[[categorical]]\ncolumn = 'user'\n[[categorical]]\ncolumn = 'genre'\n";
+    fs::write(&schema, format!("label = 'click'\n{dense}{categorical}")).unwrap();
+    format!("--data {} --schema {} --test-fraction 0", data.display(), schema.display())
+}
+
+/// A model of such days that trains in a fraction of a second.
+const DAILY: &str = "--set model.bottom=[0,8,8] --set model.top=[8,1] --set model.dim=8 --batch 50 --threads 1 \
+                     --optimizer-rows adagrad --eval-every 0";
+
+/// The rows of a checkpoint's table, or of what the optimizer keeps of it.
+fn rows_of(run: &Path, tensor: &str) -> Vec<Vec<f64>> {
+    let checkpoint = fs::read(run.join("checkpoint.safetensors")).unwrap();
+    numbers(&checkpoint, tensor).chunks(8).map(<[f64]>::to_vec).collect()
+}
+
+#[test]
+fn new_values_get_new_rows_and_known_ones_keep_theirs() {
+    let folder = tempfile::tempdir().unwrap();
+    let to = |name: &str| folder.path().join(name);
+    // The second day lacks the first two users and has three new ones.
+    let (first, second) = (day(folder.path(), "day0.csv", 0..12), day(folder.path(), "day1.csv", 2..15));
+    let both = day(folder.path(), "both.csv", 0..15);
+    let name = "emb_l.0.weight";
+    for vocab in ["all", "train"] {
+        let unseen = usize::from(vocab == "train");
+        let [known, next, all] =
+            [&first, &second, &both].map(|data| format!("train {data} {DAILY} --vocab {vocab} --seed 5"));
+        succeed(&format!("{known} --steps 9 --out {} --force", to("run").display()));
+        // What a new model of as many values begins with.
+        succeed(&format!("{all} --steps 1 --lr 1e-30 --out {} --force", to("new").display()));
+        let (had, drawn) = (rows_of(&to("run"), name), rows_of(&to("new"), name));
+        assert_eq!((had.len(), drawn.len()), (12 + unseen, 15 + unseen));
+        let init = format!("{next} --steps 1 --lr 1e-30 --init {}", to("run").display());
+        let mut checkpoints = Vec::new();
+        for scheme in ["", "table", "row", "column", "replicated"] {
+            let ranks = if scheme.is_empty() {
+                "--ranks 1".to_owned()
+            } else {
+                // Of data with as many values.
+                let plan = to(&format!("{vocab}-{scheme}")).display().to_string();
+                let model = "--set model.bottom=[0,8,8] --set model.top=[8,1] --set model.dim=8 --batch 50";
+                let rows = format!("--set train.optimizer_rows=adagrad --set data.vocab={vocab}");
+                succeed(&format!("plan {both} {model} {rows} --ranks 2 --scheme {scheme} --out {plan}"));
+                format!("--ranks 2 --plan {plan}")
+            };
+            let output = succeed(&format!("{init} {ranks} --out {} --force", to("next").display()));
+            let told = String::from_utf8(output.stderr).unwrap();
+            for words in [
+                "19 values of its vocabulary kept (2 of them not in these data), and 3 new values (user 3) added",
+                "column price: mean",
+                "kept from --init",
+            ] {
+                assert!(told.contains(words), "{words}: {told}");
+            }
+            let (rows, kept) = (rows_of(&to("next"), name), rows_of(&to("next"), &format!("state.{name}.sum")));
+            assert_eq!((rows.len(), kept.len()), (15 + unseen, 15 + unseen), "{scheme}");
+            assert!(rows[..12] == had[..12], "{scheme}: known values keep their rows");
+            assert!(rows[12..15] == drawn[12..15], "{scheme}: new ones begin as of a new model");
+            assert!(rows[12..15].iter().flatten().all(|x| *x != 0.0), "{scheme}");
+            assert!(rows[15..] == had[12..], "{scheme}: the row of unseen values is the last one");
+            // Of users whom the second day does not have, nothing has moved.
+            let before = rows_of(&to("run"), &format!("state.{name}.sum"));
+            assert!(kept[..2] == before[..2] && before[..2].iter().flatten().any(|x| *x > 0.0), "{scheme}");
+            checkpoints.push(rows);
+        }
+        assert!(checkpoints.windows(2).all(|pair| pair[0] == pair[1]), "whoever holds them");
+        // The run goes on, and is scored, by all values.
+        let run = to("next").display().to_string();
+        succeed(&format!("train --resume {run} --steps 3"));
+        let scores = json(&format!("eval --checkpoint {run} --data {} --json", to("both.csv").display()));
+        assert_eq!((&scores["unknown_values"], &scores["samples"]), (&0.into(), &150.into()));
+        day(folder.path(), "day2.csv", 10..20);
+        let scores = json(&format!("eval --checkpoint {run} --data {} --json", to("day2.csv").display()));
+        let user = serde_json::json!({ "column": "user", "values": 50, "share": 0.5 });
+        assert_eq!((&scores["unknown_values"], &scores["unknown_values_by_column"][0]), (&50.into(), &user), "{vocab}");
+    }
+}
+
+#[test]
+fn columns_of_other_names_are_told_before_values_are_looked_at() {
+    let folder = tempfile::tempdir().unwrap();
+    let to = |name: &str| folder.path().join(name).display().to_string();
+    let data = day(folder.path(), "day0.csv", 0..12);
+    let train = format!("train {data} {DAILY} --steps 2");
+    succeed(&format!("{train} --out {}", to("run")));
+    let schema = fs::read_to_string(to("day.toml")).unwrap();
+    let genre = "[[categorical]]\ncolumn = 'genre'\n";
+    let more = "[[categorical]]\ncolumn = 'price'\nname = 'bucket'\n";
+    let turned = schema.replacen(genre, "", 1).replacen("[[categorical]]", &format!("{genre}[[categorical]]"), 1);
+    for (text, told) in [
+        (schema.replace(genre, ""), "genre, which they lack (describe it as it was)"),
+        (format!("{schema}{more}"), "bucket, which it lacks (leave it out)"),
+        (turned, "describe them in the model's, user, genre"),
+    ] {
+        fs::write(to("day.toml"), text).unwrap();
+        let message = fail(&format!("{train} --init {}", to("run")));
+        assert!(message.contains(told) && message.contains("run/checkpoint.safetensors"), "{message}");
+    }
+    fs::write(to("day.toml"), schema).unwrap();
+    succeed(&format!("{train} --init {}", to("run")));
+    // A folder without a run.
+    fs::create_dir(to("empty")).unwrap();
+    let message = fail(&format!("{train} --init {}", to("empty")));
+    assert!(message.contains("there is no checkpoint"), "{message}");
 }

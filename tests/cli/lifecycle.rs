@@ -204,6 +204,13 @@ fn values_that_a_model_never_saw_count_as_empty_and_are_counted() {
     assert!(lines.len() == 2 && lines[0] != lines[1], "{printed}");
     let scores = json(&format!("eval --checkpoint {} --data {} --json", out.display(), new.display()));
     assert_eq!((&scores["unknown_values"], &scores["skipped_rows"]), (&2.into(), &0.into()));
+    let columns = scores["unknown_values_by_column"].as_array().unwrap();
+    let shares: Vec<_> = columns.iter().map(|column| (column["values"].as_u64(), column["share"].as_f64())).collect();
+    let expected = |n| if n == 0 || n == 25 { (Some(1), Some(0.5)) } else { (Some(0), Some(0.0)) };
+    assert!(columns[25]["column"] == "C26" && shares == (0..26).map(expected).collect::<Vec<_>>(), "{shares:?}");
+    // Columns of which many are unknown are told by name.
+    let told = [1, 2, 26].map(|n| message.contains(&format!("50.0 % of the values of column C{n} were unknown")));
+    assert_eq!(told, [true, false, true], "{message}");
 }
 
 #[test]

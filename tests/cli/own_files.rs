@@ -293,15 +293,19 @@ fn test_samples_of_data_that_have_changed_are_not_scored_as_the_runs_own() {
     }
     fs::write(&data, &text).unwrap();
     assert_eq!(json(&format!("{eval} --json")), scores);
-    // Rows whose values weights have no row for were left out, and are.
+    // Test samples with a value that weights have no row for are test samples all the same: the value counts as empty.
     let mut fields: Vec<&str> = first.split('\t').collect();
     fields[14] = "0badcafe";
     fs::write(to("more.tsv"), format!("{text}{}", (fields.join("\t") + "\n").repeat(40))).unwrap();
     let init = format!("--init {} --on-bad-row skip", to("run/checkpoint.safetensors"));
     let more = format!("train --data {} {model} --test-fraction 0.25 {init} --out {}", to("more.tsv"), to("tuned"));
-    assert_eq!(json(&format!("{more} --json"))["skipped_rows"], 40);
+    let trained = json(&format!("{more} --json"));
+    assert_eq!(trained["skipped_rows"], 0);
     let found = json(&format!("eval --checkpoint {} --json", to("tuned")));
-    assert_eq!((&found["samples"], &found["skipped_rows"]), (&75.into(), &40.into()));
+    assert_eq!((&found["samples"], &found["skipped_rows"], &found["auc"]), (&85.into(), &0.into(), &trained["auc"]));
+    assert_eq!(found["unknown_values"], 40);
+    let column = serde_json::json!({ "column": "C1", "values": 40, "share": 40.0 / 85.0 });
+    assert_eq!(found["unknown_values_by_column"][0], column);
     let message = fail(&format!("eval --checkpoint {} --on-bad-row fail", to("tuned")));
     assert!(message.contains("--on-bad-row") && message.contains("left malformed rows out"), "{message}");
     // The remedy.

@@ -8,7 +8,7 @@ use std::process::{Command, Output};
 use octorec::base::config::{DataConfig, OnBadRow, Vocab};
 use octorec::data::formats::csv::sniff;
 use octorec::data::formats::{self, Files, Format};
-use octorec::data::{Batch, OnUnseen, Opening, Source, Split, Tsv};
+use octorec::data::{Batch, Growth, OnUnseen, Opening, Source, Split, Tsv, UnseenValues};
 use proptest::prelude::*;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -142,6 +142,57 @@ proptest! {
     }
 }
 
+fn unseen_users(values: u64, left_out: u64, shared: u64) -> UnseenValues {
+    UnseenValues { column: "user".to_owned(), values, left_out, shared }
+}
+
+/// Training that begins with a model adds the new values of its own samples: known ones keep their rows, and others
+/// are as they would be of any data.
+#[test]
+fn a_vocabulary_grows_by_the_values_of_training_samples() {
+    let folder = Folder::new();
+    let (path, schema) = (folder.file("a.csv", users(&["a", "b", "c"])), folder.file("s.toml", USERS));
+    let next = folder.file("b.csv", users(&["c", "d", "a", "e", "f", "a"]));
+    let grown = [Growth { column: "user".to_owned(), kept: 3, absent: 1, new: 2 }];
+    for (vocab, rows_cap, rows, train, test) in [
+        (Vocab::All, 0, 5, [2, 3, 0, 4], vec![0]),
+        (Vocab::Train, 0, 6, [2, 3, 0, 4], vec![5, 0]),
+        // Numbers modulo the rows, of which the last is that of unseen values.
+        (Vocab::All, 4, 4, [2, 3, 0, 0], vec![0]),
+        (Vocab::Train, 5, 5, [2, 3, 0, 0], vec![4, 0]),
+    ] {
+        let config = DataConfig { vocab, rows_cap, ..config(&path, &schema) };
+        let known = open(&config).vocabulary().cloned();
+        let mut config = DataConfig { path: next.clone(), test_fraction: 1.0 / 3.0, ..config };
+        for skips in [OnBadRow::Fail, OnBadRow::Skip] {
+            config.on_bad_row = skips;
+            let opening = Opening { known: known.clone(), begins: true, ..Opening::default() };
+            let files = Files::open_as(&config, opening).unwrap();
+            assert_eq!((files.growth(), files.schema().rows()), (&grown[..], vec![rows]));
+            assert_eq!((ids(&files, Split::Train), ids(&files, Split::Test)), (train.to_vec(), test.clone()));
+            let met = if vocab == Vocab::All { unseen_users(6, 1, 0) } else { unseen_users(6, 0, 1) };
+            assert_eq!((files.unseen_values(), files.skipped_rows()), (vec![met], 0));
+            let grown = files.vocabulary().unwrap();
+            let texts: Vec<&[u8]> = grown.texts()[0].iter().map(|text| &**text).collect();
+            assert_eq!((texts, grown.unseen_row()), (vec![b"a", b"b", b"c", b"d", &b"e"[..]], vocab == Vocab::Train));
+            // Whoever goes on with that run reads the same, as does one whose tests lie in a file of their own.
+            let again = Files::open_as(&config, Opening { known: Some(grown.clone()), ..Opening::default() }).unwrap();
+            assert!(again.growth().is_empty());
+            assert_eq!((ids(&again, Split::Train), ids(&again, Split::Test)), (train.to_vec(), test.clone()));
+            assert_eq!((again.samples(Split::Test), again.skipped_rows()), (Some(2), 0));
+            let apart = DataConfig {
+                path: folder.file("train.csv", users(&["c", "d", "a", "e"])),
+                test_path: folder.file("test.csv", users(&["f", "a"])),
+                ..config.clone()
+            };
+            let opening = Opening { known: known.clone(), begins: true, ..Opening::default() };
+            let apart = Files::open_as(&apart, opening).unwrap();
+            assert_eq!((ids(&apart, Split::Train), ids(&apart, Split::Test)), (train.to_vec(), test.clone()));
+            assert_eq!((apart.growth(), apart.samples(Split::Test)), (files.growth(), Some(2)));
+        }
+    }
+}
+
 #[test]
 fn b2_the_train_vocabulary_of_text_has_a_row_for_unseen_values() {
     let folder = Folder::new();
@@ -157,7 +208,8 @@ fn b2_the_train_vocabulary_of_text_has_a_row_for_unseen_values() {
         let new = DataConfig { path: folder.file("new.csv", users(&["d", "c"])), test_fraction: 0.0, ..config.clone() };
         let opening = Opening { known: Some(known.clone()), unseen, ..Opening::default() };
         let files = Files::open_as(&new, opening).unwrap();
-        assert_eq!((ids(&files, Split::Train), files.unseen_values()), (vec![3, 2], 0));
+        assert_eq!(ids(&files, Split::Train), [3, 2]);
+        assert_eq!(files.unseen_values(), [unseen_users(2, 0, 1)]);
     }
     // Few rows: the last one is that of unseen values all the same.
     config.rows_cap = 3;

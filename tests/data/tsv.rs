@@ -6,7 +6,7 @@ use std::io::Write;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use octorec::base::config::{DataConfig, OnBadRow, Vocab};
-use octorec::data::{Batch, Criteo, Labels, Opening, Source, Split, Tsv, Vocabulary};
+use octorec::data::{Batch, Criteo, Growth, Labels, Opening, Source, Split, Tsv, Vocabulary};
 use tempfile::TempDir;
 
 use crate::sample::criteo_sample;
@@ -293,6 +293,35 @@ fn unknown_values_of_new_data_are_refused_or_left_out() {
     let other = Vocabulary::from_columns(vec![vec![1]; 3], true).unwrap();
     let error = Tsv::open(&config, &[], Some(other)).err().unwrap().to_string();
     assert_eq!(error, "vocabulary: it has 3 columns, the data has 26: it belongs to a model of other data");
+}
+
+/// As of described text: training that begins with a model adds the new values of its own samples.
+#[test]
+fn a_vocabulary_grows_by_the_values_of_training_samples() {
+    let folder = Folder::new();
+    let path = folder.file("a.tsv", rows(&["a", "b", "c"]));
+    let next = folder.file("b.tsv", rows(&["c", "d", "a", "e", "f", "a"]));
+    for (vocab, rows, test) in [(Vocab::All, 5, vec![0]), (Vocab::Train, 6, vec![5, 0])] {
+        let config = DataConfig { vocab, ..config(&path) };
+        let known = open(&config).vocabulary().cloned();
+        let mut config = DataConfig { path: next.clone(), test_fraction: 1.0 / 3.0, ..config };
+        for skips in [OnBadRow::Fail, OnBadRow::Skip] {
+            config.on_bad_row = skips;
+            let opening = Opening { known: known.clone(), begins: true, ..Opening::default() };
+            let tsv = Tsv::open_as(&config, &[], opening).unwrap();
+            let growth = Growth { column: "C1".to_owned(), kept: 3, absent: 1, new: 2 };
+            assert_eq!((&tsv.growth()[0], tsv.growth().len(), tsv.schema().rows()[0]), (&growth, 26, rows));
+            assert_eq!((ids(&tsv, Split::Train), ids(&tsv, Split::Test)), (vec![2, 3, 0, 4], test.clone()));
+            let met = &tsv.unseen_values()[0];
+            assert_eq!((met.values, met.left_out + met.shared), (6, 1));
+            let grown = tsv.vocabulary().unwrap();
+            assert_eq!(grown.columns()[0], [0xa, 0xb, 0xc, 0xd, 0xe]);
+            // Whoever goes on with that run reads the same.
+            let again = Tsv::open(&config, &[], Some(grown.clone())).unwrap();
+            assert_eq!((ids(&again, Split::Train), ids(&again, Split::Test)), (vec![2, 3, 0, 4], test.clone()));
+            assert_eq!((again.samples(Split::Test), again.skipped_rows()), (Some(2), 0));
+        }
+    }
 }
 
 #[test]

@@ -1,13 +1,17 @@
-//! Weights of other programs that a run is to begin with: what is wrong with their file, and the lines of Python that
-//! mend it.
+//! Weights that a run is to begin with: what is wrong with the file of another program, and the lines of Python that
+//! mend it; whether data have its columns, and what they add to its vocabulary.
 
 use std::path::Path;
 
 use memchr::memmem;
 use safetensors::tensor::{Dtype, SafeTensors};
 
+use crate::base::config::Config;
+use crate::base::units::{Count, Many};
 use crate::base::{Error, Result};
+use crate::data::{Growth, Source};
 use crate::memory::FileMap;
+use crate::train::Checkpoint;
 
 /// What files of PyTorch and NumPy begin with: archives, arrays, pickles.
 const FOREIGN: [&[u8]; 3] = [b"PK\x03\x04", b"\x93NUMPY", b"\x80"];
@@ -62,4 +66,65 @@ fn broken_tensor(path: &Path) -> Option<String> {
         "tensor {name} of --init {} holds values that are no finite numbers: begin with other weights",
         path.display()
     ))
+}
+
+/// Checks that data have the columns of the model whose weights the run begins with, and that these are looked up as
+/// they were, however many values have come.
+pub(super) fn check_columns(weights: &Checkpoint<'_>, config: &Config, source: &dyn Source) -> Result<()> {
+    let dense = source.dense_columns();
+    let dense: Vec<&str> = dense.iter().map(|(name, _)| &**name).collect();
+    let categorical: Vec<&str> = config.model.columns.iter().map(|name| &**name).collect();
+    weights.check_names(&dense, &categorical)?;
+    // Of a damaged header the weights are as good.
+    let Some((_, trained)) = weights.header().ok().flatten() else { return Ok(()) };
+    let (model, had) = (&config.model, &trained.model.rows);
+    let is_one = |&column: &usize, of: &[usize]| of.contains(&column);
+    let (now, before) = (model.own_composed(), model.composed(had));
+    let grown = source.growth().iter().enumerate().filter(|(_, column)| column.new > 0);
+    for (at, Growth { column, .. }) in grown.filter(|(at, _)| *at < had.len()) {
+        let rows = Count(model.rows[at]);
+        if is_one(&at, &now) != is_one(&at, &before) {
+            let reason = format!(
+                "column {column} has {rows} values now, and would be looked up by quotients and remainders, but the model that the \
+                 run begins with has a row for each: raise it to {}",
+                model.rows[at]
+            );
+            return Err(Error::config("model.qr_threshold", reason));
+        }
+        if model.md_temperature > 0.0 && !model.wide && model.dims(&model.rows)[at] != model.dims(had)[at] {
+            let reason = format!(
+                "column {column} has {rows} rows now, by which they would be of another width than in the model that the run \
+                 begins with: train from the start, without --init"
+            );
+            return Err(Error::config("model.md_temperature", reason));
+        }
+    }
+    Ok(())
+}
+
+/// What data add to a vocabulary, in a line; nothing where they cannot add to one.
+pub(super) fn growth_told(config: &Config, growth: &[Growth]) -> Option<String> {
+    /// Columns with new values that are named.
+    const NAMED: usize = 8;
+    let sum = |of: fn(&Growth) -> u64| growth.iter().map(of).sum::<u64>();
+    let (kept, absent, new) = (sum(|column| column.kept), sum(|column| column.absent), sum(|column| column.new));
+    let grown: Vec<_> = growth.iter().filter(|column| column.new > 0).collect();
+    let names = grown.iter().take(NAMED).map(|column| format!("{} {}", column.column, Count(column.new)));
+    let names = names.collect::<Vec<_>>().join(", ");
+    let names = match grown.len() {
+        0 => String::new(),
+        1..=NAMED => format!(" ({names})"),
+        _ => format!(" ({names}, ...)"),
+    };
+    let cap = config.data.rows_cap;
+    let is_full = cap > 0 && grown.iter().any(|column| column.kept + column.new > cap);
+    let shared = if is_full { "; beyond data.rows_cap rows, values share rows" } else { "" };
+    (!growth.is_empty()).then(|| {
+        format!(
+            "{} of its vocabulary kept ({} of them not in these data), and {}{names} added{shared}",
+            Many(kept, "value"),
+            Count(absent),
+            Many(new, "new value")
+        )
+    })
 }

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::TrainArgs;
 use super::resolve::{Resolved, Resumed};
+use super::{TrainArgs, init};
 use crate::base::config::{Config, TrainConfig};
 use crate::base::console::note;
 use crate::base::units::{Count, Many};
@@ -22,7 +22,7 @@ use crate::machine::placement::Placement;
 use crate::memory::forget_cached;
 use crate::simd::Isa;
 use crate::train::{
-    Benchmark, LossTrace, MlLog, OutputDir, Rates, Run, RunState, Submission, hot_in, plan_in, vocabulary_in,
+    Benchmark, LossTrace, MlLog, OutputDir, Rates, Run, RunState, Submission, digest, hot_in, plan_in, vocabulary_in,
 };
 
 /// A run that can begin.
@@ -50,6 +50,8 @@ impl TrainArgs {
         let Resolved { mut config, known, resumed } = asked;
         self.refuse_overwriting_inputs(&config, output.as_ref(), resumed.is_some())?;
         let mut mllog = self.begin_mllog(world, &config)?;
+        let kept_scales = known.scales.clone().filter(|_| self.init.is_some());
+        let numbers = known.vocabulary.as_ref().filter(|_| self.init.is_some()).map(digest);
         let Opened { source, hot } = self.open(world, &mut config, known)?;
         let from = resumed.as_ref().map_or(0, |resumed| resumed.progress.sample);
         let kept = self.resume.as_deref().map(plan_in);
@@ -57,12 +59,12 @@ impl TrainArgs {
         let beginning = Beginning { plan: kept.as_deref(), hot: hot_slots, sample: from };
         let purpose = Purpose::Train(self.exchange.overlap);
         let started = self.ranks.start(world, &config, &*source, purpose, beginning, self.trace.is_some())?;
-        self.set_weights(&config, &*source, &started)?;
+        self.set_weights(&config, &*source, &started, numbers)?;
         if let Some(log) = &mut mllog {
             self.describe_in_log(log, &config, &*source)?;
         }
         let loss_trace = self.trace_loss.as_deref().filter(|_| world.is_first()).map(LossTrace::create).transpose()?;
-        describe(&config, &*source, &started)?;
+        describe(&config, &*source, &started, kept_scales.as_ref())?;
         note!("{}", recipe(&config.train));
         self.note_rates_of_others(&config.train);
         self.warn_of_late_decay(&config.train, source.samples(Split::Train));
@@ -156,7 +158,8 @@ impl TrainArgs {
             &config.train.hot_set,
         ];
         let inputs = inputs.map(Path::new);
-        let inputs: Vec<&Path> = inputs.into_iter().chain(self.init.as_deref()).collect();
+        let init = self.init_file();
+        let inputs: Vec<&Path> = inputs.into_iter().chain(init.as_deref()).collect();
         let mine = || [&self.base.config, &self.ranks.plan].into_iter().flatten().map(PathBuf::as_path);
         let lost = |output: &OutputDir| {
             let mut all = inputs.iter().copied().chain(mine()).filter(|input| !input.as_os_str().is_empty());
@@ -202,20 +205,35 @@ impl TrainArgs {
         Ok(Opened { source, hot })
     }
 
-    /// Takes weights from --init, or draws them; those of a run that is continued are its checkpoint's.
-    fn set_weights(&self, config: &Config, source: &dyn Source, started: &Started) -> Result<()> {
-        match &self.init {
-            Some(path) => {
-                let weights = self.verify.open(path)?;
-                let doubt = weights.check_numbers(source.vocabulary(), &vocabulary_in(path))?;
+    /// Takes weights from --init, or draws them; those of a run that is continued are its checkpoint's. `numbers` tells
+    /// by which vocabulary values of --init have their rows.
+    fn set_weights(
+        &self,
+        config: &Config,
+        source: &dyn Source,
+        started: &Started,
+        numbers: Option<String>,
+    ) -> Result<()> {
+        match (&self.init, self.init_file()) {
+            (Some(path), Some(file)) => {
+                let weights = self.verify.open(&file)?;
+                let numbers = numbers.or_else(|| source.vocabulary().map(digest));
+                let numbers = numbers.filter(|_| source.vocabulary().is_some());
+                let doubt = weights.check_numbers(numbers.as_deref(), &vocabulary_in(path))?;
                 doubt.iter().for_each(|reason| note!("warning: {reason}"));
+                if config.data.is_stored() {
+                    init::check_columns(&weights, config, source)?;
+                }
                 weights.check_columns(source)?;
-                weights.load_into(&started.ranks)?;
+                weights.begin(&started.ranks, source.growth(), config.train.seed)?;
                 note!("--init {}: {}", path.display(), weights.told(&started.ranks)?);
+                init::growth_told(config, source.growth())
+                    .iter()
+                    .for_each(|told| note!("--init {}: {told}", path.display()));
                 Ok(())
             }
-            None if self.resume.is_some() => Ok(()),
-            None => started.ranks.initialise(config.train.seed),
+            _ if self.resume.is_some() => Ok(()),
+            _ => started.ranks.initialise(config.train.seed),
         }
     }
 

@@ -1,12 +1,13 @@
 //! What a run is to do: its configuration, with what is known of its data, and where an earlier run stopped.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::TrainArgs;
 use crate::base::config::{Command, Config, Hot, Layers, Vocab};
 use crate::base::{Error, Result};
 use crate::cli::session::{Learned, Trained};
-use crate::train::{Checkpoint, Progress, load_vocabulary, vocabulary_in};
+use crate::data::formats::csv::{TextCategorical, TextDense, TextSchema};
+use crate::train::{Checkpoint, Progress, checkpoint_in, load_vocabulary, vocabulary_in};
 
 /// A run that is asked for.
 pub(super) struct Resolved {
@@ -77,7 +78,14 @@ impl TrainArgs {
         let Some(path) = self.init.as_deref().filter(|_| config.data.is_stored()) else {
             return Ok(Learned::default());
         };
-        let weights = Checkpoint::open_as(path, false)?;
+        let file = checkpoint_in(path);
+        let weights = Checkpoint::open_as(&file, false)?;
+        if !config.data.schema.is_empty() {
+            let schema = TextSchema::read(Path::new(&config.data.schema))?;
+            let dense: Vec<_> = schema.dense.iter().map(TextDense::name).collect();
+            let categorical: Vec<_> = schema.categorical.iter().map(TextCategorical::name).collect();
+            weights.check_names(&dense, &categorical)?;
+        }
         // Of a damaged header the weights are as good.
         let known = Learned { scales: weights.scales().ok().flatten(), begins: true, ..Learned::default() };
         let beside = vocabulary_in(path);

@@ -11,7 +11,7 @@ use crate::data::hot::HotInputs;
 use crate::data::schema::feature::Learner;
 use crate::data::schema::{Dense, Scales, TrainedColumns};
 use crate::data::tsv::LONGEST;
-use crate::data::{Description, Labels, Vocabulary};
+use crate::data::{Description, Growth, Labels, Vocabulary};
 
 /// A data set on disk.
 pub struct Dataset {
@@ -26,6 +26,8 @@ pub struct Dataset {
     pub sized_by_values: bool,
     /// The values behind row numbers, where they were numbered by first appearance, now or for an earlier model.
     pub vocabulary: Option<Vocabulary>,
+    /// What an earlier model's vocabulary has grown by, column by column; nothing where it could not.
+    pub growth: Vec<Growth>,
     /// The row of a blank field of each categorical column of text, where that is no other value's; nothing at all of
     /// other formats.
     pub blanks: Vec<Option<u32>>,
@@ -51,6 +53,7 @@ impl Dataset {
             learned: false,
             sized_by_values: false,
             vocabulary: None,
+            growth: Vec::new(),
             blanks: Vec::new(),
             vocabularies: Vec::new(),
             hot: None,

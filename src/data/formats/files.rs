@@ -15,7 +15,10 @@ use crate::data::blocks::Role;
 use crate::data::fingerprint::of_files;
 use crate::data::schema::{Dense, Label, Scales};
 use crate::data::tsv::first_part;
-use crate::data::{Batch, Description, Labels, Opening, Reader, Samples, Schema, Source, Split, Vocabulary};
+use crate::data::unseen::UnseenCounts;
+use crate::data::{
+    Batch, Description, Growth, Labels, Opening, Reader, Samples, Schema, Source, Split, UnseenValues, Vocabulary,
+};
 
 /// A data set to train on.
 pub struct Files {
@@ -36,6 +39,8 @@ pub struct Files {
     /// What described them.
     schema_text: Option<String>,
     vocabulary: Option<Vocabulary>,
+    growth: Vec<Growth>,
+    unseen: UnseenCounts,
     members: Vec<Member>,
     /// By split.
     fingerprints: [OnceLock<Option<String>>; 2],
@@ -92,7 +97,7 @@ impl Files {
     }
 
     fn over(dataset: Dataset, test: Option<Vec<Member>>, config: &DataConfig, whole: bool) -> Result<Self> {
-        let Dataset { description, mut members, learned, vocabulary, .. } = dataset;
+        let Dataset { description, mut members, learned, vocabulary, growth, .. } = dataset;
         let share = |members: &[Member], from: usize, role: Option<Role>| -> Vec<Share> {
             let wanted = members.iter().enumerate().skip(from);
             wanted
@@ -123,6 +128,7 @@ impl Files {
         let lookups = |table: usize| longest.get(table).map_or(1, |&count| count.max(1) as usize);
         let schema = description.schema(config.rows_cap).with_lookups(lookups).with_unseen_rows(vocabulary.as_ref());
         Ok(Self {
+            unseen: UnseenCounts::of(&schema, vocabulary.as_ref()),
             schema,
             cap: config.rows_cap,
             description,
@@ -134,6 +140,7 @@ impl Files {
             described: !config.schema.is_empty() || Format::detect(Path::new(&config.path)) == Some(Format::Parquet),
             schema_text: None,
             vocabulary,
+            growth,
             members,
             fingerprints: [OnceLock::new(), OnceLock::new()],
             own_tests,
@@ -185,6 +192,7 @@ fn open_text(config: &DataConfig, opening: Opening<'_>) -> Result<(Dataset, Stri
     }
     let choices = csv::Choices {
         known: opening.known.as_ref(),
+        grows: opening.begins && opening.known.is_some(),
         kept: opening.schema.is_some(),
         unseen: opening.unseen,
         labels: opening.labels,
@@ -342,8 +350,13 @@ impl Source for Files {
         Ok(columns.filter_map(|column| Some((column.name.clone(), column.scale?))).collect())
     }
 
-    fn unseen_values(&self) -> u64 {
-        self.members.iter().map(|member| member.table.unseen_values()).sum()
+    fn unseen_values(&self) -> Vec<UnseenValues> {
+        let left_out: Vec<Vec<u64>> = self.members.iter().map(|member| member.table.unseen_values()).collect();
+        self.unseen.told(|column| left_out.iter().filter_map(|counts| counts.get(column)).sum())
+    }
+
+    fn growth(&self) -> &[Growth] {
+        &self.growth
     }
 
     fn is_seekable(&self, split: Split) -> bool {
@@ -423,6 +436,7 @@ impl Reader for FilesReader<'_> {
                 limit_rows(&mut bag.rows[start..], files.cap);
             }
         }
+        files.unseen.count(&batch.bags, &self.starts);
         Ok(read)
     }
 

@@ -176,9 +176,10 @@ pub trait Table: Send + Sync {
         0
     }
 
-    /// Values without a row that readers have met so far; each left its bag without it.
-    fn unseen_values(&self) -> u64 {
-        0
+    /// Values without a row that readers have met so far, one entry a categorical column of described text; each left
+    /// its bag without it.
+    fn unseen_values(&self) -> Vec<u64> {
+        Vec::new()
     }
 
     /// What tells them from other rows; nothing where that cannot be read.

@@ -18,7 +18,8 @@ pub(super) use json::{Column, Numbers, Objects, TRUTHS};
 
 use super::formats::csv;
 use super::tsv::{Lines, OnUnseen, packed};
-use super::{Batch, Opening, Reader, Schema, Source, Split, Vocabulary, tsv};
+use super::unseen::UnseenCounts;
+use super::{Batch, Opening, Reader, Schema, Source, Split, UnseenValues, Vocabulary, tsv};
 use crate::base::config::{Config, SourceKind};
 use crate::base::{Error, Result, interrupt};
 
@@ -121,8 +122,8 @@ pub(super) trait Next: Send {
     /// Whether the next sample has not come yet.
     fn waits(&mut self) -> bool;
 
-    /// Values without a row that were met so far.
-    fn unseen(&self) -> u64;
+    /// Values without a row that were met so far, one entry a categorical column.
+    fn unseen(&self) -> &[u64];
 }
 
 /// Rows that arrive.
@@ -130,7 +131,9 @@ pub struct Incoming {
     parse: Box<dyn Parse>,
     /// Read once.
     lines: Mutex<Option<Lines>>,
-    unseen: AtomicU64,
+    unseen: UnseenCounts,
+    /// Values without a row, by column.
+    left_out: Vec<AtomicU64>,
     /// What ends the input.
     closed: Arc<AtomicBool>,
 }
@@ -161,7 +164,9 @@ impl Incoming {
             Box::new(csv::Arriving::new(data, schema, opening, writing)?)
         };
         let lines = Mutex::new(Some(Lines::incoming(NAME.as_ref(), input).limited(data.max_line)));
-        Ok(Self { parse, lines, unseen: AtomicU64::new(0), closed: Arc::default() })
+        let unseen = UnseenCounts::of(parse.schema(), parse.vocabulary());
+        let left_out = parse.schema().tables.iter().map(|_| AtomicU64::new(0)).collect();
+        Ok(Self { parse, lines, unseen, left_out, closed: Arc::default() })
     }
 }
 
@@ -210,8 +215,8 @@ impl Source for Incoming {
         self.parse.dense_columns()
     }
 
-    fn unseen_values(&self) -> u64 {
-        self.unseen.load(Ordering::Relaxed)
+    fn unseen_values(&self) -> Vec<UnseenValues> {
+        self.unseen.told(|column| self.left_out[column].load(Ordering::Relaxed))
     }
 }
 
@@ -233,6 +238,7 @@ impl Reader for Arrivals<'_> {
             return Err(trouble);
         }
         let rows = self.rows.as_mut().expect("begun above");
+        let before: Vec<usize> = batch.bags.iter().map(|bag| bag.rows.len()).collect();
         let mut read = 0;
         while read < limit && (read == 0 || !rows.waits()) {
             match rows.next(batch) {
@@ -246,8 +252,11 @@ impl Reader for Arrivals<'_> {
             }
         }
         rows.finish(batch);
-        // Relaxed: a count that is read when all reading is done.
-        self.of.unseen.store(rows.unseen(), Ordering::Relaxed);
+        self.of.unseen.count(&batch.bags, &before);
+        for (all, &met) in self.of.left_out.iter().zip(rows.unseen()) {
+            // Relaxed: a count that is read when all reading is done.
+            all.store(met, Ordering::Relaxed);
+        }
         Ok(read)
     }
 

@@ -30,7 +30,7 @@ impl Arriving {
         let encoding = match known {
             Some(known) => {
                 let vocabulary = checked(known, &layout)?;
-                Encoding::Vocabulary { vocabulary, cap: cap(config.rows_cap), unseen: UNSEEN }
+                Encoding::Vocabulary { vocabulary, cap: cap(config.rows_cap) }
             }
             None if config.vocab == Vocab::Hash => Encoding::modulo(layout.categorical, config.rows_cap, model_rows)?,
             None => return refuse("this model knows no rows of categories: it was not trained on Criteo's text"),
@@ -54,7 +54,8 @@ impl Parse for Arriving {
 
     fn begin(&self, lines: Lines) -> Result<Box<dyn Next + '_>> {
         let (objects, row) = (self.objects.clone(), Row::new(&self.layout));
-        Ok(Box::new(Arrivals { of: self, lines, objects, text: Vec::new(), row, unseen: 0 }))
+        let unseen = vec![0; self.layout.categorical];
+        Ok(Box::new(Arrivals { of: self, lines, objects, text: Vec::new(), row, unseen }))
     }
 }
 
@@ -65,7 +66,7 @@ struct Arrivals<'a> {
     /// An object as a line of text.
     text: Vec<u8>,
     row: Row,
-    unseen: u64,
+    unseen: Vec<u64>,
 }
 
 impl Arrivals<'_> {
@@ -94,7 +95,7 @@ impl Arrivals<'_> {
                 }
             },
         };
-        let parsed = self.row.parse(line, layout).and_then(|()| encoding.encode(&mut self.row.categories));
+        let parsed = self.row.parse(line, layout).and_then(|()| encoding.encode(&mut self.row.categories, UNSEEN));
         Ok(Some(parsed.map_err(|fault| fault.reason())))
     }
 }
@@ -104,7 +105,7 @@ impl Next for Arrivals<'_> {
         match self.parse()? {
             None => Ok(false),
             Some(Ok(())) => {
-                self.unseen += append(&self.row, batch);
+                append(&self.row, batch, |column| self.unseen[column] += 1);
                 Ok(true)
             }
             Some(Err(reason)) => Err(Error::BadRow { path: NAME.into(), line: self.lines.place().lines, reason }),
@@ -117,7 +118,7 @@ impl Next for Arrivals<'_> {
         self.lines.wait()
     }
 
-    fn unseen(&self) -> u64 {
-        self.unseen
+    fn unseen(&self) -> &[u64] {
+        &self.unseen
     }
 }

@@ -23,7 +23,7 @@ pub(super) const NO_ROW: u32 = u32::MAX;
 #[derive(Debug)]
 pub(super) enum Encoding {
     /// By the order of first appearance of the value, taken modulo `cap` if there is one.
-    Vocabulary { vocabulary: Vocabulary, cap: Option<u32>, unseen: OnUnseen },
+    Vocabulary { vocabulary: Vocabulary, cap: Option<u32> },
     /// The value modulo the number of rows of each column.
     Modulo(Vec<u32>),
 }
@@ -68,16 +68,16 @@ impl Encoding {
         }
     }
 
-    /// Replaces the values of one row by their row numbers.
+    /// Replaces the values of one row by their row numbers; `unseen` is what one without does.
     #[inline]
-    pub(super) fn encode(&self, categories: &mut [u32]) -> std::result::Result<(), Fault> {
+    pub(super) fn encode(&self, categories: &mut [u32], unseen: OnUnseen) -> std::result::Result<(), Fault> {
         match self {
             Self::Modulo(rows) => {
                 for (value, &rows) in categories.iter_mut().zip(rows) {
                     *value %= rows;
                 }
             }
-            Self::Vocabulary { vocabulary, cap, unseen } => {
+            Self::Vocabulary { vocabulary, cap } => {
                 for (column, value) in categories.iter_mut().enumerate() {
                     let capped = cap.map_or(*value, |cap| *value % cap);
                     *value = match (vocabulary.row(column, capped), unseen) {

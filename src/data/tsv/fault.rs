@@ -115,7 +115,8 @@ impl fmt::Display for Fault {
             Self::Unseen { column, value } => write!(
                 f,
                 "column C{column}: the value {value:08x} is not in the model's vocabulary, which has no row for unseen \
-                 values: leave such rows out with --on-bad-row skip, or train another model, with data.vocab = \"train\""
+                 values: leave such rows out with --on-bad-row skip; if new values are to be expected, begin another run with \
+                 this one's weights (--init RUN --out NEW), which gives them rows"
             ),
             Self::TooLong { limit } => {
                 write!(

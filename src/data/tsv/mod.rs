@@ -32,12 +32,13 @@ pub use lines::{LONGEST, Line, Lines, MOST_CRS, Place, without_end};
 pub use row::Row;
 pub use scan::Progress;
 use scan::{GoodRows, Scan, Task, scan};
-pub use vocabulary::Vocabulary;
-pub(super) use vocabulary::first_rows_below;
+pub(super) use vocabulary::FirstSeen;
+pub use vocabulary::{Growth, Vocabulary};
 
 use super::dense::log_count;
 use super::fingerprint::{of_files, of_text};
 use super::schema::{Scales, TrainedColumns};
+use super::unseen::{UnseenCounts, UnseenValues};
 use super::{Batch, Reader, Schema, Source, Split};
 use crate::base::config::{DataConfig, OnBadRow, Vocab};
 use crate::base::input::Found;
@@ -50,13 +51,14 @@ pub struct Opening<'a> {
     pub known: Option<Vocabulary>,
     /// Whether rows need a label; for tab-separated files.
     pub labels: Labels,
-    /// What a value does that `known` lacks.
+    /// What a value of a training sample does that `known` lacks; one of a test sample is left out in any case.
     pub unseen: OnUnseen,
     /// Whether all rows of a data set are one split for training, in the order of its files, whatever they are for.
     pub whole: bool,
     /// What a trained model has learned of dense columns; without it, it is learned from the training samples.
     pub scales: Option<Scales>,
-    /// Whether what `scales` lacks is learned, too: where training begins with that model's weights.
+    /// Whether what `scales` lacks is learned, too, and values of training samples are added to `known`: where training
+    /// begins with that model's weights.
     pub begins: bool,
     /// The text of a trained model's schema; without it, that of the file that `data.schema` names.
     pub schema: Option<String>,
@@ -71,6 +73,9 @@ pub struct Tsv {
     layout: Layout,
     on_bad_row: OnBadRow,
     encoding: Encoding,
+    /// What a value without a row does, by split.
+    on_unseen: [OnUnseen; 2],
+    growth: Vec<Growth>,
     schema: Schema,
     train: Part,
     test: Part,
@@ -79,8 +84,9 @@ pub struct Tsv {
     learned: bool,
     /// By split.
     fingerprints: [OnceLock<Option<String>>; 2],
-    /// Values without a row that readers have met.
-    unseen_values: AtomicU64,
+    unseen: UnseenCounts,
+    /// Values without a row that readers have met, by column.
+    left_out: Vec<AtomicU64>,
 }
 
 /// The samples of one split: some good rows of a file.
@@ -143,6 +149,14 @@ impl Tsv {
         };
         let cap = cap(config.rows_cap);
         let learned = opening.known.is_none() && config.vocab != Vocab::Hash;
+        let train = |first: &Scan| match &test_path {
+            Some(_) => first.rows,
+            None => first_part(first.rows, config.test_fraction),
+        };
+        // Values that a model's vocabulary lacks are no fault of test samples.
+        let of_tests = if opening.known.is_some() { OnUnseen::EmptyBag } else { opening.unseen };
+        let mut on_unseen = [opening.unseen, of_tests];
+        let mut growth = Vec::new();
 
         let (encoding, first, second) = match (opening.known, config.vocab) {
             (None, Vocab::All) => {
@@ -153,35 +167,44 @@ impl Tsv {
                 };
                 let first = learn(&path, 0)?;
                 let second = test_path.as_deref().map(|path| learn(path, sizes.0)).transpose()?;
-                (Encoding::Vocabulary { vocabulary, cap, unseen: OnUnseen::Reject }, first, second)
+                (Encoding::Vocabulary { vocabulary, cap }, first, second)
             }
-            (None, Vocab::Train) => {
-                let mut vocabulary = Vocabulary::empty(layout.categorical);
-                let mut seen = vec![Vec::new(); layout.categorical];
+            (known, vocab) if opening.begins && known.is_some() || vocab == Vocab::Train && known.is_none() => {
+                let grows = known.is_some();
+                let vocabulary = known.map(|known| checked(known, &layout)).transpose()?;
+                let mut vocabulary = vocabulary.unwrap_or_else(|| Vocabulary::empty(layout.categorical));
+                let mut seen = FirstSeen::of(vocabulary.columns().iter().map(Vec::len).collect());
                 let task = Task::Learn { vocabulary: &mut vocabulary, cap, first_seen: Some(&mut seen) };
                 let first = pass(&path, task, 0)?;
-                let train = if test_path.is_some() { first.rows } else { first_part(first.rows, config.test_fraction) };
-                vocabulary.keep_first(&first_rows_below(&seen, train));
-                let encoding = Encoding::Vocabulary { vocabulary, cap, unseen: OnUnseen::Reject };
-                let second =
-                    test_path.as_deref().map(|path| pass(path, Task::Check(&encoding), sizes.0)).transpose()?;
+                let kept = seen.kept(train(&first));
+                vocabulary.keep_first(&kept);
+                if grows {
+                    growth = seen.growth((1..).map(|n| format!("C{n}")), &kept);
+                } else {
+                    vocabulary = vocabulary.with_unseen_row(true);
+                }
+                let encoding = Encoding::Vocabulary { vocabulary, cap };
+                let check = |path: &Path| pass(path, Task::Check(&encoding, on_unseen[1]), sizes.0);
+                let second = test_path.as_deref().map(check).transpose()?;
                 (encoding, first, second)
             }
             (known, _) => {
                 let encoding = match known {
-                    Some(vocabulary) => {
-                        let vocabulary = checked(vocabulary, &layout)?;
-                        Encoding::Vocabulary { vocabulary, cap, unseen: opening.unseen }
-                    }
+                    Some(vocabulary) => Encoding::Vocabulary { vocabulary: checked(vocabulary, &layout)?, cap },
                     None => Encoding::modulo(layout.categorical, config.rows_cap, model_rows)?,
                 };
                 // Nothing is learned here. Where a malformed row ends the run anyway, lines need only be counted.
-                let task = || match config.on_bad_row {
+                let task = |unseen| match config.on_bad_row {
                     OnBadRow::Fail => Task::Count,
-                    OnBadRow::Skip => Task::Check(&encoding),
+                    OnBadRow::Skip => Task::Check(&encoding, unseen),
                 };
-                let first = pass(&path, task(), 0)?;
-                let second = test_path.as_deref().map(|path| pass(path, task(), sizes.0)).transpose()?;
+                // Which samples of a single file are for tests is known when all are counted.
+                let mut first = pass(&path, task(on_unseen[usize::from(test_path.is_none())]), 0)?;
+                if on_unseen[0] == OnUnseen::Reject && first.first_unseen.is_some_and(|row| row < train(&first)) {
+                    on_unseen = [OnUnseen::Reject; 2];
+                    first = pass(&path, task(OnUnseen::Reject), 0)?;
+                }
+                let second = test_path.as_deref().map(|path| pass(path, task(on_unseen[1]), sizes.0)).transpose()?;
                 (encoding, first, second)
             }
         };
@@ -194,16 +217,19 @@ impl Tsv {
         };
         let schema = Schema::criteo(layout.dense, &encoding.rows()).with_unseen_rows(encoding.vocabulary());
         Ok(Self {
-            layout,
             on_bad_row: config.on_bad_row,
+            unseen: UnseenCounts::of(&schema, encoding.vocabulary()),
+            left_out: (0..layout.categorical).map(|_| AtomicU64::new(0)).collect(),
+            layout,
             encoding,
+            on_unseen,
+            growth,
             schema,
             train,
             test,
             skipped,
             learned,
             fingerprints: [OnceLock::new(), OnceLock::new()],
-            unseen_values: AtomicU64::new(0),
         })
     }
 
@@ -260,7 +286,8 @@ impl Source for Tsv {
         part.found.check(&part.path)?;
         let (place, mut at) = part.scan.place_before(part.first + start);
         let rows = GoodRows::open_at(&part.path, &self.layout, self.on_bad_row, place)?;
-        let mut reader = TsvReader { tsv: self, part, rows, left: part.samples - start };
+        let on_unseen = self.on_unseen[split as usize];
+        let mut reader = TsvReader { tsv: self, part, rows, on_unseen, left: part.samples - start, before: Vec::new() };
         if reader.left == 0 {
             return Ok(Box::new(reader));
         }
@@ -268,7 +295,7 @@ impl Source for Tsv {
             if at.is_multiple_of(1 << 13) && crate::base::interrupt::requested() {
                 return Err(Error::Interrupted);
             }
-            if !reader.rows.step_over(&self.encoding)? {
+            if !reader.rows.step_over(&self.encoding, on_unseen)? {
                 return Err(reader.changed(at));
             }
             at += 1;
@@ -294,32 +321,38 @@ impl Source for Tsv {
         self.skipped
     }
 
-    fn unseen_values(&self) -> u64 {
-        self.unseen_values.load(Ordering::Relaxed)
+    fn unseen_values(&self) -> Vec<UnseenValues> {
+        self.unseen.told(|column| self.left_out[column].load(Ordering::Relaxed))
+    }
+
+    fn growth(&self) -> &[Growth] {
+        &self.growth
     }
 }
 
-/// Appends a row whose categories are encoded to a minibatch; returns how many of them have no row.
-fn append(row: &Row, batch: &mut Batch) -> u64 {
-    let mut unseen = 0;
+/// Appends a row whose categories are encoded to a minibatch; `leave_out` is told the columns of those without a row.
+fn append(row: &Row, batch: &mut Batch, mut leave_out: impl FnMut(usize)) {
     batch.labels.push(row.label);
     batch.dense.extend(row.integers.iter().map(|&value| log_count(value)));
-    for (bag, &id) in batch.bags.iter_mut().zip(&row.categories) {
+    for (column, (bag, &id)) in batch.bags.iter_mut().zip(&row.categories).enumerate() {
         if id == NO_ROW {
-            unseen += 1;
+            leave_out(column);
         } else {
             bag.rows.push(id);
         }
         bag.close();
     }
-    unseen
 }
 
 struct TsvReader<'a> {
     tsv: &'a Tsv,
     part: &'a Part,
     rows: GoodRows<'a>,
+    /// What a value without a row does.
+    on_unseen: OnUnseen,
     left: u64,
+    /// Look-ups of each bag before the latest read.
+    before: Vec<usize>,
 }
 
 impl TsvReader<'_> {
@@ -335,23 +368,26 @@ impl TsvReader<'_> {
 impl Reader for TsvReader<'_> {
     fn read(&mut self, batch: &mut Batch, limit: usize) -> Result<usize> {
         let wanted = usize::try_from(self.left).unwrap_or(usize::MAX).min(limit);
-        let mut unseen = 0;
+        self.before.clear();
+        self.before.extend(batch.bags.iter().map(|bag| bag.rows.len()));
         for _ in 0..wanted {
-            if !self.rows.next_row(Some(&self.tsv.encoding))? {
+            if !self.rows.next_row(Some((&self.tsv.encoding, self.on_unseen)))? {
                 return Err(self.changed(self.part.first + self.part.samples - self.left));
             }
-            unseen += append(&self.rows.row, batch);
+            append(&self.rows.row, batch, |column| {
+                // Relaxed: a count that is read when all reading is done.
+                self.tsv.left_out[column].fetch_add(1, Ordering::Relaxed);
+            });
             self.left -= 1;
         }
-        // Relaxed: a count that is read when all reading is done.
-        self.tsv.unseen_values.fetch_add(unseen, Ordering::Relaxed);
+        self.tsv.unseen.count(&batch.bags, &self.before);
         Ok(wanted)
     }
 
     fn skip(&mut self, count: u64) -> Result<u64> {
         let count = count.min(self.left);
         for _ in 0..count {
-            if !self.rows.step_over(&self.tsv.encoding)? {
+            if !self.rows.step_over(&self.tsv.encoding, self.on_unseen)? {
                 return Err(self.changed(self.part.first + self.part.samples - self.left));
             }
             self.left -= 1;

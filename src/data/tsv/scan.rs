@@ -5,12 +5,12 @@
 
 use std::path::Path;
 
-use super::encoding::Encoding;
+use super::encoding::{Encoding, NO_ROW, OnUnseen};
 use super::fault::Fault;
 use super::layout::Layout;
 use super::lines::{Line, Lines, Place};
 use super::row::Row;
-use super::vocabulary::Vocabulary;
+use super::vocabulary::{FirstSeen, Vocabulary};
 use crate::base::config::OnBadRow;
 use crate::base::{Error, Result, interrupt};
 
@@ -29,6 +29,8 @@ pub(super) struct Scan {
     pub(super) rows: u64,
     /// Malformed rows; 0 unless they are skipped.
     pub(super) skipped: u64,
+    /// The first good row with a value that is left out, where values are looked at.
+    pub(super) first_unseen: Option<u64>,
     /// The place of every [`ROWS_A_MARK`]th good row; empty where the file cannot be entered in the middle (gzip).
     marks: Vec<Place>,
 }
@@ -51,9 +53,9 @@ pub(super) enum Task<'a> {
     /// Counts lines; malformed ones end the run when they are read.
     Count,
     /// Finds malformed rows, values that the encoding refuses among them.
-    Check(&'a Encoding),
-    /// Gives values their ids; `first_seen` receives the row of each id's first appearance.
-    Learn { vocabulary: &'a mut Vocabulary, cap: Option<u32>, first_seen: Option<&'a mut Vec<Vec<u64>>> },
+    Check(&'a Encoding, OnUnseen),
+    /// Gives values their ids; `first_seen` is told where they appear.
+    Learn { vocabulary: &'a mut Vocabulary, cap: Option<u32>, first_seen: Option<&'a mut FirstSeen> },
 }
 
 /// Reads a whole file once. `done` and `total` are the bytes for `progress` before this file and in all files.
@@ -76,7 +78,13 @@ pub(super) fn scan(
         }
         let good = match &mut task {
             Task::Count => rows.count_line()?,
-            Task::Check(encoding) => rows.next_row(Some(encoding))?,
+            Task::Check(encoding, unseen) => {
+                let good = rows.next_row(Some((encoding, *unseen)))?;
+                if good && found.first_unseen.is_none() && rows.row.categories.contains(&NO_ROW) {
+                    found.first_unseen = Some(found.rows);
+                }
+                good
+            }
             Task::Learn { vocabulary, cap, first_seen } => {
                 let good = rows.next_row(None)?;
                 if good {
@@ -106,15 +114,13 @@ fn learn(
     row: &Row,
     vocabulary: &mut Vocabulary,
     cap: Option<u32>,
-    mut first_seen: Option<&mut Vec<Vec<u64>>>,
+    mut first_seen: Option<&mut FirstSeen>,
     number: u64,
 ) {
     for (column, &value) in row.categories.iter().enumerate() {
         let id = vocabulary.insert(column, cap.map_or(value, |cap| value % cap));
-        if let Some(seen) = first_seen.as_mut().map(|seen| &mut seen[column])
-            && id as usize == seen.len()
-        {
-            seen.push(number);
+        if let Some(seen) = &mut first_seen {
+            seen.note(column, id as usize, number);
         }
     }
 }
@@ -152,10 +158,10 @@ impl<'a> GoodRows<'a> {
 
     /// Goes past the next good row; false at the end. Where malformed rows end the run, a line is a row, and rows that
     /// nobody wants need not be parsed.
-    pub(super) fn step_over(&mut self, encoding: &Encoding) -> Result<bool> {
+    pub(super) fn step_over(&mut self, encoding: &Encoding, unseen: OnUnseen) -> Result<bool> {
         match self.on_bad_row {
             OnBadRow::Fail => self.count_line(),
-            OnBadRow::Skip => self.next_row(Some(encoding)),
+            OnBadRow::Skip => self.next_row(Some((encoding, unseen))),
         }
     }
 
@@ -172,16 +178,20 @@ impl<'a> GoodRows<'a> {
         }
     }
 
-    /// Parses the next good row into `row`, categories encoded if an encoding is given; false at the end.
-    pub(super) fn next_row(&mut self, encoding: Option<&Encoding>) -> Result<bool> {
+    /// Parses the next good row into `row`, categories encoded if an encoding is given, with what a value without a row
+    /// does; false at the end.
+    pub(super) fn next_row(&mut self, encoding: Option<(&Encoding, OnUnseen)>) -> Result<bool> {
+        let encode = |categories: &mut [u32]| match encoding {
+            Some((encoding, unseen)) => encoding.encode(categories, unseen),
+            None => Ok(()),
+        };
         loop {
             let fault = match self.lines.next_line()? {
                 None => return Ok(false),
                 Some(Line::TooLong) => Err(Fault::TooLong { limit: self.layout.max_line }),
-                Some(Line::Text(line)) => self
-                    .row
-                    .parse(line, self.layout)
-                    .and_then(|()| encoding.map_or(Ok(()), |encoding| encoding.encode(&mut self.row.categories))),
+                Some(Line::Text(line)) => {
+                    self.row.parse(line, self.layout).and_then(|()| encode(&mut self.row.categories))
+                }
             };
             match (fault, self.on_bad_row) {
                 (Ok(()), _) => return Ok(true),

@@ -83,14 +83,19 @@ impl Vocabulary {
         self.unseen_row
     }
 
+    /// Whether the values of a column have their rows by it: not where rows do not depend on the data.
+    #[must_use]
+    pub fn numbers(&self, column: usize) -> bool {
+        match &self.texts[..] {
+            [] => column < self.keys.len(),
+            texts => texts.get(column).is_some_and(|values| !values.is_empty()),
+        }
+    }
+
     /// As [`Vocabulary::unseen_row`], of one column: none whose rows do not depend on the data has such a row.
     #[must_use]
     pub fn has_unseen_row(&self, column: usize) -> bool {
-        let numbered = match &self.texts[..] {
-            [] => column < self.keys.len(),
-            texts => texts.get(column).is_some_and(|values| !values.is_empty()),
-        };
-        self.unseen_row && numbered
+        self.unseen_row && self.numbers(column)
     }
 
     /// Rows of every column's table, the row for unseen values included.
@@ -118,23 +123,79 @@ impl Vocabulary {
         id
     }
 
-    /// Forgets all but the first values of each column, and maps others to an additional row.
+    /// Forgets all but the first values of each column.
     pub(super) fn keep_first(&mut self, counts: &[usize]) {
-        for ((keys, ids), &count) in self.keys.iter_mut().zip(&mut self.ids).zip(counts) {
+        let columns = self.keys.iter_mut().zip(&mut self.ids).zip(counts);
+        for ((keys, ids), &count) in columns.filter(|((keys, _), count)| keys.len() > **count) {
             keys.truncate(count);
             *ids = Table::new();
             for (id, &key) in (0..).zip(keys.iter()) {
                 ids.get_or_insert(key, id);
             }
         }
-        self.unseen_row = true;
     }
 }
 
-/// How many ids of each column first appear in a row before `train`. `seen` has the row of each id's first appearance;
-/// ids follow it, so the values that only later rows have are the last ones.
-pub fn first_rows_below(seen: &[Vec<u64>], train: u64) -> Vec<usize> {
-    seen.iter().map(|rows| rows.partition_point(|&row| row < train)).collect()
+/// What data add to a column of a model's vocabulary.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Growth {
+    /// The column's name.
+    pub column: String,
+    /// Values that the vocabulary had, and keeps; 0 in a column whose rows do not depend on the data.
+    pub kept: u64,
+    /// Those of them that these data do not have.
+    pub absent: u64,
+    /// Values that it had not.
+    pub new: u64,
+}
+
+/// In which row of a pass the values of each column first appear, by their ids.
+pub(in crate::data) struct FirstSeen {
+    /// Values of each column that were known before; they have the first ids.
+    known: Vec<usize>,
+    /// Of those, 0 once they are met, and before that [`ABSENT`].
+    rows: Vec<Vec<u64>>,
+}
+
+/// In place of a row: a known value that was not met.
+const ABSENT: u64 = u64::MAX;
+
+impl FirstSeen {
+    /// Of columns of which so many values are known before the pass.
+    pub(in crate::data) fn of(known: Vec<usize>) -> Self {
+        let rows = known.iter().map(|&known| vec![ABSENT; known]).collect();
+        Self { known, rows }
+    }
+
+    /// Notes that row `row` has a value: of new ones the next id, or one that was noted before.
+    #[inline]
+    pub(in crate::data) fn note(&mut self, column: usize, id: usize, row: u64) {
+        let rows = &mut self.rows[column];
+        if id < self.known[column] {
+            rows[id] = 0;
+        } else if id == rows.len() {
+            rows.push(row);
+        }
+    }
+
+    /// How many values each column has with those that are known and, of the new ones, those that first appear in a row
+    /// before `train`: new ids follow first appearance, so the values that only later rows have are the last ones.
+    pub(in crate::data) fn kept(&self, train: u64) -> Vec<usize> {
+        let columns = self.rows.iter().zip(&self.known);
+        columns.map(|(rows, &known)| known + rows[known..].partition_point(|&row| row < train)).collect()
+    }
+
+    /// What a vocabulary of columns of these names has grown by, where as many values as `kept` says stay.
+    pub(in crate::data) fn growth(&self, names: impl Iterator<Item = String>, kept: &[usize]) -> Vec<Growth> {
+        let columns = names.zip(&self.known).zip(self.rows.iter().zip(kept));
+        let column = |((column, &known), (rows, &kept)): ((String, &usize), (&Vec<u64>, &usize))| Growth {
+            column,
+            kept: known as u64,
+            absent: rows[..known].iter().filter(|row| **row == ABSENT).count() as u64,
+            new: (kept - known) as u64,
+        };
+        columns.map(column).collect()
+    }
 }
 
 #[cfg(test)]
@@ -173,6 +234,7 @@ mod tests {
             prop_assert_eq!(vocabulary.rows(), vec![expected.len() as u64]);
             let half = expected.len() / 2;
             vocabulary.keep_first(&[half]);
+            let vocabulary = vocabulary.with_unseen_row(true);
             for (value, id) in expected {
                 prop_assert_eq!(vocabulary.row(0, value), Some(id.min(half as u32)));
             }

@@ -16,6 +16,7 @@
 //! Invariant: a checkpoint file is always whole. It is written under another name, flushed to the disk and then
 //! renamed, so a full disk, a crash or a signal leaves the previous one untouched.
 
+mod columns;
 mod head;
 mod numbers;
 mod place;

@@ -31,16 +31,17 @@ impl Checkpoint<'_> {
     }
 
     /// Checks that a run may begin with these weights: that rows of embeddings are those of the same values, where both
-    /// number values by a vocabulary. `beside` is where the model's is looked for. Where the file does not tell by
-    /// which vocabulary its rows are numbered, and none is there: what may be wrong, for people.
+    /// number values by a vocabulary; `numbers` is the [`digest`] of that of the data, before they add values to it.
+    /// `beside` is where the model's is looked for. Where the file does not tell by which vocabulary its rows are
+    /// numbered, and none is there: what may be wrong, for people.
     ///
     /// # Errors
     /// [`Error::Checkpoint`](crate::base::Error::Checkpoint) when they are not.
-    pub fn check_numbers(&self, vocabulary: Option<&Vocabulary>, beside: &Path) -> Result<Option<String>> {
-        let Some(vocabulary) = vocabulary else { return Ok(None) };
+    pub fn check_numbers(&self, numbers: Option<&str>, beside: &Path) -> Result<Option<String>> {
+        let Some(numbers) = numbers else { return Ok(None) };
         let place = beside.display();
         match self.numbered_by() {
-            Some(wanted) if digest(vocabulary) != wanted => Err(self.fail(format!(
+            Some(wanted) if numbers != wanted => Err(self.fail(format!(
                 "values of these data get other rows than this model has for them: put the vocabulary that it was trained with \
                  at {place}, or train from the start"
             ))),

@@ -12,6 +12,7 @@ use super::{Checkpoint, PIECE};
 use crate::base::config::ModelConfig;
 use crate::base::units::Many;
 use crate::base::{Error, Result, interrupt};
+use crate::data::Growth;
 use crate::embedding::TableTensor;
 use crate::model::{Parameter, Project, ROOTS, StoredTables, TensorSlot};
 use crate::train::Ranks;
@@ -50,6 +51,24 @@ impl Checkpoint<'_> {
     /// When a tensor is missing, is damaged, has another shape or type, or is one that the model does not have, and
     /// when another machine has another file.
     pub fn load_into(&self, ranks: &Ranks) -> Result<()> {
+        self.load(ranks, &[])
+    }
+
+    /// As [`Checkpoint::load_into`], where a run begins with this model and its data have added values to the
+    /// vocabulary: `growth` says to which of the columns. Their tables' rows come first, and the last one, where it is
+    /// that of unseen values, stays the last; new rows, with what the optimizer keeps of them, begin as those of a new
+    /// model by this seed.
+    ///
+    /// # Errors
+    /// As [`Checkpoint::load_into`].
+    pub fn begin(&self, ranks: &Ranks, growth: &[Growth], seed: u64) -> Result<()> {
+        if growth.iter().any(|column| column.new > 0) {
+            ranks.initialise(seed)?;
+        }
+        self.load(ranks, growth)
+    }
+
+    fn load(&self, ranks: &Ranks, growth: &[Growth]) -> Result<()> {
         self.check_everywhere(ranks)?;
         let mut parameters = ranks.parameters()?;
         let tables = parameters.iter().filter(|parameter| parameter.table().is_some()).count();
@@ -69,7 +88,9 @@ impl Checkpoint<'_> {
         let mut updates: [Option<f32>; 2] = [None; 2];
         let (stored, held) = (ranks.stored_tables()?, ranks.held_tables());
         for parameter in &parameters {
-            let bytes = self.tensor(parameter)?;
+            let shorter = self.shorter(parameter, growth);
+            let filed = shorter.as_ref().unwrap_or(parameter);
+            let bytes = self.tensor(filed)?;
             let stays = match parameter.slot {
                 TensorSlot::Table(table, TableTensor::Weight) => !held[table.index()] || stored[table.index()],
                 TensorSlot::Table(table, TableTensor::Moment(_) | TableTensor::RowMoment) => !held[table.index()],
@@ -85,7 +106,14 @@ impl Checkpoint<'_> {
             if parameter.counts_updates() {
                 self.check_updates(parameter, bytes, &mut updates[usize::from(parameter.is_of_table())])?;
             }
-            self.pieces(parameter, bytes, &mut |rows, values| ranks.import_rows(parameter, rows, values))?;
+            let unseen = filed.rows() < parameter.rows() && ranks.has_unseen_row(parameter);
+            self.pieces(filed, bytes, &mut |rows, values| {
+                let moved = usize::from(unseen && rows.end == filed.rows());
+                let (values, last) = values.split_at(values.len() - moved * filed.columns());
+                ranks.import_rows(parameter, rows.start..rows.end - moved, values)?;
+                let end = parameter.rows();
+                if moved > 0 { ranks.import_rows(parameter, end - 1..end, last) } else { Ok(()) }
+            })?;
         }
         // Machines read as quickly as their disks do.
         ranks.meet("load a checkpoint")
@@ -165,6 +193,16 @@ impl Checkpoint<'_> {
 
     fn rows_of(&self, name: &str) -> Option<usize> {
         self.metadata.info(name)?.shape.first().copied()
+    }
+
+    /// Of a tensor that has a number of rows of a table, as many as the file has, where its column has grown since.
+    fn shorter(&self, of: &Parameter, growth: &[Growth]) -> Option<Parameter> {
+        let TensorSlot::Table(table, _) = of.slot else { return None };
+        // A wide part has a table of each column once more, in their order, and quotients have their column's place.
+        let column = growth.iter().cycle().take(2 * growth.len()).nth(table.index())?;
+        let rows = self.rows_of(&of.name).filter(|rows| column.kept > 0 && column.new > 0 && *rows < of.rows())?;
+        let shape = std::iter::once(rows).chain(of.shape[1..].iter().copied()).collect();
+        Some(Parameter { shape, ..of.clone() })
     }
 
     /// The bytes of a tensor of this shape.

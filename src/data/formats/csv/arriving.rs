@@ -2,12 +2,12 @@
 
 use std::path::Path;
 
+use super::bad;
 use super::encoding::Encoding;
 use super::records::{Record, Records, too_long};
 use super::row::{Projection, Row};
 use super::scan::header_of;
 use super::schema::TextSchema;
-use super::{Choices, bad};
 use crate::base::config::{DataConfig, Vocab};
 use crate::base::{Error, Reason, Result};
 use crate::data::formats::files::limit_rows;
@@ -49,13 +49,11 @@ impl Arriving {
                 "this model knows no rows of categories: it was not trained on text that this schema describes",
             );
         }
-        let choices =
-            Choices { known: known.as_ref(), unseen: UNSEEN, rows_cap: config.rows_cap, ..Choices::default() };
-        let mut encoding = Encoding::new(&text, choices.known, choices.unseen, choices.rows_cap)?;
+        let mut encoding = Encoding::new(&text, known.as_ref(), false, config.rows_cap)?;
         encoding.keep_all();
         // Numbers that are no fractions by their kind stay integers; of all others nobody knows what will come.
         let float = |at: usize| text.dense[at].unit().is_none() && text.dense[at].count.is_none();
-        let mut description = text.description(float, |at| encoding.table(at, &text.categorical[at]));
+        let mut description = text.description(float, |at| encoding.table(at, &text.categorical[at], UNSEEN));
         let scales = opening.scales.unwrap_or_default();
         description.scaled(&scales).map_err(|column| {
             bad(
@@ -130,7 +128,8 @@ impl Parse for Arriving {
         };
         let columns = Projection::find(path, &self.text, &names, Labels::Optional)?.kept(true);
         let (row, scratch) = (Row::new(&columns), Samples::new(&self.description));
-        Ok(Box::new(Arrivals { of: self, rows, columns, row, scratch, unseen: 0 }))
+        let unseen = vec![0; self.lists.len()];
+        Ok(Box::new(Arrivals { of: self, rows, columns, row, scratch, unseen }))
     }
 }
 
@@ -180,17 +179,17 @@ struct Arrivals<'a> {
     row: Row<u32>,
     /// Rows that are not in the minibatch yet.
     scratch: Samples,
-    unseen: u64,
+    unseen: Vec<u64>,
 }
 
 impl Next for Arrivals<'_> {
     fn next(&mut self, _batch: &mut Batch) -> Result<bool> {
         let Some((line, record)) = self.rows.next(self.of.max_line)? else { return Ok(false) };
         let encoding = &self.of.encoding;
-        let read = record
-            .and_then(|record| self.row.read(record, &self.columns, |at, spec, value| encoding.row(at, spec, value)));
+        let row_of = |at, spec: &_, value: &_| encoding.row(at, spec, value, UNSEEN);
+        let read = record.and_then(|record| self.row.read(record, &self.columns, row_of));
         read.map_err(|reason| Error::BadRow { path: NAME.into(), line, reason })?;
-        self.unseen += self.row.push(&mut self.scratch, &self.columns, &self.of.lists);
+        self.row.push(&mut self.scratch, &self.columns, &self.of.lists, &mut self.unseen);
         Ok(true)
     }
 
@@ -212,7 +211,7 @@ impl Next for Arrivals<'_> {
         }
     }
 
-    fn unseen(&self) -> u64 {
-        self.unseen
+    fn unseen(&self) -> &[u64] {
+        &self.unseen
     }
 }

@@ -3,6 +3,10 @@
 //! What [`Vocab`](crate::base::config::Vocab) says of Criteo's values holds for text alike: numbers follow first
 //! appearance, and where only training samples count, all other values share one more row, the last. `data.rows_cap`
 //! limits tables by taking numbers modulo it; the row of unseen values then stays the last, and has no known value.
+//!
+//! Where training begins with a model, new values of training samples get the numbers behind those that its vocabulary
+//! has. Known values keep their rows, under `data.rows_cap` too: as long as numbers are taken modulo nothing, rows are
+//! numbers, and from then on tables no longer grow.
 
 use std::collections::HashMap;
 
@@ -10,7 +14,7 @@ use super::schema::{TextCategorical, TextSchema};
 use super::shown;
 use crate::base::{Error, Reason, Result};
 use crate::data::Vocabulary;
-use crate::data::tsv::{OnUnseen, first_rows_below};
+use crate::data::tsv::{FirstSeen, Growth, OnUnseen};
 
 /// Text of a column's values in a vocabulary, whose file has 32 bits for where each ends.
 const MOST_BYTES: u64 = u32::MAX as u64;
@@ -23,23 +27,28 @@ pub(super) struct Encoding {
     bytes: Vec<u64>,
     /// Whether values without a number share one more row.
     unseen_row: bool,
-    unseen: OnUnseen,
     /// At most this many rows a table; 0: no limit.
     cap: u64,
-    /// Whether new values still get numbers, and the row of each one's first appearance, if that is asked for.
-    learning: Option<Vec<Vec<u64>>>,
+    /// Where values first appear, while new ones still get numbers.
+    learning: Option<FirstSeen>,
+    /// Whether values were forgotten that had a number.
+    forgot: bool,
+    /// What a model's vocabulary has grown by, column by column; nothing where it cannot grow.
+    growth: Vec<Growth>,
 }
 
 impl Encoding {
-    /// By the vocabulary of a trained model, or by one that is learned.
+    /// By the vocabulary of a trained model, which is learned on if it `grows`, or by one that is learned.
     ///
     /// # Errors
     /// [`Error::Config`] when the vocabulary is of other columns.
-    pub(super) fn new(schema: &TextSchema, known: Option<&Vocabulary>, unseen: OnUnseen, cap: u64) -> Result<Self> {
+    pub(super) fn new(schema: &TextSchema, known: Option<&Vocabulary>, grows: bool, cap: u64) -> Result<Self> {
         let columns = schema.categorical.len();
         let (ids, bytes) = (vec![HashMap::new(); columns], vec![0; columns]);
-        let empty = Self { ids, bytes, unseen_row: false, unseen, cap, learning: None };
-        let Some(known) = known else { return Ok(Self { learning: Some(vec![Vec::new(); columns]), ..empty }) };
+        let empty = Self { ids, bytes, unseen_row: false, cap, learning: None, forgot: false, growth: Vec::new() };
+        let Some(known) = known else {
+            return Ok(Self { learning: Some(FirstSeen::of(vec![0; columns])), ..empty });
+        };
         if known.texts().len() != columns {
             let reason = format!(
                 "it has {} columns of text, the schema has {columns}: it belongs to a model of other data",
@@ -48,7 +57,9 @@ impl Encoding {
             return Err(Error::config("vocabulary", reason));
         }
         let ids = known.texts().iter().map(|values| values.iter().cloned().zip(0..).collect()).collect();
-        Ok(Self { ids, unseen_row: known.unseen_row(), ..empty })
+        let bytes = known.texts().iter().map(|values| values.iter().map(|value| value.len() as u64).sum()).collect();
+        let learning = grows.then(|| FirstSeen::of(known.texts().iter().map(Vec::len).collect()));
+        Ok(Self { ids, bytes, unseen_row: known.unseen_row(), learning, ..empty })
     }
 
     /// Gives the new values of a good row their numbers; `number` is that of the row.
@@ -58,18 +69,20 @@ impl Encoding {
     pub(super) fn learn(&mut self, column: usize, value: &[u8], number: u64) -> std::result::Result<(), String> {
         let Some(seen) = &mut self.learning else { return Ok(()) };
         let ids = &mut self.ids[column];
-        if !ids.contains_key(value) {
-            self.bytes[column] += value.len() as u64;
-            if self.bytes[column] > MOST_BYTES {
-                return Err(
-                    "its different values are more than 4 GiB of text, which no vocabulary holds: give the column \
-                            rows in the schema, by which its values are hashed, or leave it out"
-                        .to_owned(),
-                );
-            }
-            ids.insert(value.into(), ids.len() as u32);
-            seen[column].push(number);
+        if let Some(&id) = ids.get(value) {
+            seen.note(column, id as usize, number);
+            return Ok(());
         }
+        self.bytes[column] += value.len() as u64;
+        if self.bytes[column] > MOST_BYTES {
+            return Err(
+                "its different values are more than 4 GiB of text, which no vocabulary holds: give the column \
+                        rows in the schema, by which its values are hashed, or leave it out"
+                    .to_owned(),
+            );
+        }
+        seen.note(column, ids.len(), number);
+        ids.insert(value.into(), ids.len() as u32);
         Ok(())
     }
 
@@ -78,14 +91,40 @@ impl Encoding {
         self.learning.is_some()
     }
 
+    /// Ends learning. New values that only rows from `train` on have are forgotten.
+    fn keep_before(&mut self, train: u64) -> Option<(FirstSeen, Vec<usize>)> {
+        let seen = self.learning.take()?;
+        let kept = seen.kept(train);
+        for (ids, &kept) in self.ids.iter_mut().zip(&kept) {
+            if ids.len() > kept {
+                self.forgot = true;
+                ids.retain(|_, id| (*id as usize) < kept);
+            }
+        }
+        Some((seen, kept))
+    }
+
     /// Ends learning. Values that only rows from `train` on have are forgotten, and get one more row with all unseen
     /// ones.
-    pub(super) fn keep_before(&mut self, train: u64) {
-        let Some(seen) = self.learning.take() else { return };
-        for (ids, kept) in self.ids.iter_mut().zip(first_rows_below(&seen, train)) {
-            ids.retain(|_, id| (*id as usize) < kept);
-        }
-        self.unseen_row = true;
+    pub(super) fn share_from(&mut self, train: u64) {
+        self.unseen_row |= self.keep_before(train).is_some();
+    }
+
+    /// Ends learning what a model's vocabulary lacks: it has grown by the values of rows before `train`, and does with
+    /// all others what it has done.
+    pub(super) fn grow_before(&mut self, train: u64, schema: &TextSchema) {
+        let Some((seen, kept)) = self.keep_before(train) else { return };
+        self.growth = seen.growth(schema.categorical.iter().map(|column| column.name().to_owned()), &kept);
+    }
+
+    /// Whether values were forgotten that have no row now.
+    pub(super) fn leaves_out(&self) -> bool {
+        self.forgot && !self.unseen_row
+    }
+
+    /// What a model's vocabulary has grown by, column by column; nothing where it cannot grow.
+    pub(super) fn growth(&self) -> &[Growth] {
+        &self.growth
     }
 
     /// Ends learning, with all values.
@@ -98,9 +137,9 @@ impl Encoding {
         self.ids[column].contains_key(value)
     }
 
-    /// Rows of a column's table, and whether a value may have none of them.
-    pub(super) fn table(&self, column: usize, spec: &TextCategorical) -> (u64, bool) {
-        let leaves_out = self.unseen == OnUnseen::EmptyBag && !self.unseen_row;
+    /// Rows of a column's table, and whether a value may have none of them; `unseen` is what one without does.
+    pub(super) fn table(&self, column: usize, spec: &TextCategorical, unseen: OnUnseen) -> (u64, bool) {
+        let leaves_out = unseen == OnUnseen::EmptyBag && !self.unseen_row;
         (self.rows(column, spec), leaves_out && spec.fixed_rows().is_none())
     }
 
@@ -110,7 +149,7 @@ impl Encoding {
         spec.fixed_rows().unwrap_or(if self.cap == 0 { rows } else { rows.min(self.cap) }).max(1)
     }
 
-    /// The row of a value; nothing where it has none and that is no fault.
+    /// The row of a value; nothing where it has none and that is no fault, as `unseen` says.
     ///
     /// # Errors
     /// What is wrong with the value.
@@ -119,6 +158,7 @@ impl Encoding {
         column: usize,
         spec: &TextCategorical,
         value: &[u8],
+        unseen: OnUnseen,
     ) -> std::result::Result<Option<u32>, Reason> {
         if spec.fixed_rows().is_some() {
             return Ok(Some(spec.fixed_row(value)?));
@@ -128,7 +168,7 @@ impl Encoding {
         }
         // Fewer than 2^32: numbers are 32 bits wide.
         let last = self.rows(column, spec) as u32 - 1;
-        match (self.ids[column].get(value), self.unseen) {
+        match (self.ids[column].get(value), unseen) {
             (Some(&id), _) if self.unseen_row => Ok(Some(id % last.max(1))),
             (Some(&id), _) => Ok(Some(id % (last + 1))),
             (None, _) if self.unseen_row => Ok(Some(last)),
@@ -136,7 +176,8 @@ impl Encoding {
             (None, OnUnseen::Reject) => Err(Reason::with_remedy(format!(
                 "column {}: the value \"{}\" is not in the vocabulary, which has no row for unseen values: is it other data \
                  than the model was trained on, or has the file changed since it was opened? Leave such rows out with \
-                 --on-bad-row skip, or train another model with data.vocab = \"train\", if new values are to be expected",
+                 --on-bad-row skip; if new values are to be expected, begin another run with this one's weights (--init RUN \
+                 --out NEW), which gives them rows",
                 spec.column,
                 shown(value)
             ))),
@@ -149,7 +190,7 @@ impl Encoding {
             Some(_) => spec.rows == 0,
             None => self.cap == 0 && self.knows(column, b""),
         };
-        if own && spec.separator.is_none() { self.row(column, spec, b"").ok()? } else { None }
+        if own && spec.separator.is_none() { self.row(column, spec, b"", OnUnseen::EmptyBag).ok()? } else { None }
     }
 
     /// The values behind row numbers.
@@ -178,7 +219,7 @@ mod tests {
             dense: Vec::new(),
             categorical: vec![column],
         };
-        let mut encoding = Encoding::new(&schema, None, OnUnseen::Reject, 0).unwrap();
+        let mut encoding = Encoding::new(&schema, None, false, 0).unwrap();
         encoding.bytes[0] = MOST_BYTES - 3;
         assert_eq!(encoding.learn(0, b"abc", 0), Ok(()));
         assert_eq!(encoding.learn(0, b"abc", 1), Ok(()), "it is known");

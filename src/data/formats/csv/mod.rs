@@ -63,9 +63,12 @@ pub fn open(path: &Path, text: Option<Described<'_>>) -> Result<Dataset> {
 pub struct Choices<'a> {
     /// The values of a trained model; without them, values are numbered as they appear.
     pub known: Option<&'a Vocabulary>,
+    /// Whether new values of training samples are added to `known`: where training begins with that model.
+    pub grows: bool,
     /// Whether the schema is one that a trained model keeps, so that no advice to change it would help.
     pub kept: bool,
-    /// What a value does that `known` lacks, where it has no row for such.
+    /// What a value of a training sample does that `known` lacks, where it has no row for such; one of a test sample is
+    /// left out in any case.
     pub unseen: OnUnseen,
     /// Whether there must be a label.
     pub labels: Labels,
@@ -89,6 +92,7 @@ impl Default for Choices<'_> {
     fn default() -> Self {
         Self {
             known: None,
+            grows: false,
             kept: false,
             unseen: OnUnseen::default(),
             labels: Labels::default(),
@@ -105,8 +109,8 @@ impl Default for Choices<'_> {
 
 impl Choices<'_> {
     const fn policy(&self) -> RowPolicy {
-        let Self { labels, kept, on_bad_row, max_line, .. } = *self;
-        RowPolicy { labels, kept, on_bad_row, max_line }
+        let Self { labels, kept, on_bad_row, max_line, unseen, .. } = *self;
+        RowPolicy { labels, kept, on_bad_row, max_line, unseen }
     }
 }
 
@@ -137,22 +141,26 @@ pub fn open_telling(
         warn_of_one_class(path, &schema, &parts);
     }
     let float = |column: usize| parts.iter().any(|part| !part.whole[column]);
-    let description = schema.description(float, |column| encoding.table(column, &schema.categorical[column]));
+    let left_out = parts.iter().any(|part| part.policy.unseen == OnUnseen::EmptyBag);
+    let unseen = if left_out { OnUnseen::EmptyBag } else { OnUnseen::Reject };
+    let description = schema.description(float, |column| encoding.table(column, &schema.categorical[column], unseen));
     description.check().map_err(|reason| bad(path, reason))?;
     let vocabulary = numbered.then(|| encoding.vocabulary());
     let blanks = schema.categorical.iter().enumerate().map(|(at, spec)| encoding.row_of_blank(at, spec)).collect();
+    let growth = encoding.growth().to_vec();
     let encoding = Arc::new(encoding);
     let member = |(part, role)| {
-        let (encoding, unseen_values) = (Arc::clone(&encoding), AtomicU64::new(0));
-        let lists = description.categorical.iter().map(|column| column.hots == 0).collect();
-        let description = description.clone();
-        let table = CsvTable { part, policy: choices.policy(), encoding, description, lists, unseen_values };
+        let lists: Vec<bool> = description.categorical.iter().map(|column| column.hots == 0).collect();
+        let unseen_values = lists.iter().map(|_| AtomicU64::new(0)).collect();
+        let (encoding, description) = (Arc::clone(&encoding), description.clone());
+        let table = CsvTable { part, encoding, description, lists, unseen_values };
         Member { role, table: Box::new(table) }
     };
     let members = parts.into_iter().zip([Role::Train, Role::Test]).map(member).collect();
     let mut dataset = Dataset::new(description.clone(), members);
     dataset.learned = numbered && choices.known.is_none();
     dataset.vocabulary = vocabulary;
+    dataset.growth = growth;
     dataset.blanks = blanks;
     Ok(dataset)
 }
@@ -195,30 +203,49 @@ fn scan_all(
     let size = |path: &Path| Ok(std::fs::metadata(path).map_err(Error::io(path, "open"))?.len());
     let sizes = (size(path)?, choices.test.map(size).transpose()?.unwrap_or(0));
     let total = sizes.0 + sizes.1;
-    let mut encoding = Encoding::new(schema, choices.known, choices.unseen, choices.rows_cap)?;
+    let mut encoding = Encoding::new(schema, choices.known, choices.grows, choices.rows_cap)?;
     let policy = choices.policy();
+    // Values that the vocabulary lacks are no fault of test samples.
+    let of_tests = RowPolicy { unseen: OnUnseen::EmptyBag, ..policy };
     let most = choices.rows;
-    let mut parts = vec![Part::scan(path, schema, policy, &mut encoding, (0, total), most, progress)?];
-    if choices.vocab == Vocab::Train {
-        let rows = parts[0].rows;
-        encoding.keep_before(if choices.test.is_some() { rows } else { first_part(rows, choices.test_fraction) });
+    let mut scan = |path: &Path, policy, encoding: &mut Encoding, done| {
+        Part::scan(path, schema, policy, encoding, (done, total), most, progress)
+    };
+    // Which samples of a single file are for tests is known when all are counted.
+    let first = if choices.test.is_some() { policy } else { of_tests };
+    let mut parts = vec![scan(path, first, &mut encoding, 0)?];
+    let train = |part: &Part| match choices.test {
+        Some(_) => part.rows,
+        None => first_part(part.rows, choices.test_fraction),
+    };
+    if policy.unseen == OnUnseen::Reject && parts[0].first_unseen.is_some_and(|row| row < train(&parts[0])) {
+        parts = vec![scan(path, policy, &mut encoding, 0)?];
+    }
+    if choices.grows {
+        encoding.grow_before(train(&parts[0]), schema);
+    } else if choices.vocab == Vocab::Train {
+        encoding.share_from(train(&parts[0]));
     }
     if let Some(test) = choices.test {
-        parts.push(Part::scan(test, schema, policy, &mut encoding, (sizes.0, total), most, progress)?);
+        parts.push(scan(test, of_tests, &mut encoding, sizes.0)?);
     }
     encoding.keep_all();
+    for part in parts.iter_mut().filter(|_| policy.unseen == OnUnseen::Reject) {
+        // Where all values are known, one without a row tells that the file has changed.
+        let met = part.first_unseen.is_some() || choices.test.is_none() && encoding.leaves_out();
+        part.policy.unseen = if met { OnUnseen::EmptyBag } else { OnUnseen::Reject };
+    }
     Ok((parts, encoding))
 }
 
 struct CsvTable {
     part: Part,
-    policy: RowPolicy,
     encoding: Arc<Encoding>,
     description: Description,
     /// Whether each categorical column has any number of look-ups.
     lists: Vec<bool>,
-    /// How many values without a row readers have met.
-    unseen_values: AtomicU64,
+    /// How many values without a row readers have met, by column.
+    unseen_values: Vec<AtomicU64>,
 }
 
 /// Bytes of a field that messages show.
@@ -293,12 +320,12 @@ impl Table for CsvTable {
         self.part.is_seekable()
     }
 
-    fn unseen_values(&self) -> u64 {
-        self.unseen_values.load(Ordering::Relaxed)
+    fn unseen_values(&self) -> Vec<u64> {
+        self.unseen_values.iter().map(|count| count.load(Ordering::Relaxed)).collect()
     }
 
     fn open(&self, start: u64) -> Result<Box<dyn Rows + '_>> {
-        let good = self.part.open(start, self.policy, &self.encoding)?;
+        let good = self.part.open(start, &self.encoding)?;
         Ok(Box::new(CsvRows { table: self, good }))
     }
 }
@@ -311,13 +338,15 @@ struct CsvRows<'a> {
 impl Rows for CsvRows<'_> {
     fn read(&mut self, samples: &mut Samples, limit: usize) -> Result<usize> {
         let table = self.table;
-        let (mut read, mut unseen) = (0, 0);
+        let (mut read, mut unseen) = (0, vec![0; table.lists.len()]);
         while read < limit && self.good.next(&table.encoding)? {
-            unseen += self.good.row.push(samples, &table.part.columns, &table.lists);
+            self.good.row.push(samples, &table.part.columns, &table.lists, &mut unseen);
             read += 1;
         }
-        // Relaxed: a count that is read when all reading is done.
-        table.unseen_values.fetch_add(unseen, Ordering::Relaxed);
+        for (all, here) in table.unseen_values.iter().zip(unseen) {
+            // Relaxed: a count that is read when all reading is done.
+            all.fetch_add(here, Ordering::Relaxed);
+        }
         Ok(read)
     }
 

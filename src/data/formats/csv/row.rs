@@ -41,14 +41,14 @@ pub(in crate::data) struct Row<K> {
     /// Whether each dense value is an i32, or nothing.
     pub(super) whole: Vec<bool>,
     pub(in crate::data) lookups: Vec<Weighed<K>>,
-    /// Values without a row.
-    unseen: u64,
 }
 
 /// The rows of a bag, and their weights.
 pub(in crate::data) struct Weighed<K> {
     pub(in crate::data) rows: Vec<K>,
     pub(in crate::data) weights: Vec<f32>,
+    /// Values without a row.
+    unseen: u64,
 }
 
 impl Projection {
@@ -206,8 +206,8 @@ fn place(names: &[Vec<u8>], name: &str, are_header: bool) -> std::result::Result
 impl<K> Row<K> {
     pub(in crate::data) fn new(columns: &Projection) -> Self {
         let (dense, whole) = (vec![None; columns.dense.len()], vec![true; columns.dense.len()]);
-        let bags = columns.categorical.iter().map(|_| Weighed { rows: Vec::new(), weights: Vec::new() });
-        Self { label: 0.0, dense, whole, lookups: bags.collect(), unseen: 0 }
+        let bags = columns.categorical.iter().map(|_| Weighed { rows: Vec::new(), weights: Vec::new(), unseen: 0 });
+        Self { label: 0.0, dense, whole, lookups: bags.collect() }
     }
 
     /// Reads a record; `row_of` gives a categorical column's value its row, nothing where it has none.
@@ -235,10 +235,10 @@ impl<K> Row<K> {
         for (column, (value, whole)) in self.dense.iter_mut().zip(&mut self.whole).enumerate() {
             (*value, *whole) = columns.dense_of(column, record)?;
         }
-        self.unseen = 0;
         for (column, bag) in self.lookups.iter_mut().enumerate() {
             bag.rows.clear();
             bag.weights.clear();
+            bag.unseen = 0;
             let spec = &columns.schema.categorical[column];
             // Of values whose rows follow from them, those that are not what is expected have none.
             let advised = |reason: Reason, value: &[u8]| match spec.fixed_rows() {
@@ -251,7 +251,7 @@ impl<K> Row<K> {
                         bag.rows.push(row);
                         bag.weights.push(weight);
                     }
-                    None => self.unseen += 1,
+                    None => bag.unseen += 1,
                 }
                 Ok::<(), Reason>(())
             })?;
@@ -261,8 +261,13 @@ impl<K> Row<K> {
 }
 
 impl Row<u32> {
-    /// Appends the row to others; returns how many of its values have no row.
-    pub(super) fn push(&self, samples: &mut Samples, columns: &Projection, lists: &[bool]) -> u64 {
+    /// Whether a value has no row.
+    pub(super) fn has_unseen(&self) -> bool {
+        self.lookups.iter().any(|bag| bag.unseen > 0)
+    }
+
+    /// Appends the row to others, and adds how many of each column's values have no row to `unseen`.
+    pub(super) fn push(&self, samples: &mut Samples, columns: &Projection, lists: &[bool], unseen: &mut [u64]) {
         samples.labels.push(self.label);
         for (values, value) in samples.dense.iter_mut().zip(&self.dense) {
             match values {
@@ -281,6 +286,6 @@ impl Row<u32> {
                 lookups.ends.push(lookups.rows.len() as u32);
             }
         }
-        self.unseen
+        unseen.iter_mut().zip(&self.lookups).for_each(|(all, bag)| *all += bag.unseen);
     }
 }

@@ -15,7 +15,7 @@ use crate::base::config::OnBadRow;
 use crate::base::input::Found;
 use crate::base::{Error, Result, interrupt};
 use crate::data::Labels;
-use crate::data::tsv::{Place, Progress};
+use crate::data::tsv::{OnUnseen, Place, Progress};
 
 /// Rows between two places at which the file can be entered.
 const ROWS_A_MARK: u64 = 1 << 12;
@@ -29,11 +29,15 @@ pub(super) struct RowPolicy {
     pub(super) on_bad_row: OnBadRow,
     /// The longest row, in bytes.
     pub(super) max_line: usize,
+    /// What a value without a row does.
+    pub(super) unseen: OnUnseen,
 }
 
 /// A text file after the pass.
 pub(super) struct Part {
     pub(super) path: PathBuf,
+    /// By what rows are judged.
+    pub(super) policy: RowPolicy,
     /// The file that the pass went through.
     found: Found,
     pub(super) columns: Projection,
@@ -41,6 +45,8 @@ pub(super) struct Part {
     pub(super) rows: u64,
     /// Malformed rows; 0 unless they are skipped.
     pub(super) skipped: u64,
+    /// The first good row with a value that is left out.
+    pub(super) first_unseen: Option<u64>,
     /// Good rows of each label: 0, then 1.
     pub(super) labels: [u64; 2],
     /// The most look-ups of a row, one entry a categorical column.
@@ -63,6 +69,7 @@ pub(super) struct GoodRows<'a> {
     path: &'a Path,
     columns: &'a Projection,
     on_bad_row: OnBadRow,
+    unseen: OnUnseen,
     records: Records,
     /// The row that [`GoodRows::next`] found.
     pub(super) row: Row<u32>,
@@ -115,14 +122,15 @@ impl<'a> GoodRows<'a> {
         if place.is_none() && columns.schema.columns.is_empty() {
             records.next()?;
         }
-        Ok(Self { path, columns, on_bad_row: policy.on_bad_row, records, row: Row::new(columns), skipped: 0 })
+        let RowPolicy { on_bad_row, unseen, .. } = policy;
+        Ok(Self { path, columns, on_bad_row, unseen, records, row: Row::new(columns), skipped: 0 })
     }
 
     /// Reads the next good row into `row`; false at the end.
     pub(super) fn next(&mut self, encoding: &Encoding) -> Result<bool> {
         loop {
             let Some((line, read)) = self.records.next()? else { return Ok(false) };
-            let row_of = |at, spec: &_, value: &_| encoding.row(at, spec, value);
+            let row_of = |at, spec: &_, value: &_| encoding.row(at, spec, value, self.unseen);
             match read.and_then(|()| self.row.read(&self.records.record, self.columns, row_of)) {
                 Ok(()) => return Ok(true),
                 Err(_) if self.on_bad_row == OnBadRow::Skip => {
@@ -178,6 +186,7 @@ impl Part {
         let names = header(path, schema, policy.labels, policy.max_line)?;
         let columns = Projection::find(path, schema, &names, policy.labels)?.kept(policy.kept);
         let (mut rows, mut labels, mut marks) = (0, [0; 2], Vec::<(u64, Place)>::new());
+        let mut first_unseen = None;
         let mut longest = vec![1; schema.categorical.len()];
         let mut whole: Vec<bool> = schema.dense.iter().map(|column| !column.float).collect();
         let mut good = GoodRows::open(path, &columns, policy, None)?;
@@ -201,6 +210,9 @@ impl Part {
             if encoding.learns() {
                 good.learn(encoding, rows)?;
             }
+            if first_unseen.is_none() && good.row.has_unseen() {
+                first_unseen = Some(rows);
+            }
             let bags = good.row.lookups.iter();
             longest.iter_mut().zip(bags).for_each(|(most, bag)| *most = (*most).max(bag.rows.len() as u32));
             whole.iter_mut().zip(&good.row.whole).for_each(|(all, one)| *all &= *one);
@@ -214,14 +226,15 @@ impl Part {
         if rows == 0 {
             return Err(bad(path, no_rows(schema, skipped)));
         }
-        Ok(Self { path: path.to_owned(), found, columns, rows, skipped, labels, longest, whole, marks })
+        let path = path.to_owned();
+        Ok(Self { path, policy, found, columns, rows, skipped, first_unseen, labels, longest, whole, marks })
     }
 
     /// A reader that stands before good row `start`.
-    pub(super) fn open(&self, start: u64, policy: RowPolicy, encoding: &Encoding) -> Result<GoodRows<'_>> {
+    pub(super) fn open(&self, start: u64, encoding: &Encoding) -> Result<GoodRows<'_>> {
         self.found.check(&self.path)?;
         let mark = self.marks[..self.marks.partition_point(|(row, _)| *row <= start)].last();
-        let mut good = GoodRows::open(&self.path, &self.columns, policy, mark.map(|(_, place)| *place))?;
+        let mut good = GoodRows::open(&self.path, &self.columns, self.policy, mark.map(|(_, place)| *place))?;
         for _ in mark.map_or(0, |(row, _)| *row)..start {
             if !good.step_over(encoding)? {
                 break;

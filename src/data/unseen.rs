@@ -1,0 +1,71 @@
+//! How many categorical values readers meet that a model's vocabulary does not know, column by column.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::{Bag, Schema, Vocabulary};
+
+/// The values of a column that a vocabulary numbers, and those of them that it does not know.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnseenValues {
+    /// The column's name.
+    pub column: String,
+    /// Values that readers have met.
+    pub values: u64,
+    /// Those of them without a row: each left its bag without it.
+    pub left_out: u64,
+    /// Those of them that have the row of all unseen values.
+    pub shared: u64,
+}
+
+/// Counts the values of columns.
+pub(super) struct UnseenCounts(Vec<Count>);
+
+struct Count {
+    column: String,
+    /// Whether a vocabulary numbers its values.
+    numbered: bool,
+    unseen_row: Option<u32>,
+    /// Values with a row, and those of them with that of unseen values.
+    met: AtomicU64,
+    shared: AtomicU64,
+}
+
+impl UnseenCounts {
+    /// Of columns whose values have their rows by this vocabulary, if by one.
+    pub(super) fn of(schema: &Schema, known: Option<&Vocabulary>) -> Self {
+        let schema = schema.clone().with_unseen_rows(known);
+        let count = |(number, column): (usize, &super::Column)| Count {
+            column: column.name.clone(),
+            numbered: known.is_some_and(|known| known.numbers(number)),
+            // Rows are numbers of 32 bits.
+            unseen_row: column.unseen().map(|row| row as u32),
+            met: AtomicU64::new(0),
+            shared: AtomicU64::new(0),
+        };
+        Self(schema.tables.iter().enumerate().map(count).collect())
+    }
+
+    /// Counts the rows that were appended to bags, each of which had so many before.
+    pub(super) fn count(&self, bags: &[Bag], before: &[usize]) {
+        let numbered = self.0.iter().zip(bags.iter().zip(before)).filter(|(count, _)| count.numbered);
+        for (count, (bag, &before)) in numbered {
+            let rows = &bag.rows[before..];
+            // Relaxed: counts that are read when all reading is done.
+            count.met.fetch_add(rows.len() as u64, Ordering::Relaxed);
+            if let Some(unseen) = count.unseen_row {
+                let shared = rows.iter().filter(|row| **row == unseen).count();
+                count.shared.fetch_add(shared as u64, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// What was counted, with how many values of each column had no row.
+    pub(super) fn told(&self, left_out: impl Fn(usize) -> u64) -> Vec<UnseenValues> {
+        let told = |(number, count): (usize, &Count)| {
+            let (left_out, met) = (left_out(number), count.met.load(Ordering::Relaxed));
+            let shared = count.shared.load(Ordering::Relaxed);
+            UnseenValues { column: count.column.clone(), values: met + left_out, left_out, shared }
+        };
+        self.0.iter().enumerate().filter(|(_, count)| count.numbered).map(told).collect()
+    }
+}

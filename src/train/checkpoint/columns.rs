@@ -1,0 +1,54 @@
+//! Whether data have the columns of the model whose weights a run begins with: by name, before values are looked at.
+
+use super::Checkpoint;
+use crate::base::Result;
+use crate::base::units::Count;
+
+/// Those of some names that are `within` others, or are not, in their order.
+fn of<'n>(names: &[&'n str], within: bool, others: &[&str]) -> Vec<&'n str> {
+    names.iter().copied().filter(|name| others.contains(name) == within).collect()
+}
+
+impl Checkpoint<'_> {
+    /// Checks that dense and categorical columns of these names are as many as those that the model was trained on, in
+    /// its order. Another name in a column's place is the same column by a new name.
+    ///
+    /// # Errors
+    /// [`Error::Checkpoint`](crate::base::Error::Checkpoint) with the columns that are missing, new or elsewhere, and
+    /// what to do.
+    pub fn check_names(&self, dense: &[&str], categorical: &[&str]) -> Result<()> {
+        // Of a damaged header the weights are as good.
+        let Some(header) = self.own_header().ok().flatten() else { return Ok(()) };
+        let had_dense: Vec<&str> = header.dense.iter().map(|(name, _)| &**name).collect();
+        let had_categorical: Vec<&str> = header.config.model.columns.iter().map(|name| &**name).collect();
+        for (kind, had, has) in [("dense", had_dense, dense), ("categorical", had_categorical, categorical)] {
+            // Of versions that did not say, and of data that have no names.
+            if had.is_empty() || has.is_empty() {
+                continue;
+            }
+            if had.len() != has.len() {
+                let (lost, new) = (of(&had, false, has).join(", "), of(has, false, &had).join(", "));
+                let told =
+                    [(lost, "describe it as it was", "which they lack"), (new, "leave it out", "which it lacks")];
+                let told = told.iter().filter(|(names, ..)| !names.is_empty());
+                let told: Vec<_> = told.map(|(names, remedy, lacks)| format!("{names}, {lacks} ({remedy})")).collect();
+                return Err(self.fail(format!(
+                    "the model was trained on {} {kind} columns, and these data have {}; what differs: {}; or train from \
+                     the start, without --init",
+                    Count(had.len() as u64),
+                    Count(has.len() as u64),
+                    told.join("; "),
+                )));
+            }
+            if of(&had, true, has) != of(has, true, &had) {
+                return Err(self.fail(format!(
+                    "the model was trained on {kind} columns in another order than these data have ({}): describe them in \
+                     the model's, {}",
+                    has.join(", "),
+                    had.join(", ")
+                )));
+            }
+        }
+        Ok(())
+    }
+}
