@@ -1,4 +1,4 @@
-//! What `eval` and `predict` say of values that a model's vocabulary does not know.
+//! What `eval`, `predict` and `train` say of values that a model's vocabulary does not know.
 
 use std::time::Duration;
 
@@ -64,6 +64,15 @@ impl Unseen {
     /// Column by column.
     pub(super) fn by_column(&self) -> Vec<Unknown> {
         self.0.iter().map(Unknown::of).collect()
+    }
+
+    /// Says of which columns a run's test samples have values that count as empty: training samples have none such.
+    pub(super) fn report_tests(&self) {
+        let columns: Vec<_> = self.0.iter().filter(|met| met.left_out > 0).map(|met| &*met.column).collect();
+        if !columns.is_empty() {
+            let columns = columns.join(", ");
+            note!("test samples have values that are not in the model's vocabulary, and count as empty: of {columns}");
+        }
     }
 
     /// Says how many there were and what they counted as, and which columns have many.

@@ -299,13 +299,20 @@ fn test_samples_of_data_that_have_changed_are_not_scored_as_the_runs_own() {
     fs::write(to("more.tsv"), format!("{text}{}", (fields.join("\t") + "\n").repeat(40))).unwrap();
     let init = format!("--init {} --on-bad-row skip", to("run/checkpoint.safetensors"));
     let more = format!("train --data {} {model} --test-fraction 0.25 {init} --out {}", to("more.tsv"), to("tuned"));
-    let trained = json(&format!("{more} --json"));
+    let output = succeed(&format!("{more} --json"));
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(told.contains("not in the model's vocabulary, and count as empty: of C1\n"), "{told}");
+    let trained: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(trained["skipped_rows"], 0);
     let found = json(&format!("eval --checkpoint {} --json", to("tuned")));
     assert_eq!((&found["samples"], &found["skipped_rows"], &found["auc"]), (&85.into(), &0.into(), &trained["auc"]));
     assert_eq!(found["unknown_values"], 40);
-    let column = serde_json::json!({ "column": "C1", "values": 40, "share": 40.0 / 85.0 });
-    assert_eq!(found["unknown_values_by_column"][0], column);
+    let column = &found["unknown_values_by_column"][0];
+    assert_eq!((&column["column"], &column["values"]), (&"C1".into(), &40.into()));
+    assert!((column["share"].as_f64().unwrap() - 40.0 / 85.0).abs() < 1e-12, "{column}");
+    // So they are to whoever trains on.
+    succeed(&format!("train --resume {} --steps 3", to("tuned")));
+    assert_eq!(json(&format!("eval --checkpoint {} --json", to("tuned")))["samples"], 85);
     let message = fail(&format!("eval --checkpoint {} --on-bad-row fail", to("tuned")));
     assert!(message.contains("--on-bad-row") && message.contains("left malformed rows out"), "{message}");
     // The remedy.

@@ -78,16 +78,19 @@ pub(super) fn check_columns(weights: &Checkpoint<'_>, config: &Config, source: &
     // Of a damaged header the weights are as good.
     let Some((_, trained)) = weights.header().ok().flatten() else { return Ok(()) };
     let (model, had) = (&config.model, &trained.model.rows);
-    let is_one = |&column: &usize, of: &[usize]| of.contains(&column);
     let (now, before) = (model.own_composed(), model.composed(had));
     let grown = source.growth().iter().enumerate().filter(|(_, column)| column.new > 0);
     for (at, Growth { column, .. }) in grown.filter(|(at, _)| *at < had.len()) {
         let rows = Count(model.rows[at]);
-        if is_one(&at, &now) != is_one(&at, &before) {
+        if now.contains(&at) && !before.contains(&at) {
+            // Not by a value at which columns that were looked up so would no longer be.
+            let remedy = match before.iter().all(|other| model.rows[*other] > model.rows[at]) {
+                true => format!("raise it to {}", model.rows[at]),
+                false => "train from the start, without --init".to_owned(),
+            };
             let reason = format!(
-                "column {column} has {rows} values now, and would be looked up by quotients and remainders, but the model that the \
-                 run begins with has a row for each: raise it to {}",
-                model.rows[at]
+                "column {column} has {rows} rows now, and would be looked up by quotients and remainders, but the model that the \
+                 run begins with has a row for each of its values: {remedy}"
             );
             return Err(Error::config("model.qr_threshold", reason));
         }

@@ -10,6 +10,7 @@ use crate::base::units::{Bytes, Count, Many, Seconds};
 use crate::base::{Error, Result, console};
 use crate::cli::place::RankCount;
 use crate::cli::session::report_skipped;
+use crate::cli::unseen::Unseen;
 use crate::data::Split;
 use crate::train::{Best, Evaluations, Outcome, Run, Summary, Writers};
 
@@ -38,6 +39,7 @@ impl TrainArgs {
             note!("sent among ranks: {} ({})", Bytes(traffic.total().total() as u64), sent.join(", "));
         }
         report_skipped(summary.skipped_rows);
+        Unseen(run.source.unseen_values()).report_tests();
         if summary.outcome == Outcome::TargetReached {
             let whole = summary
                 .target_seconds
