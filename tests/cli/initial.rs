@@ -257,6 +257,18 @@ fn new_values_get_new_rows_and_known_ones_keep_theirs() {
         let user = serde_json::json!({ "column": "user", "values": 50, "share": 0.5 });
         assert_eq!((&scores["unknown_values"], &scores["unknown_values_by_column"][0]), (&50.into(), &user), "{vocab}");
     }
+    // Numbers of rows: their learned weights, and what row-wise Adagrad keeps.
+    let learned = "--set model.weighted_pooling=learned --optimizer-rows rowwise-adagrad";
+    let model = DAILY.replace("--optimizer-rows adagrad", learned);
+    succeed(&format!("train {first} {model} --steps 9 --out {}", to("weighed").display()));
+    let init = format!("train {second} {model} --steps 1 --lr 1e-30 --init {}", to("weighed").display());
+    succeed(&format!("{init} --out {}", to("heavier").display()));
+    let [had, has] = ["weighed", "heavier"].map(|run| fs::read(to(run).join("checkpoint.safetensors")).unwrap());
+    let weights = [&had, &has].map(|checkpoint| numbers(checkpoint, "v_W_l.0"));
+    assert!(weights[1][..12] == weights[0][..] && weights[0].iter().any(|weight| *weight != 1.0), "{weights:?}");
+    assert_eq!(weights[1][12..], [1.0; 3]);
+    let kept = [&had, &has].map(|checkpoint| numbers(checkpoint, "state.emb_l.0.weight.momentum"));
+    assert!(kept[1].len() == 15 && kept[1][..2] == kept[0][..2] && kept[0][0] > 0.0, "{kept:?}");
 }
 
 #[test]
