@@ -300,6 +300,67 @@ fn a_model_of_blocks_predicts_text_by_their_vocabulary() {
 }
 
 #[test]
+fn blocks_of_another_vocabulary_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    written(folder.path());
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    // The same values, which come in another order.
+    let text = clicks();
+    let (header, rows) = text.split_once('\n').unwrap();
+    let rows: String = rows.lines().rev().map(|row| format!("{row}\n")).collect();
+    fs::write(at("turned.csv"), format!("{header}\n{rows}")).unwrap();
+    let preprocess = |text: &str, more: &str| {
+        succeed(&format!("preprocess csv --in {} --schema {} --out {more}", at(text), at("clicks.toml")))
+    };
+    preprocess("clicks.csv", &at("blocks"));
+    preprocess("turned.csv", &at("turned"));
+    preprocess("turned.csv", &format!("{} --vocabulary {}", at("again"), at("blocks")));
+    let rows = |set: &str| fs::read_to_string(format!("{}/dataset.toml", at(set))).unwrap();
+    assert_eq!(rows("turned"), rows("blocks"), "their numbers of rows tell nothing");
+    let train = format!("train {SMALL} --test-fraction 0");
+    succeed(&format!("{train} --data {} --steps 8 --out {}", at("blocks"), at("run")));
+    let (begin, resume) = (format!("{train} --steps 3 --init {}", at("run/checkpoint.safetensors")), at("resumed"));
+    let uses = |data: &str| {
+        fs::create_dir_all(&resume).unwrap();
+        fs::read_dir(at("run")).unwrap().for_each(|file| {
+            let file = file.unwrap();
+            fs::copy(file.path(), Path::new(&resume).join(file.file_name())).unwrap();
+        });
+        let data = at(data);
+        [
+            format!("predict --checkpoint {} --data {data}", at("run")),
+            format!("eval --checkpoint {} --data {data}", at("run")),
+            format!("{begin} --data {data}"),
+            format!("train --resume {resume} --steps 10 --data {data}"),
+        ]
+    };
+    for data in ["turned", "turned/part-00000.octo"] {
+        for line in uses(data) {
+            let message = fail(&line);
+            assert!(message.contains("is not the vocabulary that this model was trained with"), "{line}: {message}");
+            assert!(message.contains("--vocabulary DIR") && message.contains(&at("blocks")), "{line}: {message}");
+        }
+    }
+    let tested = |data: &str| format!("train {SMALL} --steps 3 --data {} --test-data {}", at("blocks"), at(data));
+    let message = fail(&tested("turned"));
+    assert!(message.contains("has other values in the rows of column"), "{message}");
+    assert!(message.contains(&format!("--vocabulary {}", at("blocks"))), "{message}");
+    // The remedy, a copy, and blocks that lie away from their vocabularies; other formats have no place for them.
+    succeed(&format!("convert {} {} --format octorec", at("again"), at("copy")));
+    succeed(&format!("convert {} {} --format torchrec", at("turned"), at("arrays")));
+    fs::create_dir(at("away")).unwrap();
+    fs::copy(at("turned/part-00000.octo"), at("away/part-00000.octo")).unwrap();
+    for data in ["again", "copy", "again/part-00000.octo"] {
+        uses(data).iter().for_each(|line| drop(succeed(line)));
+    }
+    succeed(&tested("copy"));
+    for data in ["away/part-00000.octo", "arrays"] {
+        succeed(&uses(data)[0]);
+    }
+    succeed(&format!("{} --no-verify", uses("turned")[0]));
+}
+
+#[test]
 fn blank_labels_and_texts_for_nothing_are_told_and_left_out() {
     let folder = tempfile::tempdir().unwrap();
     let (data, schema) = (folder.path().join("log.csv"), folder.path().join("log.toml"));

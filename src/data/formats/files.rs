@@ -15,7 +15,7 @@ use crate::data::blocks::Role;
 use crate::data::fingerprint::of_files;
 use crate::data::schema::{Dense, Label, Scales};
 use crate::data::tsv::first_part;
-use crate::data::{Batch, Description, Labels, Opening, Reader, Samples, Schema, Source, Split, Vocabulary};
+use crate::data::{Batch, Description, Labels, Numbering, Opening, Reader, Samples, Schema, Source, Split, Vocabulary};
 
 /// A data set to train on.
 pub struct Files {
@@ -36,6 +36,7 @@ pub struct Files {
     /// What described them.
     schema_text: Option<String>,
     vocabulary: Option<Vocabulary>,
+    numbering: Numbering,
     members: Vec<Member>,
     /// By split.
     fingerprints: [OnceLock<Option<String>>; 2],
@@ -86,12 +87,22 @@ impl Files {
                 let reason = format!("has other columns than {}: {difference}", config.path);
                 return Err(bad(path, reason));
             }
+            if let Some(column) = other.numbering()?.difference(&dataset.numbering()?) {
+                let reason = format!(
+                    "has other values in the rows of column {column} than {}: make both by one vocabulary, this one with \
+                     `octorec preprocess` and its --vocabulary {}",
+                    config.path,
+                    super::folder(Path::new(&config.path)).display()
+                );
+                return Err(bad(path, reason));
+            }
             test = Some(other.members);
         }
         Ok(Self { scales, begins, labels, ..Self::over(dataset, test, config, whole)? })
     }
 
     fn over(dataset: Dataset, test: Option<Vec<Member>>, config: &DataConfig, whole: bool) -> Result<Self> {
+        let numbering = dataset.numbering()?;
         let Dataset { description, mut members, learned, vocabulary, .. } = dataset;
         let share = |members: &[Member], from: usize, role: Option<Role>| -> Vec<Share> {
             let wanted = members.iter().enumerate().skip(from);
@@ -134,6 +145,7 @@ impl Files {
             described: !config.schema.is_empty() || Format::detect(Path::new(&config.path)) == Some(Format::Parquet),
             schema_text: None,
             vocabulary,
+            numbering,
             members,
             fingerprints: [OnceLock::new(), OnceLock::new()],
             own_tests,
@@ -310,6 +322,10 @@ impl Source for Files {
 
     fn vocabulary(&self) -> Option<&Vocabulary> {
         self.vocabulary.as_ref()
+    }
+
+    fn numbering(&self) -> Option<&Numbering> {
+        Some(&self.numbering)
     }
 
     fn skipped_rows(&self) -> u64 {
