@@ -138,6 +138,72 @@ fn rows_before_a_malformed_one_are_answered() {
 }
 
 #[test]
+fn malformed_rows_are_answered_in_their_place() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    let (run, file, text) = trained(folder.path(), "");
+    let predict = format!("predict --checkpoint {run} --data");
+    let expected = lines(&succeed(&format!("{predict} {}", file.display())).stdout);
+    let rows: Vec<&str> = text.split_inclusive('\n').collect();
+    let mut asked = Asked::start(&format!("{predict} - --format json --on-bad-row answer"));
+    // Whoever asks is answered, though nothing else comes.
+    asked.ask("{\"I1\":1}\n");
+    let told = asked.answer();
+    assert!(told.starts_with("{\"error\":") && told.contains("line 1: the object has no I2"), "{told}");
+    asked.ask(&object(rows[0].trim_end()));
+    assert_eq!(asked.answer(), format!("{{\"probability\":{}}}", expected[0]));
+    asked.ask(&format!("no object\n{}", object(rows[1].trim_end())));
+    assert!(asked.answer().starts_with("{\"error\":"));
+    assert_eq!(asked.answer(), format!("{{\"probability\":{}}}", expected[1]));
+    let (code, rest, told) = asked.end();
+    assert!(code == Some(0) && rest.is_empty(), "{told}");
+    assert!(told.contains("2 malformed rows answered with an error; the first: standard input: line 1:"), "{told}");
+
+    // Of a file, of which the first and the last row are malformed, too.
+    let bad = "1\tonly\n";
+    fs::write(at("bad.tsv"), format!("{bad}{}{bad}{bad}{}{bad}", rows[..300].concat(), rows[300..].concat())).unwrap();
+    let message = fail(&format!("{predict} {}", at("bad.tsv")));
+    assert!(message.contains("bad.tsv: line 1") && message.contains("--on-bad-row answer"), "{message}");
+    let nan = "nan".to_owned();
+    let mut whole = vec![nan.clone()];
+    whole.extend_from_slice(&expected[..300]);
+    whole.extend([nan.clone(), nan.clone()]);
+    whole.extend_from_slice(&expected[300..]);
+    whole.push(nan);
+    let line = format!("{predict} {} --on-bad-row answer --out {} --json", at("bad.tsv"), at("out"));
+    let told = json(&line);
+    assert_eq!((&told["rows"], &told["malformed_rows"]), (&604.into(), &4.into()));
+    assert_eq!(fs::read_to_string(at("out")).unwrap().lines().collect::<Vec<_>>(), whole);
+
+    // Text with a header, a list that may be empty, a hashed column, and a quotation mark that nothing closes.
+    table(&at("clicks.csv"));
+    let schema = "label = \"clicked\"\ndense = [{ column = \"price\" }, { column = \"age\", transform = \"standardise\" }]\n\
+                  categorical = [{ column = \"item\", separator = \"|\" }, { column = \"user\", rows = 9 }]\n";
+    fs::write(at("schema.toml"), schema).unwrap();
+    let model = "--set model.bottom=[2,8,4] --set model.dim=4 --set model.top=[4,1] --threads 1 --batch 20";
+    let data = format!("--data {} --schema {}", at("clicks.csv"), at("schema.toml"));
+    succeed(&format!("train {data} {model} --steps 4 --out {}", at("described")));
+    let predict = format!("predict --checkpoint {} --data", at("described"));
+    let expected = lines(&succeed(&format!("{predict} {}", at("clicks.csv"))).stdout);
+    let text = fs::read_to_string(at("clicks.csv")).unwrap();
+    let rows: Vec<&str> = text.split_inclusive('\n').collect();
+    let bad = [rows[0], "0,x,1,i1,u1\n", rows[1], "0,\"1,1,i1,u1\n", &rows[2..].concat()].concat();
+    fs::write(at("bad.csv"), &bad).unwrap();
+    let output = succeed(&format!("{predict} {} --on-bad-row answer", at("bad.csv")));
+    let found = lines(&output.stdout);
+    let (first, second) = (&found[..1], &found[2..3]);
+    assert_eq!((first, second), (&["nan".to_owned()][..], &["nan".to_owned()][..]), "{found:?}");
+    assert!(found[1] == expected[0] && found[3..] == expected[1..], "{found:?}");
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(told.contains("2 malformed rows answered with nan; the first: ") && told.contains("line 2"), "{told}");
+    let message = fail(&format!("{predict} {} --on-bad-row answer", folder.path().display()));
+    assert!(message.contains("is a folder"), "{message}");
+    succeed(&format!("data generate {} --set data.train_samples=100 --set data.test_samples=50", at("blocks")));
+    let message = fail(&format!("predict --checkpoint {run} --data {} --on-bad-row answer", at("blocks")));
+    assert!(message.contains("--on-bad-row: has an effect only on text"), "{message}");
+}
+
+#[test]
 fn a_reader_who_has_seen_enough_ends_the_command() {
     let folder = tempfile::tempdir().unwrap();
     let (run, _, text) = trained(folder.path(), "");

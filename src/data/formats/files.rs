@@ -231,7 +231,7 @@ fn open_told(path: &Path, reading: Reading<'_>) -> Result<Dataset> {
 }
 
 /// Refuses a schema for what is no text and describes itself; `trained`: it is that of a model, which reads no blocks.
-fn refuse_described(path: &Path, trained: bool) -> Result<()> {
+pub(in crate::data) fn refuse_described(path: &Path, trained: bool) -> Result<()> {
     let of_folder = |what: &str| {
         let remedy = if trained {
             "one file after another".to_owned()

@@ -261,6 +261,17 @@ impl<K> Row<K> {
 }
 
 impl Row<u32> {
+    /// Becomes a row without numbers, whose categories have the first row of each table: one that stands in the place
+    /// of a malformed one.
+    pub(super) fn stand_in(&mut self) {
+        self.label = f32::NAN;
+        self.dense.fill(None);
+        self.unseen = 0;
+        for bag in &mut self.lookups {
+            (bag.rows, bag.weights) = (vec![0], vec![1.0]);
+        }
+    }
+
     /// Appends the row to others; returns how many of its values have no row.
     pub(super) fn push(&self, samples: &mut Samples, columns: &Projection, lists: &[bool]) -> u64 {
         samples.labels.push(self.label);
