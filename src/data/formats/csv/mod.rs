@@ -179,7 +179,10 @@ fn warn_of_one_class(path: &Path, schema: &TextSchema, parts: &[Part]) {
 }
 
 /// Has the values of all columns whose rows would depend on the data hashed.
-fn hash(schema: &mut TextSchema, rows_cap: u64) -> Result<()> {
+///
+/// # Errors
+/// [`Error::Config`] that names a column, where nobody says into how many rows.
+pub fn hash(schema: &mut TextSchema, rows_cap: u64) -> Result<()> {
     schema.hash(rows_cap).map_err(|column| Error::config("data.vocab = \"hash\"", format!(
             "column {column} needs a number of rows: set data.rows_cap (--rows-cap), or give the column rows in the schema"
         )))
