@@ -7,6 +7,7 @@ use super::records::{Record, Records, too_long};
 use super::row::{Projection, Row};
 use super::scan::header_of;
 use super::schema::TextSchema;
+use super::sniff::check_header;
 use super::{Choices, bad};
 use crate::base::config::{DataConfig, Vocab};
 use crate::base::{Error, Reason, Result};
@@ -129,6 +130,7 @@ impl Parse for Arriving {
                 (Written::Text(Box::new(records)), names)
             }
         };
+        check_header(&path, text, &names, true)?;
         let columns = Projection::find(&path, text, &names, Labels::Optional)?.kept(true);
         let (row, scratch) = (Row::new(&columns), Samples::new(&self.description));
         Ok(Box::new(Arrivals { of: self, path, rows, columns, row, scratch, unseen: 0 }))
