@@ -221,9 +221,8 @@ fn open_told(path: &Path, reading: Reading<'_>) -> Result<Dataset> {
     if path.exists() && Format::detect(path).is_none() {
         let known = Format::ALL.map(Format::name).join(", ");
         let reason = format!(
-            "its files tell no format ({known}): name the folder or the file of a data set; text that is no log of Criteo's is \
-             described with --schema FILE, and several files of it become a data set by `octorec preprocess csv --in FOLDER \
-             --schema FILE --out BLOCKS`"
+            "its files tell no format ({known}): name the folder or the file of a data set; text that is no log of Criteo's, a \
+             file or a folder of them, is described with --schema FILE"
         );
         return Err(bad(path, reason));
     }
@@ -232,28 +231,29 @@ fn open_told(path: &Path, reading: Reading<'_>) -> Result<Dataset> {
 
 /// Refuses a schema for what is no text and describes itself; `trained`: it is that of a model, which reads no blocks.
 pub(in crate::data) fn refuse_described(path: &Path, trained: bool) -> Result<()> {
-    let of_folder = |what: &str| {
-        let remedy = if trained {
-            "one file after another".to_owned()
-        } else {
-            let shown = path.display();
-            format!(
-                "one, or make a data set of all its files with `octorec preprocess csv --in {shown} --schema FILE --out \
-                 BLOCKS`, and name that"
-            )
-        };
-        bad(path, format!("is a folder{what}, but data.schema (--schema) describes a single file: name {remedy}"))
-    };
     match Format::detect(path) {
-        Some(Format::Parquet) if path.is_dir() => Err(of_folder(" of Parquet files")),
+        Some(Format::Parquet) if path.is_dir() => {
+            let remedy = if trained {
+                "one file after another".to_owned()
+            } else {
+                let shown = path.display();
+                format!(
+                    "one, or make a data set of all its files with `octorec preprocess csv --in {shown} --schema FILE --out \
+                     BLOCKS`, and name that (a model that is trained on it predicts blocks alone)"
+                )
+            };
+            let reason = format!(
+                "is a folder of Parquet files, but data.schema (--schema) describes a single one, or text: name {remedy}"
+            );
+            Err(bad(path, reason))
+        }
         Some(format) if format.is_described() => Ok(()),
-        None if !path.is_dir() => Ok(()),
+        None => Ok(()),
         Some(format) => {
             let reason =
                 "which needs no schema, but data.schema (--schema) names one: name a text file, or leave it away";
             Err(bad(path, format!("is of format {}, {reason}", format.name())))
         }
-        None => Err(of_folder("")),
     }
 }
 
