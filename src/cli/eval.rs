@@ -9,10 +9,12 @@ use clap::Args;
 use serde::Serialize;
 
 use super::heed_signals;
+use super::importance::{Importance, Importances, importance};
 use super::overrides::{named, source_of};
 use super::ranks::{RankArgs, Started};
 use super::session::{
-    Learned, Trained, VerifyArgs, beside_checks, open_data, open_trained, open_watched, report_skipped, report_unseen,
+    Learned, Trained, VerifyArgs, beside_checks, open_columns, open_trained, open_watched, report_skipped,
+    report_unseen,
 };
 use super::table::Table;
 use super::text::{LineArgs, of_text};
@@ -22,6 +24,7 @@ use crate::base::error::meant;
 use crate::base::units::{Count, Many};
 use crate::base::{Error, Result, TableId, console};
 use crate::collective::World;
+use crate::data::derived::Derived;
 use crate::data::formats::csv::{TextCategorical, TextSchema};
 use crate::data::formats::{Format, SCHEMA};
 use crate::data::{Labels, LoaderMode, OnUnseen, Opening, Source, Split};
@@ -72,6 +75,11 @@ pub struct EvalArgs {
     #[arg(long, value_name = "COLUMN")]
     by: Option<String>,
 
+    /// Also tell what each column is worth: how much worse the scores are when its values are exchanged among samples
+    /// (permutation importance). Takes a pass for each column.
+    #[arg(long)]
+    importance: bool,
+
     #[command(flatten)]
     line: LineArgs,
 
@@ -95,6 +103,8 @@ struct Results<'a> {
     skipped_rows: u64,
     /// Categorical values that the model has no row for.
     unknown_values: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    importance: Option<&'a [Importance]>,
 }
 
 impl EvalArgs {
@@ -119,7 +129,9 @@ impl EvalArgs {
             config.data.on_bad_row = what;
         }
         let unseen = if leaves_out { OnUnseen::Reject } else { OnUnseen::EmptyBag };
-        let source = open_data(&mut config, trained.known, Labels::Required, unseen)?;
+        let opening = Opening { labels: Labels::Required, unseen, ..Opening::default() };
+        let data = open_columns(&mut config, trained.known, opening)?;
+        let source = Derived::of(&config.model, Arc::clone(&data))?;
         if self.data.is_some() {
             refuse_own_numbers(&*source)?;
         }
@@ -147,13 +159,23 @@ impl EvalArgs {
             };
             return Err(Error::config(origin, reason));
         };
+        let importance =
+            self.importance.then(|| importance(&ranks, &config, &data, (split, mode), &found.scores)).transpose()?;
         config.model.reweighed().iter().for_each(|why| note!("note: {why}"));
         if self.json {
-            console::json(&Results { evaluation: &found, skipped_rows, unknown_values })?;
+            console::json(&Results {
+                evaluation: &found,
+                skipped_rows,
+                unknown_values,
+                importance: importance.as_deref(),
+            })?;
         } else {
             let table = self.calibration_buckets.is_some();
             let (groups, by) = (self.gauc.as_deref(), self.by.as_deref());
-            console::result(format_args!("{}", EvalReport { found: &found, groups, by, table }))?;
+            console::result(format_args!(
+                "{}",
+                EvalReport { found: &found, groups, by, importance: importance.as_deref(), table }
+            ))?;
             found.scores.undefined().iter().for_each(|why| note!("note: {why}"));
         }
         Ok(())
@@ -259,6 +281,8 @@ struct EvalReport<'a> {
     groups: Option<&'a str>,
     /// The column of whose values scores are told.
     by: Option<&'a str>,
+    /// What columns are worth.
+    importance: Option<&'a [Importance]>,
     /// Whether buckets are shown.
     table: bool,
 }
@@ -301,12 +325,13 @@ impl fmt::Display for EvalReport<'_> {
             let ratio = number(probability / clicked, 4);
             writeln!(f, "{range:<23}  {probability:.6}  {clicked:.6}  {ratio:<11}  {}", Count(*samples))?;
         }
-        by_value.as_ref().zip(self.by).map_or(Ok(()), |(found, column)| write_by_value(f, found, column))
+        by_value.as_ref().zip(self.by).map_or(Ok(()), |(found, column)| write_by_value(f, found, column))?;
+        self.importance.map_or(Ok(()), |columns| write!(f, "\n{}", Importances(columns)))
     }
 }
 
 /// A number for people; one that there is not is a line.
-fn number(x: f64, digits: usize) -> String {
+pub(super) fn number(x: f64, digits: usize) -> String {
     if x.is_finite() { format!("{x:.digits$}") } else { "-".to_owned() }
 }
 

@@ -17,6 +17,7 @@ mod figures;
 pub mod guide;
 mod help;
 mod hot;
+mod importance;
 mod inspect;
 mod machines;
 mod network;

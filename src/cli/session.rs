@@ -61,9 +61,10 @@ impl Learned {
 }
 
 /// Opens the configured data set, drawing a bar while a file's first pass runs; the model takes from it what it leaves
-/// to the data.
+/// to the data, and gets it with the columns that it makes itself.
 pub fn open_data(config: &mut Config, known: Learned, labels: Labels, unseen: OnUnseen) -> Result<Arc<dyn Source>> {
-    open_as(config, known, Opening { labels, unseen, ..Opening::default() })
+    let source = open_columns(config, known, Opening { labels, unseen, ..Opening::default() })?;
+    Derived::of(&config.model, source)
 }
 
 /// Generated data, as the model reads it.
@@ -77,7 +78,8 @@ pub fn open_generated(config: &Config) -> Result<Arc<dyn Source>> {
 /// As [`open_data`], all rows as one split, for a trained model.
 pub fn open_whole(config: &mut Config, known: Learned) -> Result<Arc<dyn Source>> {
     let (labels, unseen) = (Labels::Optional, OnUnseen::EmptyBag);
-    open_as(config, known, Opening { labels, unseen, whole: true, ..Opening::default() })
+    let source = open_columns(config, known, Opening { labels, unseen, whole: true, ..Opening::default() })?;
+    Derived::of(&config.model, source)
 }
 
 /// Rows that arrive by standard input, for a trained model.
@@ -111,7 +113,8 @@ pub fn open_watched(config: &Config, opening: Opening<'_>) -> Result<Arc<dyn Sou
     source
 }
 
-fn open_as(config: &mut Config, known: Learned, opening: Opening<'_>) -> Result<Arc<dyn Source>> {
+/// As [`open_data`], with the columns of the data alone.
+pub fn open_columns(config: &mut Config, known: Learned, opening: Opening<'_>) -> Result<Arc<dyn Source>> {
     let trained = known.scales.is_some();
     let opening = known.open(config, opening);
     let source = open_watched(config, opening)?;
@@ -129,7 +132,7 @@ fn open_as(config: &mut Config, known: Learned, opening: Opening<'_>) -> Result<
         false => (config.model.columns, config.model.rows) = (names, rows),
     }
     config.model.sequences = source.schema().sequences(&config.model)?;
-    Derived::of(&config.model, source)
+    Ok(source)
 }
 
 /// The team of rank 0 on this host, every thread pinned, with the nodes of its memory; prints where it stands.
