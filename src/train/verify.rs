@@ -2,10 +2,9 @@
 
 use std::fmt;
 
-use super::copies::CopyMemory;
 use super::{Rank, Ranks};
 use crate::base::units::{Bytes, Many};
-use crate::base::{NodeId, RankId, Result};
+use crate::base::{RankId, Result};
 use crate::collective::Links;
 use crate::exchange::Traffic;
 use crate::memory::Homes;
@@ -55,11 +54,9 @@ impl fmt::Display for Verified {
 const KINDS: usize = 7;
 
 impl Rank {
-    fn verify(&self, home: &[NodeId]) -> Result<Vec<Region>> {
-        let copies = self.hot.as_ref().map(|hot| &hot.memory);
-        let of_copies = copies.map(|CopyMemory { arena, plan }| arena.ask_regions(plan, home));
-        let of_copies = of_copies.transpose()?.unwrap_or_default();
-        let regions = self.arena.ask_regions(&self.plan, home)?.into_iter().chain(of_copies);
+    fn verify(&self) -> Result<Vec<Region>> {
+        let copies = self.hot.as_ref().map(|hot| hot.memory.ask_regions()).transpose()?.unwrap_or_default();
+        let regions = self.arena.ask_regions()?.into_iter().chain(copies);
         Ok(regions.map(|(name, bytes, homes)| Region { rank: self.context.rank, name, bytes, homes }).collect())
     }
 
@@ -92,9 +89,8 @@ impl Ranks {
     /// # Errors
     /// As [`Ranks::all`], and when the kernel does not say.
     pub fn verify(&self) -> Result<Verified> {
-        let setup = self.setup.clone();
         // That a kernel does not say is no reason to end the ranks.
-        let regions = self.all(move |rank| Ok(rank.verify(&setup.places[rank.context.rank.index()].memory_nodes)))?;
+        let regions = self.all(|rank| Ok(rank.verify()))?;
         Ok(Verified(regions.into_iter().collect::<Result<Vec<_>>>()?.concat()))
     }
 
