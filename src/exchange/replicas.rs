@@ -5,10 +5,9 @@
 //! they are. Lists go around a ring until all ranks have all of them; then every rank moves its copy by them, rank
 //! after rank in ascending order, so that copies stay the same.
 
-use super::in_groups;
 use super::layout::Layout;
 use super::row_gradients::{RowListPart, RowListParts};
-use crate::base::{RankId, Result, TableId};
+use crate::base::{RankId, Result, TableId, in_groups};
 use crate::collective::{Carrier, Words};
 use crate::data::Batch;
 use crate::embedding::Source;

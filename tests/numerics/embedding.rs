@@ -9,7 +9,7 @@ use octorec::base::rng::{Random, Stream};
 use octorec::data::{Batch, Column, Schema};
 use octorec::embedding::{LookUp, Lookups, Slots, Source, Spec, Table, Target, Updater};
 use octorec::machine::team::Team;
-use octorec::memory::{Arena, Pages, Supply};
+use octorec::memory::{Arena, Supply};
 use octorec::optim::{Averages, Optimizer, ParamState, rowwise_rate};
 use octorec::simd::Isa;
 use octorec::simd::split::shorten;
@@ -514,7 +514,7 @@ fn planned_memory_serves_as_well() {
             let spec = Spec { lookups, ..case.spec(update, fused, 2) };
             let (home, touch) = ([octorec::base::NodeId(0)], |memory: &mut [u8]| team.touch(memory));
             let build = |supply: &mut Supply<'_>| Updater::new(spec, supply);
-            let (mut updater, _) = Arena::of(&home, Pages::Transparent, touch, build).unwrap();
+            let (mut updater, _) = Arena::of(&home, touch, build).unwrap();
             let mut tables = case.tables();
             for _ in 0..2 {
                 updater.run(&team, &mut tables, &[case.source(&case.gradient())], RATE);
