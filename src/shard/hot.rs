@@ -214,7 +214,7 @@ impl<'a> HotPrices<'a> {
     }
 
     /// What a sample of another rank looks up in a shard with so many hot rows, on average.
-    pub(super) fn split(&self, shard: &Shard, hot: u64) -> Split {
+    pub(super) fn split(&self, shard: &Shard, hot: u64) -> ShardLookups {
         let (skew, table) = (&self.skews[shard.table.index()], &self.workload.tables[shard.table.index()]);
         let [bags, lookups] = table.bags();
         // Shares of look-ups: in the shard, of hot rows, and of the shard's hot rows.
@@ -225,7 +225,7 @@ impl<'a> HotPrices<'a> {
         let power = |x: f64| libm::pow(x.max(0.0), lookups);
         let hot_bags = power(share) - power(share - hot_share);
         let all_hot = if lookups > 1.0 { libm::pow(share, lookups - 1.0) } else { 1.0 };
-        Split {
+        ShardLookups {
             bags: bags * (1.0 - power(1.0 - here) - hot_bags),
             hot_bags: bags * hot_bags,
             look_ups: table.lookups * (here - hot_share * all_hot).max(0.0),
@@ -339,7 +339,7 @@ impl<'a> HotPrices<'a> {
 
 /// What a sample looks up in a shard, on average.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Split {
+pub(super) struct ShardLookups {
     /// Bags with a row of the shard, without those of hot rows alone.
     pub bags: f64,
     /// Bags of hot rows alone with a row of the shard.
@@ -352,7 +352,7 @@ pub(super) struct Split {
     pub all_hot: f64,
 }
 
-impl Split {
+impl ShardLookups {
     /// Words that say what is looked up for the bags that travel: how many rows, and which.
     pub(super) fn words(&self, table: &TableLoad) -> f64 {
         self.bags + self.look_ups * table.words() as f64

@@ -80,7 +80,7 @@ pub enum Scheme {
     RowContiguous(Vec<Part>),
     /// Row `r` on the `r % n`-th of the n ranks, as its row `r / n`. Pooled as `RowContiguous`.
     RowCyclic(Vec<RankId>),
-    /// The whole table on every rank; its gradient is dense and all-reduced.
+    /// The whole table on every rank; the gradients of rows that a minibatch names reach all ranks as lists.
     Replicated,
 }
 

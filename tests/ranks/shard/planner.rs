@@ -167,7 +167,7 @@ fn tiny_tables_are_replicated_where_that_is_cheaper() {
     let plan = planned(&workload(&[10; 30], 64, 65_536), &site);
     assert!(plan.sharding.schemes().iter().all(|scheme| *scheme == Scheme::Replicated));
     assert_eq!(plan.cost.exchanges.iter().map(|exchange| exchange.bytes).sum::<u64>(), 0);
-    // With few samples and wide tables the dense gradient is the dearer one, and the plan says so.
+    // With few samples and wide tables gradients for all ranks are the dearer ones, and the plan says so.
     let plan = planned(&workload(&[2000; 30], 256, 64), &site);
     assert!(plan.sharding.schemes().iter().any(|scheme| scheme.kind() != Kind::Replicated));
     assert!(plan.reasons.iter().any(|reason| reason.contains("a copy on each rank is slower")), "{:?}", plan.reasons);
