@@ -131,15 +131,9 @@ impl<'a> HotPrices<'a> {
         self.slices.iter().sum::<f64>() - self.slices[shard.rank.index()]
     }
 
-    /// What a table's hot row takes on a rank: its weights, its learned one included, and a sum of gradients.
-    fn row_bytes(&self, table: usize) -> u64 {
-        let table = &self.workload.tables[table];
-        (2 * table.dim * size_of::<f32>() + table.row_weight_bytes) as u64
-    }
-
     /// What these hot rows of each table take.
     fn bytes(&self, hot: impl Iterator<Item = u64>) -> u64 {
-        let bytes = hot.enumerate().map(|(table, rows)| rows.saturating_mul(self.row_bytes(table)));
+        let bytes = hot.zip(&self.workload.tables).map(|(rows, table)| rows.saturating_mul(table.copy_bytes()));
         bytes.fold(0, u64::saturating_add)
     }
 
