@@ -126,7 +126,7 @@ impl Overlapped {
             let _ = own_job.guard(rank, || serve(&place, &mut sliced, &inbox, &outbox, &own_sent));
         };
         let thread = std::thread::Builder::new().name(format!("octorec-comm-{}", rank.0)).spawn(serve);
-        let thread = Some(thread.map_err(|source| Error::Threads { wanted: 1, source })?);
+        let thread = Some(thread.map_err(Error::threads(1))?);
         Ok(Self {
             rank,
             job: job.clone(),
