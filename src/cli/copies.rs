@@ -9,10 +9,10 @@ use std::time::Instant;
 use clap::Args;
 use indicatif::ProgressBar;
 
-use super::data::bar;
 use super::deep::DeepTables;
 use super::help::MACHINE;
 use super::overrides::{KeyFlag, named};
+use super::terminal::bar;
 use crate::base::config::{Config, Hot};
 use crate::base::console::note;
 use crate::base::units::{Bytes, Count, Many, Seconds, parse_bytes};
