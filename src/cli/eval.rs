@@ -1,7 +1,7 @@
 //! `octorec eval`: scores a trained model on labelled data.
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,15 +10,12 @@ use serde::Serialize;
 
 use super::heed_signals;
 use super::importance::{Importance, Importances, importance};
-use super::overrides::{named, source_of};
 use super::ranks::{RankArgs, Started};
-use super::session::{
-    Learned, Trained, VerifyArgs, beside_checks, open_columns, open_trained, open_watched, report_skipped,
-    report_unseen,
-};
+use super::session::{open_columns, open_watched, report_skipped, report_unseen};
 use super::table::Table;
 use super::text::{LineArgs, of_text};
-use crate::base::config::{Config, OnBadRow, SourceKind, Vocab};
+use super::trained::{Trained, VerifyArgs, beside_checks, open_trained, refuse_own_numbers, whole_file};
+use crate::base::config::{Config, OnBadRow, Vocab};
 use crate::base::console::note;
 use crate::base::error::meant;
 use crate::base::units::{Count, Many};
@@ -26,7 +23,6 @@ use crate::base::{Error, Result, TableId, console};
 use crate::collective::World;
 use crate::data::derived::Derived;
 use crate::data::formats::csv::{TextCategorical, TextSchema};
-use crate::data::formats::{Format, SCHEMA};
 use crate::data::{Labels, LoaderMode, OnUnseen, Opening, Source, Split};
 use crate::train::{Bucket, ByValue, Evaluation, GroupBy, Grouped, MOST_VALUES, Questions, Scores, evaluate};
 
@@ -368,75 +364,4 @@ fn write_by_value(f: &mut fmt::Formatter<'_>, found: &ByValue, column: &str) -> 
         Many(left, "more value"),
         Count(MOST_VALUES as u64)
     )
-}
-
-/// Reads all of a file as one split, in its order.
-///
-/// # Errors
-/// When it is text with a header, and the run has no schema that would describe it; text whose values the model does
-/// not know; or Parquet of row numbers that need not be those of the model's vocabulary.
-pub(super) fn whole_file(config: &mut Config, known: &Learned, path: &Path) -> Result<()> {
-    if config.data.schema.is_empty() && Format::detect(path) == Some(Format::Csv) {
-        let (path, blocks) = (path.display(), &config.data.path);
-        let further = match Format::detect(Path::new(blocks)) {
-            Some(Format::Octorec) => format!(
-                "which it becomes by the vocabulary of those blocks (octorec preprocess csv --in {path} --schema FILE --vocabulary \
-                 {blocks} --out ROWS, then --data ROWS; the label may be missing)"
-            ),
-            _ => "or train on such text (octorec train --schema FILE)".to_owned(),
-        };
-        let reason = format!(
-            "{path} is text with named columns, but this run was trained without a schema: name data of the kind that it was \
-             trained on, {further}"
-        );
-        return Err(Error::config("--data", reason));
-    }
-    let is_numbered = known.vocabulary.is_some() || config.data.source == SourceKind::Tsv;
-    let beside = if path.is_dir() { path.join(SCHEMA) } else { path.with_file_name(SCHEMA) };
-    if config.data.schema.is_empty() && is_numbered && Format::detect(path) == Some(Format::Parquet) && !beside.exists()
-    {
-        let reason = format!(
-            "{} is Parquet, whose whole numbers are numbers of rows, but this model was trained on values of text: name text \
-             of the kind that it was trained on; or, if these are the rows of its vocabulary, say so in a {SCHEMA} beside \
-             the files",
-            path.display()
-        );
-        return Err(Error::config("--data", reason));
-    }
-    config.data.source = if config.data.schema.is_empty() { source_of(path) } else { SourceKind::Files };
-    let numbered = known.vocabulary.is_some() || config.data.vocab == Vocab::Hash;
-    if config.data.source == SourceKind::Tsv && !numbered && path.is_file() {
-        let path = path.display();
-        let reason = format!(
-            "{path} is text, whose values this model has no rows for, since it was trained on none: write blocks by the \
-             vocabulary of those that it was trained on (octorec preprocess criteo-kaggle --in {path} --vocabulary DIR --out \
-             BLOCKS), and name them"
-        );
-        return Err(Error::config("--data", reason));
-    }
-    config.data.path = named(path, "--data")?;
-    config.data.test_path.clear();
-    config.data.test_fraction = 0.0;
-    Ok(())
-}
-
-/// Refuses data whose values got other row numbers than the model's.
-pub(super) fn refuse_own_numbers(source: &dyn Source) -> Result<()> {
-    if !source.numbers_own_values() {
-        return Ok(());
-    }
-    let reason = "the values of this file were numbered as they appeared in it, not as the model knows them: give the \
-                  schema's categorical columns rows or buckets before training"
-        .to_owned();
-    Err(Error::config("data.schema", reason))
-}
-
-impl Trained {
-    /// How the model was trained.
-    pub(super) fn config(&self) -> Result<Config> {
-        self.header.as_ref().map(|(_, config)| config.clone()).ok_or_else(|| Error::Checkpoint {
-            path: self.path.clone(),
-            reason: "holds weights but not how they were trained: give a run of octorec's".to_owned(),
-        })
-    }
 }

@@ -1,15 +1,18 @@
 //! `octorec inspect`: what a data set holds, and the schema that it proposes. What is hot is another question: see
-//! [`super::hot`].
+//! [`hot`].
+
+mod hot;
 
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde::Serialize;
 
+use self::hot::HotProfileArgs;
 use super::heed_signals;
-use super::hot::HotArgs;
+use super::output::{refuse_overwriting, write_editable};
 use super::overrides::{BaseArgs, KeyArgs, refuse_standard_input};
-use super::session::{refuse_overwriting, report_skipped, warn_of_skipped, write_editable};
+use super::session::{report_skipped, warn_of_skipped};
 use super::table::Table;
 use crate::base::config::OnBadRow;
 use crate::base::console::note;
@@ -53,7 +56,7 @@ pub struct InspectArgs {
     json: bool,
 
     #[command(flatten)]
-    hot: HotArgs,
+    hot: HotProfileArgs,
 
     #[command(flatten)]
     base: BaseArgs,

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use super::collective::Dense;
-use super::ranks::{Overlap, Purpose, RankArgs, Started, Steps, Task, minibatches};
+use super::ranks::{Overlap, Purpose, RankArgs, StartSpec, Started};
+use super::session::open_generated;
+use super::timing::{Steps, minibatches};
 use crate::base::Result;
 use crate::base::config::{Config, Hot, LookUps, SourceKind};
-use crate::cli::session::open_generated;
 use crate::collective::World;
 use crate::data::{Batch, Schema, Source};
 use crate::machine::{Machine, Placement};
@@ -65,7 +66,7 @@ impl Trials {
         placement: Placement,
         dense: Dense,
     ) -> Result<f64> {
-        let task = Task { dense, ..Task::new(world, &self.config, &*self.source, Purpose::Train(overlap)) };
+        let task = StartSpec { dense, ..StartSpec::new(world, &self.config, &*self.source, Purpose::Train(overlap)) };
         let Started { ranks, .. } = args.start_on(machine, placement, task, &mut |_: &str| ())?;
         Ok(Steps::run(&ranks, &self.batches, TRIAL_STEPS, Rates::base(&self.config.train))?.median_ms())
     }

@@ -169,7 +169,7 @@ mod tests {
         // A sequence and a wide part's table lie among others.
         let schemes = [Scheme::Replicated, Scheme::Replicated, Scheme::Table(RankId(1)), Scheme::Replicated];
         let schemes = [&schemes[..], &[Scheme::Replicated]].concat();
-        let sharding = Sharding::new(&[9; 5], 2, 2, schemes).unwrap();
+        let sharding = Sharding::new(&[9; 5], vec![2; 5], 2, schemes).unwrap();
         let spec = LayoutSpec { deep: Some(4), sequences: &[1, 3, 1, 1, 1], ..LayoutSpec::default() };
         let layout = Layout::new(sharding, &spec);
         assert_eq!(replica_groups(&layout), [vec![0, 2], vec![1], vec![3]]);

@@ -180,7 +180,7 @@ impl Case {
             ..Wishes::default()
         };
         let placement = place(&Machine::load("host").unwrap(), &wishes).unwrap();
-        let sharding = Sharding::new(&ROWS, self.model.dim, ranks, schemes).unwrap();
+        let sharding = Sharding::new(&ROWS, vec![self.model.dim; ROWS.len()], ranks, schemes).unwrap();
         let setup = Setup::new(&self.model, &self.schema, sharding, self.spec, &placement);
         let (grains, wire) = (self.grains, self.wire);
         Ranks::start(Setup { grains, wires: Wires::all(wire), hot, fabric, spin: false, ..setup }).unwrap()
