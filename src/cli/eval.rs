@@ -290,7 +290,8 @@ struct EvalReport<'a> {
 impl fmt::Display for EvalReport<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Evaluation { scores, best_possible_auc, calibration_buckets, grouped, by_value } = self.found;
-        let Scores { auc, pr_auc, logloss, normalised_entropy, accuracy, calibration, label_rate, samples } = *scores;
+        let Scores { auc, pr_auc, logloss, normalised_entropy, accuracy, calibration, label_rate, samples, weight } =
+            *scores;
         writeln!(f, "AUC          {}", number(auc, 6))?;
         if let Some(best) = best_possible_auc {
             writeln!(f, "  possible   {best:.6}")?;
@@ -315,10 +316,13 @@ impl fmt::Display for EvalReport<'_> {
         writeln!(f, "calibration  {}", number(calibration, 4))?;
         writeln!(f, "label rate   {label_rate:.6}")?;
         writeln!(f, "samples      {}", Count(samples))?;
+        if let Some(weight) = weight {
+            writeln!(f, "weight       {weight:.6}")?;
+        }
         if self.table && !calibration_buckets.is_empty() {
             writeln!(f, "\nprobabilities            mean      clicked   calibration  samples")?;
         }
-        for Bucket { lowest, highest, samples, probability, clicked } in
+        for Bucket { lowest, highest, samples, probability, clicked, .. } in
             calibration_buckets.iter().filter(|_| self.table)
         {
             let range = format!("{lowest:.6} .. {highest:.6}");

@@ -22,6 +22,9 @@ pub struct TrainedOn {
     /// The column that was the label; `None` of text, and in files of versions that did not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) label: Option<Label>,
+    /// The column of samples' weights, where they had some; `None` of text, too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) weight: Option<String>,
 }
 
 /// What tells stored samples of a split from others.
@@ -47,7 +50,7 @@ impl TrainedOn {
     #[must_use]
     pub fn of(source: &dyn Source) -> Option<Self> {
         let (train, tests) = (Stored::of(source, Split::Train)?, Stored::of(source, Split::Test));
-        Some(Self { train, tests, label: source.label().cloned() })
+        Some(Self { train, tests, label: source.label().cloned(), weight: source.weight().map(str::to_owned) })
     }
 }
 
