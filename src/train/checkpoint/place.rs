@@ -76,9 +76,20 @@ impl Checkpoint<'_> {
             keeps_order(began, config)?;
         }
         let now = TrainedOn::of(source);
-        let (Some(TrainedOn { train: had, .. }), Some(TrainedOn { train: now, .. })) = (had, &now) else {
-            return Ok(progress);
-        };
+        let (Some(began_on), Some(now)) = (had, &now) else { return Ok(progress) };
+        if began_on.weight != now.weight {
+            let how = |weight: &Option<String>| match weight {
+                Some(column) => format!("by column {column}"),
+                None => "all the same".to_owned(),
+            };
+            return Err(self.fail(format!(
+                "samples counted {} where this run began, and these data have them count {}: name data that weigh samples as \
+                 those did (--data), or start from its weights with --init",
+                how(&began_on.weight),
+                how(&now.weight)
+            )));
+        }
+        let (had, now) = (&began_on.train, &now.train);
         if had == now {
             return Ok(progress);
         }

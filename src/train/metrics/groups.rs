@@ -30,7 +30,8 @@ pub struct Grouping {
 /// AUC by group.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Grouped {
-    /// The mean AUC of groups, weighted by their samples, or these samples' weights; NaN where no group has both classes.
+    /// The mean AUC of groups, weighted by their samples, or by the weights of these; NaN where no group has both
+    /// classes.
     pub gauc: f64,
     /// Groups that count.
     pub gauc_groups: u64,

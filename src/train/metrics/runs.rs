@@ -5,9 +5,9 @@
 //! samples have groups, the group above both. Each rank keeps those of its own samples, 4 bytes each or 8 with a group,
 //! and its threads sort them, each a part. Samples with weights are counted in units, the unit being a share of all
 //! weights so small that what is rounded away is lost in that sum; their keys, of 16 bytes, have the weight at the end.
-//! So all that counts is integers, whose sums are the same in any order, weights or not. Merging adds up equal scores: what a machine tells the others is how many
-//! samples there are at each of its scores, in pieces of [`PIECE`], so that none of them ever holds all, and all get
-//! the same stream, whatever was where.
+//! So all that counts is integers, whose sums are the same in any order, weights or not. Merging adds up equal scores:
+//! what a machine tells the others is how many samples there are at each of its scores, in pieces of [`PIECE`], so that
+//! none of them ever holds all, and all get the same stream, whatever was where.
 
 use std::collections::VecDeque;
 use std::iter::Flatten;
