@@ -260,7 +260,7 @@ fn open_beside(
     let schema: TextSchema = toml::from_str(schema).expect("the data were opened by it");
     let (column, name) = (column.to_owned(), format!("values of {column}"));
     let categorical = vec![TextCategorical { column, name, ..TextCategorical::default() }];
-    let schema = TextSchema { dense: Vec::new(), categorical, ..schema };
+    let schema = TextSchema { weight: None, dense: Vec::new(), categorical, ..schema };
     let mut config = config.clone();
     (config.data.vocab, config.data.rows_cap) = (Vocab::All, 0);
     let opening = Opening { labels: Labels::Required, schema: Some(schema.to_toml()), ..Opening::default() };
