@@ -7,8 +7,8 @@ use safetensors::SafeTensors;
 
 use super::{fail, json, succeed};
 
-const MODEL: &str = "--set model.bottom=[0,8,4] --set model.top=[8,1] --set model.dim=4 --lr 0.1 --eval-every 0 \
-                     --set train.decay_steps=0 --threads 1";
+const MODEL: &str = "--set model.bottom=[0,8,4] --set model.top=[8,1] --set model.dim=4 --lr 0.1 --eval-every 0 --threads 1 \
+                     --optimizer sgd --optimizer-rows sgd";
 
 const SCHEMA: &str = "label = 'click'\nweight = 'w'\n[[dense]]\ncolumn = 'price'\nfloat = true\n[[categorical]]\n\
                       column = 'user'\nrows = 50\n[[categorical]]\ncolumn = 'item'\nrows = 50\n";
