@@ -266,7 +266,7 @@ mod tests {
         let parts: Vec<_> = (0..9).map(|number| part(if number == 4 { 7 } else { 8 })).collect();
         let counts = parts.iter().map(|(_, placement)| placement.ranks.len()).collect();
         let (machine, placement) = cluster(&parts, None);
-        let schema = Schema { dense: 13, tables: vec![Column::new("a", 50)] };
+        let schema = Schema { dense: 13, weighted: false, tables: vec![Column::new("a", 50)] };
         let choice = choose(&Config::default(), &schema, &Everyone { machine, placement, counts }, None)
             .expect("it is possible");
         let mut names: Vec<_> = choice.candidates.iter().map(|candidate| candidate.schedule).collect();

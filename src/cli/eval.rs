@@ -256,7 +256,7 @@ fn open_beside(
     let schema: TextSchema = toml::from_str(schema).expect("the data were opened by it");
     let (column, name) = (column.to_owned(), format!("values of {column}"));
     let categorical = vec![TextCategorical { column, name, ..TextCategorical::default() }];
-    let schema = TextSchema { dense: Vec::new(), categorical, ..schema };
+    let schema = TextSchema { weight: None, dense: Vec::new(), categorical, ..schema };
     let mut config = config.clone();
     (config.data.vocab, config.data.rows_cap) = (Vocab::All, 0);
     let opening = Opening { labels: Labels::Required, schema: Some(schema.to_toml()), ..Opening::default() };
@@ -286,7 +286,8 @@ struct EvalReport<'a> {
 impl fmt::Display for EvalReport<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Evaluation { scores, best_possible_auc, calibration_buckets, grouped, by_value } = self.found;
-        let Scores { auc, pr_auc, logloss, normalised_entropy, accuracy, calibration, label_rate, samples } = *scores;
+        let Scores { auc, pr_auc, logloss, normalised_entropy, accuracy, calibration, label_rate, samples, weight } =
+            *scores;
         writeln!(f, "AUC          {}", number(auc, 6))?;
         if let Some(best) = best_possible_auc {
             writeln!(f, "  possible   {best:.6}")?;
@@ -311,10 +312,13 @@ impl fmt::Display for EvalReport<'_> {
         writeln!(f, "calibration  {}", number(calibration, 4))?;
         writeln!(f, "label rate   {label_rate:.6}")?;
         writeln!(f, "samples      {}", Count(samples))?;
+        if let Some(weight) = weight {
+            writeln!(f, "weight       {weight:.6}")?;
+        }
         if self.table && !calibration_buckets.is_empty() {
             writeln!(f, "\nprobabilities            mean      clicked   calibration  samples")?;
         }
-        for Bucket { lowest, highest, samples, probability, clicked } in
+        for Bucket { lowest, highest, samples, probability, clicked, .. } in
             calibration_buckets.iter().filter(|_| self.table)
         {
             let range = format!("{lowest:.6} .. {highest:.6}");

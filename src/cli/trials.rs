@@ -90,7 +90,7 @@ mod tests {
         (config.model.dim, config.model.bottom) = (4, vec![13, 4]);
         let tables: Vec<Column> = ["a", "b", "c"].map(|name| Column::new(name, 50)).into();
         config.model.rows = vec![50; 3];
-        let trials = Trials::new(&config, &Schema { dense: 13, tables }).unwrap();
+        let trials = Trials::new(&config, &Schema { dense: 13, weighted: false, tables }).unwrap();
         assert!(trials.batches.iter().all(|batch| batch.bags.iter().all(|bag| bag.rows.len() == 8)));
     }
 }

@@ -98,7 +98,7 @@ impl Case {
         let (bottom, top) = (vec![4, 20, dim], vec![17, 1]);
         let model = ModelConfig { bottom, top, dim, rows: ROWS.to_vec(), pooling, ..ModelConfig::default() };
         let tables = ROWS.into_iter().map(|rows| Column::new(format!("of {rows}"), rows)).collect();
-        let mut schema = Schema { dense: 4, tables };
+        let mut schema = Schema { dense: 4, weighted: false, tables };
         let mut at = 0;
         let mut next = |below: usize| {
             at += 1;

@@ -284,7 +284,7 @@ mod tests {
             ..ModelConfig::default()
         };
         let tables = [10, 20].map(|rows| Column::new(format!("of {rows}"), rows)).to_vec();
-        let schema = Schema { dense: 3, tables };
+        let schema = Schema { dense: 3, weighted: false, tables };
         let wishes = Wishes { ranks: Some(2), threads: Some(1), comm_cores: CommCores::Count(0), ..Wishes::default() };
         let placement = place(&Machine::load("host").unwrap(), &wishes).unwrap();
         let schemes = vec![Scheme::Table(RankId(0)), Scheme::Table(RankId(1))];
