@@ -81,6 +81,7 @@ fn clock(column: &str, unit: Unit) -> Vec<TextCategorical> {
 pub fn avazu() -> TextSchema {
     TextSchema {
         label: "click".to_owned(),
+        weight: None,
         delimiter: ',',
         columns: Vec::new(),
         missing: Vec::new(),
@@ -102,6 +103,7 @@ pub fn avazu() -> TextSchema {
 pub fn taobao() -> TextSchema {
     TextSchema {
         label: "behavior == buy".to_owned(),
+        weight: None,
         delimiter: ',',
         columns: "user item category behavior time".split_whitespace().map(str::to_owned).collect(),
         missing: Vec::new(),
@@ -139,6 +141,7 @@ pub(super) fn sequences(names: &[&str]) -> TextSchema {
     };
     TextSchema {
         label: "label".to_owned(),
+        weight: None,
         delimiter: '\t',
         columns: "user item category label items categories other_items other_categories"
             .split_whitespace()

@@ -135,6 +135,8 @@ impl<'a> Exported<'a> {
         }
         let schema = checkpoint.schema_text()?.map(|text| {
             let (mut schema, _) = TextSchema::kept_or_read(Some(text), Path::new(""))?;
+            // A weight of rows is for those that are learned from.
+            schema.dense.retain(|column| !column.weighs);
             if config.data.vocab == Vocab::Hash {
                 csv::hash(&mut schema, config.data.rows_cap)?;
             }

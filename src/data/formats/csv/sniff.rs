@@ -112,7 +112,7 @@ pub(super) fn separated(line: &[u8], kept: Option<char>, is_wanted: impl Fn(&[&[
 /// # Errors
 /// [`Error::BadFile`](crate::base::Error::BadFile) with what to do.
 pub(in crate::data) fn check_header(path: &Path, schema: &TextSchema, names: &[Vec<u8>], kept: bool) -> Result<()> {
-    let dense = schema.dense.iter().map(|column| column.column.as_bytes());
+    let dense = schema.dense.iter().filter(|column| !column.weighs).map(|column| column.column.as_bytes());
     let mut wanted = dense.chain(schema.categorical.iter().map(|column| column.column.as_bytes()));
     let Some(missing) = wanted.find(|name| names.iter().all(|found| *found != **name)) else { return Ok(()) };
     if !schema.columns.is_empty() {
