@@ -4,7 +4,7 @@
 //! run sees the samples that an uninterrupted one would have seen.
 
 use super::schema::{Label, Scales};
-use super::{Batch, Growth, Schema, UnseenValues, Vocabulary};
+use super::{Batch, Growth, Numbering, Schema, UnseenValues, Vocabulary};
 use crate::base::Result;
 
 /// Which samples.
@@ -89,6 +89,11 @@ pub trait Source: Send + Sync {
         self.made_of()?.vocabulary()
     }
 
+    /// Which values row numbers that are stored stand for, as far as files beside them tell.
+    fn numbering(&self) -> Option<&Numbering> {
+        self.made_of()?.numbering()
+    }
+
     /// The names of dense columns, in their order, with how numbers are transformed. Nothing where nobody
     /// has named them.
     fn dense_columns(&self) -> Vec<(String, String)> {
@@ -98,6 +103,11 @@ pub trait Source: Send + Sync {
     /// The label, where a column of the files is one as it stands.
     fn label(&self) -> Option<&Label> {
         self.made_of()?.label()
+    }
+
+    /// The column of samples' weights, where samples have some and the label is known as well.
+    fn weight(&self) -> Option<&str> {
+        self.made_of()?.weight()
     }
 
     /// The text of the schema that describes them, where they are described text: new data must be read by the same.

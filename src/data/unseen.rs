@@ -45,16 +45,17 @@ impl UnseenCounts {
         Self(schema.tables.iter().enumerate().map(count).collect())
     }
 
-    /// Counts the rows that were appended to bags, each of which had so many before.
-    pub(super) fn count(&self, bags: &[Bag], before: &[usize]) {
+    /// Counts the rows that were appended to bags, each of which had so many before; `stand_ins` of the samples look up
+    /// nothing but the first row of each table, for which there is no value.
+    pub(super) fn count(&self, bags: &[Bag], before: &[usize], stand_ins: u64) {
         let numbered = self.0.iter().zip(bags.iter().zip(before)).filter(|(count, _)| count.numbered);
         for (count, (bag, &before)) in numbered {
             let rows = &bag.rows[before..];
             // Relaxed: counts that are read when all reading is done.
-            count.met.fetch_add(rows.len() as u64, Ordering::Relaxed);
+            count.met.fetch_add(rows.len() as u64 - stand_ins, Ordering::Relaxed);
             if let Some(unseen) = count.unseen_row {
-                let shared = rows.iter().filter(|row| **row == unseen).count();
-                count.shared.fetch_add(shared as u64, Ordering::Relaxed);
+                let shared = rows.iter().filter(|row| **row == unseen).count() as u64;
+                count.shared.fetch_add(shared - if unseen == 0 { stand_ins } else { 0 }, Ordering::Relaxed);
             }
         }
     }

@@ -15,7 +15,7 @@ use tempfile::TempDir;
 
 /// A model for text, whatever its columns.
 const MODEL: &str = "--set model.bottom=[0,8] --set model.top=[8,1] --set model.dim=8 --batch 32 --lr 0.1 --eval-every 0 \
-                     --set train.decay_steps=0 --epochs 1 --threads 1";
+                     --epochs 1 --threads 1";
 
 fn octorec(line: &str) -> Output {
     Command::new(env!("CARGO_BIN_EXE_octorec")).args(line.split_whitespace()).output().unwrap()
@@ -154,6 +154,10 @@ fn a_vocabulary_grows_by_the_values_of_training_samples() {
     let (path, schema) = (folder.file("a.csv", users(&["a", "b", "c"])), folder.file("s.toml", USERS));
     let next = folder.file("b.csv", users(&["c", "d", "a", "e", "f", "a"]));
     let grown = [Growth { column: "user".to_owned(), kept: 3, absent: 1, new: 2 }];
+    // The same rows in two files, of which the second one has the first test sample.
+    std::fs::create_dir(folder.at("parts")).unwrap();
+    folder.file("parts/1.csv", users(&["c", "d", "a"]));
+    folder.file("parts/2.csv", users(&["e", "f", "a"]));
     for (vocab, rows_cap, rows, train, test) in [
         (Vocab::All, 0, 5, [2, 3, 0, 4], vec![0]),
         (Vocab::Train, 0, 6, [2, 3, 0, 4], vec![5, 0]),
@@ -189,6 +193,15 @@ fn a_vocabulary_grows_by_the_values_of_training_samples() {
             let apart = Files::open_as(&apart, opening).unwrap();
             assert_eq!((ids(&apart, Split::Train), ids(&apart, Split::Test)), (train.to_vec(), test.clone()));
             assert_eq!((apart.growth(), apart.samples(Split::Test)), (files.growth(), Some(2)));
+            let parts = DataConfig { path: folder.at("parts"), ..config.clone() };
+            let opening = Opening { known: known.clone(), begins: true, ..Opening::default() };
+            let begun = Files::open_as(&parts, opening).unwrap();
+            let again = Files::open_as(&parts, Opening { known: Some(grown.clone()), ..Opening::default() }).unwrap();
+            for files in [&begun, &again] {
+                assert_eq!((ids(files, Split::Train), ids(files, Split::Test)), (train.to_vec(), test.clone()));
+                assert_eq!((files.samples(Split::Test), files.skipped_rows()), (Some(2), 0));
+            }
+            assert_eq!((begun.growth(), again.growth().len()), (files.growth(), 0));
         }
     }
 }

@@ -12,8 +12,9 @@ use crate::base::units::{Count, Many};
 use crate::base::{Error, Result};
 use crate::cli::collective::Choice;
 use crate::cli::copies::{hot_inputs, revisions, slots};
-use crate::cli::ranks::{Overlap, Purpose, Started};
-use crate::cli::session::{Beginning, Learned, describe, open_data, refuse_overwriting};
+use crate::cli::output::refuse_overwriting;
+use crate::cli::ranks::{Beginning, Overlap, Purpose, Started};
+use crate::cli::session::{Learned, describe, open_data};
 use crate::collective::World;
 use crate::data::hot::HotInputs;
 use crate::data::{Labels, OnUnseen, Source, Split};
@@ -225,6 +226,10 @@ impl TrainArgs {
                     init::check_columns(&weights, config, source)?;
                 }
                 weights.check_columns(source)?;
+                weights
+                    .other_label(source)
+                    .iter()
+                    .for_each(|reason| note!("warning: --init {}: {reason}", path.display()));
                 weights.begin(&started.ranks, source.growth(), config.train.seed)?;
                 note!("--init {}: {}", path.display(), weights.told(&started.ranks)?);
                 init::growth_told(config, source.growth())

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use super::TrainArgs;
 use crate::base::config::{Command, Config, Hot, Layers, Vocab};
 use crate::base::{Error, Result};
-use crate::cli::session::{Learned, Trained};
+use crate::cli::session::Learned;
+use crate::cli::trained::Trained;
 use crate::data::formats::csv::{TextCategorical, TextDense, TextSchema};
 use crate::train::{Checkpoint, Progress, checkpoint_in, load_vocabulary, vocabulary_in};
 
@@ -82,7 +83,8 @@ impl TrainArgs {
         let weights = Checkpoint::open_as(&file, false)?;
         if !config.data.schema.is_empty() {
             let schema = TextSchema::read(Path::new(&config.data.schema))?;
-            let dense: Vec<_> = schema.dense.iter().map(TextDense::name).collect();
+            let features = schema.dense.iter().filter(|column| !column.weighs);
+            let dense: Vec<_> = features.map(TextDense::name).collect();
             let categorical: Vec<_> = schema.categorical.iter().map(TextCategorical::name).collect();
             weights.check_names(&dense, &categorical)?;
         }

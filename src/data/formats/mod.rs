@@ -22,6 +22,7 @@ mod dataset;
 mod fae;
 mod files;
 mod hugectr;
+mod kinds;
 mod mlperf;
 pub mod npy;
 mod npz;
@@ -46,7 +47,9 @@ use crate::base::{Error, Result, input, named};
 use crate::memory::FileBytes;
 
 pub use dataset::{Dataset, Described, Member, Reading, open, open_for};
-pub use files::{Files, refuse_mixed};
+pub use files::Files;
+pub(super) use kinds::refuse_described;
+pub use kinds::refuse_mixed;
 pub use transfer::{convert, scan, verify};
 pub use write::{Sink, Target};
 

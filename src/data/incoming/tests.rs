@@ -170,6 +170,37 @@ fn a_pause_hands_over_what_has_come_and_trouble_waits_for_those_before_it() {
 }
 
 #[test]
+fn samples_that_stand_in_for_malformed_rows_have_no_values() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    std::fs::write(path("train.csv"), "click,user\n1,u1\n0,u2\n").unwrap();
+    std::fs::write(path("schema.toml"), "label = \"click\"\n[[categorical]]\ncolumn = \"user\"\n").unwrap();
+    std::fs::write(path("train"), criteo(0..9)).unwrap();
+    for (source, schema, train, asked) in [
+        (SourceKind::Files, path("schema.toml"), path("train.csv"), "user\nu1\nu1,2\nu9\n".to_owned()),
+        (SourceKind::Tsv, String::new(), path("train"), criteo(1..2) + "x\n" + &criteo(100..101)),
+    ] {
+        let mut config = Config::default();
+        (config.data.source, config.data.schema) = (source, schema);
+        let (known, _) = stored(&mut config, Path::new(&train), Path::new(&train));
+        for shares in [false, true] {
+            let (known, malformed) = (known.clone().with_unseen_row(shares), Malformed::default());
+            let input = Box::new(Pieces::of(&asked, 1000));
+            let source = Incoming::open(&config, opening(&known), input, Writing::Text).unwrap();
+            let source = source.answering(Some(malformed.clone()));
+            let mut batch = Batch::new(source.schema());
+            assert_eq!(source.open(Split::Train, 0).unwrap().read(&mut batch, 100).unwrap(), 3);
+            assert!(malformed.take(1).is_some());
+            let met = source.unseen_values();
+            // The last column of Criteo's has a value that the first nine rows have not.
+            let last = met.last().unwrap();
+            assert!(met.iter().all(|met| met.values == 2), "{met:?}");
+            assert_eq!((last.left_out, last.shared), if shares { (0, 1) } else { (1, 0) }, "{met:?}");
+        }
+    }
+}
+
+#[test]
 fn described_rows_are_those_of_a_file_behind_a_header_and_as_objects() {
     let folder = tempfile::tempdir().unwrap();
     let [train, asked, schema] = ["train.csv", "asked.csv", "schema.toml"].map(|name| folder.path().join(name));

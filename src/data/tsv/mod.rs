@@ -380,7 +380,7 @@ impl Reader for TsvReader<'_> {
             });
             self.left -= 1;
         }
-        self.tsv.unseen.count(&batch.bags, &self.before);
+        self.tsv.unseen.count(&batch.bags, &self.before, 0);
         Ok(wanted)
     }
 

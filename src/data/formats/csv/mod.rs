@@ -18,7 +18,7 @@ pub(in crate::data) mod scan;
 mod schema;
 pub mod sniff;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -38,12 +38,13 @@ use crate::base::units::{Count, Many};
 use crate::base::{Error, Result};
 use crate::data::blocks::Role;
 use crate::data::fingerprint::of_text;
+use crate::data::preprocess::input_files;
 use crate::data::samples::Samples;
 use crate::data::schema::Description;
 use crate::data::tsv::{LONGEST, Progress, first_part};
 use crate::data::{Labels, OnUnseen, Vocabulary};
 
-/// Opens a text file as its schema says.
+/// Opens a text file, or all of a folder as one table in the order of their names, as a schema says.
 ///
 /// # Errors
 /// When a column is missing, or a row is malformed ([`Error::BadRow`]).
@@ -136,7 +137,7 @@ pub fn open_telling(
         hash(&mut schema, choices.rows_cap)?;
     }
     let numbered = schema.categorical.iter().any(|column| column.fixed_rows().is_none());
-    let (parts, encoding) = scan_all(path, &schema, choices, progress)?;
+    let (parts, trained, encoding) = scan_all(path, &schema, choices, progress)?;
     if !choices.kept && choices.labels == Labels::Required {
         warn_of_one_class(path, &schema, &parts);
     }
@@ -149,14 +150,14 @@ pub fn open_telling(
     let blanks = schema.categorical.iter().enumerate().map(|(at, spec)| encoding.row_of_blank(at, spec)).collect();
     let growth = encoding.growth().to_vec();
     let encoding = Arc::new(encoding);
-    let member = |(part, role)| {
+    let member = |(at, part)| {
         let lists: Vec<bool> = description.categorical.iter().map(|column| column.hots == 0).collect();
         let unseen_values = lists.iter().map(|_| AtomicU64::new(0)).collect();
         let (encoding, description) = (Arc::clone(&encoding), description.clone());
         let table = CsvTable { part, encoding, description, lists, unseen_values };
-        Member { role, table: Box::new(table) }
+        Member { role: if at < trained { Role::Train } else { Role::Test }, table: Box::new(table) }
     };
-    let members = parts.into_iter().zip([Role::Train, Role::Test]).map(member).collect();
+    let members = parts.into_iter().enumerate().map(member).collect();
     let mut dataset = Dataset::new(description.clone(), members);
     dataset.learned = numbered && choices.known.is_none();
     dataset.vocabulary = vocabulary;
@@ -186,56 +187,113 @@ fn warn_of_one_class(path: &Path, schema: &TextSchema, parts: &[Part]) {
     );
 }
 
+/// Says which columns are hashed to fewer rows than they have different values, as far as the rows in use tell that.
+fn note_shared_rows(schema: &TextSchema, used: &[Option<Vec<u64>>]) {
+    for (spec, used) in schema.categorical.iter().zip(used) {
+        let Some(used) = used else { continue };
+        let used: u64 = used.iter().map(|bits| u64::from(bits.count_ones())).sum();
+        let rows = spec.rows as f64;
+        // Of so many values that fall on rows by chance, this part of the rows has none: e^(-values / rows).
+        let values = -rows * ((rows - used as f64).max(0.5) / rows).ln();
+        if values > rows {
+            note!(
+                "note: column {} has about {} different values or more, which are hashed to {}: many share a row, so give it \
+                 more of them (rows = N in the schema, or --rows-cap with --vocab hash), if memory allows",
+                escaped(spec.name()),
+                Count(values.round() as u64),
+                Many(spec.rows, "row")
+            );
+        }
+    }
+}
+
 /// Has the values of all columns whose rows would depend on the data hashed.
-fn hash(schema: &mut TextSchema, rows_cap: u64) -> Result<()> {
+///
+/// # Errors
+/// [`Error::Config`] that names a column, where nobody says into how many rows.
+pub fn hash(schema: &mut TextSchema, rows_cap: u64) -> Result<()> {
     schema.hash(rows_cap).map_err(|column| Error::config("data.vocab = \"hash\"", format!(
             "column {column} needs a number of rows: set data.rows_cap (--rows-cap), or give the column rows in the schema"
         )))
 }
 
-/// Reads the file, and that of the test samples, once.
+/// The text files that a path names, each with its bytes: of a folder those in it, in the order of their names. What
+/// describes them may lie beside them.
+fn files_at(path: &Path) -> Result<Vec<(PathBuf, u64)>> {
+    let mut files = input_files(&[path.to_owned()])?;
+    files.retain(|file| file == path || file.extension().is_none_or(|end| end != "toml"));
+    if files.is_empty() {
+        return Err(bad(path, "there is no file of text in it: name another folder"));
+    }
+    let sized = |file: PathBuf| {
+        let bytes = std::fs::metadata(&file).map_err(Error::io(&file, "open"))?.len();
+        Ok((file, bytes))
+    };
+    files.into_iter().map(sized).collect()
+}
+
+/// Reads all files, then those of the test samples; tells how many are none of these.
 fn scan_all(
     path: &Path,
     schema: &TextSchema,
     choices: &Choices<'_>,
     progress: &mut Progress<'_>,
-) -> Result<(Vec<Part>, Encoding)> {
-    let size = |path: &Path| Ok(std::fs::metadata(path).map_err(Error::io(path, "open"))?.len());
-    let sizes = (size(path)?, choices.test.map(size).transpose()?.unwrap_or(0));
-    let total = sizes.0 + sizes.1;
+) -> Result<(Vec<Part>, usize, Encoding)> {
+    let (files, tests) = (files_at(path)?, choices.test.map(files_at).transpose()?.unwrap_or_default());
+    let total = files.iter().chain(&tests).map(|(_, bytes)| bytes).sum();
     let mut encoding = Encoding::new(schema, choices.known, choices.grows, choices.rows_cap)?;
     let policy = choices.policy();
     // Values that the vocabulary lacks are no fault of test samples.
     let of_tests = RowPolicy { unseen: OnUnseen::EmptyBag, ..policy };
-    let most = choices.rows;
-    let mut scan = |path: &Path, policy, encoding: &mut Encoding, done| {
-        Part::scan(path, schema, policy, encoding, (done, total), most, progress)
+    let (mut done, mut rows, mut used) = (0, 0, Vec::new());
+    let mut scan = |files: &[(PathBuf, u64)], policy, encoding: &mut Encoding, begins: bool| {
+        if begins {
+            (done, rows, used) = (0, 0, Vec::new());
+        }
+        let mut parts = Vec::new();
+        for (file, bytes) in files {
+            let mut part = Part::scan(file, schema, policy, encoding, (done, total), (rows, choices.rows), progress)?;
+            (done, rows) = (done + bytes, rows + part.rows);
+            unite(&mut used, std::mem::take(&mut part.used));
+            parts.push(part);
+        }
+        Ok::<_, Error>(parts)
     };
-    // Which samples of a single file are for tests is known when all are counted.
-    let first = if choices.test.is_some() { policy } else { of_tests };
-    let mut parts = vec![scan(path, first, &mut encoding, 0)?];
-    let train = |part: &Part| match choices.test {
-        Some(_) => part.rows,
-        None => first_part(part.rows, choices.test_fraction),
+    // Which samples are for tests, where no files are, is known when all are counted.
+    let first = if tests.is_empty() { of_tests } else { policy };
+    let mut parts = scan(&files, first, &mut encoding, true)?;
+    let train = |parts: &[Part]| {
+        let rows = parts.iter().map(|part| part.rows).sum();
+        if tests.is_empty() { first_part(rows, choices.test_fraction) } else { rows }
     };
-    if policy.unseen == OnUnseen::Reject && parts[0].first_unseen.is_some_and(|row| row < train(&parts[0])) {
-        parts = vec![scan(path, policy, &mut encoding, 0)?];
+    let first_unseen = parts.iter().find_map(|part| part.first_unseen);
+    if policy.unseen == OnUnseen::Reject && first_unseen.is_some_and(|row| row < train(&parts)) {
+        parts = scan(&files, policy, &mut encoding, true)?;
     }
     if choices.grows {
-        encoding.grow_before(train(&parts[0]), schema);
+        encoding.grow_before(train(&parts), schema);
     } else if choices.vocab == Vocab::Train {
-        encoding.share_from(train(&parts[0]));
+        encoding.share_from(train(&parts));
     }
-    if let Some(test) = choices.test {
-        parts.push(scan(test, of_tests, &mut encoding, sizes.0)?);
-    }
+    parts.extend(scan(&tests, of_tests, &mut encoding, false)?);
     encoding.keep_all();
     for part in parts.iter_mut().filter(|_| policy.unseen == OnUnseen::Reject) {
         // Where all values are known, one without a row tells that the file has changed.
-        let met = part.first_unseen.is_some() || choices.test.is_none() && encoding.leaves_out();
+        let met = part.first_unseen.is_some() || tests.is_empty() && encoding.leaves_out();
         part.policy.unseen = if met { OnUnseen::EmptyBag } else { OnUnseen::Reject };
     }
-    Ok((parts, encoding))
+    note_shared_rows(schema, &used);
+    Ok((parts, files.len(), encoding))
+}
+
+/// Adds the rows in use of a further file to those of the files before it.
+fn unite(used: &mut Vec<Option<Vec<u64>>>, more: Vec<Option<Vec<u64>>>) {
+    if used.is_empty() {
+        *used = more;
+    } else {
+        let both = used.iter_mut().flatten().flatten().zip(more.iter().flatten().flatten());
+        both.for_each(|(used, more)| *used |= more);
+    }
 }
 
 struct CsvTable {
