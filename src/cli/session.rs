@@ -122,7 +122,7 @@ pub fn open_columns(config: &mut Config, known: Learned, opening: Opening<'_>) -
         // What the model lacks is told before anything is built.
         source.scales()?;
     } else {
-        let rows = [Split::Train, Split::Test].into_iter().filter_map(|split| source.samples(split));
+        let rows = Split::ALL.into_iter().filter_map(|split| source.samples(split));
         warn_of_skipped(source.skipped_rows(), rows.sum());
     }
     let (names, rows) = (source.schema().names(), source.schema().rows());
@@ -277,8 +277,12 @@ pub fn describe(config: &Config, source: &dyn Source, started: &Started) -> Resu
         SourceKind::Random => "random look-ups".to_owned(),
         SourceKind::Tsv | SourceKind::Files => config.data.path.clone(),
     };
+    let validation = match source.samples(Split::Validation) {
+        Some(0) => String::new(),
+        _ => format!(", {} validation", samples(Split::Validation)),
+    };
     note!(
-        "data: {name}: {} training and {} test samples, {}, {} with {}",
+        "data: {name}: {} training{validation} and {} test samples, {}, {} with {}",
         samples(Split::Train),
         samples(Split::Test),
         Many(schema.dense as u64, "dense feature"),

@@ -8,12 +8,29 @@ use super::{Batch, Schema, Vocabulary};
 use crate::base::Result;
 
 /// Which samples.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, clap::ValueEnum)]
 pub enum Split {
-    /// Those that weights are learned from.
+    /// Those that weights are learned from
     Train,
-    /// Those that the model is judged by.
+    /// Those that choices are made by, among the states of a model and among models
+    Validation,
+    /// Those that the model is judged by
     Test,
+}
+
+impl Split {
+    /// All of them, in the order of [`Split`]'s numbers.
+    pub const ALL: [Self; 3] = [Self::Train, Self::Validation, Self::Test];
+
+    /// The adjective of its samples.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Train => "training",
+            Self::Validation => "validation",
+            Self::Test => "test",
+        }
+    }
 }
 
 /// A data set.

@@ -152,6 +152,10 @@ fn b2_the_train_vocabulary_of_text_has_a_row_for_unseen_values() {
     assert_eq!((ids(&files, Split::Train), ids(&files, Split::Test)), (vec![0, 1, 2], vec![0, 3, 1]));
     let known = files.vocabulary().unwrap().clone();
     assert!(known.unseen_row() && known.texts()[0].len() == 3);
+    // Values of validation samples alone are unknown as well.
+    let validated = open(&DataConfig { test_fraction: 0.25, validation_fraction: 0.25, ..config.clone() });
+    let found = Split::ALL.map(|split| ids(&validated, split));
+    assert_eq!(found, [vec![0, 1, 2], vec![0], vec![3, 1]]);
     // A model's vocabulary goes on giving the row, whether unseen values would be faults or left out.
     for unseen in [OnUnseen::Reject, OnUnseen::EmptyBag] {
         let new = DataConfig { path: folder.file("new.csv", users(&["d", "c"])), test_fraction: 0.0, ..config.clone() };

@@ -162,6 +162,21 @@ fn the_train_vocabulary_sends_unseen_values_to_its_last_row() {
 }
 
 #[test]
+fn validation_samples_lie_before_the_test_samples_and_are_none_of_training() {
+    let folder = Folder::new();
+    let mut config = config(&folder.file("a.tsv", rows(&["a", "b", "a", "c", "b", "d", "a", "e"])));
+    (config.vocab, config.test_fraction, config.validation_fraction) = (Vocab::Train, 0.25, 0.25);
+    let of = |config: &DataConfig| {
+        let tsv = open(config);
+        Split::ALL.map(|split| ids(&tsv, split))
+    };
+    assert_eq!(of(&config), [vec![0, 1, 0, 2], vec![1, 3], vec![0, 3]]);
+    // Test samples of a second file leave the end of the first one for validation.
+    config.test_path = folder.file("b.tsv", rows(&["e", "b"]));
+    assert_eq!(of(&config), [vec![0, 1, 0, 2, 1, 3], vec![0, 4], vec![4, 1]]);
+}
+
+#[test]
 fn the_whole_vocabulary_includes_the_test_samples() {
     let folder = Folder::new();
     let mut config = config(&folder.file("a.tsv", rows(&["a", "b", "c", "d"])));

@@ -3,7 +3,8 @@
 //! The file is streamed and never held. Opening it makes one pass that counts rows and, where ids follow first
 //! appearance, learns the vocabulary; reading is a second pass. Follows facebookresearch/dlrm, `data_utils.py`: blank
 //! is 0, categories are taken modulo `rows_cap` before they get ids, dense features are ln(x + 1) with negatives as 0.
-//! The split is by position: the last `test_fraction` of the good rows, or a second file.
+//! The split is by position: test samples are the last `test_fraction` of the good rows, or a second file, validation
+//! samples the last `validation_fraction` before them.
 
 mod arriving;
 mod columns;
@@ -73,12 +74,13 @@ pub struct Tsv {
     encoding: Encoding,
     schema: Schema,
     train: Part,
+    validation: Part,
     test: Part,
     skipped: u64,
     /// Whether rows were numbered while it was opened.
     learned: bool,
     /// By split.
-    fingerprints: [OnceLock<Option<String>>; 2],
+    fingerprints: [OnceLock<Option<String>>; 3],
     /// Values without a row that readers have met.
     unseen_values: AtomicU64,
 }
@@ -101,11 +103,11 @@ impl Part {
         Self { path, found, first: 0, samples: scan.rows, scan }
     }
 
-    /// The first samples of all, and the last ones, which are about such a part of them.
-    fn split(self, last: f64) -> (Self, Self) {
-        let samples = first_part(self.samples, last);
-        let test = Self { first: samples, samples: self.samples - samples, ..self.clone() };
-        (Self { samples, ..self }, test)
+    /// The first `samples` of all, and the last ones.
+    fn split(self, samples: u64) -> (Self, Self) {
+        let samples = samples.min(self.samples);
+        let last = Self { first: self.first + samples, samples: self.samples - samples, ..self.clone() };
+        (Self { samples, ..self }, last)
     }
 }
 
@@ -142,6 +144,7 @@ impl Tsv {
             scan(&mut rows, task, (done, total), progress)
         };
         let cap = cap(config.rows_cap);
+        let [held_out, tests] = config.held_out();
         let learned = opening.known.is_none() && config.vocab != Vocab::Hash;
 
         let (encoding, first, second) = match (opening.known, config.vocab) {
@@ -160,8 +163,7 @@ impl Tsv {
                 let mut seen = vec![Vec::new(); layout.categorical];
                 let task = Task::Learn { vocabulary: &mut vocabulary, cap, first_seen: Some(&mut seen) };
                 let first = pass(&path, task, 0)?;
-                let train = if test_path.is_some() { first.rows } else { first_part(first.rows, config.test_fraction) };
-                vocabulary.keep_first(&first_rows_below(&seen, train));
+                vocabulary.keep_first(&first_rows_below(&seen, first_part(first.rows, held_out)));
                 let encoding = Encoding::Vocabulary { vocabulary, cap, unseen: OnUnseen::Reject };
                 let second =
                     test_path.as_deref().map(|path| pass(path, Task::Check(&encoding), sizes.0)).transpose()?;
@@ -187,11 +189,13 @@ impl Tsv {
         };
 
         let skipped = first.skipped + second.as_ref().map_or(0, |second| second.skipped);
+        let rows = first.rows;
         let whole = Part::whole(path, found, first);
-        let (train, test) = match (test_path.zip(found_test), second) {
+        let (before, test) = match (test_path.zip(found_test), second) {
             (Some((path, found)), Some(scan)) => (whole, Part::whole(path, found, scan)),
-            _ => whole.split(config.test_fraction),
+            _ => whole.split(first_part(rows, tests)),
         };
+        let (train, validation) = before.split(first_part(rows, held_out));
         let schema = Schema::criteo(layout.dense, &encoding.rows()).with_unseen_rows(encoding.vocabulary());
         Ok(Self {
             layout,
@@ -199,10 +203,11 @@ impl Tsv {
             encoding,
             schema,
             train,
+            validation,
             test,
             skipped,
             learned,
-            fingerprints: [OnceLock::new(), OnceLock::new()],
+            fingerprints: Default::default(),
             unseen_values: AtomicU64::new(0),
         })
     }
@@ -210,18 +215,20 @@ impl Tsv {
     fn part(&self, split: Split) -> &Part {
         match split {
             Split::Train => &self.train,
+            Split::Validation => &self.validation,
             Split::Test => &self.test,
         }
     }
 }
 
-/// Training samples of `rows`: floor(rows x (1 - fraction)), where the product's own rounding does not count.
-pub(super) fn first_part(rows: u64, test_fraction: f64) -> u64 {
-    let exact = rows as f64 * (1.0 - test_fraction);
+/// Samples of `rows` before the last `fraction` of them: floor(rows x (1 - fraction)), where the product's own rounding
+/// does not count.
+pub(super) fn first_part(rows: u64, fraction: f64) -> u64 {
+    let exact = rows as f64 * (1.0 - fraction);
     let nearest = exact.round();
     // A few units in the last place: 0.71 x 100 is 71, whatever the product says.
-    let train = if (exact - nearest).abs() <= 4.0 * f64::EPSILON * exact { nearest } else { exact.floor() };
-    (train as u64).min(rows)
+    let first = if (exact - nearest).abs() <= 4.0 * f64::EPSILON * exact { nearest } else { exact.floor() };
+    (first as u64).min(rows)
 }
 
 fn checked(vocabulary: Vocabulary, layout: &Layout) -> Result<Vocabulary> {

@@ -81,8 +81,9 @@ pub struct Choices<'a> {
     pub rows: u64,
     /// A second file that holds the test samples.
     pub test: Option<&'a Path>,
-    /// Without it, the share of good rows, from the end, that are test samples: [`Vocab::Train`] knows the others.
-    pub test_fraction: f64,
+    /// The share of good rows of the first file, from its end, that are no training samples: [`Vocab::Train`] knows the
+    /// others.
+    pub held_out: f64,
 }
 
 impl Default for Choices<'_> {
@@ -98,7 +99,7 @@ impl Default for Choices<'_> {
             max_line: LONGEST,
             rows: u64::MAX,
             test: None,
-            test_fraction: 0.0,
+            held_out: 0.0,
         }
     }
 }
@@ -200,8 +201,7 @@ fn scan_all(
     let most = choices.rows;
     let mut parts = vec![Part::scan(path, schema, policy, &mut encoding, (0, total), most, progress)?];
     if choices.vocab == Vocab::Train {
-        let rows = parts[0].rows;
-        encoding.keep_before(if choices.test.is_some() { rows } else { first_part(rows, choices.test_fraction) });
+        encoding.keep_before(first_part(parts[0].rows, choices.held_out));
     }
     if let Some(test) = choices.test {
         parts.push(Part::scan(test, schema, policy, &mut encoding, (sizes.0, total), most, progress)?);
