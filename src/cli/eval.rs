@@ -51,6 +51,10 @@ pub struct EvalArgs {
     #[arg(long, value_name = "PATH")]
     data: Option<PathBuf>,
 
+    /// Score these samples, of the run or of --data; without it: test samples, or of --data what is said there
+    #[arg(long, value_enum, value_name = "SPLIT")]
+    split: Option<Split>,
+
     /// Malformed rows of text; without it: as when the model was trained
     #[arg(long, value_enum, value_name = "WHAT")]
     on_bad_row: Option<OnBadRow>,
@@ -136,7 +140,8 @@ impl EvalArgs {
             refuse_own_numbers(&*source)?;
         }
         let whole = self.data.is_some() && source.samples(Split::Test) == Some(0);
-        let split = if whole { Split::Train } else { Split::Test };
+        let split = self.split.unwrap_or(if whole { Split::Train } else { Split::Test });
+        self.check_split(&*source)?;
         config.use_here(self.threads);
         let checkpoint = open_trained(&trained.path, self.verify, &*source)?;
         if self.data.is_none() {
@@ -179,6 +184,25 @@ impl EvalArgs {
             found.scores.undefined().iter().for_each(|why| note!("note: {why}"));
         }
         Ok(())
+    }
+
+    /// Refuses a split without samples, or without an end.
+    fn check_split(&self, source: &dyn Source) -> Result<()> {
+        let Some(split) = self.split else { return Ok(()) };
+        let (flag, name) = (format!("--split {split:?}").to_lowercase(), split.name());
+        match source.samples(split) {
+            None => Err(Error::config(flag, format!("{name} samples of these data never end: name another split"))),
+            Some(0) => {
+                let note = match split {
+                    // A data set's role has the same name.
+                    Split::Validation => " (validation samples of data without others for tests count as these)",
+                    Split::Train | Split::Test => "",
+                };
+                let reason = format!("these data have no {name} samples{note}: name another split, or leave it away");
+                Err(Error::config(flag, reason))
+            }
+            Some(_) => Ok(()),
+        }
     }
 
     /// The columns that group samples.
@@ -416,7 +440,7 @@ pub(super) fn whole_file(config: &mut Config, known: &Learned, path: &Path) -> R
     }
     config.data.path = named(path, "--data")?;
     config.data.test_path.clear();
-    config.data.test_fraction = 0.0;
+    (config.data.test_fraction, config.data.validation_fraction) = (0.0, 0.0);
     Ok(())
 }
 
