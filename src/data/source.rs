@@ -72,6 +72,11 @@ pub trait Source: Send + Sync {
         self.made_of().map_or(0, |of| of.skipped_rows())
     }
 
+    /// The first malformed row that is left out: its file, its line, and what is wrong with it.
+    fn first_skipped(&self) -> Option<&str> {
+        self.made_of()?.first_skipped()
+    }
+
     /// Categorical values without a row that readers have met so far; each left its bag empty.
     fn unseen_values(&self) -> u64 {
         self.made_of().map_or(0, |of| of.unseen_values())

@@ -767,7 +767,14 @@ fn test_samples_of_another_kind_have_a_remedy_that_is_one() {
         );
         assert!(told.contains("octorec preprocess") && !told.contains("--schema"), "{told}");
     }
-    run(&format!("train {MODEL} --data {csv} --test-data {csv} --schema {schema}"));
+    // Nor are they those for training.
+    for (data, flags) in [(&csv, format!("--schema {schema}")), (&tsv, String::new())] {
+        let told = fail(&format!("train {MODEL} --data {data} --test-data {data} {flags}"));
+        let named = ["data.test_path (--test-data): ", "data.path (--data ", "--test-fraction"];
+        assert!(named.iter().all(|name| told.contains(name)), "{told}");
+    }
+    let others = folder.file("others.csv", std::fs::read_to_string(&csv).unwrap());
+    run(&format!("train {MODEL} --data {csv} --test-data {others} --schema {schema}"));
 }
 
 #[test]

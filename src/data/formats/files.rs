@@ -316,6 +316,10 @@ impl Source for Files {
         self.members.iter().map(|member| member.table.skipped_rows()).sum()
     }
 
+    fn first_skipped(&self) -> Option<&str> {
+        self.members.iter().find_map(|member| member.table.first_skipped())
+    }
+
     fn dense_columns(&self) -> Vec<(String, String)> {
         self.description.dense.iter().filter(|_| self.described).map(Dense::title).collect()
     }

@@ -176,6 +176,11 @@ pub trait Table: Send + Sync {
         0
     }
 
+    /// The first malformed row that is left out: its file, its line, and what is wrong with it.
+    fn first_skipped(&self) -> Option<&str> {
+        None
+    }
+
     /// Values without a row that readers have met so far; each left its bag without it.
     fn unseen_values(&self) -> u64 {
         0

@@ -75,6 +75,7 @@ pub struct Tsv {
     train: Part,
     test: Part,
     skipped: u64,
+    first_skipped: Option<String>,
     /// Whether rows were numbered while it was opened.
     learned: bool,
     /// By split.
@@ -187,6 +188,7 @@ impl Tsv {
         };
 
         let skipped = first.skipped + second.as_ref().map_or(0, |second| second.skipped);
+        let told = [Some(&first), second.as_ref()].into_iter().flatten().find_map(|scan| scan.first_skipped.clone());
         let whole = Part::whole(path, found, first);
         let (train, test) = match (test_path.zip(found_test), second) {
             (Some((path, found)), Some(scan)) => (whole, Part::whole(path, found, scan)),
@@ -201,6 +203,7 @@ impl Tsv {
             train,
             test,
             skipped,
+            first_skipped: told,
             learned,
             fingerprints: [OnceLock::new(), OnceLock::new()],
             unseen_values: AtomicU64::new(0),
@@ -292,6 +295,10 @@ impl Source for Tsv {
     /// Malformed rows of all files, each counted once. They are all found while the source is opened.
     fn skipped_rows(&self) -> u64 {
         self.skipped
+    }
+
+    fn first_skipped(&self) -> Option<&str> {
+        self.first_skipped.as_deref()
     }
 
     fn unseen_values(&self) -> u64 {

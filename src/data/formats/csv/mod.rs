@@ -133,8 +133,9 @@ pub fn open_telling(
     }
     let numbered = schema.categorical.iter().any(|column| column.fixed_rows().is_none());
     let (parts, encoding) = scan_all(path, &schema, choices, progress)?;
-    if !choices.kept && choices.labels == Labels::Required {
-        warn_of_one_class(path, &schema, &parts);
+    // A trained model may score samples of one class, but goes on with its own.
+    if choices.labels == Labels::Required && (!choices.kept || choices.unseen == OnUnseen::Reject) {
+        warn_of_one_class(&schema, choices, &parts);
     }
     let float = |column: usize| parts.iter().any(|part| !part.whole[column]);
     let description = schema.description(float, |column| encoding.table(column, &schema.categorical[column]));
@@ -158,22 +159,24 @@ pub fn open_telling(
 }
 
 /// Says if all rows that a model is to learn from have the same label, and what may have made them so.
-fn warn_of_one_class(path: &Path, schema: &TextSchema, parts: &[Part]) {
-    let rows = |label: usize| parts.iter().map(|part| part.labels[label]).sum::<u64>();
-    let (of, others) = match (rows(0), rows(1)) {
-        (rows, 0) if rows > 0 => ("negative", "positive"),
-        (0, rows) if rows > 0 => ("positive", "negative"),
+fn warn_of_one_class(schema: &TextSchema, choices: &Choices<'_>, parts: &[Part]) {
+    let (part, tests) = (&parts[0], parts.len() > 1);
+    let train = if tests { part.rows } else { first_part(part.rows, choices.test_fraction) };
+    let (of, others) = match part.labels.map(|first| first.is_some_and(|row| row < train)) {
+        [true, false] => ("negative", "positive"),
+        [false, true] => ("positive", "negative"),
         _ => return,
     };
+    let which = if part.labels.contains(&None) && !tests { "rows" } else { "training rows" };
     let skipped = parts.iter().map(|part| part.skipped).sum::<u64>();
     let left_out = match skipped {
         0 => String::new(),
         _ => format!(", perhaps because the {others} ones are among the {} left out", Many(skipped, "malformed row")),
     };
     note!(
-        "warning: {}: all rows are {of} by label = {:?}{left_out}: nothing can be learned of one class; does the schema's \
+        "warning: {}: all {which} are {of} by label = {:?}{left_out}: nothing can be learned of one class; does the schema's \
          label say which rows are positive?",
-        path.display(),
+        part.path.display(),
         schema.label
     );
 }
@@ -283,6 +286,10 @@ impl Table for CsvTable {
 
     fn skipped_rows(&self) -> u64 {
         self.part.skipped
+    }
+
+    fn first_skipped(&self) -> Option<&str> {
+        self.part.first_skipped.as_deref()
     }
 
     fn fingerprint(&self) -> Option<u64> {

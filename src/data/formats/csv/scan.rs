@@ -41,8 +41,10 @@ pub(super) struct Part {
     pub(super) rows: u64,
     /// Malformed rows; 0 unless they are skipped.
     pub(super) skipped: u64,
-    /// Good rows of each label: 0, then 1.
-    pub(super) labels: [u64; 2],
+    /// The first of these, in words.
+    pub(super) first_skipped: Option<String>,
+    /// The first good row of each label: 0, then 1.
+    pub(super) labels: [Option<u64>; 2],
     /// The most look-ups of a row, one entry a categorical column.
     pub(super) longest: Vec<u32>,
     /// Whether a dense column holds nothing but i32s.
@@ -67,6 +69,7 @@ pub(super) struct GoodRows<'a> {
     /// The row that [`GoodRows::next`] found.
     pub(super) row: Row<u32>,
     skipped: u64,
+    first_skipped: Option<String>,
 }
 
 /// The names of a file's columns: its first record, or what the schema lists where it has no header. The label need not
@@ -115,7 +118,8 @@ impl<'a> GoodRows<'a> {
         if place.is_none() && columns.schema.columns.is_empty() {
             records.next()?;
         }
-        Ok(Self { path, columns, on_bad_row: policy.on_bad_row, records, row: Row::new(columns), skipped: 0 })
+        let (row, on_bad_row) = (Row::new(columns), policy.on_bad_row);
+        Ok(Self { path, columns, on_bad_row, records, row, skipped: 0, first_skipped: None })
     }
 
     /// Reads the next good row into `row`; false at the end.
@@ -123,14 +127,16 @@ impl<'a> GoodRows<'a> {
         loop {
             let Some((line, read)) = self.records.next()? else { return Ok(false) };
             let row_of = |at, spec: &_, value: &_| encoding.row(at, spec, value);
-            match read.and_then(|()| self.row.read(&self.records.record, self.columns, row_of)) {
-                Ok(()) => return Ok(true),
-                Err(_) if self.on_bad_row == OnBadRow::Skip => {
-                    self.skipped += 1;
-                    self.records.keep_first_line();
-                }
-                Err(reason) => return Err(Error::BadRow { path: self.path.to_owned(), line, reason }),
+            let Err(reason) = read.and_then(|()| self.row.read(&self.records.record, self.columns, row_of)) else {
+                return Ok(true);
+            };
+            let error = || Error::BadRow { path: self.path.to_owned(), line, reason };
+            if self.on_bad_row == OnBadRow::Fail {
+                return Err(error());
             }
+            self.skipped += 1;
+            self.first_skipped.get_or_insert_with(|| error().to_string());
+            self.records.keep_first_line();
         }
     }
 
@@ -177,7 +183,7 @@ impl Part {
         let schema = &*schema.at(path);
         let names = header(path, schema, policy.labels, policy.max_line)?;
         let columns = Projection::find(path, schema, &names, policy.labels)?.kept(policy.kept);
-        let (mut rows, mut labels, mut marks) = (0, [0; 2], Vec::<(u64, Place)>::new());
+        let (mut rows, mut labels, mut marks) = (0, [None; 2], Vec::<(u64, Place)>::new());
         let mut longest = vec![1; schema.categorical.len()];
         let mut whole: Vec<bool> = schema.dense.iter().map(|column| !column.float).collect();
         let mut good = GoodRows::open(path, &columns, policy, None)?;
@@ -204,17 +210,17 @@ impl Part {
             let bags = good.row.lookups.iter();
             longest.iter_mut().zip(bags).for_each(|(most, bag)| *most = (*most).max(bag.rows.len() as u32));
             whole.iter_mut().zip(&good.row.whole).for_each(|(all, one)| *all &= *one);
-            for (count, label) in labels.iter_mut().zip([0.0, 1.0]) {
-                *count += u64::from(good.row.label == label);
+            for (first, label) in labels.iter_mut().zip([0.0, 1.0]) {
+                *first = first.or((good.row.label == label).then_some(rows));
             }
             rows += 1;
         }
         progress(done + good.bytes_read(), total);
-        let skipped = good.skipped;
+        let (skipped, first_skipped) = (good.skipped, good.first_skipped.take());
         if rows == 0 {
             return Err(bad(path, no_rows(schema, skipped)));
         }
-        Ok(Self { path: path.to_owned(), found, columns, rows, skipped, labels, longest, whole, marks })
+        Ok(Self { path: path.to_owned(), found, columns, rows, skipped, first_skipped, labels, longest, whole, marks })
     }
 
     /// A reader that stands before good row `start`.
