@@ -1,6 +1,7 @@
 //! `octorec eval`: scores a trained model on labelled data.
 
 use std::fmt;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -101,7 +102,7 @@ impl EvalArgs {
     /// Prints the scores.
     pub fn run(&self, world: &World) -> Result<()> {
         heed_signals()?;
-        let trained = Trained::find(&self.checkpoint, self.verify)?;
+        let trained = Trained::find(&self.checkpoint, false, self.verify)?;
         let mut config = trained.config()?;
         if let Some(path) = &self.data {
             whole_file(&mut config, &trained.known, path)?;
@@ -119,7 +120,8 @@ impl EvalArgs {
             config.data.on_bad_row = what;
         }
         let unseen = if leaves_out { OnUnseen::Reject } else { OnUnseen::EmptyBag };
-        let source = open_data(&mut config, trained.known, Labels::Required, unseen)?;
+        let source = open_data(&mut config, trained.known, Labels::Required, unseen);
+        let source = source.map_err(|error| if self.data.is_none() { of_own_data(error, &config) } else { error })?;
         if self.data.is_some() {
             refuse_own_numbers(&*source)?;
         }
@@ -183,6 +185,23 @@ impl EvalArgs {
         let all = world.all_gather("count unknown values", own.to_le_bytes().to_vec(), deadline)?;
         Ok(all.iter().filter_map(|bytes| bytes.first_chunk()).copied().map(u64::from_le_bytes).sum())
     }
+}
+
+/// The error of a run's own data: where they are gone, what can be scored instead.
+fn of_own_data(error: Error, config: &Config) -> Error {
+    let Error::Io { path, source, .. } = &error else { return error };
+    if source.kind() != ErrorKind::NotFound {
+        return error;
+    }
+    let tests = match &config.data.test_path[..] {
+        path if Path::new(path).exists() => format!(", here --data {path}"),
+        _ => String::new(),
+    };
+    let reason = format!(
+        "is not there, and without --data a run is scored on its own test samples, which need the data that it was trained \
+         on: put it back, or name labelled data with --data FILE{tests}"
+    );
+    Error::bad_file(path, reason)
 }
 
 /// What groups samples by the column whose name a flag gives: one that the model looks up, or of described text any.

@@ -114,7 +114,7 @@ impl PredictArgs {
             );
             return refuse("--data", &reason);
         }
-        let trained = Trained::find(&self.checkpoint, self.verify)?;
+        let trained = Trained::find(&self.checkpoint, false, self.verify)?;
         let mut config = trained.config()?;
         let files = run_files(&self.checkpoint);
         let inputs: Vec<&Path> = files.iter().chain([&self.data, &trained.path]).map(PathBuf::as_path).collect();
@@ -142,7 +142,7 @@ impl PredictArgs {
             beside_checks(&checkpoint, &ranks, || predict(&ranks, &source, of, to))
         };
         let began = Instant::now();
-        let rows = match &self.out {
+        let (rows, is_read) = match &self.out {
             _ if !world.is_first() => {
                 return predict(&mut Answers::new(std::io::sink(), Path::new("nowhere"), is_json, false));
             }
@@ -150,9 +150,9 @@ impl PredictArgs {
                 let mut file = WholeFile::create(path)?;
                 let mut answers = Answers::new(&mut file, path, is_json, false);
                 predict(&mut answers)?;
-                let rows = answers.finish()?;
+                let written = answers.finish()?;
                 file.finish()?;
-                rows
+                written
             }
             None => {
                 // Other machines go on to the end, which all reach together.
@@ -168,7 +168,13 @@ impl PredictArgs {
             note!("warning: 0 rows came: nothing is predicted");
         }
         let whose = if arrives { "standard input".to_owned() } else { self.data.display().to_string() };
-        note!("{}: one for each row of {whose}, in its order", Many(rows, "probability"));
+        match is_read {
+            true => note!("{}: one for each row of {whose}, in its order", Many(rows, "probability")),
+            false => note!(
+                "note: standard output was closed before a probability for each row of {whose} was written: whoever read it has \
+                 the first ones alone"
+            ),
+        }
         if let Some(out) = self.out.as_ref().filter(|_| self.json) {
             let (out, rows_per_s) = (out.display().to_string(), rows as f64 / seconds);
             console::json(&Results { out, rows, unknown_values, seconds, rows_per_s })?;
@@ -221,8 +227,8 @@ impl<'a, W: Write> Answers<'a, W> {
         }
     }
 
-    /// Writes what is left; returns how many there were.
-    fn finish(mut self) -> Result<u64> {
+    /// Writes what is left; returns how many there were, and whether all of them went to somebody.
+    fn finish(mut self) -> Result<(u64, bool)> {
         if self.is_read {
             let result = self.to.flush();
             self.judge(result)?;
@@ -231,7 +237,7 @@ impl<'a, W: Write> Answers<'a, W> {
             // What nobody reads is not tried again.
             let _ = self.to.into_parts();
         }
-        Ok(self.rows)
+        Ok((self.rows, self.is_read))
     }
 }
 

@@ -25,7 +25,7 @@ use crate::machine::placement::{Placement, Wishes};
 use crate::machine::team::{Team, roam};
 use crate::machine::{Machine, place};
 use crate::math::part_for;
-use crate::memory::{same_file, write_file};
+use crate::memory::{FolderLock, same_file, write_file};
 use crate::model::{Parameter, Shape, TrainSpec};
 use crate::optim::ByGroup;
 use crate::simd::Isa;
@@ -413,16 +413,19 @@ pub struct Trained {
     pub known: Learned,
 }
 
-/// The checkpoint that `path` (a run's directory or a file) means.
+/// The checkpoint that `path` (a run's directory or a file) means; `is_ours`: this command has the directory's lock.
 ///
 /// # Errors
 /// [`Error::Checkpoint`] when it is not there.
-pub fn saved_in(path: &Path) -> Result<PathBuf> {
+pub fn saved_in(path: &Path, is_ours: bool) -> Result<PathBuf> {
     let file = checkpoint_in(path);
     if file.exists() {
         return Ok(file);
     }
-    let reason = if has_begun(path) {
+    let reason = if !is_ours && FolderLock::is_held(path) {
+        "there is no checkpoint yet: a training that runs writes to this directory, and has not saved one; wait for it (it \
+         saves every 30 minutes, or as --checkpoint-every N and train.checkpoint_minutes say, and at its end)"
+    } else if has_begun(path) {
         "there is no checkpoint: this run ended before it saved one; start it again with the same --out; \
          --set train.checkpoint_minutes=M has it save every M minutes (default: 30), --checkpoint-every N every N steps"
     } else {
@@ -434,8 +437,11 @@ pub fn saved_in(path: &Path) -> Result<PathBuf> {
 
 impl Trained {
     /// Finds the checkpoint that `path` (a run's directory or a file) means.
-    pub fn find(path: &Path, verify: VerifyArgs) -> Result<Self> {
-        let file = saved_in(path)?;
+    ///
+    /// # Errors
+    /// As [`saved_in`], whose `is_ours` it has, and when a file is damaged, or another one's vocabulary lies there.
+    pub fn find(path: &Path, is_ours: bool, verify: VerifyArgs) -> Result<Self> {
+        let file = saved_in(path, is_ours)?;
         let checkpoint = verify.open(&file)?;
         let header = checkpoint.header()?;
         if let Some((_, config)) = &header {

@@ -213,7 +213,7 @@ impl Run {
         }
         let path = self.output.as_ref().map(OutputDir::checkpoint);
         self.state.saved = Some(self.save_as(path.as_deref(), self.state.progress)?);
-        self.output.as_ref().map_or(Ok(()), OutputDir::saved)
+        self.output.as_mut().map_or(Ok(()), OutputDir::saved)
     }
 
     /// Writes a checkpoint of the weights, by which the run stands there; all machines take part, and the first one has

@@ -304,6 +304,9 @@ impl<'a> TrainingLoop<'a> {
                 outcome = Outcome::Interrupted;
             }
         }
+        if outcome == Outcome::Finished && self.tally.steps == 0 && self.run.state.is_resumed {
+            outcome = Outcome::AlreadyFinished;
+        }
         self.run.mllog.as_mut().map_or(Ok(()), |log| log.run_stops(false))?;
         self.reporter.finish();
         self.run.flush()?;
