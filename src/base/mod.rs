@@ -6,6 +6,7 @@ pub mod config;
 pub mod console;
 pub mod error;
 mod even;
+mod groups;
 pub mod ids;
 pub mod input;
 pub mod interrupt;
@@ -21,6 +22,7 @@ pub mod units;
 
 pub use error::{Error, Reason, Result};
 pub use even::even_part;
+pub use groups::in_groups;
 pub use ids::{NodeId, PuId, RankId, TableId};
 pub use median::median;
 pub(crate) use naming::named;

@@ -8,7 +8,8 @@ use crate::base::config::{Command, Config, Hot, Layers, Vocab, entries};
 use crate::base::console::note;
 use crate::base::input::read_text;
 use crate::base::{Error, Result};
-use crate::cli::session::{Learned, Trained};
+use crate::cli::session::Learned;
+use crate::cli::trained::Trained;
 use crate::train::{Checkpoint, Progress, load_vocabulary, resume_in, vocabulary_in};
 
 /// A run that is asked for.
