@@ -153,7 +153,8 @@ pub enum Error {
 
     /// The output directory already holds something that would be lost.
     #[error(
-        "{path} already holds a run: continue it with --resume {path}, replace it with --force, or choose another --out"
+        "{path} already holds a run: continue it with --resume {path}, or by this command with --auto-resume; replace it with \
+         --force, or choose another --out"
     )]
     OutputTaken {
         /// The directory.

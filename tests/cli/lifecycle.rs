@@ -177,7 +177,7 @@ fn what_a_resumed_run_was_asked_for_outlives_a_kill() {
     let found = json(&format!("{bare} --epochs 9"));
     assert_eq!((&found["outcome"], &found["step"]), (&"finished".into(), &(9 * 15).into()), "{found}");
     let told: Vec<_> = found["warnings"].as_array().unwrap().iter().map(|told| told.as_str().unwrap()).collect();
-    let goes_on = told.iter().find(|told| told.starts_with("note: it goes on as it was resumed last, with "));
+    let goes_on = told.iter().find(|told| told.starts_with("note: the run goes on as it was resumed last, with "));
     let named =
         |words: &&&str| words.contains("data.path = ") && words.contains("day_1") && words.contains("train.epochs = 9");
     assert!(goes_on.is_some_and(|told| named(&told) && told.contains("resume.toml")), "{told:?}");

@@ -177,7 +177,7 @@ fn tell_of_noted(config: &Config, trained: &Config, run: &Path) {
     let changed: Vec<_> =
         differences(config, trained).into_iter().map(|(key, [now, _])| format!("{key} = {now}")).collect();
     note!(
-        "note: it goes on as it was resumed last, with {} ({}, until a checkpoint has it; without that file: as the \
+        "note: the run goes on as it was resumed last, with {} ({}, until a checkpoint has it; without that file: as the \
          checkpoint was trained)",
         changed.join(", "),
         resume_in(run).display()
