@@ -61,7 +61,7 @@ impl Ranks {
         let mut loaders: Vec<Vec<(Inputs, RankLoader)>> = self.local().map(|_| Vec::new()).collect();
         for Stream { inputs, source, plan } in streams {
             let of = (self.local(), ranks);
-            let started = RankLoader::start_aside(source, *plan, mode, of, grains, &self.asides())?;
+            let started = RankLoader::start(source, *plan, mode, of, grains, &self.asides())?;
             loaders.iter_mut().zip(started).for_each(|(loaders, loader)| loaders.push((*inputs, loader)));
         }
         let loaders: Vec<_> = loaders.into_iter().map(Mutex::new).collect();
