@@ -1,6 +1,6 @@
 //! Judging a model by samples that it was not trained on.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::vec::IntoIter;
 
 use super::Ranks;
@@ -8,7 +8,7 @@ use super::feed::together;
 use super::metrics::{ByValue, Evaluation, Grouping, NO_VALUE, Tally};
 use super::rank::Rank;
 use crate::base::config::TrainConfig;
-use crate::base::{Error, Result, TableId};
+use crate::base::{Error, Result, TableId, Unpoisoned};
 use crate::data::{Batch, Column, Loader, LoaderMode, Plan, Portion, Position, RankLoader, Source, Split};
 
 /// Minibatches that are read ahead.
@@ -121,7 +121,7 @@ struct RankEvaluation {
 }
 
 fn locked(own: &Mutex<RankEvaluation>) -> MutexGuard<'_, RankEvaluation> {
-    own.lock().unwrap_or_else(PoisonError::into_inner)
+    own.lock().unpoisoned()
 }
 
 impl RankEvaluation {

@@ -1,10 +1,10 @@
 //! Steps on minibatches that ranks load themselves, each its own slice.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use super::ranks::Task;
 use super::{Ranks, Rates, Step};
-use crate::base::Result;
+use crate::base::{Result, Unpoisoned};
 use crate::data::hot::Inputs;
 use crate::data::{LoaderMode, Plan, RankLoader, Source, Waited};
 
@@ -66,7 +66,7 @@ impl Ranks {
         }
         let loaders: Vec<_> = loaders.into_iter().map(Mutex::new).collect();
         let more = self.all_numbered(move |number, rank| {
-            Ok(rank.feed(std::mem::take(&mut *loaders[number].lock().unwrap_or_else(PoisonError::into_inner))))
+            Ok(rank.feed(std::mem::take(&mut *loaders[number].lock().unpoisoned())))
         })?;
         let mut more: Vec<_> = more.into_iter().map(Vec::into_iter).collect();
         Ok(streams.iter().map(|_| together(more.iter_mut().filter_map(Iterator::next))).collect())
@@ -98,7 +98,7 @@ impl Ranks {
     /// When there is no minibatch.
     pub fn advance(&self, inputs: Inputs, rates: Rates) -> Result<(Step, Result<bool>)> {
         self.run(&mut |_| Task::Advance(inputs, rates))?;
-        let outcome = |rank: usize| self.outcomes[rank].lock().unwrap_or_else(PoisonError::into_inner);
+        let outcome = |rank: usize| self.outcomes[rank].lock().unpoisoned();
         let Step { samples, position, .. } = outcome(0).step.take().expect("a step was made");
         let loss = self.mean_loss()?;
         let more = (0..self.local().len()).map(|rank| outcome(rank).more.take().expect("a step was made"));

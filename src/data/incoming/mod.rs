@@ -10,7 +10,7 @@ mod json;
 use std::io::{self, ErrorKind, Read};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -20,7 +20,7 @@ use super::formats::csv;
 use super::tsv::{Lines, OnUnseen, packed};
 use super::{Batch, Opening, Reader, Schema, Source, Split, Vocabulary, tsv};
 use crate::base::config::{Config, SourceKind};
-use crate::base::{Error, Result, interrupt};
+use crate::base::{Error, Result, Unpoisoned, interrupt};
 
 /// How rows are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -195,7 +195,7 @@ impl Source for Incoming {
     }
 
     fn open(&self, _split: Split, start: u64) -> Result<Box<dyn Reader + '_>> {
-        let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let lines = self.lines.lock().unpoisoned().take();
         let Some(lines) = lines.filter(|_| start == 0) else {
             return refuse("standard input is read once, from its start");
         };

@@ -5,11 +5,11 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use crossbeam::channel::{Receiver, Sender, bounded};
 
-use crate::base::{Error, Result, panics};
+use crate::base::{Error, Result, Unpoisoned, panics};
 use crate::data::loader::{ReaderThread, Stream, round};
 use crate::data::{Batch, Plan, Position, Source};
 
@@ -28,8 +28,8 @@ pub(super) struct Common {
 impl Common {
     /// Why the channels are closed: an error for every rank, the first of them in full.
     pub(super) fn ending(&self) -> Result<()> {
-        let mut reader = self.reader.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut reader = self.reader.lock().unpoisoned();
+        let mut trouble = self.trouble.lock().unpoisoned();
         let ended = reader.join().unwrap_or_else(|panic| {
             let reason = format!("the loader panicked: {}", panics::words(&*panic));
             Err(Error::config("data", reason))
