@@ -68,23 +68,36 @@
 //!   and rules stand beside it, which [`model::graph`] plans and runs, and `train/export/onnx` writes.
 #![deny(unsafe_code)]
 #![warn(missing_docs)]
+// Models of `make loom` are of threads, up to `collective`: what stands on that would only have to be compiled.
+#![cfg_attr(loom, allow(unused_imports, dead_code))]
 
 pub mod base;
+#[cfg(not(loom))]
 pub mod cli;
 pub mod collective;
+#[cfg(not(loom))]
 pub mod data;
+#[cfg(not(loom))]
 pub mod embedding;
+#[cfg(not(loom))]
 pub mod exchange;
 #[allow(unsafe_code)]
 pub mod ffi;
+#[cfg(not(loom))]
 pub mod layer;
 pub mod machine;
+#[cfg(not(loom))]
 pub mod math;
 pub mod memory;
+#[cfg(not(loom))]
 pub mod model;
+#[cfg(not(loom))]
 pub mod optim;
+#[cfg(not(loom))]
 pub mod shard;
 pub mod simd;
+#[cfg(not(loom))]
 pub mod simulate;
 pub mod sync;
+#[cfg(not(loom))]
 pub mod train;

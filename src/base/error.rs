@@ -323,6 +323,11 @@ impl Error {
         let path = path.to_owned();
         move |source| Self::Io { path, action, source }
     }
+
+    /// Wraps a system error with how many threads were wanted.
+    pub fn threads(wanted: usize) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self::Threads { wanted, source }
+    }
 }
 
 /// What is wrong with a row, in words.

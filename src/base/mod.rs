@@ -6,6 +6,7 @@ pub mod config;
 pub mod console;
 pub mod error;
 mod even;
+mod groups;
 pub mod ids;
 pub mod input;
 pub mod interrupt;
@@ -22,6 +23,7 @@ pub mod units;
 
 pub use error::{Error, Reason, Result};
 pub use even::even_part;
+pub use groups::in_groups;
 pub use ids::{NodeId, PuId, RankId, TableId};
 pub use locks::Unpoisoned;
 pub use median::median;

@@ -52,6 +52,8 @@ pub enum Stream {
     Drift(u32),
     /// What is looked at of a data set: (0: which samples, 1: which rows of a table's log; the table).
     Profile(u32, u32),
+    /// How a column's values are exchanged among samples.
+    Permutation(u32),
 }
 
 impl Stream {
@@ -69,6 +71,7 @@ impl Stream {
             Self::Sample(purpose) => [8 << 24, purpose],
             Self::Profile(what, table) => [9 << 24 | what, table],
             Self::Drift(column) => [10 << 24, column],
+            Self::Permutation(column) => [11 << 24, column],
         }
     }
 }

@@ -1,7 +1,7 @@
 //! `octorec eval`: scores a trained model on labelled data.
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,21 +9,20 @@ use clap::Args;
 use serde::Serialize;
 
 use super::heed_signals;
-use super::overrides::{named, source_of};
+use super::importance::{Importance, Importances, importance};
 use super::ranks::{RankArgs, Started};
-use super::session::{
-    Learned, Trained, VerifyArgs, beside_checks, open_data, open_trained, open_watched, report_skipped, report_unseen,
-};
+use super::session::{open_columns, open_watched, report_skipped, report_unseen};
 use super::table::Table;
 use super::text::{LineArgs, of_text};
-use crate::base::config::{Config, OnBadRow, SourceKind, Vocab};
+use super::trained::{Trained, VerifyArgs, beside_checks, open_trained, refuse_own_numbers, whole_file};
+use crate::base::config::{Config, OnBadRow, Vocab};
 use crate::base::console::note;
 use crate::base::error::meant;
 use crate::base::units::{Count, Many};
 use crate::base::{Error, Result, TableId, console};
 use crate::collective::World;
+use crate::data::derived::Derived;
 use crate::data::formats::csv::{TextCategorical, TextSchema};
-use crate::data::formats::{Format, SCHEMA};
 use crate::data::{Labels, LoaderMode, OnUnseen, Opening, Source, Split};
 use crate::train::{Bucket, ByValue, Evaluation, GroupBy, Grouped, MOST_VALUES, Questions, Scores, evaluate};
 
@@ -72,6 +71,11 @@ pub struct EvalArgs {
     #[arg(long, value_name = "COLUMN")]
     by: Option<String>,
 
+    /// Also tell what each column is worth: how much worse the scores are when its values are exchanged among samples
+    /// (permutation importance). Takes a pass for each column.
+    #[arg(long)]
+    importance: bool,
+
     #[command(flatten)]
     line: LineArgs,
 
@@ -95,6 +99,8 @@ struct Results<'a> {
     skipped_rows: u64,
     /// Categorical values that the model has no row for.
     unknown_values: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    importance: Option<&'a [Importance]>,
 }
 
 impl EvalArgs {
@@ -119,7 +125,9 @@ impl EvalArgs {
             config.data.on_bad_row = what;
         }
         let unseen = if leaves_out { OnUnseen::Reject } else { OnUnseen::EmptyBag };
-        let source = open_data(&mut config, trained.known, Labels::Required, unseen)?;
+        let opening = Opening { labels: Labels::Required, unseen, ..Opening::default() };
+        let data = open_columns(&mut config, trained.known, opening)?;
+        let source = Derived::of(&config.model, Arc::clone(&data))?;
         if self.data.is_some() {
             refuse_own_numbers(&*source)?;
         }
@@ -147,13 +155,23 @@ impl EvalArgs {
             };
             return Err(Error::config(origin, reason));
         };
+        let importance =
+            self.importance.then(|| importance(&ranks, &config, &data, (split, mode), &found.scores)).transpose()?;
         config.model.reweighed().iter().for_each(|why| note!("note: {why}"));
         if self.json {
-            console::json(&Results { evaluation: &found, skipped_rows, unknown_values })?;
+            console::json(&Results {
+                evaluation: &found,
+                skipped_rows,
+                unknown_values,
+                importance: importance.as_deref(),
+            })?;
         } else {
             let table = self.calibration_buckets.is_some();
             let (groups, by) = (self.gauc.as_deref(), self.by.as_deref());
-            console::result(format_args!("{}", EvalReport { found: &found, groups, by, table }))?;
+            console::result(format_args!(
+                "{}",
+                EvalReport { found: &found, groups, by, importance: importance.as_deref(), table }
+            ))?;
             found.scores.undefined().iter().for_each(|why| note!("note: {why}"));
         }
         Ok(())
@@ -238,7 +256,7 @@ fn open_beside(
     let schema: TextSchema = toml::from_str(schema).expect("the data were opened by it");
     let (column, name) = (column.to_owned(), format!("values of {column}"));
     let categorical = vec![TextCategorical { column, name, ..TextCategorical::default() }];
-    let schema = TextSchema { dense: Vec::new(), categorical, ..schema };
+    let schema = TextSchema { weight: None, dense: Vec::new(), categorical, ..schema };
     let mut config = config.clone();
     (config.data.vocab, config.data.rows_cap) = (Vocab::All, 0);
     let opening = Opening { labels: Labels::Required, schema: Some(schema.to_toml()), ..Opening::default() };
@@ -259,6 +277,8 @@ struct EvalReport<'a> {
     groups: Option<&'a str>,
     /// The column of whose values scores are told.
     by: Option<&'a str>,
+    /// What columns are worth.
+    importance: Option<&'a [Importance]>,
     /// Whether buckets are shown.
     table: bool,
 }
@@ -266,7 +286,8 @@ struct EvalReport<'a> {
 impl fmt::Display for EvalReport<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Evaluation { scores, best_possible_auc, calibration_buckets, grouped, by_value } = self.found;
-        let Scores { auc, pr_auc, logloss, normalised_entropy, accuracy, calibration, label_rate, samples } = *scores;
+        let Scores { auc, pr_auc, logloss, normalised_entropy, accuracy, calibration, label_rate, samples, weight } =
+            *scores;
         writeln!(f, "AUC          {}", number(auc, 6))?;
         if let Some(best) = best_possible_auc {
             writeln!(f, "  possible   {best:.6}")?;
@@ -291,22 +312,26 @@ impl fmt::Display for EvalReport<'_> {
         writeln!(f, "calibration  {}", number(calibration, 4))?;
         writeln!(f, "label rate   {label_rate:.6}")?;
         writeln!(f, "samples      {}", Count(samples))?;
+        if let Some(weight) = weight {
+            writeln!(f, "weight       {weight:.6}")?;
+        }
         if self.table && !calibration_buckets.is_empty() {
             writeln!(f, "\nprobabilities            mean      clicked   calibration  samples")?;
         }
-        for Bucket { lowest, highest, samples, probability, clicked } in
+        for Bucket { lowest, highest, samples, probability, clicked, .. } in
             calibration_buckets.iter().filter(|_| self.table)
         {
             let range = format!("{lowest:.6} .. {highest:.6}");
             let ratio = number(probability / clicked, 4);
             writeln!(f, "{range:<23}  {probability:.6}  {clicked:.6}  {ratio:<11}  {}", Count(*samples))?;
         }
-        by_value.as_ref().zip(self.by).map_or(Ok(()), |(found, column)| write_by_value(f, found, column))
+        by_value.as_ref().zip(self.by).map_or(Ok(()), |(found, column)| write_by_value(f, found, column))?;
+        self.importance.map_or(Ok(()), |columns| write!(f, "\n{}", Importances(columns)))
     }
 }
 
 /// A number for people; one that there is not is a line.
-fn number(x: f64, digits: usize) -> String {
+pub(super) fn number(x: f64, digits: usize) -> String {
     if x.is_finite() { format!("{x:.digits$}") } else { "-".to_owned() }
 }
 
@@ -343,75 +368,4 @@ fn write_by_value(f: &mut fmt::Formatter<'_>, found: &ByValue, column: &str) -> 
         Many(left, "more value"),
         Count(MOST_VALUES as u64)
     )
-}
-
-/// Reads all of a file as one split, in its order.
-///
-/// # Errors
-/// When it is text with a header, and the run has no schema that would describe it; text whose values the model does
-/// not know; or Parquet of row numbers that need not be those of the model's vocabulary.
-pub(super) fn whole_file(config: &mut Config, known: &Learned, path: &Path) -> Result<()> {
-    if config.data.schema.is_empty() && Format::detect(path) == Some(Format::Csv) {
-        let (path, blocks) = (path.display(), &config.data.path);
-        let further = match Format::detect(Path::new(blocks)) {
-            Some(Format::Octorec) => format!(
-                "which it becomes by the vocabulary of those blocks (octorec preprocess csv --in {path} --schema FILE --vocabulary \
-                 {blocks} --out ROWS, then --data ROWS; the label may be missing)"
-            ),
-            _ => "or train on such text (octorec train --schema FILE)".to_owned(),
-        };
-        let reason = format!(
-            "{path} is text with named columns, but this run was trained without a schema: name data of the kind that it was \
-             trained on, {further}"
-        );
-        return Err(Error::config("--data", reason));
-    }
-    let is_numbered = known.vocabulary.is_some() || config.data.source == SourceKind::Tsv;
-    let beside = if path.is_dir() { path.join(SCHEMA) } else { path.with_file_name(SCHEMA) };
-    if config.data.schema.is_empty() && is_numbered && Format::detect(path) == Some(Format::Parquet) && !beside.exists()
-    {
-        let reason = format!(
-            "{} is Parquet, whose whole numbers are numbers of rows, but this model was trained on values of text: name text \
-             of the kind that it was trained on; or, if these are the rows of its vocabulary, say so in a {SCHEMA} beside \
-             the files",
-            path.display()
-        );
-        return Err(Error::config("--data", reason));
-    }
-    config.data.source = if config.data.schema.is_empty() { source_of(path) } else { SourceKind::Files };
-    let numbered = known.vocabulary.is_some() || config.data.vocab == Vocab::Hash;
-    if config.data.source == SourceKind::Tsv && !numbered && path.is_file() {
-        let path = path.display();
-        let reason = format!(
-            "{path} is text, whose values this model has no rows for, since it was trained on none: write blocks by the \
-             vocabulary of those that it was trained on (octorec preprocess criteo-kaggle --in {path} --vocabulary DIR --out \
-             BLOCKS), and name them"
-        );
-        return Err(Error::config("--data", reason));
-    }
-    config.data.path = named(path, "--data")?;
-    config.data.test_path.clear();
-    config.data.test_fraction = 0.0;
-    Ok(())
-}
-
-/// Refuses data whose values got other row numbers than the model's.
-pub(super) fn refuse_own_numbers(source: &dyn Source) -> Result<()> {
-    if !source.numbers_own_values() {
-        return Ok(());
-    }
-    let reason = "the values of this file were numbered as they appeared in it, not as the model knows them: give the \
-                  schema's categorical columns rows or buckets before training"
-        .to_owned();
-    Err(Error::config("data.schema", reason))
-}
-
-impl Trained {
-    /// How the model was trained.
-    pub(super) fn config(&self) -> Result<Config> {
-        self.header.as_ref().map(|(_, config)| config.clone()).ok_or_else(|| Error::Checkpoint {
-            path: self.path.clone(),
-            reason: "holds weights but not how they were trained: give a run of octorec's".to_owned(),
-        })
-    }
 }

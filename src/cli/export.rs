@@ -6,7 +6,8 @@ use clap::{Args, ValueEnum};
 use serde::Serialize;
 
 use super::heed_signals;
-use super::session::{VerifyArgs, refuse_mixing, refuse_overwriting, saved_in};
+use super::output::{refuse_mixing, refuse_overwriting};
+use super::trained::{VerifyArgs, saved_in};
 use crate::base::console::note;
 use crate::base::units::{Bytes, Count, parse_bytes};
 use crate::base::{Error, Result, console};

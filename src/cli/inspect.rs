@@ -1,15 +1,18 @@
 //! `octorec inspect`: what a data set holds, and the schema that it proposes. What is hot is another question: see
-//! [`super::hot`].
+//! [`hot`].
+
+mod hot;
 
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde::Serialize;
 
+use self::hot::HotProfileArgs;
 use super::heed_signals;
-use super::hot::HotArgs;
+use super::output::{refuse_overwriting, write_editable};
 use super::overrides::{BaseArgs, KeyArgs, refuse_standard_input};
-use super::session::{refuse_overwriting, report_skipped, warn_of_skipped, write_editable};
+use super::session::{report_skipped, warn_of_skipped};
 use super::table::Table;
 use crate::base::config::OnBadRow;
 use crate::base::console::note;
@@ -53,7 +56,7 @@ pub struct InspectArgs {
     json: bool,
 
     #[command(flatten)]
-    hot: HotArgs,
+    hot: HotProfileArgs,
 
     #[command(flatten)]
     base: BaseArgs,
@@ -288,7 +291,7 @@ fn table(seen: &Seen) -> String {
     let rate = found.label_rate.map_or("none".to_owned(), |rate| format!("{:.2} %", 100.0 * rate));
     let _ = writeln!(text, "{}: {}{total} rows, label rate {rate}\n", seen.format, Count(found.rows));
     if !found.dense.is_empty() {
-        let _ = write!(text, "{}", dense_table(&found.dense));
+        let _ = write!(text, "{}", dense_table(&found.dense, seen.schema.weight.as_deref()));
     }
     if !found.categorical.is_empty() {
         let _ = write!(text, "\n{}", categorical_table(&found.categorical));
@@ -301,13 +304,14 @@ fn table(seen: &Seen) -> String {
     text
 }
 
-fn dense_table(columns: &[DenseFindings]) -> Table {
+fn dense_table(columns: &[DenseFindings], weight: Option<&str>) -> Table {
     let mut table = Table::new(["dense", "missing", "negative", "least", "mean", "most", "shape"]).words(6);
     for column in columns {
         let shown =
             |value: Option<f64>| value.map_or("-".to_owned(), |value| format!("{value:.6}").chars().take(12).collect());
+        let what = if weight == Some(&column.name) { " (weight)" } else { "" };
         table.row([
-            column.name.clone(),
+            format!("{}{what}", column.name),
             percent(column.missing),
             percent(column.negative),
             shown(column.least),

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use super::help::{DATA, MACHINE, MODEL, TRAINING};
-use crate::base::config::{Command, Config, Layers, MAX_LINE, OnBadRow, SourceKind};
+use crate::base::config::{Command, Config, DEFAULT_PRESET, Layers, MAX_LINE, OnBadRow, SourceKind};
 use crate::base::units::parse_bytes;
 use crate::base::{Error, Result};
 use crate::data::formats::{Described, Format};
@@ -174,7 +174,7 @@ impl BaseArgs {
         let mut layers = Layers::default();
         match (&self.preset, &self.config) {
             (Some(name), _) => layers.preset(name)?,
-            (None, None) => layers.default_preset()?,
+            (None, None) => layers.preset(DEFAULT_PRESET)?,
             (None, Some(_)) => (),
         }
         if let Some(path) = &self.config {

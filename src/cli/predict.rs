@@ -8,14 +8,12 @@ use std::time::Instant;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
-use super::eval::{refuse_own_numbers, whole_file};
 use super::heed_signals;
+use super::output::{refuse_mixing, refuse_overwriting};
 use super::ranks::{RankArgs, Started};
-use super::session::{
-    Trained, VerifyArgs, beside_checks, open_incoming, open_trained, open_whole, refuse_mixing, refuse_overwriting,
-    report_unseen,
-};
+use super::session::{open_incoming, open_whole, report_unseen};
 use super::text::LineArgs;
+use super::trained::{Trained, VerifyArgs, beside_checks, open_trained, refuse_own_numbers, whole_file};
 use crate::base::config::OnBadRow;
 use crate::base::console::note;
 use crate::base::units::Many;

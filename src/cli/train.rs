@@ -20,7 +20,7 @@ use super::help::{MODEL, OUTPUT};
 use super::overrides::{BaseArgs, KeyArgs};
 use super::profile::{LimitsBracket, Profiled};
 use super::ranks::{ExchangeArgs, RankArgs};
-use super::session::VerifyArgs;
+use super::trained::VerifyArgs;
 use crate::base::console::note;
 use crate::base::{Error, Result};
 use crate::collective::World;

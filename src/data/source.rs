@@ -93,6 +93,11 @@ pub trait Source: Send + Sync {
         self.made_of()?.label()
     }
 
+    /// The column of samples' weights, where samples have some and the label is known as well.
+    fn weight(&self) -> Option<&str> {
+        self.made_of()?.weight()
+    }
+
     /// The text of the schema that describes them, where they are described text: new data must be read by the same.
     fn schema_text(&self) -> Option<&str> {
         self.made_of()?.schema_text()

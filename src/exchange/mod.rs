@@ -27,7 +27,7 @@ mod messages;
 mod pooled;
 mod replicas;
 mod row_gradients;
-mod stretches;
+mod scan;
 mod traffic;
 mod unpooled;
 mod vectors;
@@ -40,7 +40,7 @@ pub use layout::{Group, HotCopies, Layout, LayoutSpec};
 pub use pooled::Pooled;
 pub use replicas::{Replicas, replica_groups};
 pub use row_gradients::RowListPart;
-pub use stretches::{Stretch, exclusive_scan_table};
+pub use scan::{Counters, exclusive_scan_table};
 pub use traffic::Traffic;
 pub use unpooled::Unpooled;
 pub use vectors::Vectors;
@@ -204,17 +204,4 @@ pub fn message_bytes(layout: &Layout, ids: &Ids, whole: usize, pass: Pass, route
 /// Elements of pooled rows on a route, at most: a row of the owner's stride a sample of the rank that asks.
 fn row_elements(layout: &Layout, batch: usize, Route { owner, asking }: Route) -> usize {
     layout.samples(batch, asking) * layout.of(owner).stride
-}
-
-/// Groups equivalent items, in order of first appearance.
-#[must_use]
-pub fn in_groups<T>(all: impl Iterator<Item = T>, alike: impl Fn(&T, &T) -> bool) -> Vec<Vec<T>> {
-    let mut groups = Vec::<Vec<T>>::new();
-    for one in all {
-        match groups.iter_mut().find(|group| alike(&group[0], &one)) {
-            Some(group) => group.push(one),
-            None => groups.push(vec![one]),
-        }
-    }
-    groups
 }

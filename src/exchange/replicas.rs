@@ -5,10 +5,9 @@
 //! they are. Lists go around a ring until all ranks have all of them; then every rank moves its copy by them, rank
 //! after rank in ascending order, so that copies stay the same.
 
-use super::in_groups;
 use super::layout::Layout;
 use super::row_gradients::{RowListPart, RowListParts};
-use crate::base::{RankId, Result, TableId};
+use crate::base::{RankId, Result, TableId, in_groups};
 use crate::collective::{Carrier, ListExchange};
 use crate::data::Batch;
 use crate::embedding::Source;
@@ -170,7 +169,7 @@ mod tests {
         // A sequence and a wide part's table lie among others.
         let schemes = [Scheme::Replicated, Scheme::Replicated, Scheme::Table(RankId(1)), Scheme::Replicated];
         let schemes = [&schemes[..], &[Scheme::Replicated]].concat();
-        let sharding = Sharding::new(&[9; 5], 2, 2, schemes).unwrap();
+        let sharding = Sharding::new(&[9; 5], vec![2; 5], 2, schemes).unwrap();
         let spec = LayoutSpec { deep: Some(4), sequences: &[1, 3, 1, 1, 1], ..LayoutSpec::default() };
         let layout = Layout::new(sharding, &spec);
         assert_eq!(replica_groups(&layout), [vec![0, 2], vec![1], vec![3]]);

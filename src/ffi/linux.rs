@@ -110,27 +110,10 @@ impl Reservation {
         let too_big = || Error::System { action: action(), source: io::ErrorKind::InvalidInput.into() };
         let rounded = len.checked_next_multiple_of(HUGE_PAGE_BYTES).filter(|len| *len > 0).ok_or_else(too_big)?;
         let mapped_len = rounded.checked_add(HUGE_PAGE_BYTES).ok_or_else(too_big)?;
-        let mapped = map(mapped_len, MapFlags::PRIVATE | MapFlags::NORESERVE)
-            .map_err(|source| Error::System { action: action(), source })?;
+        let mapped = map(mapped_len).map_err(|source| Error::System { action: action(), source })?;
         let start = mapped.addr().get();
         let offset = start.next_multiple_of(HUGE_PAGE_BYTES) - start;
         Ok(Self { mapped, mapped_len, offset, len: rounded })
-    }
-
-    /// The same, of huge pages that the administrator reserved (hugetlb), and claims as many of them.
-    ///
-    /// The claim counts the pools of all nodes: whether the node that it is bound to holds them is for the caller to
-    /// check, because touching a page that is not there ends the process (SIGBUS).
-    ///
-    /// # Errors
-    /// [`Error::System`] when `len` is 0 or all pools together hold too few pages.
-    pub fn of_huge_pages(len: usize) -> Result<Self> {
-        let action = || format!("claim {len} bytes of reserved huge pages");
-        let failure = |source| Error::System { action: action(), source };
-        let rounded = len.checked_next_multiple_of(HUGE_PAGE_BYTES).filter(|len| *len > 0);
-        let rounded = rounded.ok_or_else(|| failure(io::ErrorKind::InvalidInput.into()))?;
-        let mapped = map(rounded, MapFlags::PRIVATE | MapFlags::HUGETLB | MapFlags::HUGE_2MB).map_err(failure)?;
-        Ok(Self { mapped, mapped_len: rounded, offset: 0, len: rounded })
     }
 
     /// Bytes that can be used: a multiple of [`HUGE_PAGE_BYTES`].
@@ -189,7 +172,8 @@ impl Reservation {
 }
 
 /// Maps `len` bytes of anonymous memory that nobody can touch yet.
-fn map(len: usize, flags: MapFlags) -> io::Result<NonNull<c_void>> {
+fn map(len: usize) -> io::Result<NonNull<c_void>> {
+    let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
     // SAFETY: the kernel chooses the address (null hint, no MAP_FIXED), so no existing mapping is replaced.
     let start = unsafe { mmap_anonymous(ptr::null_mut(), len, ProtFlags::empty(), flags) }?;
     NonNull::new(start).ok_or_else(|| io::ErrorKind::InvalidInput.into())

@@ -65,8 +65,7 @@ impl Team {
         let cores = processors();
         let threads = if threads == 0 { cores } else { threads };
         let patience = if threads <= cores { Patience::OWN_CORE } else { Patience::SHARED_CORE };
-        let crew =
-            Crew::start(threads, patience, |_| ()).map_err(|source| Error::Threads { wanted: threads, source })?;
+        let crew = Crew::start(threads, patience, |_| ()).map_err(Error::threads(threads))?;
         Ok(Self { crew, isa, _owner: Owner(None) })
     }
 
@@ -97,8 +96,7 @@ impl Team {
             // The receiver lives until all have answered.
             let _ = sender.send(pin_current_thread(&places[thread..=thread]));
         };
-        let crew =
-            Crew::start(pus.len(), patience, pin).map_err(|source| Error::Threads { wanted: pus.len(), source })?;
+        let crew = Crew::start(pus.len(), patience, pin).map_err(Error::threads(pus.len()))?;
         for answer in answers.iter().take(pus.len() - 1) {
             answer?;
         }
@@ -174,7 +172,7 @@ pub fn processors() -> usize {
 /// When the system refuses a thread.
 pub fn pool(threads: usize) -> Result<rayon::ThreadPool> {
     let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
-    pool.map_err(|error| Error::Threads { wanted: threads, source: std::io::Error::other(error) })
+    pool.map_err(std::io::Error::other).map_err(Error::threads(threads))
 }
 
 /// Starts rayon's pool on the processing units of this thread, so many, unless there is one.

@@ -1,6 +1,6 @@
 //! One piece of memory a rank, on the rank's node, from before step one to the end.
 //!
-//! The order is what makes it land there: reserve inaccessible at a 2 MiB boundary, bind, choose the page size, open,
+//! The order is what makes it land there: reserve inaccessible at a 2 MiB boundary, bind, ask for huge pages, open,
 //! and only then touch, by the threads that will use it. A region that is writable before it is bound can share a huge
 //! page with its neighbour, and that page stays where it is although `mbind` returned 0 (see `ffi::linux`). Afterwards
 //! every page is asked where it is, because no return value of the steps before proves it.
@@ -21,24 +21,12 @@ use bytemuck::Pod;
 use super::buffer::Supply;
 use super::capacity::{Demand, check_capacity};
 use super::homes::Homes;
-use super::huge::{check_pool, no_huge_pages};
+use super::huge::no_huge_pages;
 use super::plan::{Plan, Planned, Regions};
 use crate::base::units::Bytes;
 use crate::base::{Error, NodeId, Result};
-use crate::ffi::linux::{HUGE_PAGE_BYTES, Region, Reservation};
+use crate::ffi::linux::{Region, Reservation};
 use crate::ffi::numa::{NodeMask, allowed_nodes};
-
-/// Which pages an arena is made of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Pages {
-    /// 4 KiB.
-    Small,
-    /// 2 MiB where the kernel finds them free, 4 KiB elsewhere: transparent huge pages.
-    #[default]
-    Transparent,
-    /// 2 MiB from the pool that the administrator reserved (hugetlb), or an error.
-    Reserved,
-}
 
 /// How an arena came to its nodes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,11 +53,12 @@ unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
 
-/// A rank's memory: bound, touched and verified.
+/// A rank's memory: bound, touched and verified, of pages of 2 MiB where the kernel finds them free (transparent huge
+/// pages), of 4 KiB elsewhere.
 pub struct Arena {
     mapping: Arc<Mapping>,
     home: Vec<NodeId>,
-    /// Those of the plan that are not taken yet.
+    /// What it was planned for.
     regions: Regions,
     binding: Binding,
     homes: Option<Homes>,
@@ -81,9 +70,9 @@ impl Arena {
     /// for [`Arena::build`].
     ///
     /// ```no_run
-    /// # use octorec::{base::NodeId, memory::{Arena, Pages, Supply}};
+    /// # use octorec::{base::NodeId, memory::{Arena, Supply}};
     /// let build = |supply: &mut Supply<'_>| supply.buffer::<f32>("rows of table 3", 1 << 20);
-    /// let (mut rows, _) = Arena::of(&[NodeId(0)], Pages::Transparent, |memory| memory.fill(0), build)?;
+    /// let (mut rows, _) = Arena::of(&[NodeId(0)], |memory| memory.fill(0), build)?;
     /// rows[7] = 0.5;
     /// # Ok::<(), octorec::base::Error>(())
     /// ```
@@ -95,11 +84,10 @@ impl Arena {
     /// As [`Arena::build`], and when `build` states other needs when it runs again.
     pub fn of<T>(
         home: &[NodeId],
-        pages: Pages,
         touch: impl FnOnce(&mut [u8]),
         build: impl Fn(&mut Supply<'_>) -> Result<T>,
     ) -> Result<(T, Self)> {
-        let mut arena = Self::build(&Plan::of(&build)?, home, pages, touch)?;
+        let mut arena = Self::build(Plan::of(&build)?, home, touch)?;
         Ok((arena.fill(build)?, arena))
     }
 
@@ -111,30 +99,24 @@ impl Arena {
     ///
     /// # Errors
     /// [`Error::NodeFull`] before anything is touched, [`Error::Placement`] when this process may not use a node of
-    /// `home` or when too few huge pages are reserved, [`Error::System`] when the kernel refuses memory. That binding
-    /// is forbidden is no error but a warning, and so are pages that are found elsewhere.
+    /// `home`, [`Error::System`] when the kernel refuses memory. That binding is forbidden is no error but a warning,
+    /// and so are pages that are found elsewhere.
     ///
     /// # Panics
     /// When `home` is empty.
-    pub fn build(plan: &Plan, home: &[NodeId], pages: Pages, touch: impl FnOnce(&mut [u8])) -> Result<Self> {
-        let (mut region, binding, warnings) = Self::open(plan, home, pages)?;
+    pub fn build(plan: Plan, home: &[NodeId], touch: impl FnOnce(&mut [u8])) -> Result<Self> {
+        let (mut region, binding, warnings) = Self::open(plan.bytes(), home)?;
         touch(region.bytes_mut());
         Ok(Self::verified(plan, home, region, binding, warnings))
     }
 
     /// Memory that nothing has touched yet, how it came to its nodes, and what the user should know.
-    fn open(plan: &Plan, home: &[NodeId], pages: Pages) -> Result<(Region, Binding, Vec<String>)> {
+    fn open(bytes: usize, home: &[NodeId]) -> Result<(Region, Binding, Vec<String>)> {
         assert!(!home.is_empty(), "an arena has a home");
-        let bytes = plan.bytes() as u64;
         let route = Route::choose(home)?;
         let mut warnings = Vec::new();
-        let reservation = if pages == Pages::Reserved {
-            check_pool(home, bytes)?;
-            Reservation::of_huge_pages(plan.bytes())?
-        } else {
-            check_capacity(&[Demand { nodes: home.to_vec(), bytes }])?;
-            Reservation::new(plan.bytes())?
-        };
+        check_capacity(&[Demand { nodes: home.to_vec(), bytes: bytes as u64 }])?;
+        let reservation = Reservation::new(bytes)?;
         let binding = match route {
             Route::OneNode => Binding::OneNode,
             Route::Forbidden(reason) => Binding::FirstTouch(reason),
@@ -147,19 +129,15 @@ impl Arena {
         if let Binding::FirstTouch(reason) = &binding {
             warnings.push(format!("memory is placed by first touch only, the kernel forbids to bind it: {reason}"));
         }
-        if pages != Pages::Reserved
-            && let Err(reason) = reservation.advise_huge(pages == Pages::Transparent)
-        {
+        if let Err(reason) = reservation.advise_huge(true) {
             warnings.push(format!("the kernel chooses the page size itself: {reason}"));
         }
-        if pages == Pages::Transparent && plan.bytes() >= HUGE_PAGE_BYTES {
-            warnings.extend(no_huge_pages());
-        }
+        warnings.extend(no_huge_pages());
         Ok((reservation.open()?, binding, warnings))
     }
 
     /// An arena of memory that has been touched.
-    fn verified(plan: &Plan, home: &[NodeId], mut region: Region, binding: Binding, warnings: Vec<String>) -> Self {
+    fn verified(plan: Plan, home: &[NodeId], mut region: Region, binding: Binding, warnings: Vec<String>) -> Self {
         let memory = region.bytes_mut();
         let (start, len) = (NonNull::from(&mut *memory).cast(), memory.len());
         let mapping = Arc::new(Mapping { start, len, _region: region });
@@ -213,12 +191,6 @@ impl Arena {
         self.mapping.len
     }
 
-    /// Where it should be.
-    #[must_use]
-    pub fn home(&self) -> &[NodeId] {
-        &self.home
-    }
-
     /// How it came there.
     #[must_use]
     pub const fn binding(&self) -> &Binding {
@@ -245,25 +217,21 @@ impl Arena {
         Homes::ask(self.mapping.start.as_ptr(), self.mapping.len, wanted)
     }
 
-    /// As [`Arena::ask`], of each region of the arena's plan: its name, its bytes, and the pages that have a part of
-    /// it.
+    /// As [`Arena::ask`], of each region of the arena's plan against the arena's nodes: its name, its bytes, and the
+    /// pages that have a part of it.
     ///
     /// # Errors
     /// As [`Arena::ask`].
-    ///
-    /// # Panics
-    /// When the arena was built for a smaller plan.
-    pub fn ask_regions(&self, plan: &Plan, wanted: &[NodeId]) -> Result<Vec<(String, usize, Homes)>> {
+    pub fn ask_regions(&self) -> Result<Vec<(String, usize, Homes)>> {
         /// The smallest page.
         const PAGE: usize = 4096;
         let start = self.mapping.start.as_ptr();
         let ask = |region: &Planned| {
             let pages = region.offset / PAGE * PAGE..(region.offset + region.bytes).next_multiple_of(PAGE);
-            assert!(pages.end <= self.mapping.len, "the arena was built for this plan");
-            let homes = Homes::ask(start.wrapping_add(pages.start), pages.len(), wanted)?;
+            let homes = Homes::ask(start.wrapping_add(pages.start), pages.len(), &self.home)?;
             Ok((region.name.clone(), region.bytes, homes))
         };
-        plan.regions().iter().filter(|region| region.bytes > 0).map(ask).collect()
+        self.regions.plan.regions().iter().filter(|region| region.bytes > 0).map(ask).collect()
     }
 }
 
@@ -382,27 +350,25 @@ mod tests {
     #[test]
     fn regions_are_zero_disjoint_and_outlive_the_arena() {
         let Some(allowed) = allowed() else { return };
-        for pages in [Pages::Small, Pages::Transparent] {
-            let build = |supply: &mut Supply<'_>| -> Result<(Buffer<f32>, Buffer<u32>, Buffer<f64>)> {
-                Ok((supply.buffer("rows", 600_000)?, supply.buffer("ids", 5)?, supply.buffer("none", 0)?))
-            };
-            let ((mut rows, mut ids, none), arena) = Arena::of(&allowed[..1], pages, touch, build).unwrap();
-            assert_eq!(arena.bytes(), 4 << 20);
-            let homes = arena.homes().expect("the kernel says where pages are").clone();
-            assert!(homes.all_at_home() && homes.pages == arena.bytes() / 4096, "{homes}");
-            assert!(arena.warnings().is_empty(), "{:?}", arena.warnings());
-            drop(arena);
-            // In the order of the plan.
-            assert_eq!(ids.as_ptr().addr() - rows.as_ptr().addr(), 600_000 * 4);
-            assert_eq!((rows.len(), ids.len(), none.len()), (600_000, 5, 0));
-            assert!(rows.as_ptr().addr().is_multiple_of(HUGE_PAGE_BYTES) && ids.as_ptr().addr().is_multiple_of(64));
-            assert!(rows.iter().all(|&x| x == 0.0) && ids.iter().all(|&x| x == 0));
-            rows.fill(1.5);
-            assert_eq!(*ids, [0; 5]);
-            ids.fill(7);
-            std::thread::spawn(move || assert!(rows.iter().all(|&x| x == 1.5))).join().unwrap();
-            assert_eq!(*ids, [7; 5]);
-        }
+        let build = |supply: &mut Supply<'_>| -> Result<(Buffer<f32>, Buffer<u32>, Buffer<f64>)> {
+            Ok((supply.buffer("rows", 600_000)?, supply.buffer("ids", 5)?, supply.buffer("none", 0)?))
+        };
+        let ((mut rows, mut ids, none), arena) = Arena::of(&allowed[..1], touch, build).unwrap();
+        assert_eq!(arena.bytes(), 4 << 20);
+        let homes = arena.homes().expect("the kernel says where pages are").clone();
+        assert!(homes.all_at_home() && homes.pages == arena.bytes() / 4096, "{homes}");
+        assert!(arena.warnings().is_empty(), "{:?}", arena.warnings());
+        drop(arena);
+        // In the order of the plan.
+        assert_eq!(ids.as_ptr().addr() - rows.as_ptr().addr(), 600_000 * 4);
+        assert_eq!((rows.len(), ids.len(), none.len()), (600_000, 5, 0));
+        assert!(rows.as_ptr().addr().is_multiple_of(HUGE_PAGE_BYTES) && ids.as_ptr().addr().is_multiple_of(64));
+        assert!(rows.iter().all(|&x| x == 0.0) && ids.iter().all(|&x| x == 0));
+        rows.fill(1.5);
+        assert_eq!(*ids, [0; 5]);
+        ids.fill(7);
+        std::thread::spawn(move || assert!(rows.iter().all(|&x| x == 1.5))).join().unwrap();
+        assert_eq!(*ids, [7; 5]);
     }
 
     /// The flags that the kernel keeps of the mapping at an address (proc(5), VmFlags).
@@ -422,18 +388,16 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_is_told_which_pages_are_wanted() {
+    fn the_kernel_is_asked_for_huge_pages() {
         let Some(allowed) = allowed() else { return };
         let enabled = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled");
         if required("huge-pages", enabled).is_none() {
             return;
         }
-        for (pages, flag, other) in [(Pages::Transparent, " hg ", " nh "), (Pages::Small, " nh ", " hg ")] {
-            let build = |supply: &mut Supply<'_>| supply.buffer::<f32>("rows", 1 << 20);
-            let (rows, _) = Arena::of(&allowed[..1], pages, touch, build).unwrap();
-            let flags = flags_at(rows.as_ptr().addr());
-            assert!(flags.contains(flag) && !flags.contains(other), "{pages:?}: {flags}");
-        }
+        let build = |supply: &mut Supply<'_>| supply.buffer::<f32>("rows", 1 << 20);
+        let (rows, _) = Arena::of(&allowed[..1], touch, build).unwrap();
+        let flags = flags_at(rows.as_ptr().addr());
+        assert!(flags.contains(" hg "), "{flags}");
     }
 
     #[test]
@@ -441,11 +405,9 @@ mod tests {
         let Some(allowed) = allowed() else { return };
         let plan = Plan::of(|supply| supply.buffer::<u8>("everything", 1 << 45)).unwrap();
         let never = |_: &mut [u8]| panic!("nothing may be touched");
-        let message = Arena::build(&plan, &allowed[..1], Pages::Small, never).unwrap_err().to_string();
+        let message = Arena::build(plan.clone(), &allowed[..1], never).unwrap_err().to_string();
         assert!(message.starts_with(&format!("{}: needs 32.0 TiB, has ", allowed[0])), "{message}");
-        let message = Arena::build(&plan, &allowed[..1], Pages::Reserved, never).unwrap_err().to_string();
-        assert!(message.contains("16777216 huge pages"), "{message}");
-        let message = Arena::build(&plan, &[NodeId(1000)], Pages::Small, never).unwrap_err().to_string();
+        let message = Arena::build(plan, &[NodeId(1000)], never).unwrap_err().to_string();
         assert!(message.contains("memory of node 1000"), "{message}");
     }
 

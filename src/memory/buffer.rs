@@ -176,7 +176,6 @@ mod tests {
 
     use super::*;
     use crate::base::NodeId;
-    use crate::memory::Pages;
     use crate::memory::plan::SAME;
 
     #[test]
@@ -185,7 +184,7 @@ mod tests {
         let build = |supply: &mut Supply<'_>| -> Result<Vec<Buffer<f32>>> {
             lengths.iter().map(|&len| supply.buffer("part", len)).collect()
         };
-        let (regions, _) = Arena::of(&[NodeId(0)], Pages::Transparent, |bytes| bytes.fill(0), build).unwrap();
+        let (regions, _) = Arena::of(&[NodeId(0)], |bytes| bytes.fill(0), build).unwrap();
         let alone = build(&mut Supply::System).unwrap();
         for (mut buffer, len) in regions.into_iter().chain(alone).zip(lengths.iter().chain(&lengths)) {
             assert_eq!(buffer.len(), *len);
@@ -246,7 +245,7 @@ mod tests {
         ];
         let plan = Plan::of(planned).unwrap();
         for (build, message) in others {
-            let mut arena = Arena::build(&plan, &[NodeId(0)], Pages::Small, |bytes| bytes.fill(0)).unwrap();
+            let mut arena = Arena::build(plan.clone(), &[NodeId(0)], |bytes| bytes.fill(0)).unwrap();
             let panic = catch_unwind(AssertUnwindSafe(|| arena.fill(build))).expect_err(message);
             assert_eq!(*panic.downcast::<String>().unwrap(), format!("{message}: {SAME}"));
         }

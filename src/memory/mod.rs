@@ -14,7 +14,7 @@ mod plan;
 mod system;
 mod whole;
 
-pub use arena::{Arena, Binding, Pages};
+pub use arena::{Arena, Binding};
 pub use buffer::{Buffer, Supply, recycled};
 pub use capacity::{Demand, NodeMemory, check_capacity, check_host};
 pub use file::{Access, FileBytes, FileCursor, FileMap, forget_cached, listed};

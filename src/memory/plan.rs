@@ -5,7 +5,7 @@
 //! at a multiple of its alignment, and padding between two regions is less than the second one's alignment.
 
 use std::any::type_name;
-use std::{fmt, vec};
+use std::fmt;
 
 use bytemuck::Pod;
 
@@ -42,33 +42,40 @@ pub(super) struct Planned {
     pub(super) bytes: usize,
 }
 
-/// The regions of a plan that nobody has yet, in their order.
-pub(super) struct Regions(vec::IntoIter<Planned>);
+/// The regions of a plan, which are taken in their order.
+pub(super) struct Regions {
+    pub(super) plan: Plan,
+    /// How many of them are.
+    taken: usize,
+}
 
 /// What whoever builds something in an arena must hold.
 pub(super) const SAME: &str = "a construction states the same needs, in the same order, whenever it runs";
 
 impl Regions {
-    pub(super) fn of(plan: &Plan) -> Self {
-        Self(plan.regions.clone().into_iter())
+    pub(super) const fn of(plan: Plan) -> Self {
+        Self { plan, taken: 0 }
     }
 
     /// The next one: each comes once.
     ///
     /// # Panics
     /// When another need was planned for it, or there is none.
-    pub(super) fn take<T>(&mut self, name: &str, len: usize) -> Planned {
+    pub(super) fn take<T>(&mut self, name: &str, len: usize) -> &Planned {
         let asked = (name, (len, type_name::<T>()));
-        let Some(region) = self.0.next() else { panic!("{} asked for beyond the plan: {SAME}", need(asked)) };
+        let Some(region) = self.plan.regions.get(self.taken) else {
+            panic!("{} asked for beyond the plan: {SAME}", need(asked))
+        };
         let planned = (&*region.name, region.elements);
         assert!(asked == planned, "{} asked for instead of {}: {SAME}", need(asked), need(planned));
+        self.taken += 1;
         region
     }
 
     /// # Panics
     /// When one is left.
     pub(super) fn check_all_taken(&self) {
-        if let Some(Planned { name, elements, .. }) = self.0.as_slice().first() {
+        if let Some(Planned { name, elements, .. }) = self.plan.regions.get(self.taken) {
             panic!("{} planned and not asked for: {SAME}", need((name, *elements)));
         }
     }

@@ -184,9 +184,6 @@ impl dyn Network + '_ {
 
     /// Moves the weights of all layers against their gradients.
     pub fn update(&mut self, team: &Team, step_sizes: StepSizes) {
-        (0..self.layers()).for_each(|index| {
-            let layer = self.layer_mut(index);
-            layer.update(team, step_sizes[layer.group()]);
-        });
+        self.each_layer_mut(&mut |layer| layer.update(team, step_sizes[layer.group()]));
     }
 }

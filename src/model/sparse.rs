@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use super::table_group::GroupSpec;
 use crate::base::Result;
 use crate::embedding::{Source, Table, Updater};
-use crate::exchange::{RowListPart, Stretch, exclusive_scan_table};
+use crate::exchange::{Counters, RowListPart, exclusive_scan_table};
 use crate::machine::team::Team;
 use crate::memory::{Supply, recycled};
 use crate::optim::ParamState;
@@ -117,8 +117,8 @@ pub(super) struct RowUnit {
     pub next: Vec<u32>,
 }
 
-impl Stretch for RowUnit {
-    fn counts(&mut self) -> impl Iterator<Item = &mut u32> {
+impl Counters for RowUnit {
+    fn counters(&mut self) -> impl Iterator<Item = &mut u32> {
         self.next.iter_mut()
     }
 }

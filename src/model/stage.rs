@@ -78,7 +78,7 @@ pub struct Work {
 }
 
 impl Stage {
-    /// Whether the rank's own threads do nothing useful in it.
+    /// Whether the rank waits in it, for data or for other ranks; in [`Stage::ReduceDense`] its threads may work, too.
     #[must_use]
     pub const fn is_wait(self) -> bool {
         matches!(self, Self::WaitData | Self::WaitIds | Self::WaitRows | Self::WaitGradients | Self::ReduceDense)

@@ -42,8 +42,8 @@ impl MessageKind {
         Self::DenseGradients,
     ];
 
-    /// As people call it, also where bytes are counted ([`crate::exchange::Traffic`], which counts replicated tables'
-    /// among dense gradients).
+    /// As people call it. Where bytes are counted, those of replicated tables' gradients are among dense gradients:
+    /// see [`crate::exchange::Traffic`].
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

@@ -13,15 +13,8 @@ use crate::collective::Carrier;
 use crate::data::hot::HotSlots;
 use crate::exchange::{HotLanes, HotRows, Layout, RankContext};
 use crate::machine::team::Team;
-use crate::memory::{Arena, Pages, Plan, Supply};
+use crate::memory::{Arena, Plan, Supply};
 use crate::model::Copies;
-
-/// The memory of a rank's copies.
-#[derive(Debug)]
-pub(super) struct CopyMemory {
-    pub arena: Arena,
-    pub plan: Plan,
-}
 
 /// Whether copies of hot rows are equal to the rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -39,7 +32,7 @@ pub(super) enum CopyState {
 pub(super) struct HotState {
     pub rows: HotRows,
     pub state: CopyState,
-    pub memory: CopyMemory,
+    pub memory: Arena,
     /// Bytes to each rank that brought copies up to date, outside of any step's own.
     pub filled: Vec<usize>,
     pub lanes: HotLanes<Box<dyn Carrier>>,
@@ -47,13 +40,7 @@ pub(super) struct HotState {
 
 impl HotState {
     /// That of copies which lie in this memory.
-    pub fn new(
-        setup: &Setup,
-        layout: &Layout,
-        rank: RankId,
-        memory: CopyMemory,
-        lanes: HotLanes<Box<dyn Carrier>>,
-    ) -> Self {
+    pub fn new(setup: &Setup, layout: &Layout, rank: RankId, memory: Arena, lanes: HotLanes<Box<dyn Carrier>>) -> Self {
         Self {
             rows: hot_rows(setup, layout, rank),
             state: CopyState::Overwritten,
@@ -95,12 +82,12 @@ impl<'a> PlannedCopies<'a> {
     }
 
     /// Builds them on the rank's nodes.
-    pub fn build(self) -> Result<(Copies, CopyMemory)> {
+    pub fn build(self) -> Result<(Copies, Arena)> {
         let Self { setup, layout, rank, team, plan } = self;
         let home = &setup.places[rank.index()].memory_nodes;
-        let mut arena = Arena::build(&plan, home, Pages::Transparent, |memory| team.touch(memory))?;
+        let mut arena = Arena::build(plan, home, |memory| team.touch(memory))?;
         let copies = arena.fill(|supply| build(setup, layout, rank, team, supply))?;
-        Ok((copies.expect(HOT), CopyMemory { arena, plan }))
+        Ok((copies.expect(HOT), arena))
     }
 }
 

@@ -1,6 +1,6 @@
 //! Judging a model by samples that it was not trained on.
 
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::vec::IntoIter;
 
 use super::Ranks;
@@ -8,7 +8,7 @@ use super::feed::together;
 use super::metrics::{ByValue, Evaluation, Grouping, NO_VALUE, Tally};
 use super::rank::Rank;
 use crate::base::config::TrainConfig;
-use crate::base::{Error, Result, TableId, Unpoisoned};
+use crate::base::{Error, Result, TableId};
 use crate::data::{Batch, Column, Loader, LoaderMode, Plan, Portion, Position, RankLoader, Source, Split};
 
 /// Minibatches that are read ahead.
@@ -120,10 +120,6 @@ struct RankEvaluation {
     tally: Tally,
 }
 
-fn locked(own: &Mutex<RankEvaluation>) -> MutexGuard<'_, RankEvaluation> {
-    own.lock().unpoisoned()
-}
-
 impl RankEvaluation {
     /// One for each rank of this machine.
     fn start_all(
@@ -132,7 +128,7 @@ impl RankEvaluation {
         plan: Plan,
         mode: LoaderMode,
         groupings: &[GroupBy],
-    ) -> Result<Arc<[Mutex<Self>]>> {
+    ) -> Result<Vec<Self>> {
         let layout = ranks.layout();
         let start = |source: &Arc<dyn Source>| {
             let of = (ranks.local(), layout.ranks());
@@ -149,9 +145,9 @@ impl RankEvaluation {
             next: None,
             beside: beside.iter_mut().map(|loaders| Some((loaders.as_mut()?.next()?, None))).collect(),
             slice: Arc::new(Batch::new(source.schema())),
-            tally: Tally::new(groupings.len()),
+            tally: Tally::new(groupings.len(), source.schema().weighted),
         };
-        Ok(loaders.map(of_rank).map(Mutex::new).collect())
+        Ok(loaders.map(of_rank).collect())
     }
 
     /// Reads the slice of the minibatch behind `before` samples; whether there is one.
@@ -182,8 +178,12 @@ impl RankEvaluation {
         let range = rank.context.layout.slice(whole, rank.context.rank);
         let truths = self.source.truth(split, before + range.start as u64, range.len());
         let labels = self.slice.labels.clone();
+        let weights = self.slice.sample_weights(0).map(|rows| {
+            // The last row ends behind its weight.
+            rows.rows_from(0).map(|row| row[0]).collect::<Vec<_>>()
+        });
         let probabilities = rank.predict_slice(&mut self.slice, whole)?;
-        self.tally.take(&probabilities, &labels, &groups, truths.as_deref());
+        self.tally.take(&probabilities, &labels, weights.as_deref(), &groups, truths.as_deref());
         Ok((whole as u64, self.fetch(rank, before + whole as u64)))
     }
 
@@ -239,7 +239,8 @@ fn text_of(source: &dyn Source, table: TableId, row: u32) -> Option<String> {
 /// sample. `mode` says who of the ranks reads. All machines of a job call it at the same time, and find the same.
 ///
 /// Each rank keeps what it scores itself, 4 bytes a sample, 4 more where true probabilities are known and 8 for each
-/// column that groups samples; they are sorted there, and merged in pieces that fit.
+/// column that groups samples; where they have weights, 16 and 16 for each such column. They are sorted there, and
+/// merged in pieces that fit.
 ///
 /// # Errors
 /// As [`predict`], and when a sample has several groups.
@@ -252,9 +253,12 @@ pub fn evaluate(
 ) -> Result<Option<Evaluation>> {
     let batch = questions.samples.map_or(batch, |most| batch.min(most.max(1) as usize));
     let parts = RankEvaluation::start_all(ranks, source, plan(split, batch), mode, &questions.groupings)?;
-    let (fetching, mut first) = (parts.clone(), 0);
-    let fetched = ranks.all_numbered(move |number, rank| Ok(locked(&fetching[number]).fetch(rank, 0)))?;
-    let mut more = together(fetched.into_iter());
+    let fetched = ranks.all_with(parts, |mut own, rank| {
+        let more = own.fetch(rank, 0);
+        Ok((own, more))
+    })?;
+    let (mut parts, fetched): (Vec<_>, Vec<_>) = fetched.into_iter().unzip();
+    let (mut more, mut first) = (together(fetched.into_iter()), 0);
     loop {
         // Whoever is interrupted while it reads stops all, before any of them goes on.
         ranks.everywhere("evaluate a minibatch", Vec::<u8>::new())?;
@@ -264,17 +268,20 @@ pub fn evaluate(
         if !more? || questions.samples.is_some_and(|most| first >= most) {
             break;
         }
-        let (parts, before) = (parts.clone(), first);
-        let done = ranks.all_numbered(move |number, rank| locked(&parts[number]).score(rank, split, before))?;
+        let before = first;
+        let scored = ranks.all_with(parts, move |mut own, rank| {
+            let done = own.score(rank, split, before)?;
+            Ok((own, done))
+        })?;
+        let (own, done): (Vec<_>, Vec<_>) = scored.into_iter().unzip();
+        parts = own;
         first += done[0].0;
         more = together(done.into_iter().map(|(_, more)| more));
     }
-    let sorted = parts.clone();
-    ranks.all_numbered(move |number, rank| {
-        locked(&sorted[number]).tally.sort(&rank.context.team);
-        Ok(())
+    let tallies = ranks.all_with(parts, |RankEvaluation { mut tally, .. }, rank| {
+        tally.sort(&rank.context.team);
+        Ok(tally)
     })?;
-    let tallies: Vec<Tally> = parts.iter().map(|own| std::mem::take(&mut locked(own).tally)).collect();
     let groupings: Vec<_> = questions.groupings.iter().map(|by| by.grouping(&**source)).collect();
     let mut found = Evaluation::new(&tallies, questions.buckets, &groupings, ranks)?;
     let by = questions.groupings.iter().find(|grouping| grouping.by);

@@ -1,6 +1,6 @@
 //! Steps on minibatches that ranks load themselves, each its own slice.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use super::ranks::Task;
 use super::{Ranks, Rates, Step};
@@ -64,10 +64,7 @@ impl Ranks {
             let started = RankLoader::start(source, *plan, mode, of, grains, &self.asides())?;
             loaders.iter_mut().zip(started).for_each(|(loaders, loader)| loaders.push((*inputs, loader)));
         }
-        let loaders: Vec<_> = loaders.into_iter().map(Mutex::new).collect();
-        let more = self.all_numbered(move |number, rank| {
-            Ok(rank.feed(std::mem::take(&mut *loaders[number].lock().unpoisoned())))
-        })?;
+        let more = self.all_with(loaders, |loaders, rank| Ok(rank.feed(loaders)))?;
         let mut more: Vec<_> = more.into_iter().map(Vec::into_iter).collect();
         Ok(streams.iter().map(|_| together(more.iter_mut().filter_map(Iterator::next))).collect())
     }

@@ -21,7 +21,7 @@ use crate::exchange::{
 use crate::layer::{LayerTensor, Linear};
 use crate::machine::team::Team;
 use crate::math::{CHAIN, Parts, Share};
-use crate::memory::{Arena, Buffer, Demand, Pages, Plan, Supply, check_capacity};
+use crate::memory::{Arena, Buffer, Demand, Plan, Supply, check_capacity};
 use crate::model::{Network, NetworkSpec, Stage, Tables, TensorSlot, Work};
 use crate::sync::{Barrier, Line};
 
@@ -49,9 +49,8 @@ pub struct Rank {
     last: Minibatch,
     pub(super) updates: Updates,
     feeds: Vec<Feed>,
-    /// All of this rank's other memory, and what lies where in it.
+    /// All of this rank's other memory.
     pub(super) arena: Arena,
-    pub(super) plan: Plan,
 }
 
 /// What all ranks are given when they start.
@@ -164,7 +163,7 @@ impl Rank {
         let bytes = (plan.bytes() + of_copies + fabric.beside(rank)) as u64;
         common.check_memory(&mut barrier, Demand { nodes: place.memory_nodes.clone(), bytes })?;
 
-        let mut arena = Arena::build(&plan, &place.memory_nodes, Pages::Transparent, |memory| team.touch(memory))?;
+        let mut arena = Arena::build(plan, &place.memory_nodes, |memory| team.touch(memory))?;
         let InArena { mut network, mut tables, ids, pooled, gradients, nodes, windows } = arena.fill(build)?;
         let (copies, copy_memory) = copies.map(PlannedCopies::build).transpose()?.unzip();
         tables.replace_copies(copies);
@@ -192,7 +191,6 @@ impl Rank {
             pooled,
             gradients,
             arena,
-            plan,
             context,
             network,
             tables,

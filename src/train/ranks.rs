@@ -21,8 +21,6 @@ use crate::collective::{Member, spawn_rank};
 use crate::data::hot::Inputs;
 use crate::data::{Batch, Position};
 use crate::exchange::{LanePlan, Layout};
-use crate::model::{Project, table_param_groups};
-use crate::optim::ParamGroup;
 use crate::sync::{Barrier, Job, Patience, barriers};
 
 /// How often it is looked whether the job is in trouble.
@@ -56,7 +54,7 @@ pub(super) enum Task {
 
 /// What a rank tells of a step.
 #[derive(Default)]
-pub(super) struct Outcome {
+pub(super) struct StepOutcome {
     /// Of its own samples.
     losses: LossSum,
     pub(super) step: Option<Step<()>>,
@@ -68,7 +66,7 @@ pub struct Ranks {
     /// `None` after an error.
     first: RefCell<Option<Rank>>,
     others: RefCell<Others>,
-    pub(super) outcomes: Arc<[Mutex<Outcome>]>,
+    pub(super) outcomes: Arc<[Mutex<StepOutcome>]>,
     pub(super) job: Job,
     pub(super) layout: Arc<Layout>,
     pub(super) setup: Arc<Setup>,
@@ -78,12 +76,6 @@ pub struct Ranks {
     pub(super) save_at: Cell<Option<Instant>>,
     /// What the user should know.
     warnings: Vec<String>,
-    /// The group of each table's parameters.
-    pub(super) table_param_groups: Vec<ParamGroup>,
-    /// What weights of tables are called.
-    pub(super) table_names: Vec<String>,
-    /// What learned weights of rows are called, of the first tables.
-    pub(super) row_weight_names: Vec<String>,
     pub(super) began: Instant,
 }
 
@@ -98,7 +90,7 @@ struct Others {
 }
 
 impl Task {
-    fn run(self, rank: &mut Rank, outcome: &Mutex<Outcome>) -> Result<()> {
+    fn run(self, rank: &mut Rank, outcome: &Mutex<StepOutcome>) -> Result<()> {
         let outcome = || outcome.lock().unpoisoned();
         match self {
             Self::Call(work) => {
@@ -113,7 +105,7 @@ impl Task {
             }
             Self::Advance(inputs, rates) => {
                 let (step, more) = rank.advance(inputs, rates)?;
-                *outcome() = Outcome { losses: LossSum::of(rank.losses()), step: Some(step), more: Some(more) };
+                *outcome() = StepOutcome { losses: LossSum::of(rank.losses()), step: Some(step), more: Some(more) };
                 Ok(())
             }
         }
@@ -128,7 +120,7 @@ fn serve(
     member: Member,
     tasks: &Receiver<Task>,
     done: &Sender<()>,
-    outcome: &Mutex<Outcome>,
+    outcome: &Mutex<StepOutcome>,
     error: &Mutex<Option<Error>>,
 ) {
     let (job, number) = (member.job.clone(), member.rank);
@@ -161,7 +153,7 @@ impl Others {
         setup: &Arc<Setup>,
         common: &Arc<Common>,
         job: &Job,
-        outcomes: &Arc<[Mutex<Outcome>]>,
+        outcomes: &Arc<[Mutex<StepOutcome>]>,
         barriers: impl Iterator<Item = Barrier>,
     ) -> Result<Self> {
         let (sender, done) = bounded(outcomes.len());
@@ -199,7 +191,7 @@ impl Ranks {
         let local = setup.local();
         let fabric = (setup.fabric)(&setup.world, &job, &setup.machines, specs)?;
         let common = Arc::new(Common { layout: layout.clone(), fabric, lanes, demands: Mutex::default() });
-        let outcomes: Arc<[Mutex<Outcome>]> = local.clone().map(|_| Mutex::default()).collect();
+        let outcomes: Arc<[Mutex<StepOutcome>]> = local.clone().map(|_| Mutex::default()).collect();
         let mut barriers = barriers(&job, local).into_iter();
         let barrier = barriers.next().expect("a job has ranks");
         let setup = Arc::new(setup);
@@ -213,13 +205,10 @@ impl Ranks {
             outcomes,
             job,
             layout,
-            setup: setup.clone(),
+            setup,
             asked: Cell::new(0),
             save_at: Cell::new(None),
             warnings: Vec::new(),
-            table_param_groups: table_param_groups(&setup.config, setup.schema.tables.len()),
-            row_weight_names: Project::of(&setup.config).row_weights(&setup.config, setup.schema.tables.len()),
-            table_names: Project::of(&setup.config).tables(&setup.config, setup.schema.tables.len()),
             began: Instant::now(),
         };
         match first {
@@ -314,23 +303,26 @@ impl Ranks {
         &self,
         work: impl Fn(&mut Rank) -> Result<T> + Send + Sync + 'static,
     ) -> Result<Vec<T>> {
-        self.all_numbered(move |_, rank| work(rank))
+        self.all_with(vec![(); self.local().len()], move |(), rank| work(rank))
     }
 
-    /// As [`Ranks::all`]; each is given its number among those of this machine.
+    /// As [`Ranks::all`]; each rank of this machine is given one of these.
     ///
     /// # Errors
     /// As [`Ranks::all`].
-    pub(super) fn all_numbered<T: Send + 'static>(
+    pub(super) fn all_with<G: Send + 'static, T: Send + 'static>(
         &self,
-        work: impl Fn(usize, &mut Rank) -> Result<T> + Send + Sync + 'static,
+        given: Vec<G>,
+        work: impl Fn(G, &mut Rank) -> Result<T> + Send + Sync + 'static,
     ) -> Result<Vec<T>> {
-        let (work, ranks) = (Arc::new(work), self.local().len());
-        let values: Arc<[Mutex<Option<T>>]> = (0..ranks).map(|_| Mutex::new(None)).collect();
+        let work = Arc::new(work);
+        let values: Arc<[Mutex<Option<T>>]> = given.iter().map(|_| Mutex::new(None)).collect();
+        let mut given: Vec<Option<G>> = given.into_iter().map(Some).collect();
         self.run(&mut |number| {
             let (work, values) = (work.clone(), values.clone());
+            let given = given[number].take().expect("a rank has one task at a time");
             Task::Call(Box::new(move |rank| {
-                let value = work(number, rank)?;
+                let value = work(given, rank)?;
                 *values[number].lock().unpoisoned() = Some(value);
                 Ok(())
             }))
@@ -339,16 +331,24 @@ impl Ranks {
         Ok(values.iter().filter_map(take).collect())
     }
 
+    /// As [`Ranks::all`], of what returns nothing and has no errors of its own.
+    ///
+    /// # Errors
+    /// As [`Ranks::all`].
+    pub(super) fn each(&self, work: impl Fn(&mut Rank) + Send + Sync + 'static) -> Result<()> {
+        self.all(move |rank| {
+            work(rank);
+            Ok(())
+        })
+        .map(drop)
+    }
+
     /// Tells the ranks how many steps of the run another process has made: messages about them count on from there.
     ///
     /// # Errors
     /// As [`Ranks::all`].
     pub fn continue_after(&self, steps: u64) -> Result<()> {
-        self.all(move |rank| {
-            rank.clock.continue_after(steps);
-            Ok(())
-        })
-        .map(|_| ())
+        self.each(move |rank| rank.clock.continue_after(steps))
     }
 
     /// Draws initial weights: those that one rank would draw.
@@ -356,11 +356,7 @@ impl Ranks {
     /// # Errors
     /// As [`Ranks::all`].
     pub fn initialise(&self, seed: u64) -> Result<()> {
-        self.all(move |rank| {
-            rank.initialise(seed);
-            Ok(())
-        })
-        .map(|_| ())
+        self.each(move |rank| rank.initialise(seed))
     }
 
     /// Trains on one minibatch at learning rates `rates`, or one for all weights, and returns its mean loss (from

@@ -8,7 +8,7 @@ use super::rank::Rank;
 use crate::base::{RankId, Result, TableId};
 use crate::embedding::TableTensor;
 use crate::layer::LayerTensor;
-use crate::model::{Parameter, TensorSlot};
+use crate::model::{Parameter, Project, TensorSlot, table_param_groups};
 use crate::shard::Shard;
 
 /// Which machines take part when rows of a tensor are exported.
@@ -28,14 +28,14 @@ impl Ranks {
     pub fn parameters(&self) -> Result<Vec<Parameter>> {
         let sharding = self.layout().sharding();
         let dense = self.all(|rank: &mut Rank| Ok(rank.network.parameters()))?.swap_remove(0);
-        let tables = self.table_names.iter().enumerate().map(|(table, name)| {
-            let number = TableId(table as u32);
-            let shape = [sharding.rows(number) as usize, sharding.dim(number)];
-            Parameter::of_table(name.clone(), table, shape, self.table_param_groups[table])
+        let (config, count) = (&self.setup.config, self.setup.schema.tables.len());
+        let (project, groups) = (Project::of(config), table_param_groups(config, count));
+        let rows = |table: usize| sharding.rows(TableId(table as u32)) as usize;
+        let tables = project.tables(config, count).into_iter().enumerate().map(|(table, name)| {
+            Parameter::of_table(name, table, [rows(table), sharding.dim(TableId(table as u32))], groups[table])
         });
-        let weights = self.row_weight_names.iter().enumerate().map(|(table, name)| {
-            Parameter::of_row_weights(name.clone(), table, sharding.rows(TableId(table as u32)) as usize)
-        });
+        let weights = project.row_weights(config, count).into_iter().enumerate();
+        let weights = weights.map(|(table, name)| Parameter::of_row_weights(name, table, rows(table)));
         Ok(tables.chain(weights).chain(dense).collect())
     }
 
@@ -182,11 +182,7 @@ impl Ranks {
     pub fn import_rows(&self, parameter: &Parameter, rows: Range<usize>, values: &[f32]) -> Result<()> {
         assert_eq!(values.len(), rows.len() * parameter.columns(), "{}: rows {rows:?}", parameter.name);
         let (slot, values) = (parameter.slot, values.to_vec());
-        self.all(move |rank| {
-            rank.import(slot, &rows, &values);
-            Ok(())
-        })
-        .map(|_| ())
+        self.each(move |rank| rank.import(slot, &rows, &values))
     }
 }
 

@@ -2,11 +2,11 @@
 
 use std::fmt;
 
-use super::copies::CopyMemory;
+use super::copies::HotState;
 use super::{Rank, Ranks};
 use crate::base::units::{Bytes, Many};
-use crate::base::{NodeId, RankId, Result};
-use crate::collective::Links;
+use crate::base::{RankId, Result};
+use crate::collective::{Carrier, Links};
 use crate::exchange::Traffic;
 use crate::memory::Homes;
 
@@ -51,37 +51,36 @@ impl fmt::Display for Verified {
     }
 }
 
-/// What messages are told apart by: see [`Traffic`].
-const KINDS: usize = 7;
-
 impl Rank {
-    fn verify(&self, home: &[NodeId]) -> Result<Vec<Region>> {
-        let copies = self.hot.as_ref().map(|hot| &hot.memory);
-        let of_copies = copies.map(|CopyMemory { arena, plan }| arena.ask_regions(plan, home));
-        let of_copies = of_copies.transpose()?.unwrap_or_default();
-        let regions = self.arena.ask_regions(&self.plan, home)?.into_iter().chain(of_copies);
+    fn verify(&self) -> Result<Vec<Region>> {
+        let copies = self.hot.as_ref().map(|hot| hot.memory.ask_regions()).transpose()?.unwrap_or_default();
+        let regions = self.arena.ask_regions()?.into_iter().chain(copies);
         Ok(regions.map(|(name, bytes, homes)| Region { rank: self.context.rank, name, bytes, homes }).collect())
     }
 
-    /// Bytes to each rank so far, by the lanes' kinds.
-    fn sent(&self) -> [Vec<usize>; KINDS] {
-        let [ids, pooled, gradients] =
-            [&self.lanes.ids, &self.lanes.pooled, &self.lanes.gradients].map(|lane| lane.sent().to_vec());
-        let (dense, none) = (self.reduction.sent().so_far, vec![0; self.context.layout.ranks()]);
-        let hot_gradients = self.hot.as_ref().and_then(|hot| hot.lanes.gradients.as_ref());
-        let hot_gradients = hot_gradients.map_or_else(|| none.clone(), |lane| lane.sent().to_vec());
-        let hot_rows = self.hot.as_ref().map_or_else(
-            || none.clone(),
+    /// Bytes to each rank so far.
+    fn sent(&self) -> Traffic<Vec<usize>> {
+        let of = |lane: &dyn Carrier| lane.sent().to_vec();
+        let (lanes, none) = (&self.lanes, vec![0; self.context.layout.ranks()]);
+        let (mut dense_gradients, mut ordered) = (self.reduction.sent().so_far, none.clone());
+        if self.context.layout.grains().is_some() {
+            std::mem::swap(&mut dense_gradients, &mut ordered);
+            let unpooled = lanes.unpooled.iter().flat_map(|lane| lane.sent());
+            ordered.iter_mut().zip(unpooled).for_each(|(sum, bytes)| *sum += bytes);
+        }
+        let hot_gradients = self.hot.as_ref().and_then(|hot| hot.lanes.gradients.as_deref()).map(of);
+        let hot_rows = self.hot.as_ref().map(|HotState { lanes, filled, .. }| {
             // What brings copies up to date is no step's.
-            |hot| hot.lanes.rows.sent().iter().zip(&hot.filled).map(|(sent, filled)| sent - filled).collect(),
-        );
-        match self.context.layout.grains() {
-            None => [ids, pooled, gradients, dense, none, hot_gradients, hot_rows],
-            Some(_) => {
-                let unpooled = self.lanes.unpooled.as_ref().map_or(&none[..], |lane| lane.sent());
-                let ordered = dense.iter().zip(unpooled).map(|(dense, unpooled)| dense + unpooled).collect();
-                [ids, pooled, gradients, none, ordered, hot_gradients, hot_rows]
-            }
+            lanes.rows.sent().iter().zip(filled).map(|(sent, filled)| sent - filled).collect()
+        });
+        Traffic {
+            ids: of(&*lanes.ids),
+            pooled_rows: of(&*lanes.pooled),
+            pooled_gradients: of(&*lanes.gradients),
+            dense_gradients,
+            ordered,
+            hot_gradients: hot_gradients.unwrap_or_else(|| none.clone()),
+            hot_rows: hot_rows.unwrap_or(none),
         }
     }
 }
@@ -92,9 +91,8 @@ impl Ranks {
     /// # Errors
     /// As [`Ranks::all`], and when the kernel does not say.
     pub fn verify(&self) -> Result<Verified> {
-        let setup = self.setup.clone();
         // That a kernel does not say is no reason to end the ranks.
-        let regions = self.all(move |rank| Ok(rank.verify(&setup.places[rank.context.rank.index()].memory_nodes)))?;
+        let regions = self.all(|rank| Ok(rank.verify()))?;
         Ok(Verified(regions.into_iter().collect::<Result<Vec<_>>>()?.concat()))
     }
 
@@ -105,13 +103,17 @@ impl Ranks {
     /// As [`Ranks::all`].
     pub fn traffic(&self) -> Result<Traffic> {
         let ranks = self.layout().ranks();
-        let own = self.all(|rank| Ok(rank.sent()))?;
-        let own: Vec<u64> = own.iter().flatten().flatten().map(|bytes| *bytes as u64).collect();
+        let mut all = self.all(|rank| Ok(rank.sent()))?;
+        let own: Vec<u64> =
+            all.iter().flat_map(Traffic::parts).flat_map(|(_, sent)| sent).map(|bytes| *bytes as u64).collect();
         let sent: Vec<u64> = self.everywhere("gather bytes sent", own)?.concat();
-        Ok(Traffic::of(std::array::from_fn(|kind| {
-            let row = |from: RankId| (from.index() * KINDS + kind) * ranks;
+        // Of each rank a row of each kind.
+        let kinds = sent.len() / (ranks * ranks);
+        let mut of_kinds = (0..kinds).map(|kind| {
+            let row = |from: RankId| (from.index() * kinds + kind) * ranks;
             Links::from_fn(ranks, |from, to| sent[row(from) + to.index()] as usize)
-        })))
+        });
+        Ok(all.swap_remove(0).map(|_| of_kinds.next().expect("every rank has all kinds")))
     }
 
     /// Bytes from each rank to each other in a step, as planned, for what every rank has a copy of.

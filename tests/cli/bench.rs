@@ -1,6 +1,6 @@
 //! `octorec bench`: one object for scripts, a table for people. Small sizes; no test asserts a time.
 
-use super::{fail, json, run, succeed};
+use super::{SGD, fail, json, run, succeed};
 
 #[test]
 fn team_tells_its_regions() {
@@ -41,7 +41,8 @@ fn odd_rows_are_refused() {
 fn a_step_is_held_against_its_roofline() {
     let tiny = "--set model.rows=[5000,70,3] --set model.bottom=[13,32,16] --set model.top=[16,1] --batch 96 \
                 --limit-mib 16";
-    let report = json(&format!("bench step {tiny} --zipf 1.05 --rows-cap 1000 --repeat 3 --minibatches 1 --json"));
+    let report =
+        json(&format!("bench step {tiny} {SGD} --zipf 1.05 --rows-cap 1000 --repeat 3 --minibatches 1 --json"));
     for key in ["warm_ms_median", "ms_median", "ms_min", "ms_max", "samples_per_s", "roofline_ms", "ratio"] {
         assert!(report[key].as_f64().unwrap() > 0.0, "{key}: {report}");
     }

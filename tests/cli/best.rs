@@ -27,7 +27,7 @@ fn training(folder: &Path) -> String {
     let schema = "label = \"clicked\"\n[[dense]]\ncolumn = \"price\"\n[[categorical]]\ncolumn = \"user\"\n";
     fs::write(at("clicks.toml"), schema).unwrap();
     let model = "--set model.bottom=[0,8,4] --set model.top=[8,1] --set model.dim=4 --batch 50 --optimizer adagrad \
-                 --optimizer-rows adagrad --lr 0.03 --no-shuffle --threads 1 --set train.decay_steps=0";
+                 --optimizer-rows adagrad --lr 0.03 --no-shuffle --threads 1";
     let data = ["clicks.csv", "tests.csv", "clicks.toml"].map(|name| at(name).display().to_string());
     let [data, tests, schema] = data;
     format!("train --data {data} --test-data {tests} --schema {schema} {model} --steps 80 --eval-every 4")

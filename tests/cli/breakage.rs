@@ -8,7 +8,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use super::{TINY, fail, json, octorec, succeed, tsv};
+use super::{SGD, TINY, fail, json, octorec, succeed, tsv};
 
 /// Runs a command line under a shell's limits (`ulimit` with this, if anything); one that hangs is killed after a
 /// minute.
@@ -404,7 +404,7 @@ fn numbers_beyond_their_range_say_what_is_expected() {
     assert!(message.contains("smaller --batch"), "{message}");
     accepted("", &format!("{line} --steps 2 --set data.shuffle_window=4294967295"));
     accepted("", &format!("{line} --epochs 9223372036854775807 --target-auc 0.01 --eval-every 1"));
-    let bench = "bench step --batch 64 --repeat 3 --set model.rows=[100,50]";
+    let bench = format!("bench step {SGD} --batch 64 --repeat 3 --set model.rows=[100,50]");
     let message = refused("", &format!("{bench} --lr 99"));
     assert!(message.contains("training diverged; use a lower --lr"), "{message}");
     accepted("", &format!("{bench} --lr 0.01"));

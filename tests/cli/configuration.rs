@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::{fail, json, octorec, run, succeed, tiny_training, tsv};
 
 /// The keys of a training that takes a fraction of a second, by the data that it reads.
-const MODEL: [(&str, &str); 8] = [
+const MODEL: [(&str, &str); 9] = [
     ("model.bottom", "[13,16,8]"),
     ("model.top", "[16,1]"),
     ("model.dim", "8"),
@@ -19,7 +19,8 @@ const MODEL: [(&str, &str); 8] = [
     ("train.lr", "0.1"),
     ("train.steps", "5"),
     ("train.eval_every", "0"),
-    ("train.decay_steps", "0"),
+    ("train.optimizer", "sgd"),
+    ("train.optimizer_rows", "sgd"),
 ];
 const TURNS: &[(&str, &str)] = &[("train.hot", "fae"), ("train.hot_budget", "3379200"), ("data.train_samples", "320")];
 const BUILT_IN: &[(&str, &str)] = &[("data.train_samples", "640"), ("data.test_samples", "128")];
@@ -129,7 +130,7 @@ const CASES: &[Case] = &[
     case("data.zipf", "1.2", RANDOM, &[]),
     case("train.batch", "32", BUILT_IN, &[]),
     case("train.steps", "3", BUILT_IN, &[]),
-    case("train.epochs", "1", BUILT_IN, &[("train.steps", "0")]),
+    case("train.epochs", "2", BUILT_IN, &[("train.steps", "0")]),
     case("train.lr", "0.2", BUILT_IN, &[]),
     case("train.lr_rows", "0.3", BUILT_IN, &[]),
     case("train.lr_wide", "0.3", BUILT_IN, WIDE),
@@ -473,7 +474,7 @@ fn models_take_as_many_dense_features_as_the_data_has_and_need_none() {
                   [[categorical]]\ncolumn = \"price\"\n";
     fs::write(at("none.toml"), schema).unwrap();
     let none = format!("train --data {} --schema {} --epochs 20 --batch 32 --lr 0.5", at("good.csv"), at("none.toml"));
-    let quiet = "--eval-every 0 --set train.decay_steps=0";
+    let quiet = "--eval-every 0";
     let first = json(&format!("{none} {quiet} --out {} --json", at("none")));
     assert!(first["final_loss"].as_f64().unwrap() < 0.5, "it learns: {first}");
     assert_eq!(config_of(&folder.path().join("none")).model.bottom, [0; 0]);

@@ -13,7 +13,7 @@ const NAMES: [&str; 3] = ["train_normal.npz", "train_hot.npz", "hot_emb_dict.npz
 
 /// Settings of a model for its four dense features and five tables.
 const TINY: &str = "--set model.bottom=[4,16,8] --set model.top=[16,1] --set model.dim=8 --batch 16 --lr 0.1 --epochs 2 \
-                    --eval-every 0 --set train.decay_steps=0 --no-shuffle --threads 1";
+                    --eval-every 0 --no-shuffle --threads 1";
 
 fn errors(line: &str) -> String {
     String::from_utf8(succeed(line).stderr).unwrap()

@@ -117,7 +117,10 @@ fn hot_rows_are_those_of_a_file_if_it_is_of_these_data() {
     let train = tiny_training();
     let data = "--set data.train_samples=2560";
     let keys = "--set model.bottom=[13,32,8] --set model.dim=8";
-    succeed(&format!("inspect --hot --preset demo {data} {keys} --sample 50% --hot-budget 5MiB --out {}", at("hot")));
+    succeed(&format!(
+        "inspect --hot --optimizer-rows sgd {data} {keys} --sample 50% --hot-budget 5MiB --out {}",
+        at("hot")
+    ));
     let train = format!("{train} {data} --threads 1 --ranks 2");
     let (results, said) = told(&format!("{train} --hot exact --hot-set {}", at("hot")));
     assert!(said.contains(&format!("; as in {}", at("hot"))) && sent(&results, "hot_rows") > 0, "{said}");
@@ -244,7 +247,7 @@ fn hot_inputs_are_those_of_a_file_that_tells_them_or_told_by_its_rows() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name).display().to_string();
     let keys = "--set model.bottom=[13,32,8] --set model.dim=8 --set data.train_samples=2560";
-    let inspect = format!("inspect --hot --preset demo {keys} --sample 100% --hot-budget 4200KiB");
+    let inspect = format!("inspect --hot --optimizer-rows sgd {keys} --sample 100% --hot-budget 4200KiB");
     succeed(&format!("{inspect} --out {}", at("rows")));
     succeed(&format!("{inspect} --inputs --out {}", at("tagged")));
     let train = format!("{} --determinism ranks --hot fae --set train.hot_test_samples=100", training_in_turns());

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use safetensors::SafeTensors;
 
-use super::{succeed, tiny_training, tsv};
+use super::{SGD, succeed, tiny_training, tsv};
 
 /// Numbers of a checkpoint's tensor.
 fn numbers(checkpoint: &[u8], name: &str) -> Vec<f64> {
@@ -120,7 +120,7 @@ fn the_row_of_unseen_values_begins_as_zero_whoever_holds_it() {
         assert!(rows.len() > 1 && rows.pop() == Some(false), "table {table}: the last row");
         assert!(rows.iter().all(|is_drawn| *is_drawn), "table {table}: the others");
     }
-    let model = "--preset demo --set model.bottom=[13,32,8] --set model.top=[16,1] --set model.dim=8 --batch 64";
+    let model = format!("{SGD} --set model.bottom=[13,32,8] --set model.top=[16,1] --set model.dim=8 --batch 64");
     for scheme in ["table", "row", "column", "replicated"] {
         let plan = folder.path().join(scheme);
         succeed(&format!("plan {model} {data}=train --ranks 2 --scheme {scheme} --out {}", plan.display()));

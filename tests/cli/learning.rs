@@ -4,11 +4,11 @@ use super::{criteo_sample, fail, json, succeed, tiny_training};
 
 #[test]
 fn the_built_in_log_is_learned_towards_its_ceiling() {
-    let line = "train --epochs 1 --set data.train_samples=60000 --set data.test_samples=10000 --eval-every 0 --json";
+    let line = "train --epochs 1 --set data.train_samples=40000 --set data.test_samples=10000 --eval-every 0 --json";
     let summary = json(line);
     let (auc, best) = (summary["auc"].as_f64().unwrap(), summary["best_possible_auc"].as_f64().unwrap());
-    // Four seeds reach 0.677 to 0.687.
-    assert!(auc > 0.67, "AUC {auc}");
+    // Four seeds reach 0.7208 to 0.7239.
+    assert!(auc > 0.715, "AUC {auc}");
     assert!(auc < best && best > 0.78 && best < 0.85, "AUC {auc}, best possible {best}");
 }
 

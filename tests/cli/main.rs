@@ -41,6 +41,7 @@ mod ranks;
 mod requirement;
 #[path = "../support/sample.rs"]
 mod sample;
+mod sample_weights;
 mod scripts;
 mod search;
 mod series;
@@ -98,9 +99,12 @@ fn json(line: &str) -> Value {
 
 /// Settings of a model that trains in a fraction of a second.
 const TINY: &str = "--set model.bottom=[13,32,8] --set model.top=[16,1] --set model.dim=8 --batch 64 --lr 0.1 \
-                    --eval-every 0 --set train.decay_steps=0";
+                    --eval-every 0";
 
-/// An epoch of a small log, unless other data or steps are given: as flags they would then be refused.
+/// Optimizers that keep nothing of what they move, for tests of what others do otherwise.
+const SGD: &str = "--optimizer sgd --optimizer-rows sgd";
+
+/// An epoch of a small log by SGD at 0.2, unless other data or steps are given: as flags they would then be refused.
 const ONE_EPOCH: &str =
     concat!("--preset demo --config ", env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/one-epoch.toml");
 

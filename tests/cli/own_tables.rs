@@ -550,3 +550,41 @@ fn a_run_that_does_not_begin_leaves_no_folder() {
     fail(&format!("train --data {} --out {}", missing.display(), runs.join("first").display()));
     assert!(runs.exists() && !runs.join("first").exists());
 }
+
+#[test]
+fn a_column_is_worth_what_scores_lose_without_its_values() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    let row = |n: u32| {
+        let user = n * 7919 % 20;
+        format!("{},{}.5,u{user},c{}\n", u32::from(user < 10), n * 31 % 97, n * 17 % 5)
+    };
+    fs::write(at("log.csv"), format!("click,price,user,city\n{}", (0..3000).map(row).collect::<String>())).unwrap();
+    let columns = "dense = [{ column = \"price\", transform = \"standardise\" }]\ncategorical = [{ column = \"user\" }, \
+                   { column = \"city\" }]\n";
+    fs::write(at("log.toml"), format!("label = \"click\"\n{columns}")).unwrap();
+    let data = format!("--data {} --schema {}", at("log.csv"), at("log.toml"));
+    succeed(&format!("train {data} {SMALL} --test-fraction 0.25 --out {}", at("run")));
+    let eval = format!("eval --checkpoint {}", at("run"));
+    let plain = json(&format!("{eval} --json"));
+    for ranks in [1, 2] {
+        let found = json(&format!("{eval} --importance --json --ranks {ranks} --threads 1"));
+        assert_eq!(found["samples"], plain["samples"]);
+        let worth = found["importance"].as_array().unwrap();
+        assert_eq!(worth.len(), 3, "{found}");
+        let number = |column: &Value, key: &str| column[key].as_f64().unwrap();
+        for (n, column) in worth.iter().enumerate() {
+            let lost = number(&found, "auc") - number(column, "auc");
+            assert!((lost - number(column, "auc_drop")).abs() < 1e-12, "{found}");
+            assert_eq!(n == 0, column["column"] == "user", "{found}");
+            assert!(if n == 0 { lost > 0.3 } else { lost.abs() < 0.05 }, "{found}");
+        }
+        assert!(worth.is_sorted_by(|a, b| number(a, "logloss_rise") >= number(b, "logloss_rise")), "{found}");
+    }
+    let told = String::from_utf8(succeed(&format!("{eval} --importance")).stdout).unwrap();
+    assert!(
+        told.contains("values exchanged of") && told.contains("\n  user ") && told.contains("\n  price "),
+        "{told}"
+    );
+    assert!(plain.get("importance").is_none() && told.lines().count() > 9, "{told}");
+}

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use super::{criteo_sample, fail, json, succeed, tiny_training};
+use super::{SGD, criteo_sample, fail, json, succeed, tiny_training};
 
 /// The bytes behind the header, which names the precision.
 fn weights(run: &Path) -> Vec<u8> {
@@ -52,7 +52,8 @@ fn an_unknown_precision_is_answered_with_those_there_are() {
 #[test]
 fn a_step_in_bfloat16_reads_half_of_each_row() {
     let tiny = "--set model.rows=[5000,70,3] --set model.bottom=[13,32,16] --set model.top=[16,1] --batch 96";
-    let report = json(&format!("bench step {tiny} --precision bf16 --limit-mib 16 --repeat 2 --minibatches 1 --json"));
+    let report =
+        json(&format!("bench step {tiny} {SGD} --precision bf16 --limit-mib 16 --repeat 2 --minibatches 1 --json"));
     let stage = |name: &str| {
         let stages = report["stages"].as_array().unwrap();
         stages.iter().find(|stage| stage["stage"] == name).unwrap_or_else(|| panic!("{name}: {report}"))["bytes"]
@@ -69,9 +70,8 @@ fn a_step_in_bfloat16_reads_half_of_each_row() {
 #[test]
 fn the_built_in_log_is_learned_as_well() {
     let auc = |precision: &str| {
-        let line =
-            "train --epochs 1 --set data.train_samples=60000 --set data.test_samples=10000 --eval-every 0 --json";
-        json(&format!("{line} --precision {precision}"))["auc"].as_f64().unwrap()
+        let line = "--lr 0.2 --set data.train_samples=60000 --set data.test_samples=10000 --eval-every 0 --json";
+        json(&format!("train {SGD} {line} --precision {precision}"))["auc"].as_f64().unwrap()
     };
     let (whole, split) = (auc("f32"), auc("bf16"));
     assert!((whole - split).abs() < 1e-3, "AUC {whole} in f32, {split} in bf16");

@@ -8,7 +8,7 @@ use std::process::Output;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::{TINY, fail, json, octorec, succeed};
+use super::{SGD, TINY, fail, json, octorec, succeed};
 
 /// The model of `TINY`.
 const MODEL: &str = "--set model.bottom=[13,32,8] --set model.top=[16,1] --set model.dim=8 --batch 64";
@@ -67,7 +67,7 @@ fn change(file: &Path, changes: &[(&str, Value)]) {
 
 /// A training of so many steps of 64 samples.
 fn training(steps: u64) -> String {
-    format!("train {TINY} --steps {steps} --set data.train_samples=2560 --set data.test_samples=640 --threads 1")
+    format!("train {TINY} {SGD} --steps {steps} --set data.train_samples=2560 --set data.test_samples=640 --threads 1")
 }
 
 fn two_ranks() -> String {
@@ -77,7 +77,7 @@ fn two_ranks() -> String {
 #[test]
 fn a_machine_is_measured_once_and_known_again() {
     let cache = Cache::new();
-    let (plan, train) = (format!("plan {MODEL} --ranks 2"), two_ranks());
+    let (plan, train) = (format!("plan {MODEL} {SGD} --ranks 2"), two_ranks());
     let step = "bench step --set model.rows=[500,70] --set model.bottom=[13,32,16] --set model.top=[16,1] --batch 96 \
                 --ranks 2 --threads 1 --limit-mib 16 --repeat 1 --minibatches 1";
     for line in [&plan, &train, step] {
@@ -134,7 +134,7 @@ fn figures_of_another_machine_and_damaged_ones_are_left_alone() {
     let cache = Cache::new();
     let (file, _) = cache.measured();
     let good = fs::read(&file).unwrap();
-    let plan = format!("plan {MODEL} --ranks 2");
+    let plan = format!("plan {MODEL} {SGD} --ranks 2");
     let memory = "/fingerprint/nodes/0/memory_bytes";
     for (pointer, value) in [
         ("/fingerprint/processor", Value::from("Another CPU @ 9 GHz")),
@@ -230,7 +230,7 @@ fn every_figure_of_a_machine_has_its_price() {
                  --set model.dim=64 --batch 4096 --skew 0 --lookups 3";
     let score = |text: &str, more: &str| {
         fs::write(&file, text).unwrap();
-        let line = format!("plan {model} --ranks 2 --topology {} {more}", file.display());
+        let line = format!("plan {model} {SGD} --ranks 2 --topology {} {more}", file.display());
         assert!(cache.figures(&line).contains("as described for"), "{more}");
         let plan = cache.json(&format!("{line} --json"));
         plan["plan"]["cost"]["score"]["slowest_s"].as_f64().unwrap()
@@ -268,7 +268,7 @@ fn precision_changes_the_bytes_of_rows_and_the_time_of_layers() {
     fs::write(&file, MACHINE).unwrap();
     let plan = |precision: &str| {
         let model = "--set model.rows=[500,70000,3000000] --set model.dim=64 --set model.bottom=[13,64,64]";
-        let line = format!("plan {model} --ranks 2 --topology {} --precision {precision} --json", file.display());
+        let line = format!("plan {model} {SGD} --ranks 2 --topology {} --precision {precision} --json", file.display());
         cache.json(&line)
     };
     let (full, half) = (plan("f32"), plan("bf16"));

@@ -14,7 +14,7 @@ fn training() -> String {
     format!(
         "train {ONE_EPOCH} --set model.interaction=dcn --set model.cross_layers=2 --set model.cross_rank=9 \
          --set model.bottom=[13,32,8] --set model.top=[16,8,1] --set model.dim=8 --set data.lookups=3 --batch 64 \
-         --optimizer adagrad --optimizer-rows adagrad --lr 0.02 --eval-every 0 --set train.decay_steps=0"
+         --optimizer adagrad --optimizer-rows adagrad --lr 0.02 --eval-every 0"
     )
 }
 

@@ -40,7 +40,7 @@ categorical = [{ column = "user" }, { column = "hour" }, { column = "weekday" }]
 "#;
 
 const MODEL: &str = "--set model.dim=8 --set model.bottom=[4,16,8] --set model.top=[16,1] --batch 50 --lr 0.1 \
-                     --eval-every 0 --set train.decay_steps=0 --json";
+                     --eval-every 0 --json";
 
 struct Row {
     price: Option<f64>,

@@ -5,10 +5,10 @@ use std::path::Path;
 
 use safetensors::SafeTensors;
 
-use super::{TINY, fail, json, succeed};
+use super::{SGD, TINY, fail, json, succeed};
 
-/// Some thousand samples.
-const DATA: &str = "--preset demo --set data.train_samples=4000 --set data.test_samples=600";
+/// Some thousand samples, and what moves rows unless a test says otherwise.
+const DATA: &str = "--optimizer sgd --optimizer-rows sgd --set data.train_samples=4000 --set data.test_samples=600";
 const LEARNED: &str = "--set model.weighted_pooling=learned";
 
 fn checkpoint(run: &Path) -> Vec<u8> {
@@ -86,7 +86,7 @@ fn plans_keep_columns_together_and_say_why() {
     let bytes = |table: &serde_json::Value| ["row_weight_bytes", "row_state_bytes"].map(|key| table[key].as_u64());
     assert_eq!((bytes(&before), bytes(&after)), ([Some(0); 2], [Some(4), Some(12)]));
     // A plan of another model divides them.
-    let tiny = "--preset demo --set model.bottom=[13,32,8] --set model.top=[16,1] --set model.dim=8";
+    let tiny = format!("{SGD} --set model.bottom=[13,32,8] --set model.top=[16,1] --set model.dim=8");
     let column = format!("plan {tiny} --ranks 2 --scheme column");
     succeed(&format!("{column} --out {}", path.display()));
     for line in [
@@ -109,7 +109,7 @@ fn what_cannot_go_with_learned_weights_is_refused() {
         ("--update serial", "use train.update = \"auto\" or \"sorted\""),
         ("--determinism none --update atomic", "use train.update = \"auto\" or \"sorted\""),
     ] {
-        let message = fail(&format!("train {LEARNED} {words}"));
+        let message = fail(&format!("train {SGD} {LEARNED} {words}"));
         assert!(
             message.contains("model.weighted_pooling = \"learned\"") && message.contains(told),
             "{words}: {message}"

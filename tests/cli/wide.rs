@@ -11,7 +11,7 @@ use super::{ONE_EPOCH, fail, json, octorec, succeed, tsv};
 const MODEL: &str = "--set model.bottom=[13] --set model.interaction=cat --set model.top=[16,1] --set model.dim=8 \
                      --set model.wide=true --set model.wide_crosses=[[\"C6\",\"C9\"],[\"C14\",\"C17\",\"C20\"]] \
                      --set model.wide_buckets=500 --set train.ftrl_beta=0.01 --set train.lr_wide=0.05 --batch 64 \
-                     --optimizer adagrad --optimizer-rows adagrad --lr 0.02 --eval-every 0 --set train.decay_steps=0";
+                     --optimizer adagrad --optimizer-rows adagrad --lr 0.02 --eval-every 0";
 
 fn checkpoint(run: &Path) -> Vec<u8> {
     fs::read(run.join("checkpoint.safetensors")).unwrap()

@@ -9,8 +9,8 @@ use octorec::data::formats::Format;
 use octorec::data::stack_distance::StackProfile;
 use serde_json::Value;
 
-const TINY: &str = "--preset demo --set model.bottom=[13,32,8] --set model.top=[16,1] --set model.dim=8 --batch 64 --lr 0.1 \
-                    --eval-every 0 --set train.decay_steps=0";
+const TINY: &str = "--set model.bottom=[13,32,8] --set model.top=[16,1] --set model.dim=8 --batch 64 --lr 0.1 \
+                    --eval-every 0";
 
 fn octorec(line: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_octorec"));
@@ -163,8 +163,7 @@ fn text_with_a_header_trains_as_described() {
     let found = run(&format!("inspect {} --write-schema {}", at("ratings.csv"), at("schema.toml")), 0);
     let found = String::from_utf8_lossy(&found.stdout).into_owned();
     assert!(found.contains("csv: 600 rows") && found.contains("genres"), "{found}");
-    let tiny =
-        "--set model.bottom=[0,16,8] --set model.top=[16,1] --set model.dim=8 --batch 32 --set train.decay_steps=0";
+    let tiny = "--set model.bottom=[0,16,8] --set model.top=[16,1] --set model.dim=8 --batch 32";
     let data = format!("--data {} --schema {}", at("ratings.csv"), at("schema.toml"));
     let trained = json(&format!("train {tiny} {data} --epochs 1 --json --out {}", at("run")));
     assert_eq!(trained["samples"], 540);

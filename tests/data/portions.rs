@@ -349,7 +349,8 @@ fn ranks_own_loaders_run_where_they_are_told() {
     }
     let last = home[home.len() - 1..].to_vec();
     for mode in [LoaderMode::Local, LoaderMode::Naive] {
-        let numbers = Failing { schema: Schema { dense: 0, tables: Vec::new() }, at: u64::MAX, panics: false };
+        let numbers =
+            Failing { schema: Schema { dense: 0, weighted: false, tables: Vec::new() }, at: u64::MAX, panics: false };
         let placed = Arc::new(Placed { numbers, seen: Mutex::default() });
         let (source, asides): (Arc<dyn Source>, _) = (placed.clone(), [last.clone(), Vec::new()]);
         let mut loaders = RankLoader::start(&source, plan(10, None), mode, (0..3, 3), None, &asides).unwrap();
@@ -363,7 +364,7 @@ fn ranks_own_loaders_run_where_they_are_told() {
 #[test]
 fn an_error_reaches_every_rank_after_the_minibatches_before_it() {
     for panics in [false, true] {
-        let schema = Schema { dense: 0, tables: Vec::new() };
+        let schema = Schema { dense: 0, weighted: false, tables: Vec::new() };
         let source: Arc<dyn Source> = Arc::new(Failing { schema, at: 25, panics });
         let message = if panics { "made to panic" } else { "line 25: made to fail" };
         let mut loaders =
@@ -383,7 +384,7 @@ fn an_error_reaches_every_rank_after_the_minibatches_before_it() {
     }
     // In `local`, the rank whose sample it is.
     let source: Arc<dyn Source> =
-        Arc::new(Failing { schema: Schema { dense: 0, tables: Vec::new() }, at: 25, panics: false });
+        Arc::new(Failing { schema: Schema { dense: 0, weighted: false, tables: Vec::new() }, at: 25, panics: false });
     let mut loaders = RankLoader::start(&source, plan(10, None), LoaderMode::Local, (0..2, 2), None, &[]).unwrap();
     for (rank, loader) in loaders.iter_mut().enumerate() {
         (0..2).for_each(|_| assert!(loader.next_portion().unwrap().is_some()));
@@ -452,7 +453,7 @@ impl Reader for AwaitedReader<'_> {
 #[test]
 fn dropped_loaders_leave_their_first_window_unread() {
     for mode in LoaderMode::ALL {
-        let (schema, reads) = (Schema { dense: 0, tables: Vec::new() }, AtomicUsize::new(0));
+        let (schema, reads) = (Schema { dense: 0, weighted: false, tables: Vec::new() }, AtomicUsize::new(0));
         let awaited = Arc::new(Awaited { schema, closed: OnceLock::new(), reads });
         let source = Arc::clone(&awaited) as Arc<dyn Source>;
         let plan = plan(10, Some(Shuffle { seed: 1, window: 1 << 20 }));

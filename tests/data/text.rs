@@ -15,7 +15,7 @@ use tempfile::TempDir;
 
 /// A model for text, whatever its columns.
 const MODEL: &str = "--set model.bottom=[0,8] --set model.top=[8,1] --set model.dim=8 --batch 32 --lr 0.1 --eval-every 0 \
-                     --set train.decay_steps=0 --epochs 1 --threads 1";
+                     --epochs 1 --threads 1";
 
 fn octorec(line: &str) -> Output {
     Command::new(env!("CARGO_BIN_EXE_octorec")).args(line.split_whitespace()).output().unwrap()

@@ -7,7 +7,7 @@ use std::thread;
 
 use octorec::base::{NodeId, PuId};
 use octorec::ffi::linux::pin_current_thread;
-use octorec::memory::{Arena, Binding, Pages, Plan};
+use octorec::memory::{Arena, Binding, Plan};
 
 const SET_NO_NEW_PRIVS: c_int = 38;
 const SET_SECCOMP: c_int = 22;
@@ -70,7 +70,7 @@ fn arena(pu: u32, calls: &'static [c_long]) -> Arena {
         forbid(calls);
         let plan = Plan::of(|supply| supply.buffer::<f32>("rows", 1 << 19)).expect("a small plan");
         let touch = |bytes: &mut [u8]| bytes.iter_mut().step_by(4096).for_each(|byte| *byte = 0);
-        Arena::build(&plan, &[NodeId(5)], Pages::Transparent, touch).expect("first touch is no error")
+        Arena::build(plan, &[NodeId(5)], touch).expect("first touch is no error")
     };
     let arena = thread::spawn(build).join().expect("the arena is built");
     assert!(matches!(arena.binding(), Binding::FirstTouch(_)), "{arena:?}");

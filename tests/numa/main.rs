@@ -73,7 +73,6 @@ fn guest(scenario: &str, losses: &str) -> ExitCode {
             report.check("a half wrong piece is reported", memory::half_wrong);
             report.check("a full node is refused", memory::full_node);
             report.check("a kernel that forbids binding", forbidden::first_touch);
-            report.check("reserved huge pages", memory::reserved_pages);
             report.check("a thousand regions", || place::regions(1000, 8));
             report.check("losses are those of the bare machine", || training::compare(losses));
             report.check("eight ranks train as one", || ranks::train(losses));

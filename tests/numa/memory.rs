@@ -6,7 +6,7 @@ use std::thread;
 use octorec::base::{NodeId, PuId};
 use octorec::ffi::linux::{Reservation, current_affinity, current_pu, pin_current_thread};
 use octorec::machine::team::Team;
-use octorec::memory::{Arena, Binding, Demand, Homes, NodeMemory, Pages, Plan, Supply, check_capacity};
+use octorec::memory::{Arena, Binding, Demand, Homes, NodeMemory, Plan, Supply, check_capacity};
 use octorec::simd::Isa;
 
 use crate::place::{MEMORY_ONLY, placement};
@@ -23,8 +23,8 @@ fn touch(bytes: &mut [u8]) {
 }
 
 /// An arena at `home`, touched by the calling thread wherever it runs; the binding alone decides.
-fn arena(bytes: usize, home: &[NodeId], pages: Pages) -> Arena {
-    let arena = Arena::build(&plan(bytes), home, pages, touch).expect("there is room");
+fn arena(bytes: usize, home: &[NodeId]) -> Arena {
+    let arena = Arena::build(plan(bytes), home, touch).expect("there is room");
     assert_eq!(arena.binding(), &Binding::Bound);
     arena
 }
@@ -32,7 +32,7 @@ fn arena(bytes: usize, home: &[NodeId], pages: Pages) -> Arena {
 /// The kernel's own words for an arena's policy (numa(7), numa_maps): a preferred node would be left when it is full.
 pub fn bound_alone() -> String {
     let rows = |supply: &mut Supply<'_>| supply.buffer::<u8>("rows", 4 * MIB);
-    let (rows, _) = Arena::of(&[NodeId(6)], Pages::Small, touch, rows).expect("there is room");
+    let (rows, _) = Arena::of(&[NodeId(6)], touch, rows).expect("there is room");
     let address = format!("{:x}", rows.as_ptr().addr());
     let maps = std::fs::read_to_string("/proc/self/numa_maps").expect("the kernel lists policies");
     let mut words = maps.lines().map(|line| line.split(' ')).filter(|line| line.clone().next() == Some(&*address));
@@ -76,7 +76,7 @@ pub fn arenas_at_home(ranks: usize) -> String {
                         Ok((weights, supply.buffer::<u32>("rows", (bytes - 2 * MIB) / 4)?))
                     };
                     let touch = |bytes: &mut [u8]| team.touch(bytes);
-                    let built = Arena::of(&place.memory_nodes, Pages::Transparent, touch, build);
+                    let built = Arena::of(&place.memory_nodes, touch, build);
                     let ((weights, mut rows), arena) = built.expect("there is room");
                     assert_eq!((arena.bytes(), arena.binding()), (bytes, &Binding::Bound));
                     let pages = all_at_home(&arena);
@@ -95,8 +95,7 @@ pub fn arenas_at_home(ranks: usize) -> String {
 
 /// Small regions side by side, each for another node than the one before: the trap of merging huge pages.
 pub fn neighbours() -> String {
-    let arenas: Vec<Arena> =
-        (0..40).map(|number| arena(2 * MIB, &[NodeId(number * 3 % 8)], Pages::Transparent)).collect();
+    let arenas: Vec<Arena> = (0..40).map(|number| arena(2 * MIB, &[NodeId(number * 3 % 8)])).collect();
     let pages: usize = arenas.iter().map(all_at_home).sum();
     format!("{} arenas, {pages} pages at home", arenas.len())
 }
@@ -104,17 +103,13 @@ pub fn neighbours() -> String {
 /// Memory bound to the wrong node on purpose: the report must say so, of every page.
 pub fn wrong_binding() -> String {
     let (wanted, wrong) = (NodeId(2), NodeId(5));
-    let mut reports = Vec::new();
-    for pages in [Pages::Small, Pages::Transparent] {
-        let arena = arena(4 * MIB, &[wrong], pages);
-        assert_eq!(all_at_home(&arena), 1024);
-        let homes = arena.ask(&[wanted]).expect("the kernel answers");
-        assert!(!homes.all_at_home());
-        reports.push(homes.to_string());
-    }
-    let expected = "0 of 1024 pages at home; 1024 elsewhere, the first at offset 0x0 (1024 on node 5)";
-    assert_eq!(reports, [expected, expected]);
-    expected.to_owned()
+    let arena = arena(4 * MIB, &[wrong]);
+    assert_eq!(all_at_home(&arena), 1024);
+    let homes = arena.ask(&[wanted]).expect("the kernel answers");
+    assert!(!homes.all_at_home());
+    let report = homes.to_string();
+    assert_eq!(report, "0 of 1024 pages at home; 1024 elsewhere, the first at offset 0x0 (1024 on node 5)");
+    report
 }
 
 /// Unbound memory, touched by two nodes' threads: the second half is elsewhere.
@@ -138,28 +133,10 @@ pub fn full_node() -> String {
     let memory = NodeMemory::of(NodeId(3)).expect("node 3 exists");
     let bytes = (memory.free as usize).next_multiple_of(2 * MIB);
     let never = |_: &mut [u8]| panic!("nothing may be touched");
-    let message = Arena::build(&plan(bytes), &[NodeId(3)], Pages::Transparent, never).expect_err("no room").to_string();
+    let message = Arena::build(plan(bytes), &[NodeId(3)], never).expect_err("no room").to_string();
     assert!(message.starts_with("node 3: needs ") && message.contains(" MiB free (16.0 MiB of it"), "{message}");
     assert!(NodeMemory::of(NodeId(8)).is_none());
     message
-}
-
-/// The script has reserved four huge pages on node 3 and none elsewhere.
-pub fn reserved_pages() -> String {
-    let first = arena(4 * MIB, &[NodeId(3)], Pages::Reserved);
-    let pages = all_at_home(&first);
-    let refused = |bytes: usize, node: u32| {
-        let never = |_: &mut [u8]| panic!("nothing may be touched");
-        let result = Arena::build(&plan(bytes), &[NodeId(node)], Pages::Reserved, never);
-        result.expect_err("too few huge pages").to_string()
-    };
-    let elsewhere = refused(2 * MIB, 4);
-    assert!(elsewhere.contains("node 4: needs 1 huge pages of 2 MiB, has 0 reserved"), "{elsewhere}");
-    let more = refused(6 * MIB, 3);
-    assert!(more.contains("node 3: needs 3 huge pages of 2 MiB, has 2 reserved"), "{more}");
-    drop(first);
-    all_at_home(&arena(8 * MIB, &[NodeId(3)], Pages::Reserved));
-    format!("{pages} pages at home; {elsewhere}")
 }
 
 /// In the control group with nodes 0 to 3. The kernel would bind to nodes 3 and 5 without a word and use 3 alone.
@@ -167,17 +144,17 @@ pub fn forbidden_nodes() -> String {
     let mut message = String::new();
     for home in [vec![NodeId(5)], vec![NodeId(3), NodeId(5)]] {
         let never = |_: &mut [u8]| panic!("nothing may be touched");
-        let result = Arena::build(&plan(2 * MIB), &home, Pages::Transparent, never);
+        let result = Arena::build(plan(2 * MIB), &home, never);
         message = result.expect_err("node 5 is forbidden").to_string();
         assert!(message.contains("memory of node 5"), "{message}");
         assert!(message.ends_with("it may use node 0, node 1, node 2, node 3"), "{message}");
     }
-    all_at_home(&arena(2 * MIB, &[NodeId(3), NodeId(1)], Pages::Transparent));
+    all_at_home(&arena(2 * MIB, &[NodeId(3), NodeId(1)]));
     message
 }
 
 /// Nothing runs on the node, yet an arena can be there.
 pub fn capacity_tier() -> String {
-    let pages = all_at_home(&arena(8 * MIB, &[MEMORY_ONLY], Pages::Transparent));
+    let pages = all_at_home(&arena(8 * MIB, &[MEMORY_ONLY]));
     format!("{pages} pages on {MEMORY_ONLY}")
 }

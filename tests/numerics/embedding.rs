@@ -9,7 +9,7 @@ use octorec::base::rng::{Random, Stream};
 use octorec::data::{Batch, Column, Schema};
 use octorec::embedding::{LookUp, Lookups, Slots, Source, Spec, Table, Target, Updater};
 use octorec::machine::team::Team;
-use octorec::memory::{Arena, Pages, Supply};
+use octorec::memory::{Arena, Supply};
 use octorec::optim::{Averages, Optimizer, ParamState, rowwise_rate};
 use octorec::simd::Isa;
 use octorec::simd::split::shorten;
@@ -59,7 +59,7 @@ impl Case {
     /// Bags of every table, `bags[t][n]`.
     fn new(dim: usize, rows: &[u64], bags: &[Vec<Vec<u32>>], weighted: bool, pooling: Pooling) -> Self {
         let tables = rows.iter().map(|&rows| Column::new("C", rows)).collect();
-        let schema = Schema { dense: 0, tables };
+        let schema = Schema { dense: 0, weighted: false, tables };
         let mut batch = Batch::new(&schema);
         for n in 0..bags[0].len() {
             for (bag, source) in batch.bags.iter_mut().zip(bags) {
@@ -514,7 +514,7 @@ fn planned_memory_serves_as_well() {
             let spec = Spec { lookups, ..case.spec(update, fused, 2) };
             let (home, touch) = ([octorec::base::NodeId(0)], |memory: &mut [u8]| team.touch(memory));
             let build = |supply: &mut Supply<'_>| Updater::new(spec, supply);
-            let (mut updater, _) = Arena::of(&home, Pages::Transparent, touch, build).unwrap();
+            let (mut updater, _) = Arena::of(&home, touch, build).unwrap();
             let mut tables = case.tables();
             for _ in 0..2 {
                 updater.run(&team, &mut tables, &[case.source(&case.gradient())], RATE);

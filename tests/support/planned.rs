@@ -38,8 +38,8 @@ pub fn step_traffic(layout: &Layout, (batch, inputs): (&Batch, Inputs), dense: &
 
 /// Both, added part by part.
 pub fn plus(one: &Traffic, other: &Traffic) -> Traffic {
-    let (one, other) = (one.parts(), other.parts());
-    Traffic::of(std::array::from_fn(|part| one[part].1.clone().plus(other[part].1)))
+    let mut others = other.parts().into_iter();
+    one.clone().map(|links| links.plus(others.next().expect("as many parts").1))
 }
 
 /// Bytes of a list of words of 32 bits, announced in a line of its own.

@@ -9,7 +9,6 @@ use std::path::Path;
 use toml::de::{DeTable, DeValue};
 use toml::{Table, Value};
 
-use super::presets::{DEFAULT_PRESET, OWN_PRESET};
 use super::{Command, Config, Contradiction, Key, Setting, preset};
 use crate::base::console::note;
 use crate::base::error::{Error, Result, nearest};
@@ -22,10 +21,6 @@ pub struct Layers {
     /// Where each value comes from; a key that is not here has its default.
     origins: BTreeMap<String, Origin>,
     layers: usize,
-    /// The layer of a preset that names the data that it is for.
-    preset_with_data: Option<usize>,
-    /// The layer of the preset that nobody asked for.
-    default_preset: Option<usize>,
 }
 
 /// Bytes of an assignment that errors show, at least.
@@ -57,7 +52,7 @@ enum Kind {
 impl Default for Layers {
     fn default() -> Self {
         let merged = Table::try_from(Config::default()).expect("every field of Config is representable in TOML");
-        Self { merged, origins: BTreeMap::new(), layers: 0, preset_with_data: None, default_preset: None }
+        Self { merged, origins: BTreeMap::new(), layers: 0 }
     }
 }
 
@@ -68,7 +63,7 @@ impl Layers {
         let merged = Table::try_from(config).expect("every field of Config is representable in TOML");
         let stored = Origin { place: origin.to_owned(), kind: Kind::Stored, layer: 0 };
         let origins = leaves(&merged).into_iter().map(|(key, _)| (key, stored.clone())).collect();
-        Self { merged, origins, layers: 0, preset_with_data: None, default_preset: None }
+        Self { merged, origins, layers: 0 }
     }
 
     /// Puts on a built-in preset.
@@ -77,39 +72,12 @@ impl Layers {
     /// When no preset has that name.
     pub fn preset(&mut self, name: &str) -> Result<()> {
         let origin = format!("preset {name}");
-        self.text(preset(name)?, Kind::BuiltIn, |_| origin.clone())?;
-        let of_data = self.origins.get("data.source");
-        self.preset_with_data = of_data.filter(|origin| origin.layer == self.layers).map(|origin| origin.layer);
-        Ok(())
-    }
-
-    /// Puts on the preset of those who name none: [`DEFAULT_PRESET`], in whose place comes that of data from files
-    /// where later layers say that there are such.
-    ///
-    /// # Errors
-    /// None that a user could mend.
-    pub fn default_preset(&mut self) -> Result<()> {
-        self.preset(DEFAULT_PRESET)?;
-        self.default_preset = Some(self.layers);
-        Ok(())
+        self.text(preset(name)?, Kind::BuiltIn, |_| origin.clone())
     }
 
     /// What the layers are together.
     fn config(&self) -> Config {
         self.merged.clone().try_into().expect("every layer was checked when it was put on")
-    }
-
-    /// The same with another preset in the place of the default one.
-    fn with_preset(self, name: &str, default: usize) -> Result<Self> {
-        let mut layers = Self::default();
-        layers.preset(name)?;
-        let mut values: BTreeMap<String, Value> =
-            leaves(&self.merged).into_iter().map(|(key, value)| (key, value.clone())).collect();
-        for (key, origin) in self.origins.into_iter().filter(|(_, origin)| origin.layer > default) {
-            let value = values.remove(&key).expect("what has an origin has a value");
-            layers.put(&key, value, origin)?;
-        }
-        Ok(Self { layers: self.layers, ..layers })
     }
 
     /// Puts on a TOML file.
@@ -207,12 +175,8 @@ impl Layers {
     /// # Errors
     /// When layers contradict each other, see [`Config::contradiction`], or the command line has a key that would have
     /// no effect on this command.
-    pub fn finish(mut self, command: Command) -> Result<Config> {
+    pub fn finish(self, command: Command) -> Result<Config> {
         let mut config = self.config();
-        if let Some(default) = self.default_preset.filter(|_| config.data.is_stored()) {
-            self = self.with_preset(OWN_PRESET, default)?;
-            config = self.config();
-        }
         if !config.model.layers.is_empty() {
             config.model.follow_layers();
         }
@@ -228,17 +192,8 @@ impl Layers {
         if kind("train.lr") > Some(Kind::BuiltIn) && kind("train.lr_rows") == Some(Kind::BuiltIn) {
             config.train.lr_rows = Setting::AUTO;
         }
-        // What a preset counts in steps over its own data: others may still learn long after their end. A decay that is
-        // given begins where it is said to, or once the rate has risen.
-        let of_preset = |key: &str| {
-            let origin = self.origins.get(key);
-            config.data.is_stored() && origin.is_some_and(|origin| Some(origin.layer) == self.preset_with_data)
-        };
-        let is_nobodys = |key: &str| !self.origins.contains_key(key) || of_preset(key);
-        if of_preset("train.decay_steps") {
-            config.train.decay_steps = 0;
-        }
-        if is_nobodys("train.decay_start") {
+        // A decay begins where it is said to, or once the rate has risen.
+        if kind("train.decay_start").is_none() {
             config.train.decay_start = if config.train.decay_steps > 0 { config.train.warmup_steps } else { 0 };
         }
         for (key, Origin { place, kind, .. }) in &self.origins {
@@ -391,7 +346,7 @@ fn nearest_key(key: &str, known: &[(String, &Value)]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::config::{Interaction, PRESETS, TrainConfig};
+    use crate::base::config::{DEFAULT_PRESET, Interaction, OptimizerName, PRESETS, TrainConfig};
 
     #[test]
     fn every_preset_is_a_valid_configuration() {
@@ -432,58 +387,58 @@ mod tests {
     }
 
     #[test]
-    fn a_decay_that_fits_generated_data_is_not_that_of_others() {
-        let decays = |more: &[&str]| {
+    fn a_decay_begins_where_it_is_said_to_or_once_the_rate_has_risen() {
+        let decays = |given: &[&str]| {
             let mut layers = Layers::default();
-            layers.preset("demo").unwrap();
-            more.iter().for_each(|assignment| layers.assignment(assignment).unwrap());
+            layers.preset(DEFAULT_PRESET).unwrap();
+            given.iter().for_each(|assignment| layers.assignment(assignment).unwrap());
             let train = layers.finish(Command::Config).unwrap().train;
             (train.decay_start, train.decay_steps)
         };
-        let own = ["data.source=files", "data.path=mine"];
-        let generated = ["data.source=criteo", "data.train_samples=900"];
-        assert_eq!([decays(&[]), decays(&generated), decays(&own)], [(2000, 4251), (2000, 4251), (0, 0)]);
-        let with = |mine: &[&str]| decays(&[&own[..], mine].concat());
-        assert_eq!(with(&["train.decay_steps=70"]), (0, 70), "the user's own stays, and begins at once");
-        assert_eq!(with(&["train.decay_steps=70", "train.decay_start=9"]), (9, 70));
-        assert_eq!(with(&["train.decay_steps=70", "train.warmup_steps=5"]), (5, 70), "once the rate has risen");
+        assert_eq!([decays(&[]), decays(&["train.decay_steps=70"])], [(0, 0), (0, 70)]);
+        assert_eq!(decays(&["train.decay_steps=70", "train.decay_start=9"]), (9, 70));
+        assert_eq!(decays(&["train.decay_steps=70", "train.warmup_steps=5"]), (5, 70));
     }
 
     #[test]
-    fn own_data_have_a_preset_of_their_own_below_all_that_is_given() {
-        let finished = |more: &[&str]| {
+    fn the_default_preset_is_the_same_for_all_data_and_below_all_that_is_given() {
+        let train = |given: &[&str]| {
             let mut layers = Layers::default();
-            layers.default_preset().unwrap();
-            more.iter().for_each(|assignment| layers.assignment(assignment).unwrap());
+            layers.preset(DEFAULT_PRESET).unwrap();
+            given.iter().for_each(|assignment| layers.assignment(assignment).unwrap());
             layers.finish(Command::Config).unwrap().train
         };
-        let preset = |name: &str| {
-            let mut layers = Layers::default();
-            layers.preset(name).unwrap();
-            layers.finish(Command::Config).unwrap().train
+        let plain = TrainConfig {
+            optimizer: OptimizerName::Adagrad,
+            optimizer_rows: OptimizerName::RowwiseAdagrad,
+            lr: 0.01,
+            lr_rows: Setting::Given(0.05),
+            evals_per_epoch: 4,
+            ..TrainConfig::default()
         };
         let files = ["data.source=files", "data.path=mine"];
-        assert_eq!([finished(&[]), finished(&files)], [preset("demo"), preset("own")]);
-        let mine = finished(&["train.lr_rows=0.5", files[0], files[1], "train.epochs=7"]);
-        assert_eq!(mine, TrainConfig { lr_rows: Setting::Given(0.5), epochs: 7, ..preset("own") });
-        let both = finished(&["train.lr=0.5", files[0], files[1]]);
-        assert_eq!(both, TrainConfig { lr: 0.5, lr_rows: Setting::AUTO, ..preset("own") }, "one rate for both");
+        assert_eq!([train(&[]), train(&files)], [plain.clone(), plain.clone()]);
+        let mine = train(&["train.lr_rows=0.5", files[0], files[1], "train.epochs=7"]);
+        assert_eq!(mine, TrainConfig { lr_rows: Setting::Given(0.5), epochs: 7, ..plain.clone() });
+        let both = train(&["train.lr=0.5", files[0], files[1]]);
+        assert_eq!(both, TrainConfig { lr: 0.5, lr_rows: Setting::AUTO, ..plain }, "one rate for both");
     }
 
     #[test]
     fn evaluations_are_asked_for_in_the_way_that_was_given_last() {
         let asked = |file: &str, flags: &[&str]| {
             let mut layers = Layers::default();
-            layers.preset("demo").unwrap();
+            layers.preset(DEFAULT_PRESET).unwrap();
             layers.document(file, "mine.toml").unwrap();
             flags.iter().for_each(|flag| layers.assignment(flag).unwrap());
             let train = layers.finish(Command::Config).unwrap().train;
             (train.eval_every, train.evals_per_epoch)
         };
-        let file = "[train]\nevals_per_epoch = 3\n";
-        assert_eq!([asked("", &[]), asked(file, &[])], [(1250, 0), (0, 3)]);
-        assert_eq!([asked(file, &["train.eval_every=5"]), asked(file, &["train.eval_every=0"])], [(5, 0), (0, 0)]);
-        assert_eq!(asked("", &["train.evals_per_epoch=0"]), (1250, 0), "what is none takes no other's place");
+        let (steps, parts) = ("[train]\neval_every = 1250\n", "[train]\nevals_per_epoch = 3\n");
+        assert_eq!([asked("", &[]), asked(steps, &[]), asked(parts, &[])], [(0, 4), (1250, 0), (0, 3)]);
+        assert_eq!([asked(parts, &["train.eval_every=5"]), asked(parts, &["train.eval_every=0"])], [(5, 0), (0, 0)]);
+        assert_eq!(asked(steps, &["train.evals_per_epoch=7"]), (0, 7));
+        assert_eq!(asked(steps, &["train.evals_per_epoch=0"]), (1250, 0), "what is none takes no other's place");
         assert_eq!(asked("", &["train.eval_every=5", "train.evals_per_epoch=2"]), (5, 2), "both, where both are said");
     }
 

@@ -4,16 +4,13 @@
 
 use crate::base::error::{Error, Result, nearest};
 
-/// What `octorec train` runs when nothing is said.
+/// What is trained unless a preset or a file is named, the built-in click log or data of one's own: a recipe that
+/// learns tables of any size in one pass.
 pub const DEFAULT_PRESET: &str = "demo";
 
-/// What it runs in its place where data come from files: a recipe that learns tables of any size in one pass.
-pub(super) const OWN_PRESET: &str = "own";
-
 /// Name and document of every preset, in the order in which they are listed to users.
-pub const PRESETS: [(&str, &str); 20] = [
+pub const PRESETS: [(&str, &str); 19] = [
     ("demo", include_str!("presets/demo.toml")),
-    (OWN_PRESET, include_str!("presets/own.toml")),
     ("kaggle", include_str!("presets/kaggle.toml")),
     ("terabyte", include_str!("presets/terabyte.toml")),
     ("small", include_str!("presets/small.toml")),

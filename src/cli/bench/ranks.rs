@@ -15,7 +15,7 @@ use crate::machine::placement::{CommCores, Wishes};
 use crate::machine::site::Known;
 use crate::machine::team::Team;
 use crate::machine::{Machine, Placement, Site, place};
-use crate::memory::{Arena, Pages, Supply};
+use crate::memory::{Arena, Supply};
 use crate::simd::Isa;
 use crate::sync::{Barrier, Job, Patience};
 
@@ -266,7 +266,7 @@ impl BenchRanks {
             let team = Team::pinned(&place.compute, placement.spin, Isa::best())?;
             let touch = |bytes: &mut [u8]| team.touch(bytes);
             let windows = |supply: &mut Supply<'_>| fabric.memory(member.rank, supply);
-            let (memory, _) = Arena::of(&place.memory_nodes, Pages::Transparent, touch, windows)?;
+            let (memory, _) = Arena::of(&place.memory_nodes, touch, windows)?;
             let mut lanes = fabric.connect(&mut member.barrier, memory)?;
             let seconds = Mutex::new(Vec::with_capacity(BATCHES));
             body(&mut member, &mut *lanes[0], team.isa(), &Clock { runs: &runs, seconds: &seconds, world: &world })?;

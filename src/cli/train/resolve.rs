@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use super::TrainArgs;
 use crate::base::config::{Command, Config, Hot, Layers, Vocab};
 use crate::base::{Error, Result};
-use crate::cli::session::{Learned, Trained};
+use crate::cli::session::Learned;
+use crate::cli::trained::Trained;
 use crate::train::{Checkpoint, Progress, load_vocabulary, vocabulary_in};
 
 /// A run that is asked for.

@@ -56,7 +56,7 @@ impl Driver {
             }
         };
         let thread = std::thread::Builder::new().name("octorec-mpi".to_owned()).spawn(life);
-        thread.map_err(|source| Error::Threads { wanted: 1, source })?;
+        thread.map_err(Error::threads(1))?;
         let refused = |reason: String| Error::Mpi { action: "start MPI".to_owned(), reason };
         let (calls, version, process, processes) = start
             .recv()

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use super::{Format, Table, bad, csv, fae, hugectr, mlperf, nvidia, octorec, parquet, scan, torchrec};
+use super::{Format, SCHEMA, Table, bad, csv, fae, hugectr, mlperf, nvidia, octorec, parquet, scan, torchrec};
 use crate::base::config::OnBadRow;
 use crate::base::{Error, Result};
 use crate::data::blocks::Role;
@@ -158,7 +158,8 @@ pub fn open_for(
             format!("describes text with a header line, and {name} is none: leave one of --schema and {name} away");
         return Err(Error::config("--schema", reason));
     }
-    let mut dataset = match text.map(|_| Format::Csv).or(format).or_else(|| Format::detect(path)) {
+    let format = text.map(|_| Format::Csv).or(format).or_else(|| Format::detect(path));
+    let mut dataset = match format {
         Some(Format::Octorec) => return octorec::open(path),
         Some(Format::Mlperf) => mlperf::open(path),
         Some(Format::Nvidia) => nvidia::open(path),
@@ -179,6 +180,15 @@ pub fn open_for(
             Err(bad(path, reason))
         }
     }?;
+    let unable = format.filter(|format| !format.is_described());
+    if let (Some(weight), Some(format)) = (&dataset.description.weight, unable) {
+        let reason = format!(
+            "weight = {weight:?} in its {SCHEMA}: {} has no place for weights of samples: take the key away, or make \
+             octorec's blocks or Parquet of the samples with their weights",
+            format.name()
+        );
+        return Err(bad(path, reason));
+    }
     // In the same order whatever the files are called.
     dataset.members.sort_by_key(|member| member.role);
     dataset.forget_vocabularies();

@@ -309,11 +309,15 @@ impl Source for Files {
     }
 
     fn dense_columns(&self) -> Vec<(String, String)> {
-        self.description.dense.iter().filter(|_| self.described).map(Dense::title).collect()
+        self.description.features().iter().filter(|_| self.described).map(Dense::title).collect()
     }
 
     fn label(&self) -> Option<&Label> {
         Some(&self.description.label).filter(|_| self.schema_text.is_none())
+    }
+
+    fn weight(&self) -> Option<&str> {
+        self.description.weight.as_deref().filter(|_| self.schema_text.is_none())
     }
 
     fn has_own_tests(&self) -> bool {

@@ -80,6 +80,7 @@ fn clock(column: &str, unit: Unit) -> Vec<TextCategorical> {
 pub fn avazu() -> TextSchema {
     TextSchema {
         label: "click".to_owned(),
+        weight: None,
         delimiter: ',',
         columns: Vec::new(),
         missing: Vec::new(),
@@ -101,6 +102,7 @@ pub fn avazu() -> TextSchema {
 pub fn taobao() -> TextSchema {
     TextSchema {
         label: "behavior == buy".to_owned(),
+        weight: None,
         delimiter: ',',
         columns: "user item category behavior time".split_whitespace().map(str::to_owned).collect(),
         missing: Vec::new(),
@@ -138,6 +140,7 @@ pub(super) fn sequences(names: &[&str]) -> TextSchema {
     };
     TextSchema {
         label: "label".to_owned(),
+        weight: None,
         delimiter: '\t',
         columns: "user item category label items categories other_items other_categories"
             .split_whitespace()

@@ -1,6 +1,6 @@
 //! The division of a rank's look-ups: those of hot bags in its own copies, all others to the owners of rows.
 //!
-//! Tables and stretches of samples are shared out, first to count what each owner gets, then to write. A stream is
+//! Tables and chunks of samples are shared out, first to count what each owner gets, then to write. A stream is
 //! where each bag begins and the last one ends, the rows, and their weights. Where not every bag goes, the number of
 //! bags stands before; where hot bags travel, too, a bit a bag follows, which says which they are.
 
@@ -11,7 +11,7 @@ use crate::base::{RankId, TableId};
 use crate::data::hot::Inputs;
 use crate::embedding::PackedBag;
 use crate::exchange::layout::Layout;
-use crate::exchange::stretches::exclusive_scan;
+use crate::exchange::scan::exclusive_scan;
 use crate::exchange::vectors::MessageForm;
 use crate::exchange::{Minibatch, RankContext};
 use crate::memory::Buffer;
@@ -41,13 +41,13 @@ impl Division {
         // thousands of tables that are alike each is one.
         let look_ups = || divided().map(|(table, _)| layout.lookups(TableId(table as u32)));
         let (heaviest, all) = (look_ups().max().unwrap_or(0), look_ups().sum::<usize>().max(1));
-        let stretches = (team.pieces() * heaviest).div_ceil(all).clamp(1, team.threads());
+        let chunks = (team.pieces() * heaviest).div_ceil(all).clamp(1, team.threads());
         let form = layout.form();
-        let unit = |(table, owners): (usize, &Owners), stretch| {
-            let look_ups = (samples * layout.lookups(TableId(table as u32))).div_ceil(stretches);
-            BagUnit::new(table, [stretch, stretches], owners.parts.len(), look_ups, form)
+        let unit = |(table, owners): (usize, &Owners), chunk| {
+            let look_ups = (samples * layout.lookups(TableId(table as u32))).div_ceil(chunks);
+            BagUnit::new(table, [chunk, chunks], owners.parts.len(), look_ups, form)
         };
-        let units = divided().flat_map(|of| (0..stretches).map(move |stretch| unit(of, stretch))).collect();
+        let units = divided().flat_map(|of| (0..chunks).map(move |chunk| unit(of, chunk))).collect();
         let served: Vec<usize> = layout.served(rank).map(|table| table.index()).collect();
         Self {
             units,
@@ -85,10 +85,10 @@ impl Division {
             form,
         };
         team.share(Each::new(units), |unit| unit.count(&given(unit.table)));
-        // What each stretch has follows that of the stretch before; ranges only count it yet.
-        let stretches = units.first().map_or(1, |unit| unit.stretch[1]);
-        exclusive_scan(team, units, stretches);
-        for first in units.iter_mut().step_by(stretches) {
+        // What each chunk has follows that of the chunk before; ranges only count it yet.
+        let chunks = units.first().map_or(1, |unit| unit.chunk[1]);
+        exclusive_scan(team, units, chunks);
+        for first in units.iter_mut().step_by(chunks) {
             let bags = batch.bags[first.table].samples();
             for (part, to) in owners[first.table].parts.iter().enumerate() {
                 streams.count(*to, first.take(part, bags));

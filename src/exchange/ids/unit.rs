@@ -10,7 +10,7 @@ use crate::base::even_part;
 use crate::data::Bag;
 use crate::data::hot::TableSlots;
 use crate::embedding::PackedBag;
-use crate::exchange::stretches::Stretch;
+use crate::exchange::scan::Counters;
 use crate::exchange::vectors::MessageForm;
 use crate::shard::scheme::Split;
 
@@ -18,8 +18,8 @@ use crate::shard::scheme::Split;
 #[derive(Debug)]
 pub(super) struct BagUnit {
     pub(super) table: usize,
-    /// Which stretch of the bags, of how many.
-    pub(super) stretch: [usize; 2],
+    /// Which chunk of the bags, of how many.
+    pub(super) chunk: [usize; 2],
     /// One counter per part, and a last one for this rank's hot copies, where bags may be hot: while counting, its
     /// look-ups; while writing, the next position.
     next: Vec<u32>,
@@ -58,8 +58,8 @@ pub(super) struct Given<'a> {
 }
 
 impl Given<'_> {
-    /// Which bags are a stretch, of how many.
-    fn stretch(&self, [index, count]: [usize; 2]) -> Range<usize> {
+    /// Which bags are a chunk, of how many.
+    fn chunk(&self, [index, count]: [usize; 2]) -> Range<usize> {
         even_part(self.bag.samples(), index, count)
     }
 
@@ -79,29 +79,29 @@ fn is_hot(slots: &[u32]) -> bool {
     !slots.is_empty() && !slots.contains(&NONE)
 }
 
-impl Stretch for BagUnit {
-    fn counts(&mut self) -> impl Iterator<Item = &mut u32> {
+impl Counters for BagUnit {
+    fn counters(&mut self) -> impl Iterator<Item = &mut u32> {
         let of_bags = self.met.iter_mut().flat_map(|met| [&mut met.bags, &mut met.cold]);
         self.next.iter_mut().chain(of_bags)
     }
 }
 
 impl BagUnit {
-    /// A stretch, of how many, of the bags of a table that goes to so many parts in this form, with at most so many
+    /// A chunk, of how many, of the bags of a table that goes to so many parts in this form, with at most so many
     /// look-ups.
-    pub(super) fn new(table: usize, stretch: [usize; 2], parts: usize, look_ups: usize, form: MessageForm) -> Self {
+    pub(super) fn new(table: usize, chunk: [usize; 2], parts: usize, look_ups: usize, form: MessageForm) -> Self {
         let [next, met, slots] = match form {
             MessageForm::RowPerSample => [parts, 0, 0],
             MessageForm::VectorPerBag { .. } => [parts + 1, parts, look_ups],
         };
         let (next, met, slots) = (vec![0; next], vec![Met::NONE; met], Vec::with_capacity(slots));
-        Self { table, stretch, next, met, single: false, slots }
+        Self { table, chunk, next, met, single: false, slots }
     }
 
     /// Counts what each part gets.
     pub(super) fn count(&mut self, given: &Given<'_>) {
-        let Self { stretch, next, met, slots, single, .. } = self;
-        let (split, bags) = (&given.owners.split, given.stretch(*stretch));
+        let Self { chunk, next, met, slots, single, .. } = self;
+        let (split, bags) = (&given.owners.split, given.chunk(*chunk));
         let look_ups = given.look_ups(&bags);
         let (first, rows) = (look_ups.start, &given.bag.rows[look_ups]);
         if given.form == MessageForm::RowPerSample {
@@ -162,7 +162,7 @@ impl BagUnit {
     }
 
     /// How many look-ups, bags, and bags whose pooled rows come back a part gets of a table of so many bags; the first
-    /// stretch has counted them for all, and begins at 0 afterwards.
+    /// chunk has counted them for all, and begins at 0 afterwards.
     pub(super) fn take(&mut self, part: usize, bags: usize) -> [usize; 3] {
         let take = |count: &mut u32| std::mem::take(count) as usize;
         let of_bags = self.met.get_mut(part).map(|met| [&mut met.bags, &mut met.cold].map(take));
@@ -190,7 +190,7 @@ impl BagUnit {
         // Relaxed: every word has one writer, and the region's end hands them over.
         let put = |at: usize, word: u32| out[at].store(word, Ordering::Relaxed);
         let Given { owners, bag, weights, .. } = *given;
-        let bags = given.stretch(self.stretch);
+        let bags = given.chunk(self.chunk);
         let look_ups = given.look_ups(&bags);
         let (first, rows) = (look_ups.start, &bag.rows[look_ups]);
         for to in owners.parts.iter().filter_map(|of| streams.bag(*of)) {
@@ -212,14 +212,14 @@ impl BagUnit {
         streams: &Streams,
         own: Option<&PackedBag>,
     ) {
-        let Self { stretch, next, met, slots, .. } = self;
+        let Self { chunk, next, met, slots, .. } = self;
         let mut none = 0;
         let (of_hot, next) =
             if EVERY { (&mut none, &mut next[..]) } else { next.split_last_mut().expect("a count of hot look-ups") };
         // Relaxed: as above; bits of marks are only added.
         let put = |at: usize, word: u32| out[at].store(word, Ordering::Relaxed);
         let Given { owners, bag, weights, .. } = *given;
-        let bags = given.stretch(*stretch);
+        let bags = given.chunk(*chunk);
         let start = given.look_ups(&bags).start;
         let whole = !EVERY && matches!(owners.split, Split::Whole);
         let look_up = |to: &PackedBag, next: &mut u32, position: usize, word: u32| {
@@ -277,12 +277,12 @@ impl BagUnit {
 
     /// The same of bags with one look-up each, all of which go to the same parts unless they are hot.
     fn write_single(&mut self, given: &Given<'_>, out: &[AtomicU32], streams: &Streams, own: Option<&PackedBag>) {
-        let Self { stretch, next, met, slots, .. } = self;
+        let Self { chunk, next, met, slots, .. } = self;
         let (of_hot, next) = next.split_last_mut().expect("a count of hot look-ups");
         // Relaxed: as above.
         let put = |at: usize, word: u32| out[at].store(word, Ordering::Relaxed);
         let Given { owners, bag, weights, .. } = *given;
-        let bags = given.stretch(*stretch);
+        let bags = given.chunk(*chunk);
         let first = given.look_ups(&bags).start;
         for (start, slots) in (0..).step_by(LANES).zip(slots.chunks(LANES)) {
             let hot = slots.iter().rev().fold(0, |hot: u32, slot| hot << 1 | u32::from(*slot != NONE));

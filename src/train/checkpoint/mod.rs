@@ -383,6 +383,7 @@ impl<'a> Checkpoint<'a> {
             rows: model.rows.clone(),
             dense: (dense.len() == model.dense()).then_some(dense),
             label: header.and_then(|header| header.data.as_ref()?.label.clone()),
+            weight: header.and_then(|header| header.data.as_ref()?.weight.clone()),
         })
     }
 

@@ -22,6 +22,9 @@ pub struct TrainedOn {
     /// The column that was the label; `None` of text, and in files of versions that did not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) label: Option<Label>,
+    /// The column of samples' weights, where they had some; `None` of text, too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) weight: Option<String>,
 }
 
 /// What tells stored samples of a split from others.
@@ -47,7 +50,7 @@ impl TrainedOn {
     #[must_use]
     pub fn of(source: &dyn Source) -> Option<Self> {
         let (train, tests) = (Stored::of(source, Split::Train)?, Stored::of(source, Split::Test));
-        Some(Self { train, tests, label: source.label().cloned() })
+        Some(Self { train, tests, label: source.label().cloned(), weight: source.weight().map(str::to_owned) })
     }
 }
 
@@ -73,9 +76,20 @@ impl Checkpoint<'_> {
             keeps_order(began, config)?;
         }
         let now = TrainedOn::of(source);
-        let (Some(TrainedOn { train: had, .. }), Some(TrainedOn { train: now, .. })) = (had, &now) else {
-            return Ok(progress);
-        };
+        let (Some(began_on), Some(now)) = (had, &now) else { return Ok(progress) };
+        if began_on.weight != now.weight {
+            let how = |weight: &Option<String>| match weight {
+                Some(column) => format!("by column {column}"),
+                None => "all the same".to_owned(),
+            };
+            return Err(self.fail(format!(
+                "samples counted {} where this run began, and these data have them count {}: name data that weigh samples as \
+                 those did (--data), or start from its weights with --init",
+                how(&began_on.weight),
+                how(&now.weight)
+            )));
+        }
+        let (had, now) = (&began_on.train, &now.train);
         if had == now {
             return Ok(progress);
         }

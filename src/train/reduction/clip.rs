@@ -26,12 +26,10 @@ impl Clip {
     /// Clips the gradients of a network that has all of them, summed.
     pub(super) fn whole(self, team: &Team, network: &mut dyn Network) {
         let mut sums = TensorSquares::default();
-        for index in 0..network.layers() {
-            sums.plus(&network.layer_mut(index).gradient_squares(team));
-        }
+        network.each_layer_mut(&mut |layer| sums.plus(&layer.gradient_squares(team)));
         let factor = self.factor(sums);
         if factor != 1.0 {
-            (0..network.layers()).for_each(|index| network.layer_mut(index).scale_gradient(team, factor));
+            network.each_layer_mut(&mut |layer| layer.scale_gradient(team, factor));
         }
     }
 }

@@ -126,7 +126,7 @@ impl Overlapped {
             let _ = own_job.guard(rank, || serve(&place, &mut sliced, &inbox, &outbox, &own_sent));
         };
         let thread = std::thread::Builder::new().name(format!("octorec-comm-{}", rank.0)).spawn(serve);
-        let thread = Some(thread.map_err(|source| Error::Threads { wanted: 1, source })?);
+        let thread = Some(thread.map_err(Error::threads(1))?);
         Ok(Self {
             rank,
             job: job.clone(),
@@ -284,11 +284,11 @@ mod tests {
             ..ModelConfig::default()
         };
         let tables = [10, 20].map(|rows| Column::new(format!("of {rows}"), rows)).to_vec();
-        let schema = Schema { dense: 3, tables };
+        let schema = Schema { dense: 3, weighted: false, tables };
         let wishes = Wishes { ranks: Some(2), threads: Some(1), comm_cores: CommCores::Count(0), ..Wishes::default() };
         let placement = place(&Machine::load("host").unwrap(), &wishes).unwrap();
         let schemes = vec![Scheme::Table(RankId(0)), Scheme::Table(RankId(1))];
-        let sharding = Sharding::new(&[10, 20], 4, 2, schemes).unwrap();
+        let sharding = Sharding::new(&[10, 20], vec![4; 2], 2, schemes).unwrap();
         let mut setup = Setup::new(&config, &schema, sharding, TrainSpec::sgd(8), &placement);
         setup.spin = false;
         setup.places.iter_mut().for_each(|place| place.comm = place.compute.clone());

@@ -18,7 +18,7 @@ use super::results::Results;
 
 /// A model that trains hundreds of steps in a second. Its dense features are as many as the data has.
 pub const MODEL: &str = "--set model.bottom=[0,16,8] --set model.top=[16,1] --set model.dim=8 --batch 64 --lr 0.1 \
-                         --eval-every 0 --set train.decay_steps=0";
+                         --eval-every 0";
 
 /// The same, for commands that only look at layers.
 pub const LAYERS: &str = "--set model.bottom=[13,16,8] --set model.top=[16,1] --set model.dim=8 --batch 64";

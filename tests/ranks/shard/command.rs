@@ -85,7 +85,7 @@ fn what_does_not_fit_is_refused() {
 
 #[test]
 fn the_built_in_model_is_planned_on_any_machine() {
-    let text = succeed("plan --ranks 3 --topology two-socket --scheme column");
+    let text = succeed("plan --optimizer-rows sgd --ranks 3 --topology two-socket --scheme column");
     assert!(text.contains("26 tables") && text.contains("--scheme column"), "{text}");
 }
 
@@ -126,7 +126,7 @@ fn budgets_for_hot_rows_end_where_memory_does() {
     let machine = folder.path().join("pair.toml");
     // Too many rows for copies of all of them; some 25,000 of each table are looked up by a minibatch as often as
     // copies pay.
-    let line = "plan --source random --set model.rows=[600000,600000] --set model.bottom=[13,64] --set model.dim=64 --set \
+    let line = "plan --source random --optimizer-rows sgd --set model.rows=[600000,600000] --set model.bottom=[13,64] --set model.dim=64 --set \
                 data.zipf=0.9 --set data.lookups=8 --batch 65536 --set train.eval_batch=1 --ranks 2";
     let of = |gib: f64, more: &str| {
         let text = format!(

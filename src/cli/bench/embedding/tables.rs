@@ -6,7 +6,7 @@ use crate::base::{NodeId, Result};
 use crate::data::Batch;
 use crate::embedding::{LookUp, Lookups, Slots, Source, Spec, Table, Updater};
 use crate::machine::team::Team;
-use crate::memory::{self, Arena, Buffer, Supply};
+use crate::memory::{Arena, Buffer, Supply};
 
 /// A rate that moves rows and leaves weights near where they were.
 const RATE: f32 = 1e-3;
@@ -38,7 +38,7 @@ impl Bench {
     pub(super) fn new(team: &Team, args: &EmbeddingArgs, updates: &[Update], home: &[NodeId]) -> Result<Self> {
         let touch = |memory: &mut [u8]| team.touch(memory);
         let build = |supply: &mut Supply<'_>| Self::build(team, args, updates, supply);
-        let (mut bench, arena) = Arena::of(home, memory::Pages::Transparent, touch, build)?;
+        let (mut bench, arena) = Arena::of(home, touch, build)?;
         bench.warnings = arena.warnings().to_vec();
         bench.gradient.iter_mut().enumerate().for_each(|(place, cell)| *cell = value(place) * 1e-2);
         bench.fill(team);

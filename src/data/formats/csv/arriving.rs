@@ -84,7 +84,8 @@ impl Arriving {
                 }),
             }
         };
-        self.text.dense.iter().for_each(|column| add(&column.column, column.count.as_ref()));
+        let features = self.text.dense.iter().filter(|column| !column.weighs);
+        features.for_each(|column| add(&column.column, column.count.as_ref()));
         for column in &self.text.categorical {
             add(&column.column, column.separator.as_ref());
             column.weights.iter().for_each(|weights| add(weights, column.separator.as_ref()));
@@ -107,7 +108,7 @@ impl Parse for Arriving {
     }
 
     fn dense_columns(&self) -> Vec<(String, String)> {
-        self.description.dense.iter().map(Dense::title).collect()
+        self.description.features().iter().map(Dense::title).collect()
     }
 
     fn vocabulary(&self) -> Option<&Vocabulary> {

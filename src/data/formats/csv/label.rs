@@ -3,10 +3,49 @@
 use std::cmp::Ordering;
 
 use super::propose::MISSING;
+use super::schema::TextSchema;
 
 /// The finite number that a field is.
 pub(super) fn finite(field: &[u8]) -> Option<f64> {
     std::str::from_utf8(field).ok()?.trim().parse().ok().filter(|value: &f64| value.is_finite())
+}
+
+impl TextSchema {
+    /// What a model that was trained by the schema lives with, and whoever writes one is told.
+    pub(super) fn check_label(&self) -> std::result::Result<(), String> {
+        let (label, rule) = Rule::parse(&self.label)?;
+        if let Some(line) = self.reading(&label) {
+            return Err(format!(
+                "label = {:?} follows from column {label}, which {line} reads as a feature, so that the model would be told \
+                 the answer: leave that one out",
+                self.label
+            ));
+        }
+        rule.check_missing(&label, &self.missing)
+    }
+
+    /// That nothing else reads the column of weights.
+    pub(super) fn check_weight(&self) -> std::result::Result<(), String> {
+        let Some(weight) = &self.weight else { return Ok(()) };
+        let (label, _) = Rule::parse(&self.label)?;
+        let of_label = (*weight == label).then(|| format!("label = {:?}", self.label));
+        of_label.or_else(|| self.reading(weight)).map_or(Ok(()), |line| {
+            Err(format!(
+                "weight = {weight:?} says how much each row counts, of which a model knows nothing when it serves, and {line} \
+                 reads the same column: leave one of them out"
+            ))
+        })
+    }
+
+    /// The line by which a column of the file is read as a feature, or weighs one.
+    fn reading(&self, column: &str) -> Option<String> {
+        let dense = self.dense.iter().filter(|spec| !spec.weighs).map(|spec| ("dense", "column", Some(&spec.column)));
+        let categorical = self.categorical.iter().flat_map(|spec| {
+            [("categorical", "column", Some(&spec.column)), ("categorical", "weights", spec.weights.as_ref())]
+        });
+        let found = dense.chain(categorical).find(|(.., read)| read.is_some_and(|read| read == column));
+        found.map(|(heading, key, _)| format!("[[{heading}]] {key} = {column:?}"))
+    }
 }
 
 /// Labels of columns of 0 and 1, and whether they are positive.

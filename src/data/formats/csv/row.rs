@@ -12,6 +12,7 @@ use crate::base::error::meant;
 use crate::base::{Reason, Result};
 use crate::data::Labels;
 use crate::data::samples::{MISSING, Samples, Values};
+use crate::data::schema::{A_WEIGHT, is_weight};
 
 /// Where the columns of a schema stand in a record.
 pub(in crate::data) struct Projection {
@@ -28,7 +29,8 @@ pub(in crate::data) struct Projection {
     width: usize,
     /// Label (nowhere, if there need be none), dense, categorical, weights.
     label: Option<usize>,
-    dense: Vec<usize>,
+    /// The weight's is nowhere where there need be no label: whoever predicts weighs no row.
+    dense: Vec<Option<usize>>,
     categorical: Vec<usize>,
     weights: Vec<Option<usize>>,
 }
@@ -65,7 +67,11 @@ impl Projection {
             integers: false,
             width: header.len(),
             label,
-            dense: schema.dense.iter().map(|column| place(&column.column)).collect::<Result<_>>()?,
+            dense: schema
+                .dense
+                .iter()
+                .map(|column| (!column.weighs || labels == Labels::Required).then(|| place(&column.column)).transpose())
+                .collect::<Result<_>>()?,
             categorical: categorical.iter().map(|column| place(&column.column)).collect::<Result<_>>()?,
             weights: categorical
                 .iter()
@@ -129,7 +135,14 @@ impl Projection {
 
     /// A dense field, nothing where it is blank; and whether it is an i32.
     fn dense_of(&self, column: usize, record: &Record) -> std::result::Result<(Option<f64>, bool), String> {
-        let (held, spec) = (self.field(record, self.dense[column]).trim_ascii(), &self.schema.dense[column]);
+        let spec = &self.schema.dense[column];
+        let Some(at) = self.dense[column] else { return Ok((Some(1.0), false)) };
+        let held = self.field(record, at).trim_ascii();
+        if spec.weighs {
+            let weight = number(trimmed(held)).filter(|weight| is_weight(*weight as f32));
+            let weight = weight.ok_or_else(|| found_instead(&spec.column, A_WEIGHT, &record[at]))?;
+            return Ok((Some(weight), false));
+        }
         if let Some(count) = spec.counted(held) {
             return Ok((Some(count.into()), true));
         }

@@ -70,7 +70,7 @@ pub(super) struct GoodRows<'a> {
 }
 
 /// The names of a file's columns: its first record, or what the schema lists where it has no header. The label need not
-/// be among them where it is optional.
+/// be among them where it is optional, nor, without it, the weight.
 pub(in crate::data) fn header(
     path: &Path,
     schema: &TextSchema,
@@ -92,10 +92,15 @@ pub(super) fn header_of(
     if !schema.columns.is_empty() {
         let (label, _) = Rule::parse(&schema.label).map_err(|reason| bad(path, reason))?;
         let listed = schema.columns.len();
-        let without =
-            labels == Labels::Optional && matches!(first, Some((_, Ok(())))) && records.record.len() + 1 == listed;
+        let optional = labels == Labels::Optional && matches!(first, Some((_, Ok(()))));
+        let lacks = |columns: usize| optional && records.record.len() + columns == listed;
+        let absent: Vec<&String> = match &schema.weight {
+            _ if lacks(1) => vec![&label],
+            Some(weight) if lacks(2) => vec![&label, weight],
+            _ => Vec::new(),
+        };
         records.again(first);
-        let names = schema.columns.iter().filter(|name| !without || **name != label);
+        let names = schema.columns.iter().filter(|name| !absent.contains(name));
         return Ok(names.map(|name| name.clone().into_bytes()).collect());
     }
     match first {
