@@ -32,7 +32,8 @@ pub struct KeyArgs {
     #[arg(long, value_name = "PATH", display_order = 1)]
     data: Option<PathBuf>,
 
-    /// What describes a text file with a header line, or a Parquet file (`octorec inspect` proposes it).
+    /// What describes a text file with a header line, a folder of them, or a Parquet file (`octorec inspect` proposes
+    /// it).
     #[arg(long, value_name = "FILE", display_order = 2)]
     schema: Option<PathBuf>,
 

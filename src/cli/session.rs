@@ -13,7 +13,7 @@ use crate::base::console::note;
 use crate::base::input::read_text;
 use crate::base::units::{Bytes, Count, Many};
 use crate::data::derived::Derived;
-use crate::data::incoming::{Incoming, Writing};
+use crate::data::incoming::{Incoming, Malformed, Writing};
 use crate::data::schema::{Scale, Scales, TrainedColumns};
 use crate::data::{self, Labels, OnUnseen, Opening, Source, Split, Vocabulary};
 
@@ -68,12 +68,23 @@ pub fn open_whole(config: &mut Config, known: Learned) -> Result<Arc<dyn Source>
     Derived::of(&config.model, source)
 }
 
-/// Rows that arrive by standard input, for a trained model.
+/// Rows that arrive by standard input, or of the configured file where its malformed rows are answered, for a trained
+/// model.
 ///
 /// # Errors
-/// As [`Incoming::standard`].
-pub fn open_incoming(config: &mut Config, known: Learned, writing: Writing) -> Result<Arc<dyn Source>> {
-    let source = Incoming::standard(config, known.open(config, Opening::default()), writing)?;
+/// As [`Incoming::standard`] and [`Incoming::file`].
+pub fn open_incoming(
+    config: &mut Config,
+    known: Learned,
+    by_stdin: Option<Writing>,
+    malformed: Option<Malformed>,
+) -> Result<Arc<dyn Source>> {
+    let opening = known.open(config, Opening::default());
+    let source = match by_stdin {
+        Some(writing) => Incoming::standard(config, opening, writing)?,
+        None => Incoming::file(config, opening)?,
+    };
+    let source = source.answering(malformed);
     config.model.follow(source.schema().dense, source.schema().names(), source.schema().rows());
     config.model.sequences = source.schema().sequences(&config.model)?;
     Derived::of(&config.model, Arc::new(source))

@@ -4,7 +4,7 @@
 //! run sees the samples that an uninterrupted one would have seen.
 
 use super::schema::{Label, Scales};
-use super::{Batch, Schema, Vocabulary};
+use super::{Batch, Numbering, Schema, Vocabulary};
 use crate::base::Result;
 
 /// Which samples.
@@ -80,6 +80,11 @@ pub trait Source: Send + Sync {
     /// The values behind the row numbers, where numbers were given by first appearance: new data must use the same.
     fn vocabulary(&self) -> Option<&Vocabulary> {
         self.made_of()?.vocabulary()
+    }
+
+    /// Which values row numbers that are stored stand for, as far as files beside them tell.
+    fn numbering(&self) -> Option<&Numbering> {
+        self.made_of()?.numbering()
     }
 
     /// The names of dense columns, in their order, with how numbers are transformed. Nothing where nobody

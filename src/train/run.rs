@@ -221,8 +221,8 @@ impl Run {
     pub(super) fn save_as(&self, path: Option<&Path>, progress: Progress) -> Result<Writers> {
         let (schema, vocabulary, scales) = (self.source.schema(), self.source.vocabulary(), &self.source.scales()?);
         let (dense, schema_text) = (self.source.dense_columns(), self.source.schema_text());
-        let data = TrainedOn::of(&*self.source);
-        let origin = Origin { schema, vocabulary, scales, dense, schema_text, data };
+        let (data, numbering) = (TrainedOn::of(&*self.source), self.source.numbering());
+        let origin = Origin { schema, vocabulary, numbering, scales, dense, schema_text, data };
         let saved = checkpoint::save(path, &self.ranks, progress, &self.config, origin);
         if let Some(path) = path.filter(|path| saved.is_err() && path.exists()) {
             note!("note: {} is still that of an earlier step, whole and safe", path.display());

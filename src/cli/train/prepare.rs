@@ -211,6 +211,10 @@ impl TrainArgs {
                 let doubt = weights.check_numbers(source.vocabulary(), &vocabulary_in(path))?;
                 doubt.iter().for_each(|reason| note!("warning: {reason}"));
                 weights.check_columns(source)?;
+                weights
+                    .other_label(source)
+                    .iter()
+                    .for_each(|reason| note!("warning: --init {}: {reason}", path.display()));
                 weights.load_into(&started.ranks)?;
                 note!("--init {}: {}", path.display(), weights.told(&started.ranks)?);
                 Ok(())

@@ -11,7 +11,7 @@ use crate::data::hot::HotInputs;
 use crate::data::schema::feature::Learner;
 use crate::data::schema::{Dense, Scales, TrainedColumns};
 use crate::data::tsv::LONGEST;
-use crate::data::{Description, Labels, Vocabulary};
+use crate::data::{Description, Labels, Numbering, Vocabulary};
 
 /// A data set on disk.
 pub struct Dataset {
@@ -72,6 +72,15 @@ impl Dataset {
     /// Names no file of values for its row numbers: none lies beside it.
     pub(super) fn forget_vocabularies(&mut self) {
         self.description.categorical.iter_mut().for_each(|column| column.vocabulary.clear());
+    }
+
+    /// Which values its row numbers stand for, as far as the files beside it tell.
+    ///
+    /// # Errors
+    /// When one of them is no vocabulary, or damaged.
+    pub fn numbering(&self) -> Result<Numbering> {
+        let named = self.description.categorical.iter().filter(|column| !column.vocabulary.is_empty());
+        Numbering::of(named.zip(&self.vocabularies).map(|(column, (path, _))| (&*column.name, &**path)))
     }
 
     /// Rows for a purpose.

@@ -15,7 +15,7 @@ use crate::data::blocks::Role;
 use crate::data::fingerprint::of_files;
 use crate::data::schema::{Dense, Label, Scales};
 use crate::data::tsv::first_part;
-use crate::data::{Batch, Description, Labels, Opening, Reader, Samples, Schema, Source, Split, Vocabulary};
+use crate::data::{Batch, Description, Labels, Numbering, Opening, Reader, Samples, Schema, Source, Split, Vocabulary};
 
 /// A data set to train on.
 pub struct Files {
@@ -36,6 +36,7 @@ pub struct Files {
     /// What described them.
     schema_text: Option<String>,
     vocabulary: Option<Vocabulary>,
+    numbering: Numbering,
     members: Vec<Member>,
     /// By split.
     fingerprints: [OnceLock<Option<String>>; 2],
@@ -78,12 +79,22 @@ impl Files {
                 let reason = format!("has other columns than {}: {difference}", config.path);
                 return Err(bad(path, reason));
             }
+            if let Some(column) = other.numbering()?.difference(&dataset.numbering()?) {
+                let reason = format!(
+                    "has other values in the rows of column {column} than {}: make both by one vocabulary, this one with \
+                     `octorec preprocess` and its --vocabulary {}",
+                    config.path,
+                    super::folder(Path::new(&config.path)).display()
+                );
+                return Err(bad(path, reason));
+            }
             test = Some(other.members);
         }
         Ok(Self { scales, begins, labels, ..Self::over(dataset, test, config, whole)? })
     }
 
     fn over(dataset: Dataset, test: Option<Vec<Member>>, config: &DataConfig, whole: bool) -> Result<Self> {
+        let numbering = dataset.numbering()?;
         let Dataset { description, mut members, learned, vocabulary, .. } = dataset;
         let share = |members: &[Member], from: usize, role: Option<Role>| -> Vec<Share> {
             let wanted = members.iter().enumerate().skip(from);
@@ -126,6 +137,7 @@ impl Files {
             described: !config.schema.is_empty() || Format::detect(Path::new(&config.path)) == Some(Format::Parquet),
             schema_text: None,
             vocabulary,
+            numbering,
             members,
             fingerprints: [OnceLock::new(), OnceLock::new()],
             own_tests,
@@ -201,9 +213,8 @@ fn open_told(path: &Path, reading: Reading<'_>) -> Result<Dataset> {
     if path.exists() && Format::detect(path).is_none() {
         let known = Format::ALL.map(Format::name).join(", ");
         let reason = format!(
-            "its files tell no format ({known}): name the folder or the file of a data set; text that is no log of Criteo's is \
-             described with --schema FILE, and several files of it become a data set by `octorec preprocess csv --in FOLDER \
-             --schema FILE --out BLOCKS`"
+            "its files tell no format ({known}): name the folder or the file of a data set; text that is no log of Criteo's, a \
+             file or a folder of them, is described with --schema FILE"
         );
         return Err(bad(path, reason));
     }
@@ -211,29 +222,30 @@ fn open_told(path: &Path, reading: Reading<'_>) -> Result<Dataset> {
 }
 
 /// Refuses a schema for what is no text and describes itself; `trained`: it is that of a model, which reads no blocks.
-fn refuse_described(path: &Path, trained: bool) -> Result<()> {
-    let of_folder = |what: &str| {
-        let remedy = if trained {
-            "one file after another".to_owned()
-        } else {
-            let shown = path.display();
-            format!(
-                "one, or make a data set of all its files with `octorec preprocess csv --in {shown} --schema FILE --out \
-                 BLOCKS`, and name that"
-            )
-        };
-        bad(path, format!("is a folder{what}, but data.schema (--schema) describes a single file: name {remedy}"))
-    };
+pub(in crate::data) fn refuse_described(path: &Path, trained: bool) -> Result<()> {
     match Format::detect(path) {
-        Some(Format::Parquet) if path.is_dir() => Err(of_folder(" of Parquet files")),
+        Some(Format::Parquet) if path.is_dir() => {
+            let remedy = if trained {
+                "one file after another".to_owned()
+            } else {
+                let shown = path.display();
+                format!(
+                    "one, or make a data set of all its files with `octorec preprocess csv --in {shown} --schema FILE --out \
+                     BLOCKS`, and name that (a model that is trained on it predicts blocks alone)"
+                )
+            };
+            let reason = format!(
+                "is a folder of Parquet files, but data.schema (--schema) describes a single one, or text: name {remedy}"
+            );
+            Err(bad(path, reason))
+        }
         Some(format) if format.is_described() => Ok(()),
-        None if !path.is_dir() => Ok(()),
+        None => Ok(()),
         Some(format) => {
             let reason =
                 "which needs no schema, but data.schema (--schema) names one: name a text file, or leave it away";
             Err(bad(path, format!("is of format {}, {reason}", format.name())))
         }
-        None => Err(of_folder("")),
     }
 }
 
@@ -302,6 +314,10 @@ impl Source for Files {
 
     fn vocabulary(&self) -> Option<&Vocabulary> {
         self.vocabulary.as_ref()
+    }
+
+    fn numbering(&self) -> Option<&Numbering> {
+        Some(&self.numbering)
     }
 
     fn skipped_rows(&self) -> u64 {

@@ -46,6 +46,7 @@ use crate::base::{Error, Result, input, named};
 use crate::memory::FileBytes;
 
 pub use dataset::{Dataset, Described, Member, Reading, open, open_for};
+pub(super) use files::refuse_described;
 pub use files::{Files, refuse_mixed};
 pub use transfer::{convert, scan, verify};
 pub use write::{Sink, Target};

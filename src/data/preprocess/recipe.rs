@@ -11,6 +11,7 @@ use crate::base::{Error, Reason, Result};
 use crate::data::formats::csv::records::{Record, Splitter, too_long};
 use crate::data::formats::csv::row::{self, Row};
 use crate::data::formats::csv::scan::header;
+use crate::data::formats::csv::sniff::check_header;
 use crate::data::formats::csv::{Clock, TextCategorical, TextDense, TextSchema, escaped};
 use crate::data::moment::Unit;
 use crate::data::samples::MISSING;
@@ -177,6 +178,7 @@ impl Table {
         if names.iter().any(|name| name.contains(&b'\n')) {
             return Err(Error::bad_file(first, format!("its header: {UNCLOSED}: mend the line")));
         }
+        check_header(first, layout, &names, false)?;
         let mut columns = row::Projection::find(first, layout, &names, labels)?;
         if columns.is_labelled() {
             columns = row::Projection::find(first, layout, &names, Labels::Required)?;

@@ -8,6 +8,7 @@ use crate::base::config::{Config, OnBadRow};
 use crate::base::console::note;
 use crate::base::units::{Count, Many};
 use crate::base::{Error, Result};
+use crate::data::formats::csv::TextSchema;
 use crate::data::schema::Label;
 use crate::data::{Source, Split};
 
@@ -121,6 +122,23 @@ impl Checkpoint<'_> {
             return Ok(Progress { epoch: progress.epoch + 1, sample: 0, ..progress });
         }
         Ok(progress)
+    }
+
+    /// How labels of these data come of another rule than those that the model was trained on, for people; `None` where
+    /// they do not, or nobody says.
+    #[must_use]
+    pub fn other_label(&self, source: &dyn Source) -> Option<String> {
+        let label = |text: &str| toml::from_str::<TextSchema>(text).ok().map(|schema| schema.label);
+        // Of a damaged header the weights are as good.
+        let had = label(self.schema_text().ok()??.as_str())?;
+        let has = label(source.schema_text()?)?;
+        let bare = |label: &str| label.split_whitespace().collect::<String>();
+        (bare(&had) != bare(&has)).then(|| {
+            format!(
+                "the model was trained with label = {had:?}, and these data have label = {has:?}: if other rows are positive now, \
+                 what it has learned of them holds no more"
+            )
+        })
     }
 
     /// Checks that the test samples of the model's own data are those of when it was trained: of a file that has grown

@@ -10,7 +10,8 @@ use super::encoding::Encoding;
 use super::label::Rule;
 use super::records::Records;
 use super::row::{Projection, Row};
-use super::schema::TextSchema;
+use super::schema::{TextCategorical, TextSchema};
+use super::sniff::check_header;
 use crate::base::config::OnBadRow;
 use crate::base::input::Found;
 use crate::base::{Error, Result, interrupt};
@@ -19,6 +20,9 @@ use crate::data::tsv::{Place, Progress};
 
 /// Rows between two places at which the file can be entered.
 const ROWS_A_MARK: u64 = 1 << 12;
+
+/// The most rows of a column of which it is counted how many are in use.
+const MOST_COUNTED: u64 = 1 << 26;
 
 /// What makes a row a good one.
 #[derive(Debug, Clone, Copy)]
@@ -47,6 +51,8 @@ pub(super) struct Part {
     pub(super) longest: Vec<u32>,
     /// Whether a dense column holds nothing but i32s.
     pub(super) whole: Vec<bool>,
+    /// Of each column that is hashed, which rows some value has, a bit each; nothing where nobody is told of that.
+    pub(super) used: Vec<Option<Vec<u64>>>,
     /// Some good rows, and where each begins; none where the file cannot be entered in the middle.
     marks: Vec<(u64, Place)>,
 }
@@ -167,23 +173,31 @@ impl<'a> GoodRows<'a> {
 }
 
 impl Part {
-    /// Reads a file once, whole or its first `most` good rows. `done` and `total` are the bytes for `progress` before
-    /// this file and in all files.
+    /// Reads a file once, whole or its first `most` good rows, of which the first one is number `first` of all files'.
+    /// `done` and `total` are the bytes for `progress` before this file and in all files.
     pub(super) fn scan(
         path: &Path,
         schema: &TextSchema,
         policy: RowPolicy,
         encoding: &mut Encoding,
         (done, total): (u64, u64),
-        most: u64,
+        (first, most): (u64, u64),
         progress: &mut Progress<'_>,
     ) -> Result<Self> {
         let found = Found::at(path)?;
         let schema = &*schema.at(path);
         let names = header(path, schema, policy.labels, policy.max_line)?;
+        check_header(path, schema, &names, policy.kept)?;
         let columns = Projection::find(path, schema, &names, policy.labels)?.kept(policy.kept);
         let (mut rows, mut labels, mut marks) = (0, [0; 2], Vec::<(u64, Place)>::new());
         let mut longest = vec![1; schema.categorical.len()];
+        // Whoever begins with data may give columns other rows.
+        let told = !policy.kept && policy.labels == Labels::Required;
+        let bits = |spec: &TextCategorical| {
+            let is_small = told && (1..=MOST_COUNTED).contains(&spec.rows);
+            is_small.then(|| vec![0; spec.rows.div_ceil(64) as usize])
+        };
+        let mut used: Vec<Option<Vec<u64>>> = schema.categorical.iter().map(bits).collect();
         let mut whole: Vec<bool> = schema.dense.iter().map(|column| !column.float).collect();
         let mut good = GoodRows::open(path, &columns, policy, None)?;
         loop {
@@ -204,10 +218,14 @@ impl Part {
                 marks.push((rows, place));
             }
             if encoding.learns() {
-                good.learn(encoding, rows)?;
+                good.learn(encoding, first + rows)?;
             }
             let bags = good.row.lookups.iter();
             longest.iter_mut().zip(bags).for_each(|(most, bag)| *most = (*most).max(bag.rows.len() as u32));
+            for (used, bag) in used.iter_mut().zip(&good.row.lookups) {
+                let Some(bits) = used else { continue };
+                bag.rows.iter().for_each(|row| bits[*row as usize / 64] |= 1 << (row % 64));
+            }
             whole.iter_mut().zip(&good.row.whole).for_each(|(all, one)| *all &= *one);
             for (count, label) in labels.iter_mut().zip([0.0, 1.0]) {
                 *count += u64::from(good.row.label == label);
@@ -219,7 +237,7 @@ impl Part {
         if rows == 0 {
             return Err(bad(path, no_rows(schema, skipped)));
         }
-        Ok(Self { path: path.to_owned(), found, columns, rows, skipped, labels, longest, whole, marks })
+        Ok(Self { path: path.to_owned(), found, columns, rows, skipped, labels, longest, whole, used, marks })
     }
 
     /// A reader that stands before good row `start`.

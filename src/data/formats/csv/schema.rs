@@ -190,7 +190,7 @@ impl TextSchema {
     ///
     /// # Errors
     /// As [`TextSchema::read`].
-    pub(in crate::data) fn kept_or_read(kept: Option<String>, path: &Path) -> Result<(Self, String)> {
+    pub fn kept_or_read(kept: Option<String>, path: &Path) -> Result<(Self, String)> {
         let is_kept = kept.is_some();
         let fail = |reason: String| match is_kept {
             true => bad(
