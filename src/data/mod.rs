@@ -73,8 +73,8 @@ pub fn open(config: &Config, opening: Opening<'_>) -> Result<Arc<dyn Source>> {
     Ok(match data.source {
         SourceKind::Criteo => Arc::new(Criteo::new(data, rows, dense)?),
         SourceKind::Taobao => Arc::new(Taobao::new(data, rows, dense)?),
-        SourceKind::Tsv => Arc::new(Tsv::open_as(data, rows, opening)?),
-        SourceKind::Files => Arc::new(formats::Files::open_as(data, opening)?),
+        SourceKind::Tsv => Arc::new(Tsv::open(data, rows, opening)?),
+        SourceKind::Files => Arc::new(formats::Files::open(data, opening)?),
         SourceKind::Random => Arc::new(Random::new(data, rows, dense)?.named(&config.model.columns)),
     })
 }

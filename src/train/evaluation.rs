@@ -132,7 +132,7 @@ impl RankEvaluation {
         let layout = ranks.layout();
         let start = |source: &Arc<dyn Source>| {
             let of = (ranks.local(), layout.ranks());
-            RankLoader::start_aside(source, plan, mode, of, layout.grains(), &ranks.asides()).map(Vec::into_iter)
+            RankLoader::start(source, plan, mode, of, layout.grains(), &ranks.asides()).map(Vec::into_iter)
         };
         let loaders = start(source)?;
         let beside = groupings.iter().map(|by| by.data.as_ref().map(start).transpose());

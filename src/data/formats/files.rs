@@ -59,15 +59,7 @@ impl Files {
     ///
     /// # Errors
     /// As [`super::open`], and when test samples have other columns.
-    pub fn open(config: &DataConfig) -> Result<Self> {
-        Self::open_as(config, Opening::default())
-    }
-
-    /// As [`Files::open`], with the vocabulary of a trained model.
-    ///
-    /// # Errors
-    /// As [`Files::open`].
-    pub fn open_as(config: &DataConfig, opening: Opening<'_>) -> Result<Self> {
+    pub fn open(config: &DataConfig, opening: Opening<'_>) -> Result<Self> {
         let (path, whole, labels) = (Path::new(&config.path), opening.whole, opening.labels);
         let (scales, begins) = (opening.scales.clone(), opening.begins);
         if !config.schema.is_empty() {

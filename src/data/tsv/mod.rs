@@ -117,15 +117,7 @@ impl Tsv {
     /// # Errors
     /// [`Error::Io`], [`Error::BadFile`] and [`Error::BadRow`] for what is wrong with the files, [`Error::Config`] when
     /// hashing has no number of rows, [`Error::Interrupted`].
-    pub fn open(config: &DataConfig, model_rows: &[u64], known: Option<Vocabulary>) -> Result<Self> {
-        Self::open_as(config, model_rows, Opening { known, ..Opening::default() })
-    }
-
-    /// As [`Tsv::open`], with every choice.
-    ///
-    /// # Errors
-    /// As [`Tsv::open`].
-    pub fn open_as(config: &DataConfig, model_rows: &[u64], opening: Opening<'_>) -> Result<Self> {
+    pub fn open(config: &DataConfig, model_rows: &[u64], opening: Opening<'_>) -> Result<Self> {
         let layout = Layout::criteo(opening.labels, config.max_line);
         let mut silent = |_: u64, _: u64| {};
         let progress: &mut Progress<'_> = match opening.progress {
