@@ -74,7 +74,7 @@ fn tables(team: &Team, sizes: &Sizes) -> Vec<Table> {
 
 fn batch(sizes: &Sizes, exponent: f64) -> Batch {
     let tables = (0..TABLES).map(|_| Column::new("C", sizes.rows)).collect();
-    let schema = Schema { dense: 0, tables };
+    let schema = Schema { dense: 0, weighted: false, tables };
     let mut batch = Batch::new(&schema);
     let zipf = Zipf::new(sizes.rows, exponent);
     for (index, bag) in batch.bags.iter_mut().enumerate() {

@@ -46,8 +46,6 @@ pub struct Choice {
     /// The chosen one first.
     candidates: Vec<Candidate>,
     #[serde(skip)]
-    reductions: Vec<Reduction>,
-    #[serde(skip)]
     assumed: bool,
     /// Whether there are too many ranks for others to be compared.
     #[serde(skip)]
@@ -69,6 +67,8 @@ enum Why {
 #[derive(Debug, Clone, Serialize)]
 pub struct Candidate {
     schedule: &'static str,
+    #[serde(skip)]
+    reduction: Reduction,
     /// Milliseconds of a step in which gradients are reduced and weights gathered, nothing hidden.
     predicted_ms: f64,
     /// Milliseconds of a step with small tables, where it was tried.
@@ -102,18 +102,18 @@ pub fn choose(config: &Config, schema: &Schema, everyone: &Everyone, kept: Optio
     let payload = config.wires().dense.into();
     let shape = Shape::of(&config.model, &schema.positions(&config.model), &config.model.dims(&schema.rows()));
     let tensors = tensors(&shape, config.model.layer_precision(config.train.precision));
-    let (reductions, candidates) = priced(candidates, &tensors, payload, &site)
-        .into_iter()
-        .map(|Priced { reduction, seconds }| {
-            let candidate = Candidate { schedule: reduction.name, predicted_ms: seconds * 1e3, step_ms: None };
-            (reduction, candidate)
-        })
-        .unzip::<_, _, Vec<_>, Vec<_>>();
+    let candidate = |Priced { reduction, seconds }| Candidate {
+        schedule: reduction.name,
+        reduction,
+        predicted_ms: seconds * 1e3,
+        step_ms: None,
+    };
+    let candidates: Vec<_> = priced(candidates, &tensors, payload, &site).into_iter().map(candidate).collect();
     let figures = figures(machine, &site);
     let assumed = !site.assumptions.is_empty();
     let many = why == Why::Cheapest && site.ranks.len() > MOST_COMPARED;
     let uneven = uneven.filter(|_| why == Why::Cheapest);
-    Ok(Choice { schedule: reductions[0].name, why, figures, candidates, reductions, assumed, many, uneven })
+    Ok(Choice { schedule: candidates[0].schedule, why, figures, candidates, assumed, many, uneven })
 }
 
 /// The first machine that has another number of ranks than most.
@@ -179,7 +179,7 @@ impl Choice {
     /// What is taken.
     #[must_use]
     pub fn reduction(&self) -> &Reduction {
-        &self.reductions[0]
+        &self.candidates[0].reduction
     }
 
     /// Those that a trial must tell apart: prices of measured figures that differ by little, and any that were priced
@@ -187,9 +187,9 @@ impl Choice {
     #[must_use]
     pub fn doubtful(&self) -> Vec<Reduction> {
         let most = if self.assumed { f64::INFINITY } else { self.candidates[0].predicted_ms * DOUBT };
-        let near = |candidate: &&Candidate| candidate.predicted_ms <= most;
-        let near = self.candidates.iter().take(TRIED).take_while(near).count();
-        if near < 2 { Vec::new() } else { self.reductions[..near].to_vec() }
+        let near = self.candidates.iter().take(TRIED).take_while(|candidate| candidate.predicted_ms <= most);
+        let near: Vec<_> = near.map(|candidate| candidate.reduction.clone()).collect();
+        if near.len() < 2 { Vec::new() } else { near }
     }
 
     /// The name of what is taken.
@@ -200,10 +200,9 @@ impl Choice {
 
     /// Takes the one of this name, if it is there.
     pub fn take(&mut self, name: &[u8]) {
-        if let Some(at) = self.reductions.iter().position(|reduction| reduction.name.as_bytes() == name) {
+        if let Some(at) = self.candidates.iter().position(|candidate| candidate.schedule.as_bytes() == name) {
             self.candidates[..=at].rotate_right(1);
-            self.reductions[..=at].rotate_right(1);
-            self.schedule = self.reductions[0].name;
+            self.schedule = self.candidates[0].schedule;
         }
     }
 
@@ -267,7 +266,7 @@ mod tests {
         let parts: Vec<_> = (0..9).map(|number| part(if number == 4 { 7 } else { 8 })).collect();
         let counts = parts.iter().map(|(_, placement)| placement.ranks.len()).collect();
         let (machine, placement) = cluster(&parts, None);
-        let schema = Schema { dense: 13, tables: vec![Column::new("a", 50)] };
+        let schema = Schema { dense: 13, weighted: false, tables: vec![Column::new("a", 50)] };
         let choice = choose(&Config::default(), &schema, &Everyone { machine, placement, counts }, None)
             .expect("it is possible");
         let mut names: Vec<_> = choice.candidates.iter().map(|candidate| candidate.schedule).collect();

@@ -6,8 +6,9 @@ use clap::Args;
 
 use super::heed_signals;
 use super::network;
+use super::output::refuse_overwriting;
 use super::overrides::{BaseArgs, KeyArgs};
-use super::session::{Learned, open_data, refuse_overwriting};
+use super::session::{Learned, open_data};
 use super::table::Table;
 use super::terminal;
 use crate::base::config::{Command, DEFAULT_PRESET, PRESETS, preset};

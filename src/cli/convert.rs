@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use clap::Args;
 use serde::Serialize;
 
-use super::data::bar;
 use super::heed_signals;
+use super::terminal::bar;
 use super::text::TextArgs;
 use crate::base::console::note;
 use crate::base::units::{Bytes, Count, Many};

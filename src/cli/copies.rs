@@ -9,10 +9,10 @@ use std::time::Instant;
 use clap::Args;
 use indicatif::ProgressBar;
 
-use super::data::bar;
 use super::deep::DeepTables;
 use super::help::MACHINE;
 use super::overrides::{KeyFlag, named};
+use super::terminal::bar;
 use crate::base::config::{Config, Hot};
 use crate::base::console::note;
 use crate::base::units::{Bytes, Count, Many, Seconds, parse_bytes};
@@ -282,8 +282,8 @@ pub fn slots(source: &dyn Source, hot: &HotInputs) -> Arc<HotSlots> {
     Arc::new(HotSlots::new(&deep.with_wide(of_data)))
 }
 
-/// What a hot row takes on a rank: its weights, its learned one included, and unless gradients go to owners bag by bag,
-/// a sum of them.
+/// What a hot row of the widest table takes on a rank: its weights, its learned one included, and unless gradients go
+/// to owners bag by bag, a sum of them. Budgets count all rows so, whose tables may be narrower.
 fn row_bytes(config: &Config, ordered: bool) -> u64 {
     let copies = if ordered { 1 } else { 2 };
     let beside = usize::from(config.model.weighs_rows());

@@ -3,12 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand, ValueEnum};
-use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
 use super::convert::OutputArgs;
 use super::heed_signals;
 use super::overrides::{BaseArgs, KeyArgs};
+use super::terminal::bar;
 use super::text::TextArgs;
 use crate::base::config::{Command, SourceKind};
 use crate::base::console::note;
@@ -371,10 +371,4 @@ fn refuse_as_text(description: &Description) -> Result<()> {
         return Ok(());
     };
     Err(Error::config("--text", reason + ": use --format, or another preset"))
-}
-
-/// A bar of samples.
-pub(super) fn bar(total: u64, doing: &'static str) -> ProgressBar {
-    let style = ProgressStyle::with_template("{bar:30} {human_pos}/{human_len} samples  {msg}  {eta} left");
-    ProgressBar::new(total).with_style(style.expect("the template is well-formed")).with_message(doing)
 }

@@ -345,7 +345,8 @@ fn workload(config: &Config, tables: Vec<TableLoad>, aim: Aim<'_>) -> Workload {
     }
 }
 
-/// What a rank's copies of hot rows take at most, with those that take their place where they are revised.
+/// What a rank's copies of hot rows take at most, with those that take their place where they are revised. A sum of
+/// gradients is counted for each, which some runs have no need of.
 fn copies(config: &Config, tables: &[TableLoad]) -> u64 {
     let TrainConfig { hot, hot_budget, hot_revise, .. } = &config.train;
     if *hot == Hot::Off {
@@ -354,20 +355,23 @@ fn copies(config: &Config, tables: &[TableLoad]) -> u64 {
     let (exact, longest) = (*hot == Hot::Exact, tables.iter().map(|table| table.longest).max().unwrap_or(1));
     // A row pays for its copies that a minibatch looks up as often as there are ranks: no others are copied exactly.
     let most = if exact { (config.train.minibatch() as u64).saturating_mul(longest as u64) / 2 } else { u64::MAX };
-    let row = |table: &TableLoad| (2 * table.dim * size_of::<f32>() + table.row_weight_bytes) as u64;
-    let sum = |bytes: &dyn Fn(&TableLoad) -> u64| tables.iter().map(bytes).fold(0, u64::saturating_add);
-    let copied = sum(&|table| table.rows.min(most).saturating_mul(row(table)));
-    let weights = sum(&|table| table.rows.saturating_mul((table.dim * size_of::<f32>()) as u64));
+    let sum =
+        |tables: &[TableLoad], bytes: &dyn Fn(&TableLoad) -> u64| tables.iter().map(bytes).fold(0, u64::saturating_add);
+    let copied = sum(tables, &|table| table.rows.min(most).saturating_mul(table.copy_bytes()));
+    let deep = &tables[..config.model.deep_tables(tables.len())];
+    let widest = deep.iter().map(|table| table.dim).max().unwrap_or(0);
+    // A budget buys as many rows as if all were of the widest table (`copies`), and they may all be of that.
+    let weights = sum(deep, &|table| table.rows.saturating_mul((widest * size_of::<f32>()) as u64));
     // Small tables are hot as a whole beside FAE's usual budget.
-    let whole = |table: &TableLoad| table.rows.saturating_mul(row(table));
+    let whole = |table: &TableLoad| table.rows.saturating_mul(table.copy_bytes());
     let small = |table: &TableLoad| if whole(table) < WHOLE_BELOW { whole(table) } else { 0 };
-    let beside = if exact { 0 } else { sum(&small) };
+    let beside = if exact { 0 } else { sum(tables, &small) };
     let budget = match &*config.train.hot_set {
         "" => hot_budget.or(usual_budget(weights).saturating_add(beside)),
         // As many rows as the file has, a number of 32 bits each, and the tables' widest.
         path => {
             let rows = std::fs::metadata(path).map_or(0, |file| file.len() / size_of::<u32>() as u64);
-            rows.saturating_mul(tables.iter().map(row).max().unwrap_or(0))
+            rows.saturating_mul(tables.iter().map(TableLoad::copy_bytes).max().unwrap_or(0))
         }
     };
     let budget = budget.min(copied);
@@ -385,4 +389,24 @@ pub fn about(model: &Model<'_>, plan: &Plan) -> String {
         model.workload.batch,
         plan.cost.score.slowest_s * 1e3
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_of_mixed_widths_have_room_for_as_many_hot_rows_as_are_told() {
+        let room = |temperature: f64| {
+            let mut config = Config::default();
+            (config.model.dim, config.model.md_temperature) = (16, temperature);
+            (config.model.wide, config.train.hot) = (false, Hot::Fae);
+            let schema = Schema::criteo(1, &[1 << 20, 1 << 24]);
+            let demands = [Demand { lookups: 1.0, skew: 0.0 }; 2];
+            let tables = tables(&config, &schema, &demands, Aim::Train);
+            assert_eq!(tables[0].dim > tables[1].dim, temperature > 0.0, "the larger one is narrower");
+            copies(&config, &tables)
+        };
+        assert_eq!([0.0, 0.5].map(room), [usual_budget(((1 << 20) + (1 << 24)) * 64); 2]);
+    }
 }

@@ -1,6 +1,7 @@
 //! `octorec eval`: scores a trained model on labelled data.
 
 use std::fmt;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,15 +11,12 @@ use serde::Serialize;
 
 use super::heed_signals;
 use super::importance::{Importance, Importances, importance};
-use super::overrides::{named, source_of};
 use super::ranks::{RankArgs, Started};
-use super::session::{
-    Learned, Trained, VerifyArgs, beside_checks, open_columns, open_trained, open_watched, report_skipped,
-    report_unseen,
-};
+use super::session::{open_columns, open_watched, report_skipped, report_unseen};
 use super::table::Table;
 use super::text::{LineArgs, of_text};
-use crate::base::config::{Config, OnBadRow, SourceKind, Vocab};
+use super::trained::{Trained, VerifyArgs, beside_checks, open_trained, refuse_own_numbers, whole_file};
+use crate::base::config::{Config, OnBadRow, Vocab};
 use crate::base::console::note;
 use crate::base::error::meant;
 use crate::base::units::{Count, Many};
@@ -26,7 +24,6 @@ use crate::base::{Error, Result, TableId, console};
 use crate::collective::World;
 use crate::data::derived::Derived;
 use crate::data::formats::csv::{TextCategorical, TextSchema};
-use crate::data::formats::{Format, SCHEMA};
 use crate::data::{Labels, LoaderMode, OnUnseen, Opening, Source, Split};
 use crate::train::{Bucket, ByValue, Evaluation, GroupBy, Grouped, MOST_VALUES, Questions, Scores, evaluate};
 
@@ -115,7 +112,7 @@ impl EvalArgs {
     /// Prints the scores.
     pub fn run(&self, world: &World) -> Result<()> {
         heed_signals()?;
-        let trained = Trained::find(&self.checkpoint, self.verify)?;
+        let trained = Trained::find(&self.checkpoint, false, self.verify)?;
         let mut config = trained.config()?;
         if let Some(path) = &self.data {
             whole_file(&mut config, &trained.known, path)?;
@@ -134,7 +131,8 @@ impl EvalArgs {
         }
         let unseen = if leaves_out { OnUnseen::Reject } else { OnUnseen::EmptyBag };
         let opening = Opening { labels: Labels::Required, unseen, ..Opening::default() };
-        let data = open_columns(&mut config, trained.known, opening)?;
+        let data = open_columns(&mut config, trained.known, opening);
+        let data = data.map_err(|error| if self.data.is_none() { of_own_data(error, &config) } else { error })?;
         let source = Derived::of(&config.model, Arc::clone(&data))?;
         if self.data.is_some() {
             refuse_own_numbers(&*source)?;
@@ -231,6 +229,23 @@ impl EvalArgs {
     }
 }
 
+/// The error of a run's own data: where they are gone, what can be scored instead.
+fn of_own_data(error: Error, config: &Config) -> Error {
+    let Error::Io { path, source, .. } = &error else { return error };
+    if source.kind() != ErrorKind::NotFound {
+        return error;
+    }
+    let tests = match &config.data.test_path[..] {
+        path if Path::new(path).exists() => format!(", here --data {path}"),
+        _ => String::new(),
+    };
+    let reason = format!(
+        "is not there, and without --data a run is scored on its own test samples, which need the data that it was trained \
+         on: put it back, or name labelled data with --data FILE{tests}"
+    );
+    Error::bad_file(path, reason)
+}
+
 /// What groups samples by the column whose name a flag gives: one that the model looks up, or of described text any.
 fn group_by(config: &Config, source: &dyn Source, split: Split, (flag, column): (&str, &str)) -> Result<GroupBy> {
     let tables = &source.schema().tables;
@@ -284,7 +299,7 @@ fn open_beside(
     let schema: TextSchema = toml::from_str(schema).expect("the data were opened by it");
     let (column, name) = (column.to_owned(), format!("values of {column}"));
     let categorical = vec![TextCategorical { column, name, ..TextCategorical::default() }];
-    let schema = TextSchema { dense: Vec::new(), categorical, ..schema };
+    let schema = TextSchema { weight: None, dense: Vec::new(), categorical, ..schema };
     let mut config = config.clone();
     (config.data.vocab, config.data.rows_cap) = (Vocab::All, 0);
     let opening = Opening { labels: Labels::Required, schema: Some(schema.to_toml()), ..Opening::default() };
@@ -314,7 +329,8 @@ struct EvalReport<'a> {
 impl fmt::Display for EvalReport<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Evaluation { scores, best_possible_auc, calibration_buckets, grouped, by_value } = self.found;
-        let Scores { auc, pr_auc, logloss, normalised_entropy, accuracy, calibration, label_rate, samples } = *scores;
+        let Scores { auc, pr_auc, logloss, normalised_entropy, accuracy, calibration, label_rate, samples, weight } =
+            *scores;
         writeln!(f, "AUC          {}", number(auc, 6))?;
         if let Some(best) = best_possible_auc {
             writeln!(f, "  possible   {best:.6}")?;
@@ -339,10 +355,13 @@ impl fmt::Display for EvalReport<'_> {
         writeln!(f, "calibration  {}", number(calibration, 4))?;
         writeln!(f, "label rate   {label_rate:.6}")?;
         writeln!(f, "samples      {}", Count(samples))?;
+        if let Some(weight) = weight {
+            writeln!(f, "weight       {weight:.6}")?;
+        }
         if self.table && !calibration_buckets.is_empty() {
             writeln!(f, "\nprobabilities            mean      clicked   calibration  samples")?;
         }
-        for Bucket { lowest, highest, samples, probability, clicked } in
+        for Bucket { lowest, highest, samples, probability, clicked, .. } in
             calibration_buckets.iter().filter(|_| self.table)
         {
             let range = format!("{lowest:.6} .. {highest:.6}");
@@ -392,75 +411,4 @@ fn write_by_value(f: &mut fmt::Formatter<'_>, found: &ByValue, column: &str) -> 
         Many(left, "more value"),
         Count(MOST_VALUES as u64)
     )
-}
-
-/// Reads all of a file as one split, in its order.
-///
-/// # Errors
-/// When it is text with a header, and the run has no schema that would describe it; text whose values the model does
-/// not know; or Parquet of row numbers that need not be those of the model's vocabulary.
-pub(super) fn whole_file(config: &mut Config, known: &Learned, path: &Path) -> Result<()> {
-    if config.data.schema.is_empty() && Format::detect(path) == Some(Format::Csv) {
-        let (path, blocks) = (path.display(), &config.data.path);
-        let further = match Format::detect(Path::new(blocks)) {
-            Some(Format::Octorec) => format!(
-                "which it becomes by the vocabulary of those blocks (octorec preprocess csv --in {path} --schema FILE --vocabulary \
-                 {blocks} --out ROWS, then --data ROWS; the label may be missing)"
-            ),
-            _ => "or train on such text (octorec train --schema FILE)".to_owned(),
-        };
-        let reason = format!(
-            "{path} is text with named columns, but this run was trained without a schema: name data of the kind that it was \
-             trained on, {further}"
-        );
-        return Err(Error::config("--data", reason));
-    }
-    let is_numbered = known.vocabulary.is_some() || config.data.source == SourceKind::Tsv;
-    let beside = if path.is_dir() { path.join(SCHEMA) } else { path.with_file_name(SCHEMA) };
-    if config.data.schema.is_empty() && is_numbered && Format::detect(path) == Some(Format::Parquet) && !beside.exists()
-    {
-        let reason = format!(
-            "{} is Parquet, whose whole numbers are numbers of rows, but this model was trained on values of text: name text \
-             of the kind that it was trained on; or, if these are the rows of its vocabulary, say so in a {SCHEMA} beside \
-             the files",
-            path.display()
-        );
-        return Err(Error::config("--data", reason));
-    }
-    config.data.source = if config.data.schema.is_empty() { source_of(path) } else { SourceKind::Files };
-    let numbered = known.vocabulary.is_some() || config.data.vocab == Vocab::Hash;
-    if config.data.source == SourceKind::Tsv && !numbered && path.is_file() {
-        let path = path.display();
-        let reason = format!(
-            "{path} is text, whose values this model has no rows for, since it was trained on none: write blocks by the \
-             vocabulary of those that it was trained on (octorec preprocess criteo-kaggle --in {path} --vocabulary DIR --out \
-             BLOCKS), and name them"
-        );
-        return Err(Error::config("--data", reason));
-    }
-    config.data.path = named(path, "--data")?;
-    config.data.test_path.clear();
-    (config.data.test_fraction, config.data.validation_fraction) = (0.0, 0.0);
-    Ok(())
-}
-
-/// Refuses data whose values got other row numbers than the model's.
-pub(super) fn refuse_own_numbers(source: &dyn Source) -> Result<()> {
-    if !source.numbers_own_values() {
-        return Ok(());
-    }
-    let reason = "the values of this file were numbered as they appeared in it, not as the model knows them: give the \
-                  schema's categorical columns rows or buckets before training"
-        .to_owned();
-    Err(Error::config("data.schema", reason))
-}
-
-impl Trained {
-    /// How the model was trained.
-    pub(super) fn config(&self) -> Result<Config> {
-        self.header.as_ref().map(|(_, config)| config.clone()).ok_or_else(|| Error::Checkpoint {
-            path: self.path.clone(),
-            reason: "holds weights but not how they were trained: give a run of octorec's".to_owned(),
-        })
-    }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::session::refuse_edited;
+use super::output::refuse_edited;
 use super::table::Table;
 use super::topo::{Export, TopoArgs};
 use crate::base::config::cache_dir;

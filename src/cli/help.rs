@@ -2,7 +2,7 @@
 
 use std::any::TypeId;
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -45,6 +45,11 @@ impl Cli {
     }
 }
 
+/// What to do with several files of data.
+const MORE_DATA: &str = "several files of text that a schema describes are one table in a folder that they are alone in: name \
+                         that ('--data FOLDER'); of others 'octorec preprocess' makes a data set, and a model of that \
+                         predicts such data sets alone";
+
 /// Flags, and the keys that they change.
 fn keys() -> Vec<(&'static str, &'static Key)> {
     let flags = KeyArgs::default().values().expect("no flag was given");
@@ -52,7 +57,7 @@ fn keys() -> Vec<(&'static str, &'static Key)> {
 }
 
 /// The error of a flag that the command does not have, where a key of the configuration that the command uses has its
-/// name: with a tip on how that is set.
+/// name: with a tip on how that is set; and that of several files of data, with one on how they are named.
 fn with_keys(mut error: Error, program: &Program, given: &[OsString]) -> Error {
     let (mut of, mut words) = (program, Vec::new());
     for word in given {
@@ -60,6 +65,17 @@ fn with_keys(mut error: Error, program: &Program, given: &[OsString]) -> Error {
             of = next;
             words.push(next.get_name());
         }
+    }
+    let tell = |error: &mut Error, tips| error.insert(ContextKind::Suggested, ContextValue::StyledStrs(tips));
+    let reads_data = of.get_arguments().any(|arg| arg.get_long() == Some("data"));
+    let is_more_data = match (error.kind(), error.get(ContextKind::InvalidArg)) {
+        (ErrorKind::ArgumentConflict, Some(ContextValue::String(flag))) => flag.starts_with("--data "),
+        (ErrorKind::UnknownArgument, Some(ContextValue::String(word))) => Path::new(word).is_file(),
+        _ => false,
+    };
+    if reads_data && is_more_data {
+        tell(&mut error, vec![MORE_DATA.into()]);
+        return error;
     }
     let words = words.join(" ");
     // The search, which is none of these, trains.
@@ -71,7 +87,7 @@ fn with_keys(mut error: Error, program: &Program, given: &[OsString]) -> Error {
     let keys = KEYS.iter().filter(|key| is_named(key) && key.honoured(command));
     let tips: Vec<StyledStr> = keys.map(|key| format!("it is set by '--set {}=VALUE'", key.name).into()).collect();
     if error.kind() == ErrorKind::UnknownArgument && !tips.is_empty() {
-        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(tips));
+        tell(&mut error, tips);
     }
     error
 }

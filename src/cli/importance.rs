@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::data::bar;
 use super::eval::number;
 use super::table::Table;
+use super::terminal::bar;
 use crate::base::Result;
 use crate::base::config::Config;
 use crate::data::derived::Derived;

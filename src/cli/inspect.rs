@@ -1,15 +1,18 @@
 //! `octorec inspect`: what a data set holds, and the schema that it proposes. What is hot is another question: see
-//! [`super::hot`].
+//! [`hot`].
+
+mod hot;
 
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde::Serialize;
 
+use self::hot::HotProfileArgs;
 use super::heed_signals;
-use super::hot::HotArgs;
+use super::output::{refuse_overwriting, write_editable};
 use super::overrides::{BaseArgs, KeyArgs, refuse_standard_input};
-use super::session::{refuse_overwriting, report_skipped, warn_of_skipped, write_editable};
+use super::session::{report_skipped, warn_of_skipped};
 use super::table::Table;
 use crate::base::config::OnBadRow;
 use crate::base::console::note;
@@ -53,7 +56,7 @@ pub struct InspectArgs {
     json: bool,
 
     #[command(flatten)]
-    hot: HotArgs,
+    hot: HotProfileArgs,
 
     #[command(flatten)]
     base: BaseArgs,
@@ -196,7 +199,8 @@ fn surveyed(dataset: &Dataset, format: &'static str, limit: u64) -> Result<Seen>
     }
     let skipped = dataset.members.iter().map(|member| member.table.skipped_rows()).sum::<u64>();
     report_skipped(skipped);
-    warn_of_skipped(skipped, total);
+    let first = dataset.members.iter().find_map(|member| member.table.first_skipped());
+    warn_of_skipped(skipped, total, first);
     alone.telling(&dataset.description).iter().for_each(doubt);
     let findings = survey.findings(&dataset.description, true);
     Ok(Seen { format, rows_total: Some(total), findings, schema: dataset.description.clone(), left_out: Vec::new() })
@@ -225,7 +229,7 @@ fn seen_text(path: &Path, limit: u64, max_line: usize, on_bad_row: OnBadRow) -> 
     }
     let (mut survey, mut samples) = (Survey::new(&schema), Samples::new(&schema));
     let (mut lines, mut row) = (Lines::open(path)?.limited(max_line), Row::new(&layout));
-    let (mut number, mut skipped) = (0u64, 0u64);
+    let (mut number, mut skipped, mut first) = (0u64, 0u64, None);
     while number - skipped < limit
         && let Some(line) = lines.next_line()?
     {
@@ -236,7 +240,10 @@ fn seen_text(path: &Path, limit: u64, max_line: usize, on_bad_row: OnBadRow) -> 
         };
         match read {
             Ok(()) => push(&mut samples, &row),
-            Err(_) if on_bad_row == OnBadRow::Skip => skipped += 1,
+            Err(fault) if on_bad_row == OnBadRow::Skip => {
+                skipped += 1;
+                first.get_or_insert_with(|| fault.at(path, number).to_string());
+            }
             Err(fault) => return Err(fault.at(path, number)),
         }
         if samples.len() == PORTION {
@@ -249,7 +256,7 @@ fn seen_text(path: &Path, limit: u64, max_line: usize, on_bad_row: OnBadRow) -> 
     }
     let whole = lines.next_line()?.is_none();
     report_skipped(skipped);
-    warn_of_skipped(skipped, number - skipped);
+    warn_of_skipped(skipped, number - skipped, first.as_deref());
     survey.add(&samples, &schema);
     let findings = survey.findings(&schema, false);
     for (column, found) in schema.categorical.iter_mut().zip(&findings.categorical) {
@@ -288,7 +295,7 @@ fn table(seen: &Seen) -> String {
     let rate = found.label_rate.map_or("none".to_owned(), |rate| format!("{:.2} %", 100.0 * rate));
     let _ = writeln!(text, "{}: {}{total} rows, label rate {rate}\n", seen.format, Count(found.rows));
     if !found.dense.is_empty() {
-        let _ = write!(text, "{}", dense_table(&found.dense));
+        let _ = write!(text, "{}", dense_table(&found.dense, seen.schema.weight.as_deref()));
     }
     if !found.categorical.is_empty() {
         let _ = write!(text, "\n{}", categorical_table(&found.categorical));
@@ -301,13 +308,14 @@ fn table(seen: &Seen) -> String {
     text
 }
 
-fn dense_table(columns: &[DenseFindings]) -> Table {
+fn dense_table(columns: &[DenseFindings], weight: Option<&str>) -> Table {
     let mut table = Table::new(["dense", "missing", "negative", "least", "mean", "most", "shape"]).words(6);
     for column in columns {
         let shown =
             |value: Option<f64>| value.map_or("-".to_owned(), |value| format!("{value:.6}").chars().take(12).collect());
+        let what = if weight == Some(&column.name) { " (weight)" } else { "" };
         table.row([
-            column.name.clone(),
+            format!("{}{what}", column.name),
             percent(column.missing),
             percent(column.negative),
             shown(column.least),

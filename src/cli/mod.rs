@@ -16,11 +16,11 @@ mod export;
 mod figures;
 pub mod guide;
 mod help;
-mod hot;
 mod importance;
 mod inspect;
 mod machines;
 mod network;
+mod output;
 mod overrides;
 pub mod place;
 mod plan;
@@ -36,8 +36,10 @@ mod simulate;
 mod table;
 mod terminal;
 mod text;
+mod timing;
 pub mod topo;
 mod train;
+mod trained;
 mod trials;
 mod tune;
 mod tuned;
@@ -120,7 +122,8 @@ impl Cli {
         machines::bound(world).iter().for_each(|reason| note!("warning: {reason}"));
         // What can be done about a malformed row depends on the command.
         const LEAVE_OUT: &str = "mend the line, or leave such rows out with --on-bad-row skip";
-        const EVERY_ROW: &str = "mend the line: a probability is written for every row, so none is left out";
+        const EVERY_ROW: &str = "mend the line, or have such rows answered in their place with --on-bad-row answer: a \
+                                 probability is written for every row, so none is left out";
         const ELSEWHERE: &str =
             "mend the line, or leave such rows out with `octorec preprocess` and its --on-bad-row skip";
         const NOT_CRITEO: &str = "mend the line, or leave such rows out with --on-bad-row skip; a table that is no log of \

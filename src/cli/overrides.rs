@@ -32,7 +32,8 @@ pub struct KeyArgs {
     #[arg(long, value_name = "PATH", display_order = 1)]
     data: Option<PathBuf>,
 
-    /// What describes a text file with a header line, or a Parquet file (`octorec inspect` proposes it).
+    /// What describes a text file with a header line, a folder of them, or a Parquet file (`octorec inspect` proposes
+    /// it).
     #[arg(long, value_name = "FILE", display_order = 2)]
     schema: Option<PathBuf>,
 
@@ -209,13 +210,16 @@ impl KeyArgs {
         command: Command,
         more: [KeyFlag; N],
     ) -> Result<Config> {
+        let before = layers.text_of("data.path").zip(layers.text_of("data.test_path"));
+        let before = before.map(|(data, tests)| (data.to_owned(), tests.to_owned()));
         for assignment in &self.set {
             layers.assignment(assignment)?;
         }
         for (flag, key, value) in self.values()? {
             if let Some(value) = value {
                 // A description that a file or a run has is of text, too, whatever the text looks like.
-                let described = key == "data.source" && self.source.is_none() && layers.has_text("data.schema");
+                let described =
+                    key == "data.source" && self.source.is_none() && layers.text_of("data.schema").is_some();
                 let value = if described { toml::Value::String("files".to_owned()) } else { value };
                 layers.set(key, value, flag)?;
             }
@@ -223,7 +227,19 @@ impl KeyArgs {
         for (flag, key, value) in more {
             value.map_or(Ok(()), |value| layers.set(key, value, flag))?;
         }
-        layers.finish(command)
+        let config = layers.finish(command)?;
+        let is_tested = matches!(command, Command::Train | Command::Config);
+        if let Some((data, tests)) = before.filter(|(data, _)| is_tested && *data != config.data.path)
+            && let (Some(origin), None) = (self.origin("data.path"), self.origin("data.test_path"))
+        {
+            let reason = format!(
+                "the test samples would still be those of {tests} (data.test_path), which come with other data, {data}: name \
+                 those of these data with --test-data FILE, the same file if it is meant, or take a part of these data for tests \
+                 with --set data.test_path="
+            );
+            return Err(Error::config(origin, reason));
+        }
+        Ok(config)
     }
 
     /// The first flag that was given of those that are not among `known`.

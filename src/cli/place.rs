@@ -1,9 +1,15 @@
-//! Where ranks stand: the flags that mean the same in every command.
+//! Where ranks stand: the flags that mean the same in every command, and the team of a bench of kernels.
 
 use clap::Args;
 
 use super::help::MACHINE;
-use crate::machine::placement::{CommCores, RankPer, Wishes};
+use crate::base::config::IsaChoice;
+use crate::base::console::note;
+use crate::base::{NodeId, Result};
+use crate::machine::placement::{CommCores, RANKS_MAX, RankPer, Wishes};
+use crate::machine::team::Team;
+use crate::machine::{Machine, place};
+use crate::simd::Isa;
 
 /// Where ranks stand.
 #[derive(Debug, Clone, Args)]
@@ -66,20 +72,38 @@ pub enum RankCount {
 }
 
 /// A `--ranks` value.
-pub fn rank_count(text: &str) -> Result<RankCount, String> {
+pub fn rank_count(text: &str) -> std::result::Result<RankCount, String> {
     match text {
         "auto" => Ok(RankCount::Auto),
         number => match number.parse() {
-            Ok(count) if (1..=4096).contains(&count) => Ok(RankCount::Count(count)),
-            _ => Err("a number from 1 to 4096 or `auto` is expected".to_owned()),
+            Ok(count) if (1..=RANKS_MAX).contains(&count) => Ok(RankCount::Count(count)),
+            _ => Err(format!("a number from 1 to {RANKS_MAX} or `auto` is expected")),
         },
     }
 }
 
 /// A `--comm-cores` value.
-pub fn comm_cores(text: &str) -> Result<CommCores, String> {
+pub fn comm_cores(text: &str) -> std::result::Result<CommCores, String> {
     match text {
         "auto" => Ok(CommCores::Auto),
         number => number.parse().map(CommCores::Count).map_err(|_| "a number or `auto` is expected".to_owned()),
     }
+}
+
+/// The team of rank 0 on this host, every thread pinned, with the nodes of its memory; prints where it stands.
+///
+/// `threads` 0 means one for each core of the rank. For benches of kernels, which one team runs.
+///
+/// # Errors
+/// When this processor has no such instruction set, the hardware cannot be explored, or threads are refused.
+pub fn place_team(threads: usize, isa: IsaChoice) -> Result<(Team, Vec<NodeId>)> {
+    let isa = Isa::chosen(isa)?;
+    let machine = Machine::load("host")?;
+    let threads = (threads > 0).then_some(threads);
+    let placement = place(&machine, &Wishes { ranks: Some(1), threads, ..Wishes::default() })?;
+    placement.warnings.iter().for_each(|warning| note!("warning: {warning}"));
+    let rank = &placement.ranks[0];
+    let team = Team::pinned(&rank.compute, placement.spin, isa)?;
+    note!("placement: {}", placement.line(rank));
+    Ok((team, rank.memory_nodes.clone()))
 }

@@ -8,21 +8,19 @@ use std::time::Instant;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
-use super::eval::{refuse_own_numbers, whole_file};
 use super::heed_signals;
+use super::output::{refuse_mixing, refuse_overwriting};
 use super::ranks::{RankArgs, Started};
-use super::session::{
-    Trained, VerifyArgs, beside_checks, open_incoming, open_trained, open_whole, refuse_mixing, refuse_overwriting,
-    report_unseen,
-};
-use super::text::LineArgs;
+use super::session::{open_incoming, open_whole, report_unseen};
+use super::text::{LineArgs, of_text};
+use super::trained::{Trained, VerifyArgs, beside_checks, open_trained, refuse_own_numbers, whole_file};
 use crate::base::config::OnBadRow;
 use crate::base::console::note;
 use crate::base::units::Many;
 use crate::base::{Error, Result, console};
 use crate::collective::World;
 use crate::data::Split;
-use crate::data::incoming::Writing;
+use crate::data::incoming::{Malformed, Writing};
 use crate::memory::WholeFile;
 use crate::train::{Checkpoint, Taker, predict, run_files};
 
@@ -34,7 +32,7 @@ pub struct PredictArgs {
     checkpoint: PathBuf,
 
     /// Rows in any format that `train --data` reads; in text the label column may be missing. Every row gets a
-    /// probability, in the order of the file, so a malformed one ends the command; of a data set those for training,
+    /// probability, in the order of the file; of a data set those for training,
     /// validation and test, in the order of its files (of octorec's blocks: as dataset.toml lists them; of others:
     /// training, validation, test). With "-" rows of text come by standard input, in bounded memory: whenever it
     /// pauses, those that have come are answered.
@@ -44,6 +42,10 @@ pub struct PredictArgs {
     /// With --data -: how rows and probabilities are written [default: text]
     #[arg(long, value_enum, value_name = "HOW")]
     format: Option<Format>,
+
+    /// Malformed rows of text [default: fail]
+    #[arg(long, value_enum, value_name = "WHAT")]
+    on_bad_row: Option<BadRow>,
 
     /// Where the probabilities go, one a line; without it: stdout.
     #[arg(long, value_name = "FILE")]
@@ -73,6 +75,8 @@ struct Results {
     /// The file with the probabilities.
     out: String,
     rows: u64,
+    /// Malformed rows among them, which were answered.
+    malformed_rows: u64,
     /// Categorical values that the model has no row for.
     unknown_values: u64,
     /// From when the first row was asked for until the file was whole.
@@ -88,6 +92,15 @@ enum Format {
     /// An object a line, by the columns' names (of Criteo's text I1 to I13 and C1 to C26); null is a missing value;
     /// lists where a column has several values. The answer is {"probability": P}.
     Json,
+}
+
+/// What a malformed row does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum BadRow {
+    /// It ends the command, with its line.
+    Fail,
+    /// It is answered in its place: nan; in JSON {"error": WHY}.
+    Answer,
 }
 
 /// What standard output is called in messages.
@@ -114,7 +127,7 @@ impl PredictArgs {
             );
             return refuse("--data", &reason);
         }
-        let trained = Trained::find(&self.checkpoint, self.verify)?;
+        let trained = Trained::find(&self.checkpoint, false, self.verify)?;
         let mut config = trained.config()?;
         let files = run_files(&self.checkpoint);
         let inputs: Vec<&Path> = files.iter().chain([&self.data, &trained.path]).map(PathBuf::as_path).collect();
@@ -126,9 +139,13 @@ impl PredictArgs {
             whole_file(&mut config, &trained.known, &self.data)?;
         }
         self.line.apply(&mut config)?;
-        let source = if arrives {
-            let writing = if is_json { Writing::Json } else { Writing::Text };
-            open_incoming(&mut config, trained.known, writing)?
+        if self.on_bad_row.is_some() {
+            of_text("--on-bad-row", &config)?;
+        }
+        let malformed = (self.on_bad_row == Some(BadRow::Answer)).then(Malformed::default);
+        let source = if arrives || malformed.is_some() {
+            let by_stdin = arrives.then_some(if is_json { Writing::Json } else { Writing::Text });
+            open_incoming(&mut config, trained.known, by_stdin, malformed.clone())?
         } else {
             open_whole(&mut config, trained.known)?
         };
@@ -142,64 +159,105 @@ impl PredictArgs {
             beside_checks(&checkpoint, &ranks, || predict(&ranks, &source, of, to))
         };
         let began = Instant::now();
-        let rows = match &self.out {
+        let how = Answering { is_json, malformed };
+        let Written { rows, malformed_rows, first, is_read } = match &self.out {
             _ if !world.is_first() => {
-                return predict(&mut Answers::new(std::io::sink(), Path::new("nowhere"), is_json, false));
+                return predict(&mut Answers::new(std::io::sink(), Path::new("nowhere"), how, false));
             }
             Some(path) => {
                 let mut file = WholeFile::create(path)?;
-                let mut answers = Answers::new(&mut file, path, is_json, false);
+                let mut answers = Answers::new(&mut file, path, how, false);
                 predict(&mut answers)?;
-                let rows = answers.finish()?;
+                let written = answers.finish()?;
                 file.finish()?;
-                rows
+                written
             }
             None => {
                 // Other machines go on to the end, which all reach together.
                 let may_end = world.machines() == 1;
-                let mut answers = Answers::new(std::io::stdout().lock(), Path::new(STDOUT), is_json, may_end);
+                let mut answers = Answers::new(std::io::stdout().lock(), Path::new(STDOUT), how, may_end);
                 predict(&mut answers)?;
                 answers.finish()?
             }
         };
         let (seconds, unknown_values) = (began.elapsed().as_secs_f64(), source.unseen_values());
         report_unseen(unknown_values);
+        if let Some(first) = first {
+            let answer = if is_json { "an error" } else { "nan" };
+            note!("warning: {} answered with {answer}; the first: {first}", Many(malformed_rows, "malformed row"));
+        }
         if rows == 0 {
             note!("warning: 0 rows came: nothing is predicted");
         }
         let whose = if arrives { "standard input".to_owned() } else { self.data.display().to_string() };
-        note!("{}: one for each row of {whose}, in its order", Many(rows, "probability"));
+        match is_read {
+            true => note!("{}: one for each row of {whose}, in its order", Many(rows, "probability")),
+            false => note!(
+                "note: standard output was closed before a probability for each row of {whose} was written: whoever read it has \
+                 the first ones alone"
+            ),
+        }
         if let Some(out) = self.out.as_ref().filter(|_| self.json) {
             let (out, rows_per_s) = (out.display().to_string(), rows as f64 / seconds);
-            console::json(&Results { out, rows, unknown_values, seconds, rows_per_s })?;
+            console::json(&Results { out, rows, malformed_rows, unknown_values, seconds, rows_per_s })?;
         }
         Ok(())
     }
+}
+
+/// How rows are answered.
+struct Answering {
+    is_json: bool,
+    /// Those that get no probability.
+    malformed: Option<Malformed>,
+}
+
+/// What was answered.
+#[derive(Default)]
+struct Written {
+    rows: u64,
+    /// Of these.
+    malformed_rows: u64,
+    /// What is wrong with the first one of those.
+    first: Option<Error>,
+    /// Whether all of it went to somebody.
+    is_read: bool,
 }
 
 /// Writes probabilities, a line each.
 struct Answers<'a, W: Write> {
     to: BufWriter<W>,
     path: &'a Path,
-    is_json: bool,
+    how: Answering,
     /// Whether a reader who has seen enough ends the command.
     may_end: bool,
     /// Whether anybody reads.
     is_read: bool,
-    rows: u64,
+    written: Written,
 }
 
 impl<'a, W: Write> Answers<'a, W> {
-    fn new(to: W, path: &'a Path, is_json: bool, may_end: bool) -> Self {
-        Self { to: BufWriter::with_capacity(1 << 16, to), path, is_json, may_end, is_read: true, rows: 0 }
+    fn new(to: W, path: &'a Path, how: Answering, may_end: bool) -> Self {
+        let (to, written) = (BufWriter::with_capacity(1 << 16, to), Written::default());
+        Self { to, path, how, may_end, is_read: true, written }
     }
 
     fn write(&mut self, probabilities: &[f32]) -> std::io::Result<()> {
+        let Answering { is_json, malformed } = &self.how;
         for probability in probabilities {
+            let number = self.written.rows;
+            self.written.rows += 1;
+            if let Some(error) = malformed.as_ref().and_then(|malformed| malformed.take(number)) {
+                match is_json {
+                    true => writeln!(self.to, "{}", serde_json::json!({ "error": error.to_string() }))?,
+                    false => writeln!(self.to, "nan")?,
+                }
+                self.written.malformed_rows += 1;
+                self.written.first.get_or_insert(error);
             // Nine significant digits give every f32 back.
-            if self.is_json && !probability.is_finite() {
+            } else if *is_json && !probability.is_finite() {
                 writeln!(self.to, "{{\"probability\":null}}")?;
-            } else if self.is_json {
+            } else if *is_json {
                 writeln!(self.to, "{{\"probability\":{probability:.8e}}}")?;
             } else {
                 writeln!(self.to, "{probability:.8e}")?;
@@ -221,8 +279,8 @@ impl<'a, W: Write> Answers<'a, W> {
         }
     }
 
-    /// Writes what is left; returns how many there were.
-    fn finish(mut self) -> Result<u64> {
+    /// Writes what is left; returns what there was.
+    fn finish(mut self) -> Result<Written> {
         if self.is_read {
             let result = self.to.flush();
             self.judge(result)?;
@@ -231,7 +289,7 @@ impl<'a, W: Write> Answers<'a, W> {
             // What nobody reads is not tried again.
             let _ = self.to.into_parts();
         }
-        Ok(self.rows)
+        Ok(Written { is_read: self.is_read, ..self.written })
     }
 }
 
@@ -254,8 +312,8 @@ impl Taker for OfFile<'_, '_> {
 
 impl<W: Write> Taker for Answers<'_, W> {
     fn take(&mut self, probabilities: &[f32]) -> Result<bool> {
-        self.rows += probabilities.len() as u64;
         if !self.is_read {
+            self.written.rows += probabilities.len() as u64;
             return Ok(true);
         }
         let result = self.write(probabilities);

@@ -4,11 +4,12 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 
 use clap::{Args, ValueEnum};
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use serde::Serialize;
 
 use super::heed_signals;
 use super::session::{report_skipped, warn_of_skipped};
+use super::terminal::bar_of;
 use super::text::max_line;
 use crate::base::config::OnBadRow;
 use crate::base::console::note;
@@ -271,7 +272,7 @@ impl PreprocessArgs {
         }
         note!("rows: {} ({})", Count(summary.rows), roles.join(", "));
         report_skipped(summary.skipped);
-        warn_of_skipped(summary.skipped, summary.rows);
+        warn_of_skipped(summary.skipped, summary.rows, None);
         let tables = Many(summary.counts.len() as u64, "table");
         note!("{tables} with {}; counts in {SUMMARY}", Many(rows, "row"));
         let speed = summary.bytes as f64 / seconds / 1e6;
@@ -298,9 +299,7 @@ impl Bars {
                 Stage::Text => "{bar:30} {bytes}/{total_bytes}  {msg}  {bytes_per_sec}  {eta} left",
                 _ => "{bar:30} {human_pos}/{human_len}  {msg}  {eta} left",
             };
-            let style = ProgressStyle::with_template(template).expect("the template is well-formed");
-            let bar = ProgressBar::new(total).with_style(style);
-            *current = Some((stage, bar.with_message(stage.name())));
+            *current = Some((stage, bar_of(template, total, stage.name())));
         }
         if let Some((_, bar)) = &*current {
             bar.set_position(done);

@@ -4,8 +4,8 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::ranks::machine_team;
 use super::table::Table;
+use super::timing::machine_team;
 use crate::base::Result;
 use crate::base::config::Config;
 use crate::machine::limits::{Bracket, CEILINGS, Ceiling, Rate};

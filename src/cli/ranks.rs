@@ -1,13 +1,11 @@
-//! The ranks of a job on this host: how they are asked for, started and timed.
+//! The ranks of a job on this host: how they are asked for, and how they are started.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use serde::Serialize;
 
-use super::bench::step::draw;
 use super::collective::{Choice, Dense, choose, idle, rows_note};
 use super::copies::hot_rows;
 use super::division::{Aim, Division, Wanted, divide};
@@ -15,25 +13,24 @@ use super::figures;
 use super::help::{DATA, MACHINE};
 use super::machines::{Everyone, introduce};
 use super::place::{PlaceArgs, RankCount};
-use super::session::{Beginning, train_spec};
 use super::trials::{TRIAL_ROWS, Trials};
 use super::tuned::use_plans;
 use crate::base::config::{Config, Determinism, Hot};
 use crate::base::console::note;
-use crate::base::{Error, PuId, Result, median};
+use crate::base::{Error, Result};
 use crate::collective::{Machines, World};
 use crate::data::hot::HotSlots;
-use crate::data::{Batch, LoaderMode, Schema, Source};
+use crate::data::{LoaderMode, Schema, Source};
 use crate::ffi::linux::current_affinity;
 use crate::machine::placement::{CommCores, Placement, RankPlace, Wishes};
-use crate::machine::team::Team;
 use crate::machine::{Machine, place};
-use crate::math::Grains;
-use crate::model::{Stage, StoredTables, TrainSpec};
+use crate::math::{Grains, part_for};
+use crate::model::{Shape, StoredTables, TrainSpec};
+use crate::optim::ByGroup;
 use crate::shard::Sharding;
 use crate::shard::file::with_collective;
 use crate::simd::Isa;
-use crate::train::{Breakdown, Checkpoint, DEADLINE, Ranks, Rates, Setup};
+use crate::train::{Checkpoint, DEADLINE, Ranks, Setup};
 
 /// Communication threads that are tried, at most a quarter of a rank's cores.
 const TRIALS: [usize; 5] = [0, 1, 2, 4, 8];
@@ -90,8 +87,20 @@ pub enum Purpose {
     Predict,
 }
 
+/// Where training begins; by default with the first sample.
+#[derive(Default)]
+pub struct Beginning<'a> {
+    /// Without --plan, a run that is continued goes on with the plan in this file, if that is there and for as many
+    /// ranks.
+    pub plan: Option<&'a Path>,
+    /// Hot rows by which inputs are in an order, if they are.
+    pub hot: Option<Arc<HotSlots>>,
+    /// The training sample that comes first.
+    pub sample: u64,
+}
+
 /// What ranks are to do, and with what.
-pub struct Task<'a> {
+pub struct StartSpec<'a> {
     /// All machines of the job.
     pub world: &'a World,
     /// The model and its training.
@@ -114,7 +123,7 @@ pub struct Task<'a> {
     pub stored: Option<StoredTables>,
 }
 
-impl<'a> Task<'a> {
+impl<'a> StartSpec<'a> {
     /// What begins with the first sample, all else as is predicted to be best.
     #[must_use]
     pub fn new(world: &'a World, config: &'a Config, source: &'a dyn Source, purpose: Purpose) -> Self {
@@ -163,7 +172,7 @@ impl RankArgs {
     ) -> Result<Started> {
         let Beginning { plan: kept, hot, sample: from } = beginning;
         let wanted = Wanted { file: self.plan.as_deref(), kept, sampled: purpose != Purpose::Predict };
-        self.start_as(Task { wanted, traced, hot, from, ..Task::new(world, config, source, purpose) })
+        self.start_as(StartSpec { wanted, traced, hot, from, ..StartSpec::new(world, config, source, purpose) })
     }
 
     /// The same to predict with a checkpoint's model, whose tables are looked up where they are as far as ranks have
@@ -181,13 +190,14 @@ impl RankArgs {
         world.meet("read the data", Duration::from_secs_f64(self.timeout))?;
         let wanted = Wanted { file: self.plan.as_deref(), kept: None, sampled: false };
         let stored = checkpoint.stored_tables()?;
-        let started = self.start_as(Task { wanted, stored, ..Task::new(world, config, source, Purpose::Predict) })?;
+        let started =
+            self.start_as(StartSpec { wanted, stored, ..StartSpec::new(world, config, source, Purpose::Predict) })?;
         checkpoint.load_into(&started.ranks)?;
         Ok(started)
     }
 
-    fn start_as(&self, task: Task<'_>) -> Result<Started> {
-        let Task { world, config, source, purpose, .. } = task;
+    fn start_as(&self, task: StartSpec<'_>) -> Result<Started> {
+        let StartSpec { world, config, source, purpose, .. } = task;
         world.describe().iter().for_each(|line| note!("{line}"));
         let own = figures::load(&self.place.topology)?;
         let placement = self.place(world, config, source.schema(), &own, purpose)?;
@@ -215,10 +225,10 @@ impl RankArgs {
         &self,
         own: &Machine,
         placement: Placement,
-        task: Task<'_>,
+        task: StartSpec<'_>,
         tell: &mut dyn FnMut(&str),
     ) -> Result<Started> {
-        let Task { world, config, source, purpose, wanted, traced, .. } = task;
+        let StartSpec { world, config, source, purpose, wanted, traced, .. } = task;
         let (isa, deadline) = (Isa::chosen(config.train.isa)?, Duration::from_secs_f64(self.timeout));
         let everyone = introduce(world, config, source, (own, &placement), isa, deadline)?;
         let aim = Aim::of(purpose == Purpose::Predict, task.stored.as_ref());
@@ -263,12 +273,12 @@ impl RankArgs {
     /// of the best as a few steps are, where such a run may differ from the next one. The first machine decides.
     fn choose_dense(
         &self,
-        task: &Task<'_>,
+        task: &StartSpec<'_>,
         everyone: &Everyone,
         kept: Option<&str>,
         (own, placement): (&Machine, &Placement),
     ) -> Result<Option<Choice>> {
-        let Task { world, config, source, purpose, dense, .. } = task;
+        let StartSpec { world, config, source, purpose, dense, .. } = task;
         let (determinism, deadline) = (config.train.determinism, Duration::from_secs_f64(self.timeout));
         let Purpose::Train(overlap) = *purpose else { return Ok(None) };
         let alone = everyone.placement.ranks.len() == 1;
@@ -405,96 +415,18 @@ impl RankArgs {
     }
 }
 
-impl Started {
-    /// A team on all cores that compute, to measure what the ranks could reach together.
-    ///
-    /// # Errors
-    /// As [`Team::pinned`].
-    pub fn machine_team(&self) -> Result<Team> {
-        machine_team(&self.placement, self.isa)
-    }
-}
-
-/// A team on all cores of a placement that compute.
-///
-/// # Errors
-/// As [`Team::pinned`].
-pub fn machine_team(placement: &Placement, isa: Isa) -> Result<Team> {
-    let mut pus: Vec<PuId> = placement.ranks.iter().flat_map(|rank| rank.compute.iter().copied()).collect();
-    pus.sort_unstable();
-    pus.dedup();
-    Team::pinned(&pus, placement.spin, isa)
-}
-
-/// So many minibatches that ranks can share.
-pub fn minibatches(source: &dyn Source, count: usize, samples: usize) -> Result<Vec<Arc<Batch>>> {
-    Ok(draw(source, count, samples)?.into_iter().map(Arc::new).collect())
-}
-
-/// Timed steps of ranks.
-pub struct Steps {
-    /// Milliseconds, ascending.
-    pub ms: Vec<f64>,
-    /// Where the timed steps and those before went.
-    pub breakdowns: Vec<Breakdown>,
-}
-
-impl Steps {
-    /// Runs as many steps as warm up and then as many with the clock.
-    ///
-    /// # Errors
-    /// When a rank fails, or the loss is no number.
-    pub fn run(ranks: &Ranks, batches: &[Arc<Batch>], count: usize, rates: Rates) -> Result<Self> {
-        ranks.initialise(1)?;
-        let mut number = 0;
-        let mut step = |batch: &Arc<Batch>| {
-            number += 1;
-            let began = Instant::now();
-            let loss = ranks.step(batch, rates)?;
-            if !loss.is_finite() {
-                let rate = f64::from(rates.layers.max(rates.rows));
-                return Err(Error::Diverged { step: number, loss, rate, cause: None, saved: None });
-            }
-            Ok(began.elapsed().as_secs_f64() * 1e3)
-        };
-        batches.iter().cycle().take(count.max(batches.len())).try_for_each(|batch| step(batch).map(|_| ()))?;
-        let mut ms = batches.iter().cycle().take(count).map(step).collect::<Result<Vec<_>>>()?;
-        ms.sort_by(f64::total_cmp);
-        Ok(Self { ms, breakdowns: ranks.breakdowns()? })
-    }
-
-    /// The median step.
-    #[must_use]
-    pub fn median_ms(&self) -> f64 {
-        median(&mut self.ms.clone())
-    }
-}
-
-/// Where the steps of all ranks went.
-#[derive(Debug, Serialize)]
-pub struct Breakdowns {
-    /// The names of the columns of `stages_ms`.
-    pub stages: [Stage; Stage::ALL.len()],
-    /// By rank.
-    pub ranks: Vec<Breakdown>,
-}
-
-impl Breakdowns {
-    /// Those of some ranks.
-    #[must_use]
-    pub const fn new(ranks: Vec<Breakdown>) -> Self {
-        Self { stages: Stage::ALL, ranks }
-    }
-
-    /// The mean over ranks.
-    #[must_use]
-    pub fn mean(&self, ms: impl Fn(&Breakdown) -> f64) -> f64 {
-        self.ranks.iter().map(ms).sum::<f64>() / self.ranks.len().max(1) as f64
-    }
-
-    /// The mean over ranks of some stages together.
-    #[must_use]
-    pub fn stages(&self, stages: &[Stage]) -> f64 {
-        self.mean(|rank| stages.iter().map(|stage| rank.stages_ms[*stage as usize]).sum())
+/// What trains and evaluates a model on these places.
+fn train_spec(config: &Config, source: &dyn Source, placement: &Placement) -> TrainSpec {
+    let threads = placement.ranks.iter().map(|rank| rank.compute.len()).max().unwrap_or(1);
+    let (model, schema) = (&config.model, source.schema());
+    let shape = Shape::of(model, &schema.positions(model), &model.dims(&schema.rows()));
+    TrainSpec {
+        samples: config.train.minibatch().max(config.train.eval_batch),
+        part: config.train.part.given().unwrap_or_else(|| part_for(shape.part_sizes(), threads)),
+        update: config.train.update,
+        update_fused: config.train.update_fused,
+        precision: config.train.precision,
+        optimizers: ByGroup::configured(&config.train),
+        clip_norm: Some(config.train.clip_norm).filter(|bound| *bound > 0.0),
     }
 }

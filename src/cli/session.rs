@@ -1,35 +1,21 @@
-//! What the commands that use a model have in common: opening data with a progress bar, and finding a trained model.
+//! The data that a command works on: opened, with a bar while they are read, and what is said of them and their model.
 
-use std::panic::resume_unwind;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
-use clap::Args;
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 
-use super::help::MODEL;
 use super::ranks::Started;
-use crate::base::config::{Config, IsaChoice, SourceKind};
+use super::terminal::bar_of;
+use crate::base::Result;
+use crate::base::config::{Config, SourceKind};
 use crate::base::console::note;
 use crate::base::input::read_text;
 use crate::base::units::{Bytes, Count, Many};
-use crate::base::{Error, NodeId, Result};
-use crate::data::blocks::MANIFEST;
 use crate::data::derived::Derived;
-use crate::data::hot::HotSlots;
-use crate::data::incoming::{Incoming, Writing};
+use crate::data::incoming::{Incoming, Malformed, Writing};
 use crate::data::schema::{Scale, Scales, TrainedColumns};
 use crate::data::{self, Labels, OnUnseen, Opening, Source, Split, Vocabulary};
-use crate::machine::placement::{Placement, Wishes};
-use crate::machine::team::{Team, roam};
-use crate::machine::{Machine, place};
-use crate::math::part_for;
-use crate::memory::{same_file, write_file};
-use crate::model::{Parameter, Shape, TrainSpec};
-use crate::optim::ByGroup;
-use crate::simd::Isa;
-use crate::train::{Checkpoint, Progress, Ranks, checkpoint_in, has_begun, load_vocabulary, vocabulary_in};
 
 /// What a trained model knows of its data.
 #[derive(Debug, Default)]
@@ -82,12 +68,23 @@ pub fn open_whole(config: &mut Config, known: Learned) -> Result<Arc<dyn Source>
     Derived::of(&config.model, source)
 }
 
-/// Rows that arrive by standard input, for a trained model.
+/// Rows that arrive by standard input, or of the configured file where its malformed rows are answered, for a trained
+/// model.
 ///
 /// # Errors
-/// As [`Incoming::standard`].
-pub fn open_incoming(config: &mut Config, known: Learned, writing: Writing) -> Result<Arc<dyn Source>> {
-    let source = Incoming::standard(config, known.open(config, Opening::default()), writing)?;
+/// As [`Incoming::standard`] and [`Incoming::file`].
+pub fn open_incoming(
+    config: &mut Config,
+    known: Learned,
+    by_stdin: Option<Writing>,
+    malformed: Option<Malformed>,
+) -> Result<Arc<dyn Source>> {
+    let opening = known.open(config, Opening::default());
+    let source = match by_stdin {
+        Some(writing) => Incoming::standard(config, opening, writing)?,
+        None => Incoming::file(config, opening)?,
+    };
+    let source = source.answering(malformed);
     config.model.follow(source.schema().dense, source.schema().names(), source.schema().rows());
     config.model.sequences = source.schema().sequences(&config.model)?;
     Derived::of(&config.model, Arc::new(source))
@@ -95,12 +92,8 @@ pub fn open_incoming(config: &mut Config, known: Learned, writing: Writing) -> R
 
 /// As [`data::open`], drawing a bar while a file's first pass runs.
 pub fn open_watched(config: &Config, opening: Opening<'_>) -> Result<Arc<dyn Source>> {
-    let message = config.data.path.clone();
-    let begin = |total| {
-        let style = ProgressStyle::with_template("{bar:30} {bytes}/{total_bytes}  reading {msg}  {eta} left");
-        let bar = ProgressBar::new(total).with_message(message.clone());
-        bar.with_style(style.expect("the template is well-formed"))
-    };
+    const TEMPLATE: &str = "{bar:30} {bytes}/{total_bytes}  reading {msg}  {eta} left";
+    let begin = |total| bar_of(TEMPLATE, total, config.data.path.clone());
     // Drawn only once there is something to watch.
     let mut bar = None;
     let mut progress = |done, total| {
@@ -121,10 +114,9 @@ pub fn open_columns(config: &mut Config, known: Learned, opening: Opening<'_>) -
     if trained {
         // What the model lacks is told before anything is built.
         source.scales()?;
-    } else {
-        let rows = Split::ALL.into_iter().filter_map(|split| source.samples(split));
-        warn_of_skipped(source.skipped_rows(), rows.sum());
     }
+    let rows = Split::ALL.into_iter().filter_map(|split| source.samples(split));
+    warn_of_skipped(source.skipped_rows(), rows.sum(), source.first_skipped());
     let (names, rows) = (source.schema().names(), source.schema().rows());
     match config.data.is_stored() {
         true => config.model.follow(source.schema().dense, names, rows),
@@ -133,103 +125,6 @@ pub fn open_columns(config: &mut Config, known: Learned, opening: Opening<'_>) -
     }
     config.model.sequences = source.schema().sequences(&config.model)?;
     Ok(source)
-}
-
-/// The team of rank 0 on this host, every thread pinned, with the nodes of its memory; prints where it stands.
-///
-/// `threads` 0 means one for each core of the rank. For benches of kernels, which one team runs.
-pub fn place_team(threads: usize, isa: IsaChoice) -> Result<(Team, Vec<NodeId>)> {
-    let isa = Isa::chosen(isa)?;
-    let machine = Machine::load("host")?;
-    let threads = (threads > 0).then_some(threads);
-    let placement = place(&machine, &Wishes { ranks: Some(1), threads, ..Wishes::default() })?;
-    placement.warnings.iter().for_each(|warning| note!("warning: {warning}"));
-    let rank = &placement.ranks[0];
-    let team = Team::pinned(&rank.compute, placement.spin, isa)?;
-    note!("placement: {}", placement.line(rank));
-    Ok((team, rank.memory_nodes.clone()))
-}
-
-/// What trains and evaluates a model on these places.
-pub fn train_spec(config: &Config, source: &dyn Source, placement: &Placement) -> TrainSpec {
-    let threads = placement.ranks.iter().map(|rank| rank.compute.len()).max().unwrap_or(1);
-    let (model, schema) = (&config.model, source.schema());
-    let shape = Shape::of(model, &schema.positions(model), &model.dims(&schema.rows()));
-    TrainSpec {
-        samples: config.train.minibatch().max(config.train.eval_batch),
-        part: config.train.part.given().unwrap_or_else(|| part_for(shape.part_sizes(), threads)),
-        update: config.train.update,
-        update_fused: config.train.update_fused,
-        precision: config.train.precision,
-        optimizers: ByGroup::configured(&config.train),
-        clip_norm: Some(config.train.clip_norm).filter(|bound| *bound > 0.0),
-    }
-}
-
-/// Whether what a model's files hold is checked.
-#[derive(Debug, Clone, Copy, Args)]
-pub struct VerifyArgs {
-    /// Take the model as its files have it. Without this, weights, optimizer state and vocabulary are checked against
-    /// the hashes that were written with them (many GB/s), and the vocabulary against the model's; damage is then an
-    /// error.
-    #[arg(long, help_heading = MODEL)]
-    pub no_verify: bool,
-}
-
-impl VerifyArgs {
-    /// Opens a checkpoint file; says if nothing can tell whether it is damaged.
-    ///
-    /// # Errors
-    /// As [`Checkpoint::open`].
-    pub fn open<'a>(&self, path: &'a Path) -> Result<Checkpoint<'a>> {
-        let checkpoint = Checkpoint::open_as(path, !self.no_verify)?;
-        if checkpoint.lacks_hashes() {
-            note!("{} carries no hashes: damage in it would go unnoticed", path.display());
-        }
-        Ok(checkpoint)
-    }
-}
-
-/// Opens a trained model's checkpoint for use on this data; says if the data differs from what it was trained on in
-/// whether look-ups have weights.
-///
-/// # Errors
-/// As [`Checkpoint::open`].
-pub fn open_trained<'a>(path: &'a Path, verify: VerifyArgs, source: &dyn Source) -> Result<Checkpoint<'a>> {
-    let checkpoint = Checkpoint::open_as(path, !verify.no_verify)?;
-    checkpoint.check_columns(source)?;
-    checkpoint.other_weights(source.schema())?.iter().for_each(|reason| note!("warning: {reason}"));
-    Ok(checkpoint)
-}
-
-/// Does the work of a trained model, while another thread checks the hashes of the tables that the ranks look up where
-/// the checkpoint has them: nobody waits for that before the first answer, and damage is an error in any case. Each
-/// machine checks the tables of its own ranks, and waits for what the others find.
-///
-/// # Errors
-/// That of the work, or what is wrong with the checkpoint.
-pub fn beside_checks<T>(checkpoint: &Checkpoint<'_>, ranks: &Ranks, work: impl FnOnce() -> Result<T>) -> Result<T> {
-    let (stored, held) = (ranks.stored_tables()?, ranks.held_tables());
-    let is_stored =
-        |parameter: &Parameter| parameter.table().is_some_and(|table| stored[table.index()] && held[table.index()]);
-    let tables: Vec<Parameter> = ranks.parameters()?.into_iter().filter(is_stored).collect();
-    let stop = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        let check = scope.spawn(|| {
-            // Whoever starts it may be pinned to a compute core.
-            roam();
-            checkpoint.check_stored(&tables, &stop)
-        });
-        let done = work();
-        // Relaxed: the flag carries no data.
-        stop.store(done.is_err(), Ordering::Relaxed);
-        let sound = check.join().unwrap_or_else(|panic| resume_unwind(panic));
-        let done = done?;
-        checkpoint.check_read()?;
-        sound?;
-        ranks.world().all_done("check the model")?;
-        Ok(done)
-    })
 }
 
 /// Says how many values of the data a model could not know.
@@ -247,15 +142,18 @@ pub fn report_skipped(rows: u64) {
     }
 }
 
-/// Warns where more than a few of all rows are malformed and left out: then the schema is the likelier fault.
-pub fn warn_of_skipped(skipped: u64, rows: u64) {
+/// Warns where more than a few of all rows are malformed and left out, with what is known of the first one: then the
+/// schema is the likelier fault.
+pub fn warn_of_skipped(skipped: u64, rows: u64, first: Option<&str>) {
     const FEW: f64 = 0.03;
     let all = skipped + rows;
     let share = skipped as f64 / all as f64;
     if share > FEW {
+        let first = first.map_or("--on-bad-row fail says what is wrong with the first".to_owned(), |first| {
+            format!("the first is {first}")
+        });
         note!(
-            "warning: {:.1} % of all rows ({} of {}) are malformed and left out: --on-bad-row fail says what is wrong with the \
-             first",
+            "warning: {:.1} % of all rows ({} of {}) are malformed and left out: {first}",
             100.0 * share,
             Count(skipped),
             Count(all)
@@ -329,129 +227,4 @@ fn describe_scales(source: &dyn Source) -> Result<()> {
         note!("column {name}: mean {mean:.6}{age}, standard deviation {deviation:.6}, learned from training samples");
     }
     Ok(())
-}
-
-/// Refuses an output that is one of the command's inputs, or a file in a folder that is one, unless it is a picture or
-/// TOML other than a data set's.
-///
-/// # Errors
-/// [`Error::Config`] that names the flag.
-pub fn refuse_overwriting(flag: &str, out: Option<&Path>, inputs: &[&Path]) -> Result<()> {
-    let within = |out: &Path, folder: &Path| {
-        let file = out.canonicalize().ok().filter(|file| file.is_file());
-        let of_data = |file: &PathBuf| {
-            let is_other_toml = || file.file_name().is_none_or(|name| name != MANIFEST);
-            !file.extension().is_some_and(|kind| kind == "svg" || kind == "toml" && is_other_toml())
-        };
-        file.filter(of_data).and_then(|file| Some(same_file(file.parent()?, folder))) == Some(true)
-    };
-    let lost = |out: &Path| inputs.iter().any(|input| same_file(out, input) || within(out, input));
-    match out.filter(|out| lost(out)) {
-        None => Ok(()),
-        Some(out) => {
-            let reason =
-                format!("{} is an input of this command, which would be lost: name another file", out.display());
-            Err(Error::config(flag, reason))
-        }
-    }
-}
-
-/// Refuses `--json` where the file that a command writes would go to standard output as well; `and_so` says of what is
-/// in it that it goes there.
-///
-/// # Errors
-/// [`Error::Config`] that names the flag.
-pub fn refuse_mixing(json: bool, out: Option<&Path>, and_so: &str) -> Result<()> {
-    let to_stdout = |out: &Path| same_file(out, Path::new("/dev/stdout"));
-    if !json || !out.is_none_or(to_stdout) {
-        return Ok(());
-    }
-    let reason =
-        format!("its object goes to standard output, and so {and_so}: name a file with --out FILE, or leave it away");
-    Err(Error::config("--json", reason))
-}
-
-/// Writes a text that is made to be edited, unless a file with other text is there.
-///
-/// # Errors
-/// As [`refuse_edited`], and when the file cannot be written.
-pub fn write_editable(flag: &str, path: &Path, text: &str) -> Result<()> {
-    refuse_edited(flag, path, Some(text))?;
-    write_file(path, text.as_bytes())
-}
-
-/// Refuses to write `text`, or one that is not known yet, over a file with another one, which somebody may have edited.
-///
-/// # Errors
-/// [`Error::Config`] that names the flag.
-pub fn refuse_edited(flag: &str, path: &Path, text: Option<&str>) -> Result<()> {
-    let same = || std::fs::read(path).is_ok_and(|there| Some(&there[..]) == text.map(str::as_bytes));
-    let has_text = std::fs::metadata(path).is_ok_and(|found| found.is_file() && found.len() > 0);
-    if !has_text || same() {
-        return Ok(());
-    }
-    let what = if text.is_some() { ", with other text" } else { " already" };
-    let reason =
-        format!("{} is there{what}, which would be lost: name another file, or remove that one", path.display());
-    Err(Error::config(flag, reason))
-}
-
-/// Where training begins; by default with the first sample.
-#[derive(Default)]
-pub struct Beginning<'a> {
-    /// Without --plan, a run that is continued goes on with the plan in this file, if that is there and for as many
-    /// ranks.
-    pub plan: Option<&'a Path>,
-    /// Hot rows by which inputs are in an order, if they are.
-    pub hot: Option<Arc<HotSlots>>,
-    /// The training sample that comes first.
-    pub sample: u64,
-}
-
-/// A trained model's file with what lies beside it.
-pub struct Trained {
-    /// The checkpoint file.
-    pub path: PathBuf,
-    /// How it was trained; `None` for another program's file.
-    pub header: Option<(Progress, Config)>,
-    /// What it knows of its data.
-    pub known: Learned,
-}
-
-/// The checkpoint that `path` (a run's directory or a file) means.
-///
-/// # Errors
-/// [`Error::Checkpoint`] when it is not there.
-pub fn saved_in(path: &Path) -> Result<PathBuf> {
-    let file = checkpoint_in(path);
-    if file.exists() {
-        return Ok(file);
-    }
-    let reason = if has_begun(path) {
-        "there is no checkpoint: this run ended before it saved one; start it again with the same --out; \
-         --set train.checkpoint_minutes=M has it save every M minutes (default: 30), --checkpoint-every N every N steps"
-    } else {
-        "there is no checkpoint: has this run saved one (train with --out DIR)?"
-    };
-    let reason = reason.to_owned();
-    Err(Error::Checkpoint { path: file, reason })
-}
-
-impl Trained {
-    /// Finds the checkpoint that `path` (a run's directory or a file) means.
-    pub fn find(path: &Path, verify: VerifyArgs) -> Result<Self> {
-        let file = saved_in(path)?;
-        let checkpoint = verify.open(&file)?;
-        let header = checkpoint.header()?;
-        if let Some((_, config)) = &header {
-            config.validate(&format!("{}: its configuration", file.display()))?;
-        }
-        let beside = vocabulary_in(path);
-        let vocabulary = if beside.exists() { Some(load_vocabulary(&beside, !verify.no_verify)?) } else { None };
-        checkpoint.check_vocabulary(vocabulary.as_ref(), &beside)?;
-        let columns = header.as_ref().map(|(_, config)| checkpoint.columns(&config.model)).transpose()?;
-        let (scales, schema) = (checkpoint.scales()?, checkpoint.schema_text()?);
-        let known = Learned { vocabulary, scales, columns, begins: false, schema };
-        Ok(Self { path: file, header, known })
-    }
 }

@@ -1,7 +1,10 @@
-//! What the terminal shows that a person reads: sentences in lines of its width, and pages of the manual with their
-//! headings and tables set.
+//! What the terminal shows that a person reads: sentences in lines of its width, pages of the manual with their
+//! headings and tables set, and bars of what is done.
 
+use std::borrow::Cow;
 use std::io::{IsTerminal, stdout};
+
+use indicatif::{ProgressBar, ProgressStyle};
 
 use super::table::Table;
 
@@ -17,6 +20,17 @@ pub fn width() -> Option<usize> {
     let told = || rustix::termios::tcgetwinsize(&stdout).map_or(0, |size| usize::from(size.ws_col));
     let width = stdout.is_terminal().then(told)?;
     Some(if width == 0 { USUAL } else { width }.clamp(READABLE.0, READABLE.1))
+}
+
+/// A bar of samples.
+pub fn bar(total: u64, doing: &'static str) -> ProgressBar {
+    bar_of("{bar:30} {human_pos}/{human_len} samples  {msg}  {eta} left", total, doing)
+}
+
+/// A bar of what its template says.
+pub fn bar_of(template: &str, total: u64, message: impl Into<Cow<'static, str>>) -> ProgressBar {
+    let style = ProgressStyle::with_template(template).expect("the template is well-formed");
+    ProgressBar::new(total).with_style(style).with_message(message)
 }
 
 /// A text in lines of at most `width` characters; words that are longer are cut.

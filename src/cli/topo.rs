@@ -9,9 +9,9 @@ use clap::Args;
 use serde::Serialize;
 
 use super::figures;
+use super::output::{refuse_overwriting, write_editable};
 use super::place::PlaceArgs;
 use super::schedule::{self, ScheduleArgs};
-use super::session::{refuse_overwriting, write_editable};
 use crate::base::console::note;
 use crate::base::{Error, Result, console};
 use crate::collective::World;

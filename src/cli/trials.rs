@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use super::collective::Dense;
-use super::ranks::{Overlap, Purpose, RankArgs, Started, Steps, Task, minibatches};
+use super::ranks::{Overlap, Purpose, RankArgs, StartSpec, Started};
+use super::session::open_generated;
+use super::timing::{Steps, minibatches};
 use crate::base::Result;
 use crate::base::config::{Config, Hot, LookUps, SourceKind};
-use crate::cli::session::open_generated;
 use crate::collective::World;
 use crate::data::{Batch, Schema, Source};
 use crate::machine::{Machine, Placement};
@@ -65,7 +66,7 @@ impl Trials {
         placement: Placement,
         dense: Dense,
     ) -> Result<f64> {
-        let task = Task { dense, ..Task::new(world, &self.config, &*self.source, Purpose::Train(overlap)) };
+        let task = StartSpec { dense, ..StartSpec::new(world, &self.config, &*self.source, Purpose::Train(overlap)) };
         let Started { ranks, .. } = args.start_on(machine, placement, task, &mut |_: &str| ())?;
         Ok(Steps::run(&ranks, &self.batches, TRIAL_STEPS, Rates::base(&self.config.train))?.median_ms())
     }
@@ -89,7 +90,7 @@ mod tests {
         (config.model.dim, config.model.bottom) = (4, vec![13, 4]);
         let tables: Vec<Column> = ["a", "b", "c"].map(|name| Column::new(name, 50)).into();
         config.model.rows = vec![50; 3];
-        let trials = Trials::new(&config, &Schema { dense: 13, tables }).unwrap();
+        let trials = Trials::new(&config, &Schema { dense: 13, weighted: false, tables }).unwrap();
         assert!(trials.batches.iter().all(|batch| batch.bags.iter().all(|bag| bag.rows.len() == 8)));
     }
 }

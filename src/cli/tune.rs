@@ -14,8 +14,9 @@ use clap::{Args, Subcommand};
 use serde::Serialize;
 
 use super::bench::chain::{Chain, Pass, Precision};
+use super::output::refuse_overwriting;
 use super::overrides::{BaseArgs, KeyArgs};
-use super::session::{place_team, refuse_overwriting};
+use super::place::place_team;
 use super::table::Table;
 use super::tuned::{Entry, PlanFile};
 use crate::base::config::{Command, Config, SourceKind};

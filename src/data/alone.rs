@@ -87,6 +87,7 @@ impl Alone {
         let names = description.dense.iter().map(|column| &column.name);
         let names = names.chain(description.categorical.iter().map(|column| &column.name));
         let whole = self.columns.iter().zip(names).enumerate().filter(|(_, (held, _))| held.len() == self.labels.len());
+        let whole = whole.filter(|(at, _)| !description.weighs(*at));
         let told = whole.map(|(at, (held, name))| {
             let pairs = || held.iter().copied().zip(self.labels.iter().copied());
             let (auc, positive) = match at < description.dense.len() {

@@ -7,6 +7,7 @@ use std::ops::Range;
 
 use super::Schema;
 use crate::base::{Error, Result};
+use crate::math::StridedRows;
 
 /// The look-ups of one table for all samples of a minibatch, in compressed sparse rows.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -143,9 +144,13 @@ impl<'a> BagView<'a> {
 /// A minibatch of N samples.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Batch {
-    /// Dense features a sample, D.
+    /// Numbers of a sample in `dense`, D: its dense features and, behind them, its weight where it has one.
     pub dense_width: usize,
-    /// Dense features, N x D, row-major.
+    /// Whether samples have weights. These stand in the dense matrix, so that whoever cuts, shuffles or sends samples
+    /// carries them without a path of their own; layers read as many columns as they have inputs, and the loss and the
+    /// scores the last one.
+    pub weighted: bool,
+    /// Dense features and weights, N x D, row-major.
     pub dense: Vec<f32>,
     /// One entry a table.
     pub bags: Vec<Bag>,
@@ -161,7 +166,8 @@ impl Batch {
     #[must_use]
     pub fn new(schema: &Schema) -> Self {
         Self {
-            dense_width: schema.dense,
+            dense_width: schema.dense + usize::from(schema.weighted),
+            weighted: schema.weighted,
             dense: Vec::new(),
             bags: vec![Bag::new(); schema.tables.len()],
             weights: vec![Vec::new(); schema.tables.len()],
@@ -173,6 +179,23 @@ impl Batch {
     #[must_use]
     pub fn samples(&self) -> usize {
         self.labels.len()
+    }
+
+    /// The dense features of the samples from number `first` on: no row where samples have none.
+    #[must_use]
+    pub fn features(&self, first: usize) -> StridedRows<'_> {
+        match self.dense_width - usize::from(self.weighted) {
+            0 => StridedRows { data: &[], stride: 0 },
+            _ => StridedRows { data: &self.dense[first * self.dense_width..], stride: self.dense_width },
+        }
+    }
+
+    /// The weights of the samples from number `first` on, each the first number of its row; nothing where all samples
+    /// count the same.
+    #[must_use]
+    pub fn sample_weights(&self, first: usize) -> Option<StridedRows<'_>> {
+        let rows = StridedRows { data: self.dense.get(first * self.dense_width..)?, stride: self.dense_width };
+        self.weighted.then(|| rows.columns_from(self.dense_width - 1))
     }
 
     /// Forgets all samples and keeps the memory.
@@ -282,7 +305,7 @@ mod tests {
 
     fn schema() -> Schema {
         let weighted = Column { weighted: true, ..Column::new("C2", 10) };
-        Schema { dense: 2, tables: vec![Column::new("C1", 3), weighted] }
+        Schema { dense: 2, weighted: false, tables: vec![Column::new("C1", 3), weighted] }
     }
 
     fn two_samples() -> Batch {
@@ -305,6 +328,24 @@ mod tests {
         batch.bags[1].rows[3] = 10;
         let message = batch.check(&schema()).unwrap_err().to_string();
         assert!(message.contains("table 1 (C2): row 10 is beyond its 10 rows (sample 1"), "{message}");
+    }
+
+    #[test]
+    fn a_weight_stands_behind_the_features_of_its_sample_wherever_that_goes() {
+        let schema = Schema { weighted: true, ..schema() };
+        let mut from = Batch { dense_width: 3, weighted: true, ..two_samples() };
+        from.dense = vec![0.0, 1.0, 0.5, 1.0, 1.0, 7.0];
+        let mut batch = Batch::new(&schema);
+        batch.push_from(&from, 1);
+        batch.append_range(&from, 0..2);
+        batch.check(&schema).unwrap();
+        let weights = |first| batch.sample_weights(first).unwrap().rows_from(0).map(|row| row[0]).collect::<Vec<_>>();
+        assert_eq!((weights(0), weights(1)), (vec![7.0, 0.5, 7.0], vec![0.5, 7.0]));
+        assert_eq!((batch.features(1).data[..2].to_vec(), batch.features(1).stride), (vec![0.0, 1.0], 3));
+        // Without features, layers meet no row.
+        let alone = Batch::new(&Schema { dense: 0, ..schema });
+        assert_eq!((alone.dense_width, alone.features(0).stride), (1, 0));
+        assert!(two_samples().sample_weights(0).is_none());
     }
 
     #[test]

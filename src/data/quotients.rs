@@ -46,7 +46,7 @@ impl DerivedColumns for Quotients {
             tables[column] = named("/", from.rows.div_ceil(by));
             tables.push(named("mod", by));
         }
-        Schema { dense: of.dense, tables }
+        Schema { tables, ..*of }
     }
 
     fn derive(&self, batch: &mut Batch, first: usize) -> Result<()> {

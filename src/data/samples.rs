@@ -6,8 +6,8 @@
 use std::ops::Range;
 
 use super::Batch;
-use super::schema::Description;
 use super::schema::feature::Feature;
+use super::schema::{A_WEIGHT, Description, is_weight};
 
 /// An integer that the log lacks.
 pub const MISSING: i32 = i32::MIN;
@@ -57,6 +57,16 @@ impl Values {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// The first of some values that is no weight of a sample, by its place among them, and what is wrong with it.
+    pub(super) fn no_weight(&self, range: Range<usize>) -> Option<(usize, String)> {
+        let Self::Floats(values) = self else { return None };
+        let values = &values[range];
+        let at = values.iter().position(|&weight| !is_weight(weight))?;
+        let found = values[at];
+        let found = if found.is_nan() { "none".to_owned() } else { found.to_string() };
+        Some((at, format!("{A_WEIGHT} is expected, found {found}")))
     }
 
     /// The feature that a sample's value is, for those who write them one by one.

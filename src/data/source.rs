@@ -4,7 +4,7 @@
 //! run sees the samples that an uninterrupted one would have seen.
 
 use super::schema::{Label, Scales};
-use super::{Batch, Schema, Vocabulary};
+use super::{Batch, Numbering, Schema, Vocabulary};
 use crate::base::Result;
 
 /// Which samples.
@@ -89,6 +89,11 @@ pub trait Source: Send + Sync {
         self.made_of().map_or(0, |of| of.skipped_rows())
     }
 
+    /// The first malformed row that is left out: its file, its line, and what is wrong with it.
+    fn first_skipped(&self) -> Option<&str> {
+        self.made_of()?.first_skipped()
+    }
+
     /// Categorical values without a row that readers have met so far; each left its bag empty.
     fn unseen_values(&self) -> u64 {
         self.made_of().map_or(0, |of| of.unseen_values())
@@ -97,6 +102,11 @@ pub trait Source: Send + Sync {
     /// The values behind the row numbers, where numbers were given by first appearance: new data must use the same.
     fn vocabulary(&self) -> Option<&Vocabulary> {
         self.made_of()?.vocabulary()
+    }
+
+    /// Which values row numbers that are stored stand for, as far as files beside them tell.
+    fn numbering(&self) -> Option<&Numbering> {
+        self.made_of()?.numbering()
     }
 
     /// The names of dense columns, in their order, with how numbers are transformed. Nothing where nobody
@@ -108,6 +118,11 @@ pub trait Source: Send + Sync {
     /// The label, where a column of the files is one as it stands.
     fn label(&self) -> Option<&Label> {
         self.made_of()?.label()
+    }
+
+    /// The column of samples' weights, where samples have some and the label is known as well.
+    fn weight(&self) -> Option<&str> {
+        self.made_of()?.weight()
     }
 
     /// The text of the schema that describes them, where they are described text: new data must be read by the same.

@@ -110,7 +110,7 @@ impl Taobao {
         let column =
             |of: usize| Column { lookups: if of == 0 { 1 } else { shown }, ..Column::new(NAMES[of], rows[of]) };
         let mut made = Self {
-            schema: Schema { dense: 0, tables: (0..3).map(column).collect() },
+            schema: Schema { dense: 0, weighted: false, tables: (0..3).map(column).collect() },
             random: Random::new(config.seed, Stream::Sample(1)),
             users: Random::new(config.seed, Stream::Teacher(0)),
             goodness: Random::new(config.seed, Stream::Teacher(1)),

@@ -118,7 +118,11 @@ impl DerivedColumns for WideColumns {
                 .map_or(EXPECTED_MOST, |count| count.min(EXPECTED_MOST)),
             unseen_row: false,
         });
-        Schema { dense: of.dense, tables: of.tables.iter().cloned().chain(single).chain(crosses).collect() }
+        Schema {
+            dense: of.dense,
+            weighted: of.weighted,
+            tables: of.tables.iter().cloned().chain(single).chain(crosses).collect(),
+        }
     }
 
     fn derive(&self, batch: &mut Batch, first: usize) -> Result<()> {
@@ -234,7 +238,11 @@ mod tests {
     #[test]
     fn weights_of_a_combination_are_those_of_its_look_ups_multiplied_and_an_empty_bag_has_none() {
         let weighted = |name, weighted| Column { weighted, ..Column::new(name, 9) };
-        let schema = Schema { dense: 0, tables: vec![weighted("a", true), weighted("b", false), weighted("c", true)] };
+        let schema = Schema {
+            dense: 0,
+            weighted: false,
+            tables: vec![weighted("a", true), weighted("b", false), weighted("c", true)],
+        };
         let columns = WideColumns::of(&model(&[&["a", "b"], &["a", "c"]]), &schema).unwrap().unwrap();
         let schema = columns.schema(&schema);
         assert_eq!(
@@ -263,7 +271,7 @@ mod tests {
         let Err(error) = Derived::of(&model(&[&["C1", "C4"]]), source()) else { panic!("there is no C4") };
         let message = error.to_string();
         assert!(message.contains("model.wide_crosses") && message.contains("C4") && message.contains("C1, C2, C3"));
-        let schema = Schema { dense: 0, tables: vec![Column::new("a", 1000), Column::new("b", 1000)] };
+        let schema = Schema { dense: 0, weighted: false, tables: vec![Column::new("a", 1000), Column::new("b", 1000)] };
         let columns = WideColumns::of(&model(&[&["a", "b"]]), &schema).unwrap().unwrap();
         let mut batch = Batch::new(&columns.schema(&schema));
         batch.labels = vec![0.0];

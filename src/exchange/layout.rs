@@ -367,7 +367,7 @@ mod tests {
             Scheme::Replicated,
             Scheme::Table(RankId(0)),
         ];
-        let sharding = Sharding::new(&[9, 8, 7, 6, 5], 20, 3, schemes).unwrap();
+        let sharding = Sharding::new(&[9, 8, 7, 6, 5], vec![20; 5], 3, schemes).unwrap();
         let layout = Layout::new(sharding, &LayoutSpec::default());
         assert_eq!(layout.replicated(), [TableId(3)]);
         let first = layout.of(RankId(0));

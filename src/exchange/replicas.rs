@@ -8,7 +8,7 @@
 use super::layout::Layout;
 use super::row_gradients::{RowListPart, RowListParts};
 use crate::base::{RankId, Result, TableId, in_groups};
-use crate::collective::{Carrier, Words};
+use crate::collective::{Carrier, ListExchange};
 use crate::data::Batch;
 use crate::embedding::Source;
 use crate::simd::Isa;
@@ -18,7 +18,7 @@ use crate::sync::{AtomicU32, atomic_words_32};
 #[derive(Debug)]
 pub struct Replicas {
     rank: RankId,
-    words: Words,
+    words: ListExchange,
     tables: Vec<ReplicatedTable>,
     /// By rank; of this rank's own, words behind `end` are of steps before until it is sent.
     lists: Vec<Vec<u32>>,
@@ -60,7 +60,7 @@ impl Replicas {
         let tables: Vec<_> = layout.replicated().iter().zip(group_of).map(table).collect();
         Self {
             rank,
-            words: Words::new(rank, ranks, isa, "exchange of replicated tables' gradients"),
+            words: ListExchange::new(rank, ranks, isa, "exchange of replicated tables' gradients"),
             parts: vec![vec![RowListParts::default(); groups.len()]; ranks],
             lists: vec![Vec::new(); ranks],
             end: 0,
@@ -169,7 +169,7 @@ mod tests {
         // A sequence and a wide part's table lie among others.
         let schemes = [Scheme::Replicated, Scheme::Replicated, Scheme::Table(RankId(1)), Scheme::Replicated];
         let schemes = [&schemes[..], &[Scheme::Replicated]].concat();
-        let sharding = Sharding::new(&[9; 5], 2, 2, schemes).unwrap();
+        let sharding = Sharding::new(&[9; 5], vec![2; 5], 2, schemes).unwrap();
         let spec = LayoutSpec { deep: Some(4), sequences: &[1, 3, 1, 1, 1], ..LayoutSpec::default() };
         let layout = Layout::new(sharding, &spec);
         assert_eq!(replica_groups(&layout), [vec![0, 2], vec![1], vec![3]]);

@@ -5,6 +5,9 @@
 //! * `wbce`: each term times `weights[t]`;              dL/dz = w (p - t) / N
 //! * `mse`: mean of (p - t)²;                           dL/dz = 2 (p - t) p (1 - p) / N
 //!
+//! Where samples have weights, each term and its derivative are multiplied by that of the sample, and N stays their
+//! number: PyTorch's `BCEWithLogitsLoss(weight=w)`.
+//!
 //! With a threshold h, p is clamped to [h, 1 - h] first; where it was clamped, the gradient is 0.
 //! Sigmoid and cross-entropy are computed from z together, in f64, so that no probability is rounded to 0 or 1 before
 //! its logarithm is taken; PyTorch's `BCELoss` caps each logarithm at -100 instead, which differs only beyond that.
@@ -13,7 +16,7 @@
 use crate::base::Result;
 use crate::base::config::{Loss, ModelConfig};
 use crate::machine::team::Team;
-use crate::math::{exp_of_negative, log1p_of_fraction, logistic};
+use crate::math::{StridedRows, exp_of_negative, log1p_of_fraction, logistic};
 use crate::memory::{Buffer, Supply};
 use crate::simd::{Kernel, Simd};
 use crate::sync::Rows;
@@ -48,11 +51,20 @@ impl LossLayer {
 
     /// What the samples from number `first` on, a part of a minibatch of `whole`, contribute to its mean loss by their
     /// `logits` against their `labels`: keeps every term and probability, and the gradient of these logits. Whoever
-    /// wants the sum takes it of all ranks' terms.
+    /// wants the sum takes it of all ranks' terms. `weights` are those of these samples, each the first number of its
+    /// row, where they do not count the same.
     ///
     /// # Panics
     /// When the lengths differ or there is no room.
-    pub fn forward(&mut self, team: &Team, first: usize, logits: &[f32], labels: &[f32], whole: usize) {
+    pub fn forward(
+        &mut self,
+        team: &Team,
+        first: usize,
+        logits: &[f32],
+        labels: &[f32],
+        weights: Option<StridedRows<'_>>,
+        whole: usize,
+    ) {
         let samples = logits.len();
         assert_eq!(samples, labels.len(), "one label a logit");
         let part = first..first + samples;
@@ -62,9 +74,10 @@ impl LossLayer {
         let gradient = Rows::new(&mut self.gradient[..samples], 1, team.threads(), 16);
         team.each((probabilities, (terms, gradient)), |(probabilities, (terms, gradient))| {
             let here = terms.first..terms.first + terms.rows;
+            let weights = weights.map(|rows| StridedRows { data: &rows.data[here.start * rows.stride..], ..rows });
             let (logits, labels) = (&logits[here.clone()], &labels[here]);
             let results = Results { probabilities: probabilities.data, terms: terms.data, gradient: gradient.data };
-            isa.run(Samples { objective, logits, labels, samples: whole as f64, results });
+            isa.run(Samples { objective, logits, labels, weights, samples: whole as f64, results });
         });
     }
 
@@ -146,6 +159,7 @@ struct Samples<'a> {
     objective: Objective,
     logits: &'a [f32],
     labels: &'a [f32],
+    weights: Option<StridedRows<'a>>,
     /// All samples of the minibatch.
     samples: f64,
     results: Results<'a>,
@@ -163,13 +177,18 @@ impl Kernel for Samples<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, _simd: S) {
-        if self.objective.loss == Loss::Mse { self.points::<true>() } else { self.points::<false>() }
+        match (self.objective.loss == Loss::Mse, self.weights) {
+            (true, None) => self.points::<true, false>(StridedRows { data: &[], stride: 0 }),
+            (false, None) => self.points::<false, false>(StridedRows { data: &[], stride: 0 }),
+            (true, Some(weights)) => self.points::<true, true>(weights),
+            (false, Some(weights)) => self.points::<false, true>(weights),
+        }
     }
 }
 
 impl Samples<'_> {
     #[inline(always)]
-    fn points<const SQUARED: bool>(self) {
+    fn points<const SQUARED: bool, const WEIGHTED: bool>(self, of_samples: StridedRows<'_>) {
         // Arrays of a fixed size: the compiler sees that they do not overlap, and how long the loop is.
         const AT_ONCE: usize = 16;
         let Results { probabilities, terms, gradient } = self.results;
@@ -178,12 +197,17 @@ impl Samples<'_> {
             let [mut logits, mut labels] = [[0.0f32; AT_ONCE]; 2];
             logits[..here.len()].copy_from_slice(&self.logits[here.clone()]);
             labels[..here.len()].copy_from_slice(&self.labels[here.clone()]);
+            let mut weights = [1.0f32; AT_ONCE];
+            if WEIGHTED {
+                weights.iter_mut().zip(here.clone()).for_each(|(w, at)| *w = of_samples.data[at * of_samples.stride]);
+            }
             let ([mut p, mut slopes], mut values) = ([[0.0f32; AT_ONCE]; 2], [0.0; AT_ONCE]);
             for i in 0..AT_ONCE {
                 let point = self.objective.at::<SQUARED>(f64::from(logits[i]), f64::from(labels[i]));
                 p[i] = point.p as f32;
-                values[i] = point.value;
-                slopes[i] = (point.slope / self.samples) as f32;
+                let weight = if WEIGHTED { f64::from(weights[i]) } else { 1.0 };
+                values[i] = weight * point.value;
+                slopes[i] = (weight * point.slope / self.samples) as f32;
             }
             probabilities[here.clone()].copy_from_slice(&p[..here.len()]);
             terms[here.clone()].copy_from_slice(&values[..here.len()]);
@@ -202,7 +226,7 @@ mod tests {
     }
 
     fn mean(layer: &mut LossLayer, team: &Team, logits: &[f32], labels: &[f32]) -> f64 {
-        layer.forward(team, 0, logits, labels, labels.len());
+        layer.forward(team, 0, logits, labels, None, labels.len());
         layer.terms(labels.len()).iter().sum::<f64>() / labels.len() as f64
     }
 
@@ -298,6 +322,30 @@ mod tests {
                     assert!((f64::from(gradient[i]) - slope).abs() <= 6e-8 * slope.abs() + 1e-18, "{loss:?} {z} {t}");
                 }
                 assert!((mean / (total / samples as f64) - 1.0).abs() < 1e-13, "{loss:?}: {mean}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_weight_multiplies_its_samples_term_and_gradient_in_every_twin() {
+        let logits: Vec<f32> = (0..37).map(|i| (i as f32 - 20.0) / 3.0).collect();
+        let labels: Vec<f32> = (0..37).map(|i| f32::from(u8::from(i % 3 == 0))).collect();
+        // Behind two features each; some are 0.
+        let dense: Vec<f32> = (0..37).flat_map(|i| [9.0, 9.0, (i % 5) as f32 * 0.75]).collect();
+        let weights = StridedRows { data: &dense, stride: 3 }.columns_from(2);
+        for loss in [Loss::Bce, Loss::Wbce, Loss::Mse] {
+            for (isa, threads) in crate::simd::Isa::all().into_iter().flat_map(|isa| [(isa, 1), (isa, 3)]) {
+                let team = Team::with_isa(threads, isa).unwrap();
+                let config = ModelConfig { loss, loss_weights: [0.5, 3.0], ..ModelConfig::default() };
+                let mut layer = LossLayer::new(&config, 64, 64, &mut Supply::System).unwrap();
+                layer.forward(&team, 0, &logits, &labels, Some(weights), 37);
+                for i in 0..37 {
+                    let (z, t, w) = (f64::from(logits[i]), f64::from(labels[i]), f64::from(dense[3 * i + 2]));
+                    let point = at(&layer.objective, z, t);
+                    assert_eq!(layer.terms(37)[i], w * point.value, "{loss:?} {i}");
+                    assert_eq!(layer.gradient()[i], (w * point.slope / 37.0) as f32, "{loss:?} {i}");
+                    assert_eq!(layer.probabilities(37)[i], point.p as f32, "a weight changes no probability");
+                }
             }
         }
     }

@@ -119,7 +119,7 @@ impl Steps {
         let columns = inputs.columns();
         team.share(inputs.grid(samples * steps, team.pieces(), steps), |mut grid| {
             for (index, row) in grid.rows().enumerate() {
-                let dense = &dense.data[(first + row / steps) * dense.stride..][..dense.stride];
+                let dense = &dense.data[(first + row / steps) * dense.stride..][..columns - 1];
                 for (panel, start) in (0..columns).step_by(WIDTH).enumerate() {
                     let mut to = &mut grid.panel(panel)[index][..WIDTH.min(columns - start)];
                     if start == 0 {

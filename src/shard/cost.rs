@@ -29,7 +29,7 @@ use serde::Serialize;
 
 use super::scheme::{Rows, Sharding};
 use super::skew::Skew;
-use super::traffic::{ID_BYTES, brings_ids};
+use super::traffic::{Exchanged, ID_BYTES, WORD_BYTES, brings_ids};
 use super::ways::Ways;
 use super::workload::{Load, TableLoad, Workload};
 use crate::base::{RankId, TableId};
@@ -40,12 +40,6 @@ use crate::sync::Line;
 
 /// How much faster a row is read that this minibatch has read before: a last-level cache against memory, an estimate.
 pub const CACHE_GAIN: f64 = 4.0;
-
-/// Bytes of an element of a dense gradient: f32.
-const GRADIENT_BYTES: f64 = 4.0;
-
-/// Bytes of a word of a list.
-pub(super) const WORD_BYTES: f64 = 4.0;
 
 /// What a wire carries, in units that are exact: see [`Model::add`]. Of a host, what its cores work on for the network:
 /// the same, each byte times what it takes of them.
@@ -87,8 +81,8 @@ pub struct Score {
     pub mean_s: f64,
 }
 
-/// The stages of exchange, in order.
-pub const EXCHANGES: [&str; 3] = ["ids", "pooled rows", "gradients"];
+/// Seconds of each exchange, as [`Exchanged::ALL`] has them.
+type ExchangesS = [f64; Exchanged::ALL.len()];
 
 /// The cost model of one workload on one site.
 #[derive(Debug, Clone)]
@@ -248,14 +242,14 @@ impl<'a> Model<'a> {
         let (row, moved) = self.row_bytes(load, load.dim);
         let again = draws - unique;
         let [gathered, _] = self.listed(table);
-        let sums = slice * (load.positions * load.dim) as f64 * 4.0;
+        let sums = slice * (load.positions * load.dim) as f64 * WORD_BYTES;
         let elements = rows as f64 * load.dim as f64;
         let updated = if work.learns { 1.0 } else { 0.0 };
         // Sums are made as rows are moved.
         let updaters = if work.by_grains { 1 } else { 2 };
         let of_rows = (rows as usize * load.row_state_bytes) as f64;
         let weights = if load.stored { 0.0 } else { elements * (work.weight_bytes + load.state_bytes) as f64 };
-        let gradient = if work.by_grains { 0.0 } else { updated * elements * GRADIENT_BYTES };
+        let gradient = if work.by_grains { 0.0 } else { updated * elements * WORD_BYTES };
         let names = self.uniques[table.index()];
         // Without sums of ranks, a row is moved for each of its look-ups.
         let more = if work.by_grains { (work.batch as f64 * lookups - names).max(0.0) } else { 0.0 };
@@ -342,35 +336,46 @@ impl<'a> Model<'a> {
         tally
     }
 
-    /// Bytes that a rank receives in each exchange, and sends, its own among them.
-    pub(super) fn exchanged(&self, tally: &Tally, rank: usize) -> [[i64; 2]; 3] {
+    /// Bytes that a rank receives in an exchange, and sends, its own among them.
+    pub(super) fn exchanged(&self, tally: &Tally, rank: usize, exchange: Exchanged) -> [i64; 2] {
         if self.ranks() == 1 {
-            return [[0; 2]; 3];
+            return [0; 2];
         }
         let (batch, ranks) = (self.workload.batch as i64, self.ranks() as i64);
         let (own, samples) = (&tally.ranks[rank], self.slices[rank]);
         let element = self.workload.exchange_bytes as i64;
-        let ids_in = ID_BYTES as i64 * (own.streams * (batch + ranks) + own.row_ids);
-        let share = (tally.all.row_ids as f64 * samples as f64 / batch as f64).round() as i64;
-        let ids_out = ID_BYTES as i64 * (tally.all.streams * (samples + 1) + share);
+        let share = |all: i64| (all as f64 * samples as f64 / batch as f64).round() as i64;
         let (to_samples, of_rows) = (tally.all.columns * samples * element, own.columns * batch * element);
-        let unpooled = (tally.all.unpooled as f64 * samples as f64 / batch as f64).round() as i64;
-        let [unpooled_in, unpooled_out] = [unpooled, own.unpooled].map(|elements| WORD_BYTES as i64 * elements);
-        [[ids_in, ids_out], [to_samples + unpooled_in, of_rows + unpooled_out], [of_rows, to_samples]]
+        match exchange {
+            Exchanged::Ids => {
+                let received = own.streams * (batch + ranks) + own.row_ids;
+                let sent = tally.all.streams * (samples + 1) + share(tally.all.row_ids);
+                [received, sent].map(|words| ID_BYTES as i64 * words)
+            }
+            Exchanged::PooledRows => {
+                let unpooled = [share(tally.all.unpooled), own.unpooled].map(|elements| WORD_BYTES as i64 * elements);
+                [to_samples + unpooled[0], of_rows + unpooled[1]]
+            }
+            Exchanged::Gradients => [of_rows, to_samples],
+        }
     }
 
     /// The bytes of an exchange on a wire.
-    pub(super) fn wire_bytes(&self, wire: &WireLoad, exchange: usize) -> f64 {
+    pub(super) fn wire_bytes(&self, wire: &WireLoad, exchange: Exchanged) -> f64 {
         let element = self.workload.exchange_bytes as f64;
         match exchange {
-            0 => ID_BYTES as f64 * (wire.offsets as f64 + wire.row_ids as f64 / self.workload.batch as f64),
-            1 => wire.pooled as f64 * element + WORD_BYTES * wire.unpooled as f64 / self.workload.batch as f64,
-            _ => wire.gradients as f64 * element,
+            Exchanged::Ids => {
+                ID_BYTES as f64 * (wire.offsets as f64 + wire.row_ids as f64 / self.workload.batch as f64)
+            }
+            Exchanged::PooledRows => {
+                wire.pooled as f64 * element + WORD_BYTES * wire.unpooled as f64 / self.workload.batch as f64
+            }
+            Exchanged::Gradients => wire.gradients as f64 * element,
         }
     }
 
     /// The most loaded of these of an exchange, wires first, then hosts, and its seconds.
-    pub(super) fn busiest(&self, tally: &Tally, exchange: usize, of: Range<usize>) -> Option<(usize, f64)> {
+    pub(super) fn busiest(&self, tally: &Tally, exchange: Exchanged, of: Range<usize>) -> Option<(usize, f64)> {
         let loads = of.map(|wire| (wire, self.wire_bytes(&tally.wires[wire], exchange)));
         let seconds = loads.map(|(wire, load)| (wire, load / self.ways.rates[wire]));
         seconds.filter(|(_, seconds)| *seconds > 0.0).reduce(|a, b| if b.1 > a.1 { b } else { a })
@@ -394,17 +399,20 @@ impl<'a> Model<'a> {
     }
 
     /// Seconds of look-up, exchange, all-reduce, update and MLPs of a rank; `wires_s` are those of [`Model::busiest`].
-    pub(super) fn seconds(&self, tally: &Tally, rank: usize, wires_s: [f64; 3], allreduce_wire_s: f64) -> [f64; 5] {
+    pub(super) fn seconds(&self, tally: &Tally, rank: usize, wires_s: ExchangesS, allreduce_wire_s: f64) -> [f64; 5] {
         let at = &self.site.ranks[rank];
         let past_caches = at.stream_copy_gb_s * 1e9;
         let mut own = tally.ranks[rank];
         own += tally.replicas;
         let [lookup, update] = self.local_s(&own, rank);
-        let copies = self.exchanged(tally, rank).map(|[received, sent]| (received + sent) as f64 / past_caches);
         let latency = |is_sent: bool, seconds: &[f64]| if is_sent { seconds[rank] } else { 0.0 };
+        let exchange = |(exchange, wire_s): (Exchanged, f64)| {
+            let [received, sent] = self.exchanged(tally, rank, exchange);
+            ((received + sent) as f64 / past_caches).max(wire_s)
+        };
         // Who only predicts sends no gradients.
-        let count = if self.workload.learns { EXCHANGES.len() } else { EXCHANGES.len() - 1 };
-        let exchanges: f64 = copies.iter().zip(wires_s).take(count).map(|(copy, wire)| copy.max(wire)).sum();
+        let count = if self.workload.learns { Exchanged::ALL.len() } else { Exchanged::Gradients as usize };
+        let exchanges: f64 = Exchanged::ALL.into_iter().zip(wires_s).take(count).map(exchange).sum();
         let ranks = self.ranks() as f64;
         // Read where they are sent, written where they are received.
         let reduced = 2.0 * tally.replicated as f64 * WORD_BYTES * (ranks - 1.0) / (at.copy_gb_s * 1e9);
@@ -417,10 +425,11 @@ impl<'a> Model<'a> {
         ]
     }
 
-    pub(super) fn wires_s(&self, tally: &Tally) -> ([f64; 3], f64) {
+    /// Seconds of the most loaded wire or host of each exchange, and of lists for replicated tables.
+    pub(super) fn wires_s(&self, tally: &Tally) -> (ExchangesS, f64) {
         let all = 0..self.ways.rates.len();
         let busiest = |exchange| self.busiest(tally, exchange, all.clone()).map_or(0.0, |(_, seconds)| seconds);
-        let seconds = [0, 1, 2].map(busiest);
+        let seconds = Exchanged::ALL.map(busiest);
         let list = tally.replicated as f64 * WORD_BYTES;
         let ring = self.ways.ring.iter().zip(&self.ways.rates);
         let slowest = ring.map(|(lists, rate)| *lists as f64 / rate).fold(0.0, f64::max);

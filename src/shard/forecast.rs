@@ -2,9 +2,9 @@
 
 use serde::Serialize;
 
-use super::cost::{EXCHANGES, Model, Score, WORD_BYTES};
+use super::cost::{Model, Score};
 use super::scheme::Sharding;
-use super::traffic::ID_BYTES;
+use super::traffic::{Exchanged, ID_BYTES, WORD_BYTES};
 use crate::base::RankId;
 
 /// A rank's share of a minibatch, predicted.
@@ -24,7 +24,7 @@ pub struct RankCost {
     pub lookup_s: f64,
     /// Seconds of exchange.
     pub exchange_s: f64,
-    /// Seconds of the all-reduce of replicated tables and MLPs.
+    /// Seconds in which gradients of replicated tables reach all ranks, and those of MLPs are all-reduced.
     pub allreduce_s: f64,
     /// Seconds of the update.
     pub update_s: f64,
@@ -43,7 +43,7 @@ impl RankCost {
 /// One all-to-all, predicted.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ExchangeCost {
-    /// One of [`EXCHANGES`].
+    /// That of an [`Exchanged`].
     pub name: &'static str,
     /// Bytes that leave their rank.
     pub bytes: u64,
@@ -104,32 +104,33 @@ impl Model<'_> {
             }
         };
         let ranks: Vec<RankCost> = (0..self.ranks()).map(rank_cost).collect();
-        let exchange = |(number, name): (usize, &'static str)| {
+        let exchange = |exchange: Exchanged| {
             // What a rank sends to itself does not leave it.
             let stays = |rank: usize| {
                 let (own, samples) = (&tally.ranks[rank], self.slices[rank] as f64);
                 let [ids, unpooled] =
                     [own.row_ids, own.unpooled].map(|all| all as f64 * samples / self.workload.batch as f64);
-                match number {
-                    0 => ID_BYTES as f64 * (own.streams as f64 * (samples + 1.0) + ids),
-                    1 => own.columns as f64 * samples * self.workload.exchange_bytes as f64 + WORD_BYTES * unpooled,
-                    _ => own.columns as f64 * samples * self.workload.exchange_bytes as f64,
+                let rows = own.columns as f64 * samples * self.workload.exchange_bytes as f64;
+                match exchange {
+                    Exchanged::Ids => ID_BYTES as f64 * (own.streams as f64 * (samples + 1.0) + ids),
+                    Exchanged::PooledRows => rows + WORD_BYTES * unpooled,
+                    Exchanged::Gradients => rows,
                 }
             };
-            let leaves = (0..self.ranks()).map(|rank| self.exchanged(&tally, rank)[number][1] as f64 - stays(rank));
-            let wire = self.busiest(&tally, number, 0..self.site.wires.len()).map(|(wire, seconds)| {
-                let bytes = self.wire_bytes(&tally.wires[wire], number).round() as u64;
+            let leaves = (0..self.ranks()).map(|rank| self.exchanged(&tally, rank, exchange)[1] as f64 - stays(rank));
+            let wire = self.busiest(&tally, exchange, 0..self.site.wires.len()).map(|(wire, seconds)| {
+                let bytes = self.wire_bytes(&tally.wires[wire], exchange).round() as u64;
                 (self.site.wires[wire].name.clone(), bytes, seconds)
             });
             let bytes = if self.ranks() == 1 { 0.0 } else { leaves.sum::<f64>() };
-            ExchangeCost { name, bytes: bytes.round() as u64, wire }
+            ExchangeCost { name: exchange.name(), bytes: bytes.round() as u64, wire }
         };
         let totals = ranks.iter().map(RankCost::total_s);
         let slowest_s = totals.clone().fold(0.0, f64::max);
         Cost {
             score: Score { slowest_s, mean_s: totals.sum::<f64>() / self.ranks() as f64 },
             pool_bytes: (0..self.site.pools.len()).map(|pool| self.wanted(&tally, pool) as u64).collect(),
-            exchanges: EXCHANGES.into_iter().enumerate().map(exchange).collect(),
+            exchanges: Exchanged::ALL.into_iter().map(exchange).collect(),
             allreduce_bytes: tally.replicated as u64 * WORD_BYTES as u64,
             ranks,
         }

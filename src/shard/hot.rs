@@ -131,15 +131,9 @@ impl<'a> HotPrices<'a> {
         self.slices.iter().sum::<f64>() - self.slices[shard.rank.index()]
     }
 
-    /// What a table's hot row takes on a rank: its weights, its learned one included, and a sum of gradients.
-    fn row_bytes(&self, table: usize) -> u64 {
-        let table = &self.workload.tables[table];
-        (2 * table.dim * size_of::<f32>() + table.row_weight_bytes) as u64
-    }
-
     /// What these hot rows of each table take.
     fn bytes(&self, hot: impl Iterator<Item = u64>) -> u64 {
-        let bytes = hot.enumerate().map(|(table, rows)| rows.saturating_mul(self.row_bytes(table)));
+        let bytes = hot.zip(&self.workload.tables).map(|(rows, table)| rows.saturating_mul(table.copy_bytes()));
         bytes.fold(0, u64::saturating_add)
     }
 
@@ -214,7 +208,7 @@ impl<'a> HotPrices<'a> {
     }
 
     /// What a sample of another rank looks up in a shard with so many hot rows, on average.
-    pub(super) fn split(&self, shard: &Shard, hot: u64) -> Split {
+    pub(super) fn split(&self, shard: &Shard, hot: u64) -> ShardLookups {
         let (skew, table) = (&self.skews[shard.table.index()], &self.workload.tables[shard.table.index()]);
         let [bags, lookups] = table.bags();
         // Shares of look-ups: in the shard, of hot rows, and of the shard's hot rows.
@@ -225,7 +219,7 @@ impl<'a> HotPrices<'a> {
         let power = |x: f64| libm::pow(x.max(0.0), lookups);
         let hot_bags = power(share) - power(share - hot_share);
         let all_hot = if lookups > 1.0 { libm::pow(share, lookups - 1.0) } else { 1.0 };
-        Split {
+        ShardLookups {
             bags: bags * (1.0 - power(1.0 - here) - hot_bags),
             hot_bags: bags * hot_bags,
             look_ups: table.lookups * (here - hot_share * all_hot).max(0.0),
@@ -339,7 +333,7 @@ impl<'a> HotPrices<'a> {
 
 /// What a sample looks up in a shard, on average.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Split {
+pub(super) struct ShardLookups {
     /// Bags with a row of the shard, without those of hot rows alone.
     pub bags: f64,
     /// Bags of hot rows alone with a row of the shard.
@@ -352,7 +346,7 @@ pub(super) struct Split {
     pub all_hot: f64,
 }
 
-impl Split {
+impl ShardLookups {
     /// Words that say what is looked up for the bags that travel: how many rows, and which.
     pub(super) fn words(&self, table: &TableLoad) -> f64 {
         self.bags + self.look_ups * table.words() as f64

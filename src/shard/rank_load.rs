@@ -3,10 +3,10 @@
 //! With copies of hot rows, bags of hot rows alone are pooled at home. Their gradients are summed row by row there;
 //! owners get the sums and send moved rows to all. Rows come as [`Skew`](super::skew::Skew) says.
 
-use super::cost::{CACHE_GAIN, Model, WORD_BYTES};
-use super::hot::{HotPrices, Split};
+use super::cost::{CACHE_GAIN, Model};
+use super::hot::{HotPrices, ShardLookups};
 use super::scheme::{Shard, Sharding};
-use super::traffic::{ID_BYTES, brings_ids};
+use super::traffic::{ID_BYTES, WORD_BYTES, brings_ids};
 use super::workload::Load;
 use crate::base::{RankId, TableId};
 use crate::data::hot::Inputs;
@@ -174,7 +174,7 @@ impl Step<'_> {
     }
 
     /// What a sample looks up, and how many of a minibatch's look-ups are summed, of as many as there are.
-    fn split(&self) -> (Split, f64) {
+    fn split(&self) -> (ShardLookups, f64) {
         let split = self.prices.split(self.shard, self.hot);
         match self.inputs {
             Inputs::Hot => {
@@ -183,7 +183,7 @@ impl Step<'_> {
                 let share = self.prices.hot_share(self.shard, self.hot) * more;
                 let hot_bags = bags * (1.0 - libm::pow((1.0 - share).max(0.0), lookups));
                 let hot_look_ups = bags * lookups * share;
-                (Split { bags: 0.0, look_ups: 0.0, hot_bags, hot_look_ups, all_hot: 1.0 }, more)
+                (ShardLookups { bags: 0.0, look_ups: 0.0, hot_bags, hot_look_ups, all_hot: 1.0 }, more)
             }
             _ => (split, split.all_hot),
         }

@@ -80,7 +80,7 @@ pub enum Scheme {
     RowContiguous(Vec<Part>),
     /// Row `r` on the `r % n`-th of the n ranks, as its row `r / n`. Pooled as `RowContiguous`.
     RowCyclic(Vec<RankId>),
-    /// The whole table on every rank; its gradient is dense and all-reduced.
+    /// The whole table on every rank; the gradients of rows that a minibatch names reach all ranks as lists.
     Replicated,
 }
 
@@ -155,43 +155,6 @@ pub struct Flaw {
     pub reason: String,
 }
 
-/// The columns of tables.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Dims {
-    /// All have as many.
-    Uniform(usize),
-    /// One number a table.
-    Each(Vec<usize>),
-}
-
-impl Dims {
-    /// Those of so many tables.
-    ///
-    /// # Panics
-    /// When there are more or fewer numbers than tables.
-    fn of(self, tables: usize) -> Vec<usize> {
-        match self {
-            Self::Uniform(dim) => vec![dim; tables],
-            Self::Each(dims) => {
-                assert_eq!(dims.len(), tables, "one dimension a table");
-                dims
-            }
-        }
-    }
-}
-
-impl From<usize> for Dims {
-    fn from(dim: usize) -> Self {
-        Self::Uniform(dim)
-    }
-}
-
-impl From<Vec<usize>> for Dims {
-    fn from(dims: Vec<usize>) -> Self {
-        Self::Each(dims)
-    }
-}
-
 /// All tables, divided among ranks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Sharding {
@@ -215,8 +178,8 @@ impl Sharding {
     ///
     /// # Panics
     /// When there are not as many schemes and dimensions as tables, or no rank.
-    pub fn new(rows: &[u64], dims: impl Into<Dims>, ranks: usize, schemes: Vec<Scheme>) -> Result<Self, Flaw> {
-        let dims = dims.into().of(rows.len());
+    pub fn new(rows: &[u64], dims: Vec<usize>, ranks: usize, schemes: Vec<Scheme>) -> Result<Self, Flaw> {
+        assert_eq!(dims.len(), rows.len(), "one dimension a table");
         assert_eq!(rows.len(), schemes.len(), "one scheme a table");
         assert!(ranks > 0, "at least one rank");
         let (mut shards, mut starts) = (Vec::new(), vec![0]);

@@ -52,6 +52,12 @@ impl TableLoad {
         1 + self.weighted as u64
     }
 
+    /// Bytes of a hot row of which a rank has a copy: its weights, its learned one included, and a sum of gradients.
+    #[must_use]
+    pub const fn copy_bytes(&self) -> u64 {
+        (2 * self.dim * size_of::<f32>() + self.row_weight_bytes) as u64
+    }
+
     /// Look-ups of a sample for which there is room.
     pub(super) fn most_lookups(&self) -> f64 {
         self.lookups.max(self.longest as f64)

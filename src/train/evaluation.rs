@@ -142,7 +142,7 @@ impl RankEvaluation {
         let layout = ranks.layout();
         let start = |source: &Arc<dyn Source>| {
             let of = (ranks.local(), layout.ranks());
-            RankLoader::start_aside(source, plan, mode, of, layout.grains(), &ranks.asides()).map(Vec::into_iter)
+            RankLoader::start(source, plan, mode, of, layout.grains(), &ranks.asides()).map(Vec::into_iter)
         };
         let loaders = start(source)?;
         let beside = groupings.iter().map(|by| by.data.as_ref().map(start).transpose());
@@ -155,7 +155,7 @@ impl RankEvaluation {
             next: None,
             beside: beside.iter_mut().map(|loaders| Some((loaders.as_mut()?.next()?, None))).collect(),
             slice: Arc::new(Batch::new(source.schema())),
-            tally: Tally::new(groupings.len()),
+            tally: Tally::new(groupings.len(), source.schema().weighted),
         };
         Ok(loaders.map(of_rank).collect())
     }
@@ -188,8 +188,12 @@ impl RankEvaluation {
         let range = rank.context.layout.slice(whole, rank.context.rank);
         let truths = self.source.truth(split, before + range.start as u64, range.len());
         let labels = self.slice.labels.clone();
+        let weights = self.slice.sample_weights(0).map(|rows| {
+            // The last row ends behind its weight.
+            rows.rows_from(0).map(|row| row[0]).collect::<Vec<_>>()
+        });
         let probabilities = rank.predict_slice(&mut self.slice, whole)?;
-        self.tally.take(&probabilities, &labels, &groups, truths.as_deref());
+        self.tally.take(&probabilities, &labels, weights.as_deref(), &groups, truths.as_deref());
         Ok((whole as u64, self.fetch(rank, before + whole as u64)))
     }
 
@@ -245,7 +249,8 @@ fn text_of(source: &dyn Source, table: TableId, row: u32) -> Option<String> {
 /// sample. `mode` says who of the ranks reads. All machines of a job call it at the same time, and find the same.
 ///
 /// Each rank keeps what it scores itself, 4 bytes a sample, 4 more where true probabilities are known and 8 for each
-/// column that groups samples; they are sorted there, and merged in pieces that fit.
+/// column that groups samples; where they have weights, 16 and 16 for each such column. They are sorted there, and
+/// merged in pieces that fit.
 ///
 /// # Errors
 /// As [`predict`], and when a sample has several groups.

@@ -48,7 +48,7 @@ pub use loss_trace::LossTrace;
 pub use metrics::{Bucket, ByValue, Evaluation, Grouped, MOST_VALUES, Scores, ValueScores};
 pub use mllog::{Benchmark, MlLog, Submission};
 pub use order::{Judged, Shuffled};
-pub use output::{OutputDir, checkpoint_in, has_begun, hot_in, plan_in, run_files, vocabulary_in};
+pub use output::{OutputDir, checkpoint_in, has_begun, hot_in, plan_in, resume_in, run_files, vocabulary_in};
 pub use profile::{Profile, StageTime, StepWork};
 pub use rank::Rank;
 pub use ranks::{Ranks, Step};

@@ -21,9 +21,11 @@ const UNSCALED: f32 = 1e3;
 /// The dense feature that is far larger than the others', or no number, which a layer cannot learn from; features have
 /// these names, if any.
 pub(super) fn unscaled(batch: &Batch, names: &[(String, String)]) -> Option<String> {
-    let width = batch.dense_width;
+    let width = batch.dense_width - usize::from(batch.weighted);
+    let rows = batch.dense.chunks_exact(batch.dense_width.max(1));
+    let features = rows.flat_map(|row| &row[..width.min(row.len())]);
     // NaN counts as the largest.
-    let (at, most) = batch.dense.iter().map(|x| x.abs()).enumerate().max_by(|a, b| a.1.total_cmp(&b.1))?;
+    let (at, most) = features.map(|x| x.abs()).enumerate().max_by(|a, b| a.1.total_cmp(&b.1))?;
     let found = match most.is_finite() {
         true if most <= UNSCALED => return None,
         true => format!(
@@ -140,7 +142,7 @@ mod tests {
     #[test]
     fn dense_features_that_nothing_can_be_learned_from_are_named() {
         let found = |values: &[f32]| {
-            let mut batch = Batch::new(&Schema { dense: 2, tables: Vec::new() });
+            let mut batch = Batch::new(&Schema { dense: 2, weighted: false, tables: Vec::new() });
             batch.dense.extend_from_slice(values);
             unscaled(&batch, &[("price".to_owned(), String::new())])
         };

@@ -224,7 +224,7 @@ impl Run {
         }
         let path = self.output.as_ref().map(OutputDir::checkpoint);
         self.state.saved = Some(self.save_as(path.as_deref(), self.state.progress)?);
-        self.output.as_ref().map_or(Ok(()), OutputDir::saved)
+        self.output.as_mut().map_or(Ok(()), OutputDir::saved)
     }
 
     /// Writes a checkpoint of the weights, by which the run stands there; all machines take part, and the first one has
@@ -232,8 +232,8 @@ impl Run {
     pub(super) fn save_as(&self, path: Option<&Path>, progress: Progress) -> Result<Writers> {
         let (schema, vocabulary, scales) = (self.source.schema(), self.source.vocabulary(), &self.source.scales()?);
         let (dense, schema_text) = (self.source.dense_columns(), self.source.schema_text());
-        let data = TrainedOn::of(&*self.source);
-        let origin = Origin { schema, vocabulary, scales, dense, schema_text, data };
+        let (data, numbering) = (TrainedOn::of(&*self.source), self.source.numbering());
+        let origin = Origin { schema, vocabulary, numbering, scales, dense, schema_text, data };
         let saved = checkpoint::save(path, &self.ranks, progress, &self.config, origin);
         if let Some(path) = path.filter(|path| saved.is_err() && path.exists()) {
             note!("note: {} is still that of an earlier step, whole and safe", path.display());

@@ -10,6 +10,8 @@ use super::{Best, Judged};
 pub enum Outcome {
     /// All steps were done.
     Finished,
+    /// They had been done before: a run that was continued had nothing left to train.
+    AlreadyFinished,
     /// An evaluation reached the target AUC.
     TargetReached,
     /// As many evaluations as `train.patience` says were no better than the best one before.

@@ -26,6 +26,12 @@ const FLUSH_INTERVAL: Duration = Duration::from_secs(1);
 /// Initial weights hardly prefer a label, so that the first loss is about ln 2; one beyond this comes of the data.
 const HIGHEST_FIRST_LOSS: f64 = 3.0;
 
+/// A loss of so many times the first one, or the loss of weights that prefer no label if that is more...
+const EXPLODED: f64 = 100.0;
+
+/// ...in so many steps, one behind the other, comes of weights that are worth nothing any more.
+const EXPLODED_STEPS: u64 = 10;
+
 /// A run under way.
 pub(super) struct TrainingLoop<'a> {
     run: &'a mut Run,
@@ -47,6 +53,9 @@ struct Tally {
     steps: u64,
     training: Duration,
     final_loss: Option<f64>,
+    first_loss: Option<f64>,
+    /// Steps up to the last one whose losses have exploded.
+    exploded: u64,
     /// The last evaluation, on whichever samples these are made.
     evaluated: Option<Tested>,
     /// The last one on the test samples.
@@ -99,6 +108,8 @@ impl Tally {
             steps: 0,
             training: Duration::ZERO,
             final_loss: None,
+            first_loss: None,
+            exploded: 0,
             evaluated: None,
             tested: None,
             lowest_logloss: None,
@@ -168,11 +179,15 @@ impl<'a> TrainingLoop<'a> {
         Ok(Outcome::Finished)
     }
 
-    /// Whether a checkpoint is due after this step, behind which training goes on: at the end all is saved anyway.
+    /// Whether a checkpoint is due after this step, behind which training goes on: at the end all is saved anyway. While
+    /// the loss may have exploded, the one before stays.
     fn is_to_be_saved(&self, step: u64) -> bool {
         let every = self.run.config.train.checkpoint_every;
         let is_due = every > 0 && step.is_multiple_of(every) || self.run.ranks.save_due();
-        is_due && self.total.is_none_or(|total| step < total) && !self.run.ranks.interrupted()
+        is_due
+            && self.tally.exploded == 0
+            && self.total.is_none_or(|total| step < total)
+            && !self.run.ranks.interrupted()
     }
 
     /// Makes the next step, after the test between turns if that is due.
@@ -193,7 +208,8 @@ impl<'a> TrainingLoop<'a> {
         Ok(Next::Made(Made { number, step, rates, took: began.elapsed() }))
     }
 
-    /// Refuses a loss that is no number; tells and notes what the first step shows.
+    /// Refuses a loss that is no number, and one that has exploded and stays so; tells and notes what the first step
+    /// shows.
     fn check(&mut self, made: &Made) -> Result<()> {
         if self.tally.samples == 0
             && let Some(choice) = self.run.ranks.update_choice()?
@@ -208,7 +224,11 @@ impl<'a> TrainingLoop<'a> {
             let loss = made.step.loss;
             self.reporter.say(&format!("warning: the loss of the first step is {loss:.3e}: {cause}"));
         }
-        if !made.step.loss.is_finite() {
+        // The first one is that of weights before this process has moved them.
+        let first = *self.tally.first_loss.get_or_insert(made.step.loss);
+        let has_exploded = made.step.loss > EXPLODED * first.max(1.0);
+        self.tally.exploded = if has_exploded { self.tally.exploded + 1 } else { 0 };
+        if !made.step.loss.is_finite() || self.tally.exploded == EXPLODED_STEPS {
             self.reporter.finish();
             return Err(self.run.diverged(made.number, made.step.loss, made.rates.into_iter().fold(0.0, f64::max)));
         }
@@ -263,6 +283,9 @@ impl<'a> TrainingLoop<'a> {
                 // All that is left is the last test, which --resume makes up for.
                 outcome = Outcome::Interrupted;
             }
+        }
+        if outcome == Outcome::Finished && self.tally.steps == 0 && self.run.state.is_resumed {
+            outcome = Outcome::AlreadyFinished;
         }
         self.run.mllog.as_mut().map_or(Ok(()), |log| log.run_stops(false))?;
         if outcome != Outcome::Interrupted && self.run.evaluated() == Split::Validation && !self.test()? {

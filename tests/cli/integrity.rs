@@ -58,9 +58,9 @@ fn every_flip_and_cut_of_a_checkpoint_is_found() {
     let (config, schema) = (config(), Schema::criteo(7, &[50, 3, 200]));
     let ranks = model(&config, &schema);
     let [good, bad] = ["good", "bad"].map(|name| folder.path().join(name));
-    let (scales, vocabulary) = (Scales::default(), None);
+    let (scales, vocabulary, numbering) = (Scales::default(), None, None);
     let (dense, schema_text, data) = (Vec::new(), None, None);
-    let origin = Origin { schema: &schema, vocabulary, scales: &scales, dense, schema_text, data };
+    let origin = Origin { schema: &schema, vocabulary, numbering, scales: &scales, dense, schema_text, data };
     save(Some(&good), &ranks, Progress::default(), &config, origin).unwrap();
     let whole = fs::read(&good).unwrap();
     let load = |path: &Path, verified: bool| {

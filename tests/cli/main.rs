@@ -41,6 +41,7 @@ mod ranks;
 mod requirement;
 #[path = "../support/sample.rs"]
 mod sample;
+mod sample_weights;
 mod scripts;
 mod search;
 mod series;

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use safetensors::tensor::TensorView;
 use safetensors::{SafeTensors, serialize};
+use serde_json::Value;
 
 use super::{fail, json, octorec, succeed, tiny_training, tsv};
 
@@ -299,7 +300,16 @@ fn test_samples_of_data_that_have_changed_are_not_scored_as_the_runs_own() {
     fs::write(to("more.tsv"), format!("{text}{}", (fields.join("\t") + "\n").repeat(40))).unwrap();
     let init = format!("--init {} --on-bad-row skip", to("run/checkpoint.safetensors"));
     let more = format!("train --data {} {model} --test-fraction 0.25 {init} --out {}", to("more.tsv"), to("tuned"));
-    assert_eq!(json(&format!("{more} --json"))["skipped_rows"], 40);
+    let tuned = json(&format!("{more} --json"));
+    assert_eq!(tuned["skipped_rows"], 40);
+    let warned = format!(
+        "warning: 11.8 % of all rows (40 of 340) are malformed and left out: the first is {}: line 301: ",
+        to("more.tsv")
+    );
+    let is_warned = |told: &Value| told.as_str().unwrap().starts_with(&warned);
+    assert!(tuned["warnings"].as_array().unwrap().iter().any(is_warned), "{tuned}");
+    let scored = succeed(&format!("eval --checkpoint {}", to("tuned")));
+    assert!(String::from_utf8(scored.stderr).unwrap().contains(&warned));
     let found = json(&format!("eval --checkpoint {} --json", to("tuned")));
     assert_eq!((&found["samples"], &found["skipped_rows"]), (&75.into(), &40.into()));
     let message = fail(&format!("eval --checkpoint {} --on-bad-row fail", to("tuned")));
@@ -315,6 +325,22 @@ fn test_samples_of_data_that_have_changed_are_not_scored_as_the_runs_own() {
     succeed(&eval);
     fs::write(to("test.tsv"), &text).unwrap();
     assert!(fail(&eval).contains("have changed or grown since"));
+    // They do not go along with other data unasked.
+    let other = format!("train --config {} --data {} --out {}", to("apart/config.toml"), to("more.tsv"), to("others"));
+    let message = fail(&other);
+    assert!(
+        message.contains("--data: the test samples would still be those of") && message.contains("test.tsv"),
+        "{message}"
+    );
+    // The remedies.
+    assert_eq!(json(&format!("{other} --set data.test_path= --json"))["samples"], 100);
+    assert_eq!(json(&format!("{other} --force --test-data {} --json", to("test.tsv")))["samples"], 100);
+    // Where the data are gone, the test samples may still be there.
+    fs::remove_file(&data).unwrap();
+    let message = fail(&eval);
+    assert!(message.contains("clicks.tsv: is not there") && message.contains("put it back"), "{message}");
+    assert!(message.contains(&format!("here --data {}", to("test.tsv"))), "{message}");
+    succeed(&format!("{eval} --data {}", to("test.tsv")));
 }
 
 #[test]

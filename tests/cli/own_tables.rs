@@ -9,7 +9,7 @@ use std::process::Stdio;
 use safetensors::SafeTensors;
 use serde_json::Value;
 
-use super::{fail, json, octorec, succeed, tiny_training};
+use super::{fail, json, octorec, run, succeed, tiny_training};
 
 /// A model that trains in a fraction of a second, with whatever columns the data have.
 const SMALL: &str =
@@ -243,19 +243,132 @@ fn several_files_become_a_data_set() {
     }
     let schema = folder.path().join("clicks.toml");
     let remedy = format!("preprocess csv --in {} --schema", parts.display());
-    let message = fail(&format!("train --data {} --schema {}", parts.display(), schema.display()));
-    assert!(message.contains(&remedy), "{message}");
     let message = fail(&format!("inspect {}", parts.display()));
     assert!(message.contains(&remedy), "{message}");
     succeed(&format!("{remedy} {} --out {}", schema.display(), blocks.display()));
-    // A model that was trained with a schema reads no blocks.
-    let (data, run) = (folder.path().join("clicks.csv"), folder.path().join("run"));
-    let of = format!("--data {} --schema {}", data.display(), schema.display());
-    succeed(&format!("train {of} {SMALL} --steps 3 --out {}", run.display()));
-    for command in ["eval", "predict"] {
-        let message = fail(&format!("{command} --checkpoint {} --data {}", run.display(), parts.display()));
-        assert!(message.contains("one file after another") && !message.contains("preprocess"), "{message}");
+    // Whoever names several of them is told how.
+    let [a, b] = ["a.csv", "b.csv"].map(|name| parts.join(name).display().to_string());
+    for line in [format!("train --data {a} --data {b}"), format!("predict --checkpoint run --data {a} {b}")] {
+        let output = run(&line);
+        let message = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.code() == Some(2) && message.contains("--data FOLDER"), "{message}");
     }
+}
+
+#[test]
+fn files_of_a_folder_are_one_table() {
+    let folder = tempfile::tempdir().unwrap();
+    written(folder.path());
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    // Cut where other values come first, in the order of the numbers in their names; one is packed, and the schema lies
+    // beside them.
+    let (text, parts) = (clicks(), folder.path().join("parts"));
+    let lines: Vec<&str> = text.split_inclusive('\n').collect();
+    let rows = |from: usize, to: usize| lines[0].to_owned() + &lines[1 + from..=to].concat();
+    fs::create_dir(&parts).unwrap();
+    fs::write(parts.join("day_2.csv"), rows(0, 130)).unwrap();
+    fs::write(parts.join("day_10.csv"), rows(130, 310)).unwrap();
+    let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    packed.write_all(rows(310, 400).as_bytes()).unwrap();
+    fs::write(parts.join("day_11.csv.gz"), packed.finish().unwrap()).unwrap();
+    fs::copy(at("clicks.toml"), parts.join("clicks.toml")).unwrap();
+    let weights = |name: &str| {
+        let whole = fs::read(at(&format!("{name}/checkpoint.safetensors"))).unwrap();
+        let tensors = SafeTensors::deserialize(&whole).unwrap();
+        let mut tensors: Vec<_> =
+            tensors.iter().map(|(name, tensor)| (name.to_owned(), tensor.data().to_vec())).collect();
+        tensors.sort();
+        tensors
+    };
+    for (number, more) in ["", "--vocab train --test-fraction 0.3"].into_iter().enumerate() {
+        let names = ["one", "several"].map(|name| format!("{name}{number}"));
+        for (name, data) in names.iter().zip(["clicks.csv", "parts"]) {
+            let data = format!("--data {} --schema {}", at(data), at("clicks.toml"));
+            succeed(&format!("train {data} {SMALL} --threads 1 --steps 12 {more} --out {}", at(name)));
+        }
+        assert!(weights(&names[0]) == weights(&names[1]), "{more}");
+        let eval = |name: &str| json(&format!("eval --checkpoint {} --json", at(name)));
+        if !more.is_empty() {
+            assert_eq!(eval(&names[0]), eval(&names[1]));
+        }
+        let predict =
+            |data: &str| succeed(&format!("predict --checkpoint {} --data {}", at(&names[0]), at(data))).stdout;
+        assert!(predict("clicks.csv") == predict("parts"), "{more}");
+    }
+    succeed(&format!("train --resume {} --steps 14", at("several1")));
+    // What is wrong is told of the file that it is in.
+    fs::write(parts.join("day_10.csv"), rows(130, 310) + "1,x,,,\n").unwrap();
+    let message = fail(&format!("train --data {} --schema {} {SMALL} --steps 3", at("parts"), at("clicks.toml")));
+    assert!(message.contains("day_10.csv: line 182: column price"), "{message}");
+    let message = fail(&format!("predict --checkpoint {} --data {} --on-bad-row answer", at("one0"), at("parts")));
+    assert!(message.contains("one file after another"), "{message}");
+}
+
+#[test]
+fn columns_that_are_hashed_to_fewer_rows_than_values_are_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    let row = |n: u32| format!("{},{n},u{}\n", n % 2, n % 200);
+    fs::write(at("clicks.csv"), "click,price,user\n".to_owned() + &(0..400).map(row).collect::<String>()).unwrap();
+    // There are 200 values.
+    for (rows, is_told) in [(48, true), (100, true), (250, false), (5000, false)] {
+        let column = format!("{{ column = 'user', rows = {rows} }}");
+        fs::write(
+            at("s.toml"),
+            format!("label = 'click'\ndense = [{{ column = 'price' }}]\ncategorical = [{column}]\n"),
+        )
+        .unwrap();
+        let line = format!("train --data {} --schema {} {SMALL} --steps 1", at("clicks.csv"), at("s.toml"));
+        let message = String::from_utf8(succeed(&line).stderr).unwrap();
+        let told = message.contains("column user has about ") && message.contains(&format!("hashed to {rows} rows"));
+        assert_eq!(told, is_told, "{message}");
+    }
+}
+
+#[test]
+fn remedies_for_a_model_s_own_schema_are_of_the_data() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = written(folder.path());
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    succeed(&format!("train {data} {SMALL} --test-fraction 0 --steps 3 --out {}", at("run")));
+    let text = clicks();
+    fs::write(at("tabs.csv"), text.replace(',', "\t")).unwrap();
+    fs::write(at("rows.csv"), text.split_once('\n').unwrap().1).unwrap();
+    let words = text.lines().map(|line| match line.split_once(',').unwrap() {
+        ("0", rest) => format!("false,{rest}\n"),
+        ("1", rest) => format!("true,{rest}\n"),
+        _ => format!("{line}\n"),
+    });
+    fs::write(at("words.csv"), words.collect::<String>()).unwrap();
+    for command in ["eval", "predict"] {
+        let of = |name: &str| fail(&format!("{command} --checkpoint {} --data {}", at("run"), at(name)));
+        let message = of("tabs.csv");
+        let told =
+            "has no column price: the line looks separated by tabs, and this model's own schema has delimiter = \",\"";
+        assert!(message.contains(told) && !message.contains("say delimiter"), "{message}");
+        let message = of("rows.csv");
+        assert!(
+            message.contains("looks like a row, not like the names of columns: put the line of names"),
+            "{message}"
+        );
+        assert!(!message.contains("columns = "), "{message}");
+        let message = of("words.csv");
+        assert!(message.contains("if all rows have such labels, write them as 0 and 1"), "{message}");
+    }
+    let train = |name: &str| format!("train --data {} --schema {} {SMALL} --steps 3", at(name), at("clicks.toml"));
+    let message = fail(&train("rows.csv"));
+    assert!(message.contains("looks like a row, not like the names of columns"), "{message}");
+    assert!(message.contains("(columns = [..])") && !message.contains("did you mean"), "{message}");
+    // Weights that were learned for other labels.
+    let init = format!("--init {}", at("run/checkpoint.safetensors"));
+    let told = |line: &str| String::from_utf8(succeed(line).stderr).unwrap();
+    assert!(!told(&format!("{} {init}", train("clicks.csv"))).contains("label = "));
+    fs::write(at("clicks.toml"), SCHEMA.replace("\"click\"", "\"click != 1\"")).unwrap();
+    let message = told(&format!("{} {init}", train("clicks.csv")));
+    assert!(
+        message.contains("trained with label = \"click\", and these data have label = \"click != 1\""),
+        "{message}"
+    );
 }
 
 #[test]
@@ -297,6 +410,67 @@ fn a_model_of_blocks_predicts_text_by_their_vocabulary() {
         assert!(message.contains("has samples without a label, which `octorec predict` alone reads"), "{message}");
     }
     assert_eq!(json(&format!("inspect {} --json", at("rows")))["label_rate"], serde_json::Value::Null);
+}
+
+#[test]
+fn blocks_of_another_vocabulary_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    written(folder.path());
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    // The same values, which come in another order.
+    let text = clicks();
+    let (header, rows) = text.split_once('\n').unwrap();
+    let rows: String = rows.lines().rev().map(|row| format!("{row}\n")).collect();
+    fs::write(at("turned.csv"), format!("{header}\n{rows}")).unwrap();
+    let preprocess = |text: &str, more: &str| {
+        succeed(&format!("preprocess csv --in {} --schema {} --out {more}", at(text), at("clicks.toml")))
+    };
+    preprocess("clicks.csv", &at("blocks"));
+    preprocess("turned.csv", &at("turned"));
+    preprocess("turned.csv", &format!("{} --vocabulary {}", at("again"), at("blocks")));
+    let rows = |set: &str| fs::read_to_string(format!("{}/dataset.toml", at(set))).unwrap();
+    assert_eq!(rows("turned"), rows("blocks"), "their numbers of rows tell nothing");
+    let train = format!("train {SMALL} --test-fraction 0");
+    succeed(&format!("{train} --data {} --steps 8 --out {}", at("blocks"), at("run")));
+    let (begin, resume) = (format!("{train} --steps 3 --init {}", at("run/checkpoint.safetensors")), at("resumed"));
+    let uses = |data: &str| {
+        fs::create_dir_all(&resume).unwrap();
+        fs::read_dir(at("run")).unwrap().for_each(|file| {
+            let file = file.unwrap();
+            fs::copy(file.path(), Path::new(&resume).join(file.file_name())).unwrap();
+        });
+        let data = at(data);
+        [
+            format!("predict --checkpoint {} --data {data}", at("run")),
+            format!("eval --checkpoint {} --data {data}", at("run")),
+            format!("{begin} --data {data}"),
+            format!("train --resume {resume} --steps 10 --data {data}"),
+        ]
+    };
+    for data in ["turned", "turned/part-00000.octo"] {
+        for line in uses(data) {
+            let message = fail(&line);
+            assert!(message.contains("is not the vocabulary that this model was trained with"), "{line}: {message}");
+            assert!(message.contains("--vocabulary DIR") && message.contains(&at("blocks")), "{line}: {message}");
+        }
+    }
+    let tested = |data: &str| format!("train {SMALL} --steps 3 --data {} --test-data {}", at("blocks"), at(data));
+    let message = fail(&tested("turned"));
+    assert!(message.contains("has other values in the rows of column"), "{message}");
+    assert!(message.contains(&format!("--vocabulary {}", at("blocks"))), "{message}");
+    // The remedy, a copy, and blocks that lie away from their vocabularies; other formats have no place for them.
+    succeed(&format!("convert {} {} --format octorec", at("again"), at("copy")));
+    succeed(&format!("convert {} {} --format torchrec", at("turned"), at("arrays")));
+    fs::create_dir(at("away")).unwrap();
+    fs::copy(at("turned/part-00000.octo"), at("away/part-00000.octo")).unwrap();
+    for data in ["again", "copy", "again/part-00000.octo"] {
+        uses(data).iter().for_each(|line| drop(succeed(line)));
+    }
+    succeed(&tested("copy"));
+    for data in ["away/part-00000.octo", "arrays"] {
+        succeed(&uses(data)[0]);
+    }
+    succeed(&format!("{} --no-verify", uses("turned")[0]));
 }
 
 #[test]
@@ -451,8 +625,23 @@ fn a_trained_model_reads_by_its_schema_without_advice_on_training() {
     let message = String::from_utf8(succeed(&scored).stderr).unwrap();
     assert!(!message.contains("can be learned"), "{message}");
     let train = format!("train --data {} --schema {} {SMALL} --steps 3", at("low.csv"), at("log.toml"));
-    let message = String::from_utf8(succeed(&train).stderr).unwrap();
-    assert!(message.contains("nothing can be learned of one class"), "{message}");
+    let init = format!("--init {}/checkpoint.safetensors", at("run"));
+    for (more, which) in [
+        (String::new(), "rows"),
+        // Whatever the test samples are.
+        (format!("--test-data {}", at("log.csv")), "training rows"),
+        (format!("{init} --on-bad-row skip --test-data {}", at("log.csv")), "training rows"),
+    ] {
+        let message = String::from_utf8(succeed(&format!("{train} {more}")).stderr).unwrap();
+        let told = format!(
+            "low.csv: all {which} are negative by label = \"rating >= 4\": nothing can be learned of one class"
+        );
+        assert!(message.contains(&told), "{message}");
+    }
+    succeed(&format!("train {data} {SMALL} --test-fraction 0.25 --steps 3 --out {}", at("ended")));
+    let more = format!("train --resume {} --data {} --epochs 3 --steps 0", at("ended"), at("low.csv"));
+    let message = String::from_utf8(succeed(&more).stderr).unwrap();
+    assert!(message.contains("all rows are negative"), "{message}");
     // Its schema is the checkpoint's, which nobody edits.
     write("odd.csv", "5,u1,-\n");
     let message = fail(&format!("{eval} --data {}", at("odd.csv")));

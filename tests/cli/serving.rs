@@ -11,6 +11,8 @@ use octorec::base::config::{Config, SourceKind, Vocab};
 use octorec::data::formats::{self, Described, scan};
 use octorec::data::wide::bucket;
 use octorec::data::{self, Batch, Opening, Split};
+use octorec::train::export::onnx::proto;
+use prost::Message;
 use safetensors::tensor::TensorView;
 use safetensors::{SafeTensors, serialize};
 
@@ -135,6 +137,72 @@ fn rows_before_a_malformed_one_are_answered() {
     assert!(code == Some(1) && told.contains("the object has no I2; where there is no value, null says so"), "{told}");
     let message = fail(&format!("predict --checkpoint {run} --data somewhere --format json"));
     assert!(message.contains("--format: is of rows that come by standard input"), "{message}");
+}
+
+#[test]
+fn malformed_rows_are_answered_in_their_place() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    let (run, file, text) = trained(folder.path(), "");
+    let predict = format!("predict --checkpoint {run} --data");
+    let expected = lines(&succeed(&format!("{predict} {}", file.display())).stdout);
+    let rows: Vec<&str> = text.split_inclusive('\n').collect();
+    let mut asked = Asked::start(&format!("{predict} - --format json --on-bad-row answer"));
+    // Whoever asks is answered, though nothing else comes.
+    asked.ask("{\"I1\":1}\n");
+    let told = asked.answer();
+    assert!(told.starts_with("{\"error\":") && told.contains("line 1: the object has no I2"), "{told}");
+    asked.ask(&object(rows[0].trim_end()));
+    assert_eq!(asked.answer(), format!("{{\"probability\":{}}}", expected[0]));
+    asked.ask(&format!("no object\n{}", object(rows[1].trim_end())));
+    assert!(asked.answer().starts_with("{\"error\":"));
+    assert_eq!(asked.answer(), format!("{{\"probability\":{}}}", expected[1]));
+    let (code, rest, told) = asked.end();
+    assert!(code == Some(0) && rest.is_empty(), "{told}");
+    assert!(told.contains("2 malformed rows answered with an error; the first: standard input: line 1:"), "{told}");
+
+    // Of a file, of which the first and the last row are malformed, too.
+    let bad = "1\tonly\n";
+    fs::write(at("bad.tsv"), format!("{bad}{}{bad}{bad}{}{bad}", rows[..300].concat(), rows[300..].concat())).unwrap();
+    let message = fail(&format!("{predict} {}", at("bad.tsv")));
+    assert!(message.contains("bad.tsv: line 1") && message.contains("--on-bad-row answer"), "{message}");
+    let nan = "nan".to_owned();
+    let mut whole = vec![nan.clone()];
+    whole.extend_from_slice(&expected[..300]);
+    whole.extend([nan.clone(), nan.clone()]);
+    whole.extend_from_slice(&expected[300..]);
+    whole.push(nan);
+    let line = format!("{predict} {} --on-bad-row answer --out {} --json", at("bad.tsv"), at("out"));
+    let told = json(&line);
+    assert_eq!((&told["rows"], &told["malformed_rows"]), (&604.into(), &4.into()));
+    assert_eq!(fs::read_to_string(at("out")).unwrap().lines().collect::<Vec<_>>(), whole);
+
+    // Text with a header, a list that may be empty, a hashed column, and a quotation mark that nothing closes.
+    table(&at("clicks.csv"));
+    let schema = "label = \"clicked\"\ndense = [{ column = \"price\" }, { column = \"age\", transform = \"standardise\" }]\n\
+                  categorical = [{ column = \"item\", separator = \"|\" }, { column = \"user\", rows = 9 }]\n";
+    fs::write(at("schema.toml"), schema).unwrap();
+    let model = "--set model.bottom=[2,8,4] --set model.dim=4 --set model.top=[4,1] --threads 1 --batch 20";
+    let data = format!("--data {} --schema {}", at("clicks.csv"), at("schema.toml"));
+    succeed(&format!("train {data} {model} --steps 4 --out {}", at("described")));
+    let predict = format!("predict --checkpoint {} --data", at("described"));
+    let expected = lines(&succeed(&format!("{predict} {}", at("clicks.csv"))).stdout);
+    let text = fs::read_to_string(at("clicks.csv")).unwrap();
+    let rows: Vec<&str> = text.split_inclusive('\n').collect();
+    let bad = [rows[0], "0,x,1,i1,u1\n", rows[1], "0,\"1,1,i1,u1\n", &rows[2..].concat()].concat();
+    fs::write(at("bad.csv"), &bad).unwrap();
+    let output = succeed(&format!("{predict} {} --on-bad-row answer", at("bad.csv")));
+    let found = lines(&output.stdout);
+    let (first, second) = (&found[..1], &found[2..3]);
+    assert_eq!((first, second), (&["nan".to_owned()][..], &["nan".to_owned()][..]), "{found:?}");
+    assert!(found[1] == expected[0] && found[3..] == expected[1..], "{found:?}");
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(told.contains("2 malformed rows answered with nan; the first: ") && told.contains("line 2"), "{told}");
+    let message = fail(&format!("{predict} {} --on-bad-row answer", folder.path().display()));
+    assert!(message.contains("is a folder"), "{message}");
+    succeed(&format!("data generate {} --set data.train_samples=100 --set data.test_samples=50", at("blocks")));
+    let message = fail(&format!("predict --checkpoint {run} --data {} --on-bad-row answer", at("blocks")));
+    assert!(message.contains("--on-bad-row: has an effect only on text"), "{message}");
 }
 
 #[test]
@@ -333,6 +401,76 @@ fn columns_in_another_order_or_read_otherwise_are_not_those_of_the_model() {
     }
     schema([price, age], [item, user]);
     uses.iter().for_each(|line| drop(succeed(line)));
+}
+
+/// Servers in other languages compute rows as the guide says, from what an exported model has of the schema.
+#[test]
+fn exported_models_have_the_schema_that_tells_rows() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    // 2014-10-21 was a Tuesday.
+    let rows =
+        [("2014-10-21 03:30:00", "17.9", "a"), ("2014-10-19 23:00:00", "18", ""), ("", "", "b"), ("", "50", "NULL")];
+    let line = |n: usize| {
+        let (time, age, city) = rows[n % rows.len()];
+        format!("{},{time},{age},{city},a|b\n", n % 3 / 2)
+    };
+    fs::write(at("clicks.csv"), "click,ts,age,city,tags\n".to_owned() + &(0..60).map(line).collect::<String>())
+        .unwrap();
+    let schema = r#"
+label = "click"
+missing = ["NULL"]
+categorical = [
+    { column = "ts", name = "hour", time = "hour", unit = "YYYY-MM-DD" },
+    { column = "ts", name = "day", time = "weekday", unit = "YYYY-MM-DD" },
+    { column = "age", buckets = [18, 25, 50] },
+    { column = "city" },
+    { column = "tags", separator = "|", rows = 1000 },
+]
+"#;
+    fs::write(at("schema.toml"), schema).unwrap();
+    let dataset = formats::open(Path::new(&at("clicks.csv")), None, Some(Described::by(Path::new(&at("schema.toml")))));
+    let dataset = dataset.unwrap();
+    let mut found = vec![Vec::new(); 5];
+    let push = |samples: &data::Samples| {
+        found.iter_mut().zip(&samples.lookups).for_each(|(rows, lookups)| rows.extend_from_slice(&lookups.rows));
+        Ok(())
+    };
+    scan(&*dataset.members[0].table, 0, rows.len() as u64, push).unwrap();
+    assert_eq!(found[..3], [[3, 23, 24, 24], [1, 6, 7, 7], [0, 1, 4, 3]]);
+    assert_eq!(found[3], [0, 1, 2, 1], "a blank is a value, and so is what stands for one");
+    let guide = String::from_utf8(succeed("guide serving").stdout).unwrap();
+    for told in ["17.9 has 0, 18 has 1, 50 has 3 | limits + 1: 4", "0 to 23 | 24", "Monday 0 to Sunday 6 | 7"] {
+        assert!(guide.contains(told), "{told}");
+    }
+
+    let model = "--set model.bottom=[] --set model.dim=4 --set model.top=[4,1] --threads 1 --batch 20";
+    let data = format!("--data {} --schema {}", at("clicks.csv"), at("schema.toml"));
+    for (run, more, rows) in [("run", "", 3), ("hashed", "--vocab hash --rows-cap 500", 500)] {
+        succeed(&format!("train {data} {model} --steps 4 {more} --out {}", at(run)));
+        let export = format!("export --checkpoint {} --format", at(run));
+        succeed(&format!("{export} onnx --out {}", at("model.onnx")));
+        succeed(&format!("{export} torch --out {}", at("model.safetensors")));
+        let graph = proto::Model::decode(&*fs::read(at("model.onnx")).unwrap()).unwrap();
+        let told = |key: &str| -> serde_json::Value {
+            let entry = graph.metadata_props.iter().find(|entry| entry.key.as_deref() == Some(key)).unwrap();
+            serde_json::from_str(entry.value.as_deref().unwrap()).unwrap()
+        };
+        let schema = told("octorec.schema");
+        let hashed = if run == "hashed" { 500.into() } else { serde_json::Value::Null };
+        assert_eq!(schema["categorical"][0]["column"], "ts");
+        assert_eq!(schema["categorical"][0]["time"], "hour");
+        assert_eq!(schema["categorical"][2]["buckets"], serde_json::json!([18.0, 25.0, 50.0]));
+        assert_eq!(schema["categorical"][3].get("rows").cloned().unwrap_or_default(), hashed);
+        assert_eq!((&schema["categorical"][4]["rows"], &schema["missing"][0]), (&1000.into(), &"NULL".into()));
+        let of_tags = if run == "hashed" { 500 } else { 1000 };
+        assert_eq!(told("octorec.rows"), serde_json::json!([25, 8, 5, rows, of_tags]));
+        let bytes = fs::read(at("model.safetensors")).unwrap();
+        let (_, metadata) = SafeTensors::read_metadata(&bytes).unwrap();
+        let told: serde_json::Value =
+            serde_json::from_str(&metadata.metadata().as_ref().unwrap()["octorec.model"]).unwrap();
+        assert_eq!(told["schema"], schema);
+    }
 }
 
 /// Servers in other languages compute rows of hashed values as the guide says.

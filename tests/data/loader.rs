@@ -33,7 +33,7 @@ struct Numbered {
 }
 
 fn numbered(samples: impl Into<Option<u64>>, trouble: Trouble) -> Arc<Numbered> {
-    let schema = Schema { dense: 1, tables: vec![Column::new("n", 1 << 20)] };
+    let schema = Schema { dense: 1, weighted: false, tables: vec![Column::new("n", 1 << 20)] };
     Arc::new(Numbered { schema, samples: samples.into(), trouble, reads: AtomicUsize::new(0) })
 }
 

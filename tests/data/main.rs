@@ -23,6 +23,7 @@ mod reference;
 mod requirement;
 #[path = "../support/sample.rs"]
 mod sample;
+mod sample_weights;
 mod sources;
 #[path = "../support/spoil.rs"]
 #[allow(dead_code, reason = "the campaign tells what it did")]

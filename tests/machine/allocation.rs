@@ -201,7 +201,8 @@ fn a_step_allocates_nothing_once_it_has_run() {
                 Scheme::RowCyclic((0..count).map(rank).collect()),
             ],
         ] {
-            let sharding = Sharding::new(&config.model.rows, 16, count, schemes).unwrap();
+            let sharding =
+                Sharding::new(&config.model.rows, config.model.dims(&config.model.rows), count, schemes).unwrap();
             let setup = Setup { spin: false, ..Setup::new(&config.model, &schema, sharding, spec, &placement) };
             let mut with_threads = setup.clone();
             with_threads.places.iter_mut().for_each(|place| place.comm = place.compute.clone());
@@ -234,7 +235,7 @@ fn teams_of_ranks_take_nothing() {
     let wishes = Wishes { ranks: Some(2), threads: Some(2), comm_cores: CommCores::Count(0), ..Wishes::default() };
     let placement = place(&Machine::load("host").unwrap(), &wishes).unwrap();
     let schemes = vec![Scheme::RowContiguous(half(9000, 2)), Scheme::Replicated, Scheme::Column(half(96, 2))];
-    let sharding = Sharding::new(&config.model.rows, 96, 2, schemes).unwrap();
+    let sharding = Sharding::new(&config.model.rows, config.model.dims(&config.model.rows), 2, schemes).unwrap();
     let setup = Setup::new(&config.model, &schema, sharding, TrainSpec::sgd(BATCH), &placement);
     for hot in [None, Some(hot(&config.model.rows))] {
         let name = format!("two threads of two ranks, copies: {}", hot.is_some());

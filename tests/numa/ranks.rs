@@ -49,7 +49,12 @@ fn start(config: &Config, schema: &Schema, placement: &Placement, isa: Isa, grai
 /// With a change to what is usual.
 fn started(config: &Config, schema: &Schema, placement: &Placement, change: impl FnOnce(Setup) -> Setup) -> Ranks {
     let ranks = placement.ranks.len();
-    let sharding = Sharding::new(&config.model.rows, config.model.dim, ranks, schemes(&config.model.rows, ranks));
+    let sharding = Sharding::new(
+        &config.model.rows,
+        config.model.dims(&config.model.rows),
+        ranks,
+        schemes(&config.model.rows, ranks),
+    );
     let (spec, batch) = (TrainSpec::sgd(config.train.batch), config.train.batch);
     let setup = Setup::new(&config.model, schema, sharding.expect("the schemes divide the tables"), spec, placement);
     assert!(batch >= 8);

@@ -49,7 +49,8 @@ fn losses(pus: &[PuId], isa: Isa, config: &Config, schema: &Schema, batches: &[A
     let mut placement = octorec::machine::place(&crate::host(), &wishes).expect("one rank has a place");
     placement.ranks[0].compute = pus.to_vec();
     let (rows, dim) = (&config.model.rows, config.model.dim);
-    let sharding = Sharding::new(rows, dim, 1, vec![Scheme::Table(RankId(0)); rows.len()]).expect("whole tables");
+    let sharding = Sharding::new(rows, vec![dim; rows.len()], 1, vec![Scheme::Table(RankId(0)); rows.len()])
+        .expect("whole tables");
     let setup = Setup::new(&config.model, schema, sharding, TrainSpec::sgd(config.train.batch), &placement);
     let ranks = Ranks::start(Setup { isa, ..setup }).expect("the model fits");
     ranks.initialise(config.train.seed).expect("the rank draws weights");

@@ -73,7 +73,9 @@ impl Case {
         let machine = Machine::load("host").unwrap();
         let wishes = Wishes { ranks: Some(ranks), threads: Some(threads), ..Wishes::default() };
         let placement = place(&machine, &wishes).unwrap();
-        let sharding = Sharding::new(&self.config.model.rows, self.config.model.dim, ranks, schemes).unwrap();
+        let sharding =
+            Sharding::new(&self.config.model.rows, self.config.model.dims(&self.config.model.rows), ranks, schemes)
+                .unwrap();
         let setup = Setup::new(&self.config.model, &self.schema, sharding, self.spec, &placement);
         Ranks::start(Setup { grains: self.grains, isa: self.isa, ..setup }).unwrap()
     }
@@ -405,7 +407,8 @@ fn two_ranks_give_the_same_bits_on_any_number_of_threads_in_either_mode() {
         let run = |threads| {
             let wishes = Wishes { ranks: Some(2), threads: Some(threads), ..Wishes::default() };
             let model = &case.config.model;
-            let sharding = Sharding::new(&model.rows, model.dim, 2, case.schemes(|table| table, 2)).unwrap();
+            let sharding =
+                Sharding::new(&model.rows, model.dims(&model.rows), 2, case.schemes(|table| table, 2)).unwrap();
             let setup = Setup::new(model, &case.schema, sharding, case.spec, &place(&machine, &wishes).unwrap());
             let ranks = Ranks::start(Setup { grains, ..setup }).unwrap();
             ranks.initialise(7).unwrap();

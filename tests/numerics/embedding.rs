@@ -59,7 +59,7 @@ impl Case {
     /// Bags of every table, `bags[t][n]`.
     fn new(dim: usize, rows: &[u64], bags: &[Vec<Vec<u32>>], weighted: bool, pooling: Pooling) -> Self {
         let tables = rows.iter().map(|&rows| Column::new("C", rows)).collect();
-        let schema = Schema { dense: 0, tables };
+        let schema = Schema { dense: 0, weighted: false, tables };
         let mut batch = Batch::new(&schema);
         for n in 0..bags[0].len() {
             for (bag, source) in batch.bags.iter_mut().zip(bags) {

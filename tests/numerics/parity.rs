@@ -73,6 +73,7 @@ pub fn batch(tensors: &SafeTensors<'_>, name: &str, tables: usize, dense_width: 
     };
     Batch {
         dense_width,
+        weighted: false,
         dense: numbers(tensors, &format!("{name}.dense")),
         bags: (0..tables).map(bag).collect(),
         weights: (0..tables).map(weights).collect(),
@@ -281,6 +282,7 @@ fn the_reference_readme_example_is_reproduced() {
         let bag = |bag: &Value| Bag { offsets: integers(&bag["offsets"]), rows: integers(&bag["rows"]) };
         let batch = Batch {
             dense_width: 4,
+            weighted: false,
             dense: floats(&given["dense"]),
             bags: bags.iter().map(bag).collect(),
             weights: vec![Vec::new(); bags.len()],

@@ -220,6 +220,7 @@ fn a_checkpoint_holds_the_exact_weights_for_a_run_in_any_precision() {
         let origin = Origin {
             schema: &schema(),
             vocabulary: None,
+            numbering: None,
             scales: &Scales::new(),
             dense: Vec::new(),
             schema_text: None,

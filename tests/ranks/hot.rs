@@ -98,7 +98,7 @@ impl Case {
         let (bottom, top) = (vec![4, 20, dim], vec![17, 1]);
         let model = ModelConfig { bottom, top, dim, rows: ROWS.to_vec(), pooling, ..ModelConfig::default() };
         let tables = ROWS.into_iter().map(|rows| Column::new(format!("of {rows}"), rows)).collect();
-        let mut schema = Schema { dense: 4, tables };
+        let mut schema = Schema { dense: 4, weighted: false, tables };
         let mut at = 0;
         let mut next = |below: usize| {
             at += 1;
@@ -180,7 +180,7 @@ impl Case {
             ..Wishes::default()
         };
         let placement = place(&Machine::load("host").unwrap(), &wishes).unwrap();
-        let sharding = Sharding::new(&ROWS, self.model.dim, ranks, schemes).unwrap();
+        let sharding = Sharding::new(&ROWS, vec![self.model.dim; ROWS.len()], ranks, schemes).unwrap();
         let setup = Setup::new(&self.model, &self.schema, sharding, self.spec, &placement);
         let (grains, wire) = (self.grains, self.wire);
         Ranks::start(Setup { grains, wires: Wires::all(wire), hot, fabric, spin: false, ..setup }).unwrap()

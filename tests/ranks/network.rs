@@ -103,7 +103,14 @@ impl Network for LinearModel {
 
     fn loss(&mut self, team: &Team, batch: &Batch, part: &math::Part<'_>, whole: usize) {
         let labels = &batch.labels[part.samples.clone()];
-        self.loss.forward(team, part.samples.start, &self.logits[..part.len()], labels, whole);
+        self.loss.forward(
+            team,
+            part.samples.start,
+            &self.logits[..part.len()],
+            labels,
+            batch.sample_weights(part.samples.start),
+            whole,
+        );
     }
 
     fn losses(&self, samples: usize) -> &[f64] {

@@ -69,7 +69,7 @@ fn at_work(
     weighing::weigh(&mut schema, &mut batches, |table| weighted && WEIGHTED.contains(&table));
     let wishes = Wishes { ranks: Some(ranks), threads: Some(1), ..Wishes::default() };
     let placement = place(&Machine::load("host").unwrap(), &wishes).unwrap();
-    let sharding = Sharding::new(&ROWS, DIM, ranks, mixed(ranks)).unwrap();
+    let sharding = Sharding::new(&ROWS, vec![DIM; ROWS.len()], ranks, mixed(ranks)).unwrap();
     let room = TrainSpec { ..TrainSpec::sgd(BATCH) };
     let setup = Setup::new(&config.model, &schema, sharding, room, &placement);
     let ranks = Ranks::start(Setup { reduction, grains, wires: Wires::all(wire), ..setup }).unwrap();

@@ -111,7 +111,7 @@ impl Case {
         let machine = Machine::load("host").unwrap();
         let wishes = Wishes { ranks: Some(ranks), threads: Some(threads), ..Wishes::default() };
         let placement = place(&machine, &wishes).unwrap();
-        let sharding = Sharding::new(&ROWS, DIM, ranks, schemes).unwrap();
+        let sharding = Sharding::new(&ROWS, vec![DIM; ROWS.len()], ranks, schemes).unwrap();
         Setup::new(&self.config.model, &self.schema, sharding, self.spec, &placement)
     }
 

@@ -14,13 +14,13 @@ use serde::de::IntoDeserializer;
 use serde::{Deserialize, Serialize};
 
 use self::tables::{Bench, Way};
-use super::step::draw;
 use crate::base::config::{DataConfig, IsaChoice, OptimizerName, Precision, TrainConfig, Update};
 use crate::base::console::note;
 use crate::base::units::Bytes;
 use crate::base::{Error, NodeId, Result, median};
-use crate::cli::session::place_team;
+use crate::cli::place::place_team;
 use crate::cli::table::Table as Text;
+use crate::cli::timing::draw;
 use crate::data::{Batch, Random};
 use crate::machine::limits::{Bracket, Field, Pages, Processor, around};
 use crate::machine::team::Team;

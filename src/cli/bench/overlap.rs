@@ -16,9 +16,10 @@ use crate::base::units::Bytes;
 use crate::cli::collective::{Choice, Dense};
 use crate::cli::figures;
 use crate::cli::overrides::{BaseArgs, KeyArgs};
-use crate::cli::ranks::{Breakdowns, Overlap, Purpose, RankArgs, Started, Steps, Task, minibatches};
+use crate::cli::ranks::{Overlap, Purpose, RankArgs, StartSpec, Started};
 use crate::cli::session::open_generated;
 use crate::cli::table::Table;
+use crate::cli::timing::{Breakdowns, Steps, minibatches};
 use crate::collective::World;
 use crate::machine::limits::Processor;
 use crate::machine::placement::{CommCores, Placement, Wishes};
@@ -134,7 +135,7 @@ impl OverlapArgs {
             };
             // All modes send the same.
             let dense = chosen.as_ref().map_or(Dense::Chosen, |choice| Dense::Given(choice.reduction().clone()));
-            let task = Task { dense, ..Task::new(world, &config, &*source, Purpose::Train(overlap)) };
+            let task = StartSpec { dense, ..StartSpec::new(world, &config, &*source, Purpose::Train(overlap)) };
             let Started { ranks, dense, .. } = args.start_on(&host, placement.clone(), task, tell)?;
             chosen = dense.or(chosen);
             let steps = Steps::run(&ranks, &batches, self.repeat as usize, Rates::base(&config.train))?;

@@ -18,8 +18,9 @@ use crate::cli::collective::Choice;
 use crate::cli::overrides::{BaseArgs, KeyArgs};
 use crate::cli::place::{PlaceArgs, RankCount};
 use crate::cli::profile::{Profiled, limits};
-use crate::cli::ranks::{ExchangeArgs, Purpose, RankArgs, Started, Steps};
-use crate::cli::session::{Beginning, open_generated};
+use crate::cli::ranks::{Beginning, ExchangeArgs, Purpose, RankArgs, Started};
+use crate::cli::session::open_generated;
+use crate::cli::timing::{Steps, machine_team};
 use crate::collective::World;
 use crate::data::{Batch, Source, Split};
 use crate::machine::limits::{Bracket, Processor, Rate};
@@ -190,7 +191,7 @@ impl StepArgs {
 
     /// Times the steps of ranks between two measurements of the limits.
     fn time(&self, started: &Started, config: &Config, batches: &[Arc<Batch>]) -> Result<(Steps, Steps, Profiled)> {
-        let measure = || limits(&started.machine_team()?, config, self.limit.bytes());
+        let measure = || limits(&machine_team(&started.placement, started.isa)?, config, self.limit.bytes());
         let repeat = self.repeat as usize;
         let rates = Rates::base(&config.train);
         let before = measure()?;
@@ -262,18 +263,6 @@ impl StepArgs {
             batches.push(Arc::new(batch));
         }
     }
-}
-
-/// So many checked minibatches of a source.
-pub(in crate::cli) fn draw(source: &dyn Source, count: usize, samples: usize) -> Result<Vec<Batch>> {
-    let mut reader = source.open(Split::Train, 0)?;
-    let draw = |_| {
-        let mut batch = Batch::new(source.schema());
-        reader.read(&mut batch, samples)?;
-        batch.check(source.schema())?;
-        Ok(batch)
-    };
-    (0..count).map(draw).collect()
 }
 
 impl fmt::Display for Report {

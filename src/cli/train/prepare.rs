@@ -12,8 +12,9 @@ use crate::base::units::{Count, Many};
 use crate::base::{Error, Result};
 use crate::cli::collective::Choice;
 use crate::cli::copies::{hot_inputs, revisions, slots};
-use crate::cli::ranks::{Overlap, Purpose, Started};
-use crate::cli::session::{Beginning, Learned, describe, open_data, refuse_overwriting};
+use crate::cli::output::refuse_overwriting;
+use crate::cli::ranks::{Beginning, Overlap, Purpose, Started};
+use crate::cli::session::{Learned, describe, open_data};
 use crate::collective::World;
 use crate::data::hot::HotInputs;
 use crate::data::{Labels, OnUnseen, Source, Split};
@@ -216,6 +217,10 @@ impl TrainArgs {
                 let doubt = weights.check_numbers(source.vocabulary(), &vocabulary_in(path))?;
                 doubt.iter().for_each(|reason| note!("warning: {reason}"));
                 weights.check_columns(source)?;
+                weights
+                    .other_label(source)
+                    .iter()
+                    .for_each(|reason| note!("warning: --init {}: {reason}", path.display()));
                 weights.load_into(&started.ranks)?;
                 note!("--init {}: {}", path.display(), weights.told(&started.ranks)?);
                 Ok(())

@@ -18,15 +18,8 @@ const RISEN: f64 = 1.1;
 
 impl TrainArgs {
     /// Tells what came out; training has ended and saved, whoever reads.
-    pub(super) fn report(&self, run: &Run, results: &Results<'_>) -> Result<()> {
+    pub(super) fn report(&self, run: &Run, mut results: Results<'_>) -> Result<()> {
         let Results { summary, profile, traffic, .. } = results;
-        let mut written = Ok(());
-        if self.json {
-            written = console::json_told(&results).and_then(|read| match read {
-                true => Ok(()),
-                false => Err(Error::io(Path::new("standard output"), "write")(ErrorKind::BrokenPipe.into())),
-            });
-        }
         if let Some(profile) = profile {
             note!("{profile}");
         }
@@ -63,7 +56,7 @@ impl TrainArgs {
             (Some(best), None) if run.keeps_best() && run.output.is_some() => {
                 note!("best: {}, whose model is not kept; none has been better since", told(&best));
             }
-            (Some(best), None) if summary.outcome == Outcome::Finished && best.is_better(Some(last), by) => {
+            (Some(best), None) if is_finished(summary) && best.is_better(Some(last), by) => {
                 let saved = if run.saves { "the last model is the one that is saved" } else { "nothing is saved" };
                 note!("best: {}; {saved} (a new run with --out DIR --keep-best keeps the best)", told(&best));
             }
@@ -89,8 +82,20 @@ impl TrainArgs {
             (None, Outcome::Interrupted) => note!("nothing was saved: there was no --out DIR"),
             (None, _) => (),
         }
-        written
+        if !self.json {
+            return Ok(());
+        }
+        results.warnings = console::warnings();
+        match console::json_told(&results)? {
+            true => Ok(()),
+            false => Err(Error::io(Path::new("standard output"), "write")(ErrorKind::BrokenPipe.into())),
+        }
     }
+}
+
+/// Whether all steps are done, by this process or before it.
+const fn is_finished(summary: &Summary) -> bool {
+    matches!(summary.outcome, Outcome::Finished | Outcome::AlreadyFinished)
 }
 
 /// Why evaluations have ended a run.
@@ -167,8 +172,12 @@ fn doubts(run: &Run, summary: &Summary) -> Vec<String> {
 fn spent(summary: &Summary) -> String {
     let Summary { steps, samples, seconds, .. } = *summary;
     if steps == 0 {
-        let why = if summary.outcome == Outcome::Finished { "left to train" } else { "made" };
-        return format!("no step was {why}: the run stands at step {}", Count(summary.step));
+        let why = if is_finished(summary) { "left to train" } else { "made" };
+        let more = match summary.outcome {
+            Outcome::AlreadyFinished => ", where it had ended before (a larger --epochs or --steps goes on)",
+            _ => "",
+        };
+        return format!("no step was {why}: the run stands at step {}{more}", Count(summary.step));
     }
     let read: Vec<_> =
         summary.data_bytes_read.iter().filter(|&&read| read > 0).map(|&read| Bytes(read).to_string()).collect();

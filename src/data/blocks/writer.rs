@@ -226,6 +226,14 @@ impl Writer {
             plain.extend_from_slice(bytemuck::cast_slice(values));
             (values.len(), 0, 4)
         };
+        if let Content::Dense(column) = content
+            && self.description.weighs(column)
+            && let Some((at, reason)) = samples.dense[column].no_weight(range.clone())
+        {
+            let reason =
+                format!("sample {}: column {}: {reason}", self.rows + at as u64, self.description.dense[column].name);
+            return Err(Error::bad_file(self.file.path().to_owned(), reason));
+        }
         let (count, base, width) = match content {
             Content::Labels if self.description.label.float => floats(&samples.labels[range.clone()]),
             Content::Labels => {

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use super::{Format, Table, bad, csv, fae, hugectr, mlperf, nvidia, octorec, parquet, scan, torchrec};
+use super::{Format, SCHEMA, Table, bad, csv, fae, hugectr, mlperf, nvidia, octorec, parquet, scan, torchrec};
 use crate::base::config::OnBadRow;
 use crate::base::{Error, Result};
 use crate::data::blocks::Role;
@@ -11,7 +11,7 @@ use crate::data::hot::HotInputs;
 use crate::data::schema::feature::Learner;
 use crate::data::schema::{Dense, Scales, TrainedColumns};
 use crate::data::tsv::LONGEST;
-use crate::data::{Description, Labels, Vocabulary};
+use crate::data::{Description, Labels, Numbering, Vocabulary};
 
 /// A data set on disk.
 pub struct Dataset {
@@ -72,6 +72,15 @@ impl Dataset {
     /// Names no file of values for its row numbers: none lies beside it.
     pub(super) fn forget_vocabularies(&mut self) {
         self.description.categorical.iter_mut().for_each(|column| column.vocabulary.clear());
+    }
+
+    /// Which values its row numbers stand for, as far as the files beside it tell.
+    ///
+    /// # Errors
+    /// When one of them is no vocabulary, or damaged.
+    pub fn numbering(&self) -> Result<Numbering> {
+        let named = self.description.categorical.iter().filter(|column| !column.vocabulary.is_empty());
+        Numbering::of(named.zip(&self.vocabularies).map(|(column, (path, _))| (&*column.name, &**path)))
     }
 
     /// Rows for a purpose.
@@ -158,7 +167,8 @@ pub fn open_for(
             format!("describes text with a header line, and {name} is none: leave one of --schema and {name} away");
         return Err(Error::config("--schema", reason));
     }
-    let mut dataset = match text.map(|_| Format::Csv).or(format).or_else(|| Format::detect(path)) {
+    let format = text.map(|_| Format::Csv).or(format).or_else(|| Format::detect(path));
+    let mut dataset = match format {
         Some(Format::Octorec) => return octorec::open(path),
         Some(Format::Mlperf) => mlperf::open(path),
         Some(Format::Nvidia) => nvidia::open(path),
@@ -179,6 +189,15 @@ pub fn open_for(
             Err(bad(path, reason))
         }
     }?;
+    let unable = format.filter(|format| !format.is_described());
+    if let (Some(weight), Some(format)) = (&dataset.description.weight, unable) {
+        let reason = format!(
+            "weight = {weight:?} in its {SCHEMA}: {} has no place for weights of samples: take the key away, or make \
+             octorec's blocks or Parquet of the samples with their weights",
+            format.name()
+        );
+        return Err(bad(path, reason));
+    }
     // In the same order whatever the files are called.
     dataset.members.sort_by_key(|member| member.role);
     dataset.forget_vocabularies();

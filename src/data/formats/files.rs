@@ -9,14 +9,14 @@ use std::path::Path;
 use std::sync::OnceLock;
 
 use super::dataset::learned;
-use super::{Dataset, Format, Member, Reading, Rows, Table, bad, csv, open_for};
+use super::{Dataset, Format, Member, Reading, Rows, Table, bad, csv, open_for, refuse_described};
 use crate::base::config::DataConfig;
 use crate::base::{Error, Result};
 use crate::data::blocks::Role;
 use crate::data::fingerprint::of_files;
 use crate::data::schema::{Dense, Label, Scales};
 use crate::data::tsv::first_part;
-use crate::data::{Batch, Description, Labels, Opening, Reader, Samples, Schema, Source, Split, Vocabulary};
+use crate::data::{Batch, Description, Labels, Numbering, Opening, Reader, Samples, Schema, Source, Split, Vocabulary};
 
 /// A data set to train on.
 pub struct Files {
@@ -37,6 +37,7 @@ pub struct Files {
     /// What described them.
     schema_text: Option<String>,
     vocabulary: Option<Vocabulary>,
+    numbering: Numbering,
     members: Vec<Member>,
     /// By split.
     fingerprints: [OnceLock<Option<String>>; 3],
@@ -60,15 +61,7 @@ impl Files {
     ///
     /// # Errors
     /// As [`super::open`], and when test samples have other columns.
-    pub fn open(config: &DataConfig) -> Result<Self> {
-        Self::open_as(config, Opening::default())
-    }
-
-    /// As [`Files::open`], with the vocabulary of a trained model.
-    ///
-    /// # Errors
-    /// As [`Files::open`].
-    pub fn open_as(config: &DataConfig, opening: Opening<'_>) -> Result<Self> {
+    pub fn open(config: &DataConfig, opening: Opening<'_>) -> Result<Self> {
         let (path, whole, labels) = (Path::new(&config.path), opening.whole, opening.labels);
         let (scales, begins) = (opening.scales.clone(), opening.begins);
         if !config.schema.is_empty() {
@@ -88,12 +81,22 @@ impl Files {
                 let reason = format!("has other columns than {}: {difference}", config.path);
                 return Err(bad(path, reason));
             }
+            if let Some(column) = other.numbering()?.difference(&dataset.numbering()?) {
+                let reason = format!(
+                    "has other values in the rows of column {column} than {}: make both by one vocabulary, this one with \
+                     `octorec preprocess` and its --vocabulary {}",
+                    config.path,
+                    super::folder(Path::new(&config.path)).display()
+                );
+                return Err(bad(path, reason));
+            }
             test = Some(other.members);
         }
         Ok(Self { scales, begins, labels, ..Self::over(dataset, test, config, whole)? })
     }
 
     fn over(dataset: Dataset, test: Option<Vec<Member>>, config: &DataConfig, whole: bool) -> Result<Self> {
+        let numbering = dataset.numbering()?;
         let Dataset { description, mut members, learned, vocabulary, .. } = dataset;
         let share = |members: &[Member], from: usize, role: Option<Role>| -> Vec<Share> {
             let wanted = members.iter().enumerate().skip(from);
@@ -148,6 +151,7 @@ impl Files {
             described: !config.schema.is_empty() || Format::detect(Path::new(&config.path)) == Some(Format::Parquet),
             schema_text: None,
             vocabulary,
+            numbering,
             members,
             fingerprints: Default::default(),
             own_tests,
@@ -225,77 +229,12 @@ fn open_told(path: &Path, reading: Reading<'_>) -> Result<Dataset> {
     if path.exists() && Format::detect(path).is_none() {
         let known = Format::ALL.map(Format::name).join(", ");
         let reason = format!(
-            "its files tell no format ({known}): name the folder or the file of a data set; text that is no log of Criteo's is \
-             described with --schema FILE, and several files of it become a data set by `octorec preprocess csv --in FOLDER \
-             --schema FILE --out BLOCKS`"
+            "its files tell no format ({known}): name the folder or the file of a data set; text that is no log of Criteo's, a \
+             file or a folder of them, is described with --schema FILE"
         );
         return Err(bad(path, reason));
     }
     open_for(path, None, None, reading)
-}
-
-/// Refuses a schema for what is no text and describes itself; `trained`: it is that of a model, which reads no blocks.
-fn refuse_described(path: &Path, trained: bool) -> Result<()> {
-    let of_folder = |what: &str| {
-        let remedy = if trained {
-            "one file after another".to_owned()
-        } else {
-            let shown = path.display();
-            format!(
-                "one, or make a data set of all its files with `octorec preprocess csv --in {shown} --schema FILE --out \
-                 BLOCKS`, and name that"
-            )
-        };
-        bad(path, format!("is a folder{what}, but data.schema (--schema) describes a single file: name {remedy}"))
-    };
-    match Format::detect(path) {
-        Some(Format::Parquet) if path.is_dir() => Err(of_folder(" of Parquet files")),
-        Some(format) if format.is_described() => Ok(()),
-        None if !path.is_dir() => Ok(()),
-        Some(format) => {
-            let reason =
-                "which needs no schema, but data.schema (--schema) names one: name a text file, or leave it away";
-            Err(bad(path, format!("is of format {}, {reason}", format.name())))
-        }
-        None => Err(of_folder("")),
-    }
-}
-
-/// Refuses test samples in files of another kind than the training samples, of which no flag would make one kind: text
-/// in Criteo's layout, text with named columns, and data sets that tell their columns.
-///
-/// # Errors
-/// [`Error::Config`] that names both.
-pub fn refuse_mixed(config: &DataConfig) -> Result<()> {
-    let described = !config.schema.is_empty();
-    let kind = |path: &str| {
-        let path = Path::new(path);
-        let text = || match csv::sniff::header(path) {
-            _ if described => "text",
-            Some(_) => "text with named columns",
-            None => "text without names of columns",
-        };
-        match Format::detect(path) {
-            Some(format) if format == Format::Csv || described && format.is_described() => path.exists().then(text),
-            Some(_) => Some("a data set that tells its columns"),
-            None => path.is_file().then(text),
-        }
-    };
-    if !config.is_stored() || config.test_path.is_empty() {
-        return Ok(());
-    }
-    match (kind(&config.path), kind(&config.test_path)) {
-        (Some(train), Some(test)) if train != test => {
-            let (path, other) = (&config.path, &config.test_path);
-            let reason = format!(
-                "{other} is {test}, and {path} is {train}, so that their values would get other rows: name files of one kind \
-                 for both; `octorec preprocess` makes a data set of text (of several files at once, or with --vocabulary by the \
-                 rows of another one)"
-            );
-            Err(Error::config("data.test_path (--test-data)", reason))
-        }
-        _ => Ok(()),
-    }
 }
 
 /// The first `rows` rows, and the rest.
@@ -328,16 +267,28 @@ impl Source for Files {
         self.vocabulary.as_ref()
     }
 
+    fn numbering(&self) -> Option<&Numbering> {
+        Some(&self.numbering)
+    }
+
     fn skipped_rows(&self) -> u64 {
         self.members.iter().map(|member| member.table.skipped_rows()).sum()
     }
 
+    fn first_skipped(&self) -> Option<&str> {
+        self.members.iter().find_map(|member| member.table.first_skipped())
+    }
+
     fn dense_columns(&self) -> Vec<(String, String)> {
-        self.description.dense.iter().filter(|_| self.described).map(Dense::title).collect()
+        self.description.features().iter().filter(|_| self.described).map(Dense::title).collect()
     }
 
     fn label(&self) -> Option<&Label> {
         Some(&self.description.label).filter(|_| self.schema_text.is_none())
+    }
+
+    fn weight(&self) -> Option<&str> {
+        self.description.weight.as_deref().filter(|_| self.schema_text.is_none())
     }
 
     fn has_own_tests(&self) -> bool {

@@ -23,6 +23,7 @@ mod fae;
 mod files;
 mod hugectr;
 mod mlperf;
+mod named;
 pub mod npy;
 mod npz;
 mod nvidia;
@@ -46,7 +47,9 @@ use crate::base::{Error, Result, input, named};
 use crate::memory::FileBytes;
 
 pub use dataset::{Dataset, Described, Member, Reading, open, open_for};
-pub use files::{Files, refuse_mixed};
+pub use files::Files;
+pub(super) use named::refuse_described;
+pub use named::refuse_mixed;
 pub use transfer::{convert, scan, verify};
 pub use write::{Sink, Target};
 
@@ -174,6 +177,11 @@ pub trait Table: Send + Sync {
     /// Malformed rows that are left out; each counts once, however often they are read.
     fn skipped_rows(&self) -> u64 {
         0
+    }
+
+    /// The first malformed row that is left out: its file, its line, and what is wrong with it.
+    fn first_skipped(&self) -> Option<&str> {
+        None
     }
 
     /// Values without a row that readers have met so far; each left its bag without it.

@@ -88,6 +88,7 @@ pub(super) fn open(path: &Path) -> Result<Dataset> {
         label: Label { name: label.clone(), float: false },
         dense: spec.channel_spec.numerical.iter().map(dense).collect(),
         categorical: spec.channel_spec.categorical.iter().map(categorical).collect::<Result<_>>()?,
+        weight: None,
     };
     description.check().map_err(|reason| bad(&path, reason))?;
     let mut members = Vec::new();

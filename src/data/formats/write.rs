@@ -142,8 +142,13 @@ impl Target {
     }
 }
 
-/// Whether formats of integers can hold these labels and row numbers.
+/// Whether formats of integers can hold these samples: no weights of theirs, labels of 0 and 1, and such row numbers.
 fn held(description: &Description) -> std::result::Result<(), String> {
+    if let Some(weight) = &description.weight {
+        return Err(format!(
+            "has no place for weights of samples, which column {weight} has: use --format octorec or parquet"
+        ));
+    }
     if description.label.float {
         return Err(format!("holds labels 0 and 1, but those of {} are fractions", description.label.name));
     }

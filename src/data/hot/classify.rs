@@ -70,7 +70,7 @@ pub fn classify(
                 }
             };
             let started = std::thread::Builder::new().name(format!("classify {worker}")).spawn_scoped(scope, run);
-            started.map_err(|source| Error::Threads { wanted: workers as usize, source })?;
+            started.map_err(Error::threads(workers as usize))?;
             lanes.push((take, give));
         }
         let mut tally = Tally::default();

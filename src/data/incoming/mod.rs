@@ -1,26 +1,28 @@
-//! Rows that are read as they arrive, once, from standard input: what a trained model is asked.
+//! Rows that are read as they arrive, once, from standard input or a file: what a trained model is asked.
 //!
 //! A row is a line: text as files of the same data have it, or an object of JSON by the columns' names (`json`).
 //! Nothing is known of how many there are. Readers hand over what has come whenever the input pauses
 //! ([`Source::pauses`]), so that whoever writes rows one by one is answered one by one. Categories become rows by what
-//! the model knows: nothing is learned here. A malformed row ends everything.
+//! the model knows: nothing is learned here. A malformed row ends everything, unless it is to be answered
+//! ([`Malformed`]): then a row without values stands in its place.
 
 mod json;
 
+use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 pub(super) use json::{Column, Numbers, Objects, TRUTHS};
 
-use super::formats::csv;
+use super::formats::{csv, refuse_described};
 use super::tsv::{Lines, OnUnseen, packed};
 use super::{Batch, Opening, Reader, Schema, Source, Split, Vocabulary, tsv};
 use crate::base::config::{Config, SourceKind};
-use crate::base::{Error, Result, interrupt};
+use crate::base::{Error, Result, Unpoisoned, interrupt};
 
 /// How rows are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -115,6 +117,9 @@ pub(super) trait Next: Send {
     /// When the row is malformed, or cannot be read.
     fn next(&mut self, batch: &mut Batch) -> Result<bool>;
 
+    /// Appends a sample in the place of the malformed row that was met last, as [`Next::next`] does.
+    fn stand_in(&mut self, batch: &mut Batch);
+
     /// Appends what was not appended yet.
     fn finish(&mut self, batch: &mut Batch);
 
@@ -125,6 +130,25 @@ pub(super) trait Next: Send {
     fn unseen(&self) -> u64;
 }
 
+/// Malformed rows that somebody answers: their numbers, from 0, rising, and what is wrong with each.
+#[derive(Debug, Clone, Default)]
+pub struct Malformed(Arc<Mutex<VecDeque<(u64, Error)>>>);
+
+impl Malformed {
+    fn rows(&self) -> MutexGuard<'_, VecDeque<(u64, Error)>> {
+        self.0.lock().unpoisoned()
+    }
+
+    /// What is wrong with the row of this number, if it is malformed. Rows are asked for in their order, each once and
+    /// behind the sample that stands in its place.
+    #[must_use]
+    pub fn take(&self, number: u64) -> Option<Error> {
+        let mut rows = self.rows();
+        let is_next = rows.front().is_some_and(|(row, _)| *row == number);
+        if is_next { rows.pop_front().map(|(_, error)| error) } else { None }
+    }
+}
+
 /// Rows that arrive.
 pub struct Incoming {
     parse: Box<dyn Parse>,
@@ -133,6 +157,8 @@ pub struct Incoming {
     unseen: AtomicU64,
     /// What ends the input.
     closed: Arc<AtomicBool>,
+    /// Where malformed rows go that do not end everything.
+    malformed: Option<Malformed>,
 }
 
 impl Incoming {
@@ -146,7 +172,33 @@ impl Incoming {
         Ok(Self { closed, ..Self::open(config, opening, input, writing)? })
     }
 
+    /// Those of the file of text that the configuration names.
+    ///
+    /// # Errors
+    /// As [`Incoming::standard`], and when it is no file of text, or cannot be read.
+    pub fn file(config: &Config, opening: Opening<'_>) -> Result<Self> {
+        let path = Path::new(&config.data.path);
+        if !config.data.schema.is_empty() {
+            refuse_described(path, true)?;
+        }
+        if path.is_dir() {
+            let reason = "is a folder, and malformed rows are answered of one file: name one file after another";
+            return Err(Error::bad_file(path, reason));
+        }
+        Self::of(config, opening, Lines::open(path)?, Writing::Text)
+    }
+
+    /// Has malformed rows answered, if anybody does.
+    #[must_use]
+    pub fn answering(self, malformed: Option<Malformed>) -> Self {
+        Self { malformed, ..self }
+    }
+
     fn open(config: &Config, opening: Opening<'_>, input: Box<dyn Input>, writing: Writing) -> Result<Self> {
+        Self::of(config, opening, Lines::incoming(NAME.as_ref(), input), writing)
+    }
+
+    fn of(config: &Config, opening: Opening<'_>, lines: Lines, writing: Writing) -> Result<Self> {
         let data = &config.data;
         let parse: Box<dyn Parse> = if data.schema.is_empty() {
             if data.source == SourceKind::Files {
@@ -160,8 +212,8 @@ impl Incoming {
             let (schema, _) = csv::TextSchema::kept_or_read(opening.schema.clone(), Path::new(&data.schema))?;
             Box::new(csv::Arriving::new(data, schema, opening, writing)?)
         };
-        let lines = Mutex::new(Some(Lines::incoming(NAME.as_ref(), input).limited(data.max_line)));
-        Ok(Self { parse, lines, unseen: AtomicU64::new(0), closed: Arc::default() })
+        let lines = Mutex::new(Some(lines.limited(data.max_line)));
+        Ok(Self { parse, lines, unseen: AtomicU64::new(0), closed: Arc::default(), malformed: None })
     }
 }
 
@@ -195,11 +247,11 @@ impl Source for Incoming {
     }
 
     fn open(&self, _split: Split, start: u64) -> Result<Box<dyn Reader + '_>> {
-        let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let lines = self.lines.lock().unpoisoned().take();
         let Some(lines) = lines.filter(|_| start == 0) else {
-            return refuse("standard input is read once, from its start");
+            return refuse("what arrives is read once, from its start");
         };
-        Ok(Box::new(Arrivals { of: self, lines: Some(lines), rows: None, trouble: None }))
+        Ok(Box::new(Arrivals { of: self, lines: Some(lines), rows: None, before: 0, trouble: None }))
     }
 
     fn vocabulary(&self) -> Option<&Vocabulary> {
@@ -220,6 +272,8 @@ struct Arrivals<'a> {
     /// Until the first row is asked for: a header may be long in coming.
     lines: Option<Lines>,
     rows: Option<Box<dyn Next + 'a>>,
+    /// Rows before the next one.
+    before: u64,
     /// What is wrong with the next row: those before it are answered first.
     trouble: Option<Error>,
 }
@@ -235,17 +289,23 @@ impl Reader for Arrivals<'_> {
         let rows = self.rows.as_mut().expect("begun above");
         let mut read = 0;
         while read < limit && (read == 0 || !rows.waits()) {
-            match rows.next(batch) {
-                Ok(true) => read += 1,
-                Ok(false) => break,
-                Err(trouble) if read == 0 => return Err(trouble),
-                Err(trouble) => {
+            match (rows.next(batch), &self.of.malformed) {
+                (Ok(true), _) => read += 1,
+                (Ok(false), _) => break,
+                (Err(trouble @ Error::BadRow { .. }), Some(malformed)) => {
+                    malformed.rows().push_back((self.before + read as u64, trouble));
+                    rows.stand_in(batch);
+                    read += 1;
+                }
+                (Err(trouble), _) if read == 0 => return Err(trouble),
+                (Err(trouble), _) => {
                     self.trouble = Some(trouble);
                     break;
                 }
             }
         }
         rows.finish(batch);
+        self.before += read as u64;
         // Relaxed: a count that is read when all reading is done.
         self.of.unseen.store(rows.unseen(), Ordering::Relaxed);
         Ok(read)

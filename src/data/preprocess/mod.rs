@@ -38,8 +38,8 @@ pub use progress::{Stage, Watch};
 pub use recipe::{avazu, taobao, taobao_sequences};
 pub use run::{SUMMARY, Summary, preprocess};
 pub use split::SplitBy;
-pub(super) use vocabulary::check as check_vocabulary;
 pub use vocabulary::fingerprint;
+pub(super) use vocabulary::{check as check_vocabulary, identity};
 
 use super::blocks::Codec;
 use super::formats::csv::TextSchema;

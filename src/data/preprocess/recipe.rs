@@ -11,6 +11,7 @@ use crate::base::{Error, Reason, Result};
 use crate::data::formats::csv::records::{Record, Splitter, too_long};
 use crate::data::formats::csv::row::{self, Row};
 use crate::data::formats::csv::scan::header;
+use crate::data::formats::csv::sniff::check_header;
 use crate::data::formats::csv::{Clock, TextCategorical, TextDense, TextSchema, escaped};
 use crate::data::moment::Unit;
 use crate::data::samples::MISSING;
@@ -80,6 +81,7 @@ fn clock(column: &str, unit: Unit) -> Vec<TextCategorical> {
 pub fn avazu() -> TextSchema {
     TextSchema {
         label: "click".to_owned(),
+        weight: None,
         delimiter: ',',
         columns: Vec::new(),
         missing: Vec::new(),
@@ -101,6 +103,7 @@ pub fn avazu() -> TextSchema {
 pub fn taobao() -> TextSchema {
     TextSchema {
         label: "behavior == buy".to_owned(),
+        weight: None,
         delimiter: ',',
         columns: "user item category behavior time".split_whitespace().map(str::to_owned).collect(),
         missing: Vec::new(),
@@ -138,6 +141,7 @@ pub(super) fn sequences(names: &[&str]) -> TextSchema {
     };
     TextSchema {
         label: "label".to_owned(),
+        weight: None,
         delimiter: '\t',
         columns: "user item category label items categories other_items other_categories"
             .split_whitespace()
@@ -174,6 +178,7 @@ impl Table {
         if names.iter().any(|name| name.contains(&b'\n')) {
             return Err(Error::bad_file(first, format!("its header: {UNCLOSED}: mend the line")));
         }
+        check_header(first, layout, &names, false)?;
         let mut columns = row::Projection::find(first, layout, &names, labels)?;
         if columns.is_labelled() {
             columns = row::Projection::find(first, layout, &names, Labels::Required)?;

@@ -11,6 +11,7 @@ use std::path::Path;
 use bytemuck::{Pod, Zeroable};
 
 use crate::base::{Error, Result};
+use crate::data::fingerprint::of_bytes;
 use crate::data::table::Key;
 use crate::memory::WholeFile;
 
@@ -182,6 +183,19 @@ pub(in crate::data) fn check(path: &Path) -> Result<u64> {
     size.map(Size::rows)
 }
 
+/// What tells the values of a vocabulary file, in their order, from others: by its head, which has their number and
+/// their checksum, so that they are not read. Nothing where there is no file.
+///
+/// # Errors
+/// When it is no vocabulary file, its head is damaged, or it is cut.
+pub(in crate::data) fn identity(path: &Path) -> Result<Option<u64>> {
+    if !path.exists() {
+        return Ok(None);
+    }
+    let (_, Head { values, key_bytes, unseen_row, crc, .. }) = open(path)?;
+    Ok(Some(of_bytes([bytemuck::bytes_of(&values), bytemuck::bytes_of(&[key_bytes, unseen_row, crc])])))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -202,6 +216,8 @@ mod tests {
         let message = |found: Result<Size>| found.unwrap_err().to_string();
         assert!(message(read::<u64>(&path, |_| ())).contains("holds values of 32 bits, this data has values of 64"));
         assert_eq!(check(&path).unwrap(), 600_001);
+        let told = identity(&path).unwrap();
+        assert!(told.is_some());
         let whole = std::fs::read(&path).unwrap();
         for bit in (0..8 * size_of::<Head>()).chain([8 * 40, 8 * whole.len() - 1]) {
             let mut bytes = whole.clone();
@@ -223,6 +239,15 @@ mod tests {
         let old = [&MAGIC_1[..], &whole[8..28], &[0; 4], &whole[32..]].concat();
         std::fs::write(&path, &old).unwrap();
         assert_eq!((check(&path).unwrap(), read::<u32>(&path, |_| ()).unwrap()), (600_001, size));
+        assert_eq!(identity(&path).unwrap(), told);
+        // The same values in another order, or with no row for others, are other rows.
+        for (keys, unseen_row) in [(&keys[1..], true), (&[&keys[1..], &keys[..1]].concat()[..], true), (&keys, false)] {
+            let mut writer = Writer::create::<u32>(&path, unseen_row).unwrap();
+            writer.append(keys).unwrap();
+            writer.finish().unwrap();
+            assert_ne!(identity(&path).unwrap(), told);
+        }
+        assert_eq!(identity(&folder.path().join("nowhere")).unwrap(), None);
         std::fs::write(&path, "C1,C2").unwrap();
         assert!(message(read::<u32>(&path, |_| ())).contains("is no vocabulary file"));
     }

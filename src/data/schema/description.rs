@@ -15,6 +15,11 @@ use crate::base::{Error, Result};
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Description {
+    /// The column by whose values samples count, where they do not count the same: the last of `dense`, as floats. So
+    /// it is read, kept, shuffled and written as any dense column is, by code that knows nothing of it; a model's
+    /// features end before it ([`Description::features`]).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub weight: Option<String>,
     /// What is to be predicted.
     #[serde(default)]
     pub label: Label,
@@ -130,6 +135,18 @@ impl Categorical {
     }
 }
 
+/// The largest weight of a sample. Scores add weights up in fixed point, which has no room for many larger ones.
+pub const WEIGHT_MOST: f32 = 1e9;
+
+/// Whether a sample can have this weight.
+#[must_use]
+pub fn is_weight(weight: f32) -> bool {
+    (0.0..=WEIGHT_MOST).contains(&weight)
+}
+
+/// What is expected of a weight that is none, for messages.
+pub const A_WEIGHT: &str = "a weight, which is a number from 0 to 10^9,";
+
 /// Checks that no two columns have one name.
 ///
 /// # Errors
@@ -153,6 +170,10 @@ impl Description {
         if counts(self) != counts(others) {
             let ((dense, categorical), (wanted, also)) = (counts(self), counts(others));
             return Some(format!("{dense} dense and {categorical} categorical ones, not {wanted} and {also}"));
+        }
+        if self.weight != others.weight {
+            let told = |of: &Self| of.weight.as_ref().map_or("all the same".to_owned(), |name| format!("by {name}"));
+            return Some(format!("its samples count {}, not {}", told(self), told(others)));
         }
         if let Some((has, had)) = self.dense.iter().zip(&others.dense).find(|(has, had)| has != had) {
             return Some(match has.name == had.name {
@@ -182,6 +203,7 @@ impl Description {
     pub fn criteo(dense: usize, rows: &[u64]) -> Self {
         let integer = |n| Dense { name: format!("I{n}"), transform: Transform::Log, ..Dense::default() };
         Self {
+            weight: None,
             label: Label::default(),
             dense: (1..=dense).map(integer).collect(),
             categorical: rows.iter().zip(1..).map(|(&rows, n)| Categorical::new(format!("C{n}"), rows)).collect(),
@@ -210,12 +232,32 @@ impl Description {
                 return Err(format!("column {name} has {rows} rows; 1 to 2^32 - 1 are possible"));
             }
         }
+        if let Some(weight) = &self.weight {
+            let plain = Dense { name: weight.clone(), float: true, ..Dense::default() };
+            if self.dense.last() != Some(&plain) {
+                return Err(format!(
+                    "weight = {weight:?} is to be the last of the dense columns, with float = true and nothing else"
+                ));
+            }
+        }
         if let Some(Dense { name, .. }) = self.dense.iter().find(|column| column.age && column.float) {
             return Err(format!("column {name}: moments are whole seconds, so float = true does not go with age"));
         }
         let dense = self.dense.iter().map(|column| column.name.as_str());
         let categorical = self.categorical.iter().map(|column| column.name.as_str());
         check_names(dense.chain(categorical).chain([self.label.name.as_str()]))
+    }
+
+    /// The dense columns that are a model's features: all but that of weights.
+    #[must_use]
+    pub fn features(&self) -> &[Dense] {
+        &self.dense[..self.dense.len() - usize::from(self.weight.is_some())]
+    }
+
+    /// Whether a dense column is that of weights.
+    #[must_use]
+    pub fn weighs(&self, dense: usize) -> bool {
+        self.weight.is_some() && dense + 1 == self.dense.len()
     }
 
     /// Takes over what was learned of dense columns.
@@ -256,7 +298,7 @@ impl Description {
                 ..Column::new(column.name.clone(), column.rows.min(limit))
             })
             .collect();
-        Schema { dense: self.dense.len(), tables }
+        Schema { dense: self.features().len(), weighted: self.weight.is_some(), tables }
     }
 }
 
@@ -286,5 +328,16 @@ mod tests {
         assert!(message("hots", "hats").contains("hats"));
         assert!(message("age = true", "age = true\nfloat = true").contains("column time: moments are whole seconds"));
         assert_eq!(description.schema(15).rows(), [10, 15, 15]);
+        // Of the dense columns, that of weights is the last, and no feature.
+        assert!(!description.weighs(2) && !description.schema(0).weighted);
+        description.weight = Some("w".to_owned());
+        assert!(description.check().unwrap_err().contains("weight = \"w\" is to be the last of the dense columns"));
+        description.dense.push(Dense { name: "w".to_owned(), float: true, ..Dense::default() });
+        let text = description.to_toml();
+        assert_eq!(Description::parse(&text, Path::new("x")).unwrap(), description);
+        assert_eq!((description.features().len(), description.weighs(2), description.weighs(3)), (3, false, true));
+        assert_eq!((description.schema(0).dense, description.schema(0).weighted), (3, true));
+        assert!([0.0, 0.5, 1e9].into_iter().all(is_weight));
+        assert!(![-0.5, 2e9, f32::INFINITY, f32::NAN].into_iter().any(is_weight));
     }
 }

@@ -11,7 +11,7 @@ use crate::base::error::meant;
 use crate::base::units::Many;
 use crate::base::{Error, Result};
 use crate::data::Vocabulary;
-pub use description::{Categorical, Dense, Description, Label, Transform, check_names};
+pub use description::{A_WEIGHT, Categorical, Dense, Description, Label, Transform, check_names, is_weight};
 pub use feature::{Scale, Scales};
 
 /// The columns of a data set.
@@ -19,6 +19,8 @@ pub use feature::{Scale, Scales};
 pub struct Schema {
     /// Dense features a sample.
     pub dense: usize,
+    /// Whether every sample has a weight, by which its loss and its share of scores count.
+    pub weighted: bool,
     /// Categorical columns, in order.
     pub tables: Vec<Column>,
 }
@@ -50,6 +52,8 @@ pub struct TrainedColumns {
     pub dense: Option<Vec<(String, String)>>,
     /// The label; `None` where nobody has said.
     pub label: Option<Label>,
+    /// The column of samples' weights, where they had some.
+    pub weight: Option<String>,
 }
 
 impl Column {
@@ -71,7 +75,7 @@ impl Schema {
     #[must_use]
     pub fn criteo(dense: usize, rows: &[u64]) -> Self {
         let tables = rows.iter().zip(1..).map(|(&rows, n)| Column::new(format!("C{n}"), rows)).collect();
-        Self { dense, tables }
+        Self { dense, weighted: false, tables }
     }
 
     /// With these names of columns; with its own where there are none.

@@ -8,7 +8,7 @@ use super::vocabulary::Vocabulary;
 use super::{Fault, append, checked};
 use crate::base::config::{DataConfig, Vocab};
 use crate::base::{Error, Reason, Result};
-use crate::data::incoming::{Column, NAME, Next, Numbers, Objects, Parse, TRUTHS, UNSEEN, Writing, refuse};
+use crate::data::incoming::{Column, Next, Numbers, Objects, Parse, TRUTHS, UNSEEN, Writing, refuse};
 use crate::data::{Batch, Schema};
 
 /// What is needed to read such rows.
@@ -107,8 +107,14 @@ impl Next for Arrivals<'_> {
                 self.unseen += append(&self.row, batch);
                 Ok(true)
             }
-            Some(Err(reason)) => Err(Error::BadRow { path: NAME.into(), line: self.lines.place().lines, reason }),
+            Some(Err(reason)) => {
+                Err(Error::BadRow { path: self.lines.path().to_owned(), line: self.lines.place().lines, reason })
+            }
         }
+    }
+
+    fn stand_in(&mut self, batch: &mut Batch) {
+        append(&Row::new(&self.of.layout), batch);
     }
 
     fn finish(&mut self, _batch: &mut Batch) {}

@@ -126,6 +126,12 @@ impl Lines {
         Self { longest: max_line, ..self }
     }
 
+    /// The file, or what text that arrives is called.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Lines before the next one; after a line was taken, its number counted from 1.
     #[must_use]
     pub fn place(&self) -> Place {

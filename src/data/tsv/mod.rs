@@ -77,6 +77,7 @@ pub struct Tsv {
     validation: Part,
     test: Part,
     skipped: u64,
+    first_skipped: Option<String>,
     /// Whether rows were numbered while it was opened.
     learned: bool,
     /// By split.
@@ -118,15 +119,7 @@ impl Tsv {
     /// # Errors
     /// [`Error::Io`], [`Error::BadFile`] and [`Error::BadRow`] for what is wrong with the files, [`Error::Config`] when
     /// hashing has no number of rows, [`Error::Interrupted`].
-    pub fn open(config: &DataConfig, model_rows: &[u64], known: Option<Vocabulary>) -> Result<Self> {
-        Self::open_as(config, model_rows, Opening { known, ..Opening::default() })
-    }
-
-    /// As [`Tsv::open`], with every choice.
-    ///
-    /// # Errors
-    /// As [`Tsv::open`].
-    pub fn open_as(config: &DataConfig, model_rows: &[u64], opening: Opening<'_>) -> Result<Self> {
+    pub fn open(config: &DataConfig, model_rows: &[u64], opening: Opening<'_>) -> Result<Self> {
         let layout = Layout::criteo(opening.labels, config.max_line);
         let mut silent = |_: u64, _: u64| {};
         let progress: &mut Progress<'_> = match opening.progress {
@@ -190,6 +183,7 @@ impl Tsv {
 
         let skipped = first.skipped + second.as_ref().map_or(0, |second| second.skipped);
         let rows = first.rows;
+        let told = [Some(&first), second.as_ref()].into_iter().flatten().find_map(|scan| scan.first_skipped.clone());
         let whole = Part::whole(path, found, first);
         let (before, test) = match (test_path.zip(found_test), second) {
             (Some((path, found)), Some(scan)) => (whole, Part::whole(path, found, scan)),
@@ -206,6 +200,7 @@ impl Tsv {
             validation,
             test,
             skipped,
+            first_skipped: told,
             learned,
             fingerprints: Default::default(),
             unseen_values: AtomicU64::new(0),
@@ -299,6 +294,10 @@ impl Source for Tsv {
     /// Malformed rows of all files, each counted once. They are all found while the source is opened.
     fn skipped_rows(&self) -> u64 {
         self.skipped
+    }
+
+    fn first_skipped(&self) -> Option<&str> {
+        self.first_skipped.as_deref()
     }
 
     fn unseen_values(&self) -> u64 {

@@ -20,7 +20,7 @@ use crate::base::units::Many;
 use crate::base::{Error, NodeId, PuId, RankId, Result};
 
 /// No run has more ranks than this, so that a slip of the pen cannot ask for all memory.
-const RANKS_MAX: usize = 4096;
+pub const RANKS_MAX: usize = 4096;
 
 /// What a rank is given: the unit that is not split without need.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, clap::ValueEnum)]

@@ -209,16 +209,15 @@ impl Network for Graph {
     }
 
     fn bottom(&mut self, team: &Team, batch: &Batch, part: &Part<'_>) {
-        let dense = &batch.dense[part.samples.start * batch.dense_width..];
+        let dense = batch.features(part.samples.start);
         let mut begun = false;
         for input in self.blocks.iter_mut().filter_map(Runner::input_mut) {
             match &mut self.vectors {
                 Base::Steps(steps) => {
                     let offsets = |table: usize| &batch.bags[table].offsets[..];
-                    let dense = StridedRows { data: &batch.dense, stride: batch.dense_width };
-                    steps.begin(team, part, &offsets, dense, Some(input));
+                    steps.begin(team, part, &offsets, batch.features(0), Some(input));
                 }
-                Base::Features | Base::Made(_) => import_rows(team, part.len(), dense, batch.dense_width, input),
+                Base::Features | Base::Made(_) => import_rows(team, part.len(), dense.data, dense.stride, input),
             }
             begun = true;
         }
@@ -244,15 +243,15 @@ impl Network for Graph {
         let logits = &mut self.logits[..part.len()];
         export_rows(team, self.blocks.last().expect("a network has layers").output(), logits, 1);
         if let Some(wide) = &mut self.wide {
-            let stride = batch.dense_width;
-            let dense = StridedRows { data: &batch.dense[part.samples.start * stride..], stride };
+            let dense = batch.features(part.samples.start);
             wide.forward(team, dense, &self.features[part.samples.start * self.shape.features()..], logits);
         }
     }
 
     fn loss(&mut self, team: &Team, batch: &Batch, part: &Part<'_>, whole: usize) {
         let (first, labels) = (part.samples.start, &batch.labels[part.samples.clone()]);
-        self.loss.forward(team, first, &self.logits[..part.len()], labels, whole);
+        let weights = batch.sample_weights(first);
+        self.loss.forward(team, first, &self.logits[..part.len()], labels, weights, whole);
     }
 
     fn losses(&self, samples: usize) -> &[f64] {

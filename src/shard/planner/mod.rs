@@ -183,7 +183,7 @@ fn reason(model: &Model<'_>, options: &Options, sharding: &Sharding, all: &Tally
     if scheme.kind() == Kind::Replicated {
         return match small {
             true => format!("below {below} rows"),
-            false => "its dense gradient is cheaper to reduce than its rows to exchange".to_owned(),
+            false => "its gradients are cheaper to bring to all ranks than its rows to exchange".to_owned(),
         };
     }
     let note = if small { format!("below {below} rows, but a copy on each rank is slower; ") } else { String::new() };

@@ -40,7 +40,7 @@ use super::vocabulary::digest;
 use crate::base::config::{Config, ModelConfig};
 use crate::base::{Error, Result};
 use crate::data::schema::{Scales, TrainedColumns};
-use crate::data::{Schema, Source, Vocabulary};
+use crate::data::{Numbering, Schema, Source, Vocabulary};
 use crate::memory::FileMap;
 
 /// The metadata key that holds [`Header`] as JSON; one key, so that equal runs write equal bytes.
@@ -78,6 +78,10 @@ pub(in crate::train) struct Header {
     /// a version that did not say.
     #[serde(default)]
     vocabulary: Option<String>,
+    /// Which values the rows of stored data stand for; empty where nothing tells, and in files of versions that did not
+    /// say.
+    #[serde(default, skip_serializing_if = "Numbering::is_empty")]
+    numbering: Numbering,
     /// What was learned of dense columns.
     #[serde(default, skip_serializing_if = "Scales::is_empty")]
     pub scales: Scales,
@@ -94,7 +98,7 @@ pub(in crate::train) struct Header {
 
 impl Header {
     fn of(progress: Progress, config: &Config, origin: Origin<'_>) -> Self {
-        let Origin { schema, vocabulary, scales, dense, schema_text, data } = origin;
+        let Origin { schema, vocabulary, numbering, scales, dense, schema_text, data } = origin;
         let positions = schema.positions(&config.model).into_iter().enumerate();
         let sequences = positions.filter(|(_, positions)| *positions > 1).map(|(table, _)| table).collect();
         Self {
@@ -103,6 +107,7 @@ impl Header {
             weighted: Some(weighted(schema)),
             sequences,
             vocabulary: vocabulary.map(digest),
+            numbering: numbering.cloned().unwrap_or_default(),
             scales: scales.clone(),
             dense,
             schema_text: schema_text.map(str::to_owned),
@@ -169,6 +174,8 @@ pub struct Origin<'a> {
     pub schema: &'a Schema,
     /// By what categories became rows, if by a vocabulary.
     pub vocabulary: Option<&'a Vocabulary>,
+    /// As [`Source::numbering`].
+    pub numbering: Option<&'a Numbering>,
     /// What was learned of dense columns.
     pub scales: &'a Scales,
     /// As [`Source::dense_columns`].
@@ -324,7 +331,7 @@ impl<'a> Checkpoint<'a> {
     }
 
     /// Checks that columns of these data, where they have the names of columns that the model was trained on, come in
-    /// its order and are transformed alike.
+    /// its order, are transformed alike, and have the same values in their rows.
     ///
     /// # Errors
     /// [`Error::Checkpoint`] with the first one that is not.
@@ -358,7 +365,7 @@ impl<'a> Checkpoint<'a> {
                 return Err(self.fail(reason));
             }
         }
-        Ok(())
+        self.check_numbering(source)
     }
 
     /// Checks that a run can be continued with this data: that the same columns have weights.
@@ -383,6 +390,7 @@ impl<'a> Checkpoint<'a> {
             rows: model.rows.clone(),
             dense: (dense.len() == model.dense()).then_some(dense),
             label: header.and_then(|header| header.data.as_ref()?.label.clone()),
+            weight: header.and_then(|header| header.data.as_ref()?.weight.clone()),
         })
     }
 
@@ -416,8 +424,9 @@ mod tests {
     fn header() -> serde_json::Value {
         let (config, weighted, sequences) = (Config::default(), Some(vec![1]), Vec::new());
         let (progress, scales, dense) = (Progress::default(), Scales::new(), Vec::new());
-        let (vocabulary, schema_text, data) = (None, None, None);
-        let header = Header { progress, config, weighted, sequences, vocabulary, scales, dense, schema_text, data };
+        let (vocabulary, schema_text, data, numbering) = (None, None, None, Numbering::default());
+        let header =
+            Header { progress, config, weighted, sequences, vocabulary, numbering, scales, dense, schema_text, data };
         serde_json::to_value(header).unwrap()
     }
 

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::Checkpoint;
 use crate::base::Result;
-use crate::data::Vocabulary;
+use crate::data::{Source, Vocabulary};
 use crate::train::export::torch::MODEL;
 use crate::train::vocabulary::digest;
 
@@ -57,6 +57,23 @@ impl Checkpoint<'_> {
             ))),
             Some(_) | None => Ok(None),
         }
+    }
+
+    /// Checks that row numbers of stored data stand for the values that they stood for where the model was trained, as
+    /// far as both tell; not where nothing is verified.
+    ///
+    /// # Errors
+    /// [`Error::Checkpoint`](crate::base::Error::Checkpoint) with the first column of which they do not.
+    pub(super) fn check_numbering(&self, source: &dyn Source) -> Result<()> {
+        // Of a damaged header the weights are as good.
+        let Some(header) = self.own_header().ok().flatten().filter(|_| self.verified) else { return Ok(()) };
+        let Some(column) = source.numbering().and_then(|now| now.difference(&header.numbering)) else { return Ok(()) };
+        Err(self.fail(format!(
+            "the vocabulary of these data is not the vocabulary that this model was trained with: values of column {column} \
+             would get other rows; make the data again with `octorec preprocess` and its --vocabulary DIR, which names the \
+             data set that it was trained on ({}) or one that was made by its vocabulary",
+            header.config.data.path
+        )))
     }
 
     /// The [`digest`] of the vocabulary that its rows are numbered by, where the file tells it: a checkpoint, or a

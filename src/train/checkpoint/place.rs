@@ -8,6 +8,7 @@ use crate::base::config::{Config, EvalSplit, OnBadRow};
 use crate::base::console::note;
 use crate::base::units::{Count, Many};
 use crate::base::{Error, Result};
+use crate::data::formats::csv::TextSchema;
 use crate::data::schema::Label;
 use crate::data::{Source, Split};
 
@@ -25,6 +26,9 @@ pub struct TrainedOn {
     /// The column that was the label; `None` of text, and in files of versions that did not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) label: Option<Label>,
+    /// The column of samples' weights, where they had some; `None` of text, too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) weight: Option<String>,
 }
 
 /// What tells stored samples of a split from others.
@@ -51,7 +55,13 @@ impl TrainedOn {
     pub fn of(source: &dyn Source) -> Option<Self> {
         let (train, tests) = (Stored::of(source, Split::Train)?, Stored::of(source, Split::Test));
         let validation = Stored::of(source, Split::Validation).filter(|stored| stored.samples > 0);
-        Some(Self { train, tests, validation, label: source.label().cloned() })
+        Some(Self {
+            train,
+            tests,
+            validation,
+            label: source.label().cloned(),
+            weight: source.weight().map(str::to_owned),
+        })
     }
 
     /// Which samples evaluations of a run on these data are made on.
@@ -82,9 +92,20 @@ impl Checkpoint<'_> {
             keeps_order(began, config)?;
         }
         let now = TrainedOn::of(source);
-        let (Some(TrainedOn { train: had, .. }), Some(TrainedOn { train: now, .. })) = (had, &now) else {
-            return Ok(progress);
-        };
+        let (Some(began_on), Some(now)) = (had, &now) else { return Ok(progress) };
+        if began_on.weight != now.weight {
+            let how = |weight: &Option<String>| match weight {
+                Some(column) => format!("by column {column}"),
+                None => "all the same".to_owned(),
+            };
+            return Err(self.fail(format!(
+                "samples counted {} where this run began, and these data have them count {}: name data that weigh samples as \
+                 those did (--data), or start from its weights with --init",
+                how(&began_on.weight),
+                how(&now.weight)
+            )));
+        }
+        let (had, now) = (&began_on.train, &now.train);
         if had == now {
             return Ok(progress);
         }
@@ -116,6 +137,23 @@ impl Checkpoint<'_> {
             return Ok(Progress { epoch: progress.epoch + 1, sample: 0, ..progress });
         }
         Ok(progress)
+    }
+
+    /// How labels of these data come of another rule than those that the model was trained on, for people; `None` where
+    /// they do not, or nobody says.
+    #[must_use]
+    pub fn other_label(&self, source: &dyn Source) -> Option<String> {
+        let label = |text: &str| toml::from_str::<TextSchema>(text).ok().map(|schema| schema.label);
+        // Of a damaged header the weights are as good.
+        let had = label(self.schema_text().ok()??.as_str())?;
+        let has = label(source.schema_text()?)?;
+        let bare = |label: &str| label.split_whitespace().collect::<String>();
+        (bare(&had) != bare(&has)).then(|| {
+            format!(
+                "the model was trained with label = {had:?}, and these data have label = {has:?}: if other rows are positive now, \
+                 what it has learned of them holds no more"
+            )
+        })
     }
 
     /// Checks that the test and the validation samples of the model's own data are those of when it was trained: of a

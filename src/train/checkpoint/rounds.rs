@@ -179,7 +179,7 @@ impl<'scope> PipelinedWriter<'scope> {
             Ok(file)
         };
         let thread = thread::Builder::new().name("octorec-save".to_owned()).spawn_scoped(scope, write);
-        Ok(Self { pieces, thread: thread.map_err(|source| Error::Threads { wanted: 1, source })? })
+        Ok(Self { pieces, thread: thread.map_err(Error::threads(1))? })
     }
 
     /// Waits until all pieces are written; the file again.
@@ -202,7 +202,7 @@ impl Flusher {
             }
         };
         let thread = thread::Builder::new().name("octorec-flush".to_owned()).spawn(serve);
-        thread.map_err(|source| Error::Threads { wanted: 1, source })?;
+        thread.map_err(Error::threads(1))?;
         Ok(Self { asks, answers, asked: false })
     }
 

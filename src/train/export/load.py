@@ -331,7 +331,10 @@ def main():
     options = parser.parse_args()
     model = load(options.model)
     if model.about["criteo_cap"] is None:
-        raise SystemExit("this model was not trained on Criteo's text: call load() and give the model prepared samples")
+        raise SystemExit(
+            "this model was not trained on Criteo's text, which alone is read here: call load() and give the model prepared "
+            "samples (`octorec guide serving` says which row a value has; load(...).about[\"schema\"] describes the columns)"
+        )
     lines = sys.stdin if options.rows == "-" else open(options.rows, encoding="ascii")
     for dense, bags in minibatches(lines, options.batch, Categories(model, options.vocabulary)):
         for probability in model(dense, bags).tolist():

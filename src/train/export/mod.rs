@@ -8,11 +8,14 @@
 pub mod onnx;
 pub mod torch;
 
+use std::path::Path;
+
 use serde::Serialize;
 
 use super::Checkpoint;
-use crate::base::config::{Config, DENSE, ModelConfig, NamedLayer, Precision, SourceKind, Triangle, Widths};
+use crate::base::config::{Config, DENSE, ModelConfig, NamedLayer, Precision, SourceKind, Triangle, Vocab, Widths};
 use crate::base::{Error, Result};
+use crate::data::formats::csv::{self, TextSchema};
 use crate::data::schema::Scale;
 use crate::embedding::TableTensor;
 use crate::layer::LayerTensor;
@@ -42,6 +45,8 @@ pub struct Exported<'a> {
     composed: Vec<usize>,
     /// How its dense features are made, and which columns its inputs are.
     dense: Vec<DenseColumn>,
+    /// What described its data, where they were described text, with the rows of all columns that are hashed.
+    schema: Option<TextSchema>,
 }
 
 /// How a dense feature is made of a column.
@@ -128,6 +133,16 @@ impl<'a> Exported<'a> {
             let criteo = |n| DenseColumn { name: format!("I{n}"), read: "by log".to_owned(), scale: None };
             dense = (1..=config.model.dense()).map(criteo).collect();
         }
+        let schema = checkpoint.schema_text()?.map(|text| {
+            let (mut schema, _) = TextSchema::kept_or_read(Some(text), Path::new(""))?;
+            // A weight of rows is for those that are learned from.
+            schema.dense.retain(|column| !column.weighs);
+            if config.data.vocab == Vocab::Hash {
+                csv::hash(&mut schema, config.data.rows_cap)?;
+            }
+            Ok(schema)
+        });
+        let schema = schema.transpose()?;
         Ok(Some(Self {
             checkpoint,
             config,
@@ -141,6 +156,7 @@ impl<'a> Exported<'a> {
             sequences,
             composed,
             dense,
+            schema,
         }))
     }
 

@@ -12,6 +12,7 @@ use serde::Serialize;
 use super::{DenseColumn, Exported, Layer, Number};
 use crate::base::config::{Composition, LayerKind, Pooling, SourceKind, Triangle, Vocab};
 use crate::base::{Error, Result};
+use crate::data::formats::csv::TextSchema;
 use crate::memory::WholeFile;
 use crate::model::Parameter;
 use crate::train::tensor_file::TensorFile;
@@ -30,6 +31,8 @@ struct Description<'a> {
     dense: usize,
     /// How each is made of a column, where the data said.
     dense_columns: &'a [DenseColumn],
+    /// What described its data, where they were described text.
+    schema: Option<&'a TextSchema>,
     tables: Vec<&'a str>,
     /// Learned weights of their rows, of the first tables or of none.
     row_weights: Vec<&'a str>,
@@ -153,6 +156,7 @@ fn describe<'a>(model: &'a Exported<'_>) -> Description<'a> {
     });
     Description {
         dense_columns: &model.dense,
+        schema: model.schema.as_ref(),
         dense: config.dense(),
         tables: model.tables.iter().map(|table| &*table.name).collect(),
         row_weights: model.row_weights.iter().map(|weights| &*weights.name).collect(),

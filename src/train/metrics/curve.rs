@@ -8,7 +8,8 @@ use super::runs::Tied;
 /// Pairs of a sample that was clicked and one that was not.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Pairs {
-    /// Twice the number of rightly ordered pairs, so that a tie counts 1.
+    /// Twice the number of rightly ordered pairs, so that a tie counts 1. Where samples have weights, those of a pair
+    /// are multiplied, as in sklearn: as if there were as many samples as units.
     twice: u128,
     clicks: u64,
     others: u64,
@@ -22,8 +23,8 @@ impl Pairs {
         self.others += tied.others;
     }
 
-    /// How many samples there were so far.
-    pub const fn samples(&self) -> u64 {
+    /// As how many the samples count that came so far.
+    pub const fn units(&self) -> u64 {
         self.clicks + self.others
     }
 
@@ -43,6 +44,9 @@ pub struct Bucket {
     pub highest: f32,
     /// How many samples.
     pub samples: u64,
+    /// The sum of their weights, where they have some.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub weight: Option<f64>,
     /// Mean probability.
     pub probability: f64,
     /// Share of clicks: labels of at least 0.5.
@@ -53,45 +57,54 @@ pub struct Bucket {
 #[derive(Debug)]
 pub struct Curve {
     pairs: Pairs,
-    /// Clicks and samples of the whole set.
+    /// As how many clicks, and all samples, of the whole set count.
     clicks: u64,
-    samples: u64,
+    units: u64,
+    /// The weight that counts as one, where samples have weights.
+    unit: Option<f64>,
     /// Precision, added up over clicks.
     precision: f64,
     /// How many buckets.
     buckets: u64,
-    /// Those that have samples so far, with their numbers; probabilities are added up, and clicks.
-    filled: Vec<(u64, Bucket)>,
+    /// Those that have samples so far, with their numbers and as how many these count; probabilities are added up, and
+    /// clicks.
+    filled: Vec<(u64, u64, Bucket)>,
 }
 
 impl Curve {
-    /// Over so many samples, of which so many were clicked.
-    pub const fn new(samples: u64, clicks: u64, buckets: u64) -> Self {
+    /// Over samples of which those that were clicked, and all, count as so many; `unit` is the weight that counts as
+    /// one, where samples have weights.
+    pub const fn new([clicks, units]: [u64; 2], unit: Option<f64>, buckets: u64) -> Self {
         let pairs = Pairs { twice: 0, clicks: 0, others: 0 };
-        Self { pairs, clicks, samples, precision: 0.0, buckets, filled: Vec::new() }
+        Self { pairs, clicks, units, unit, precision: 0.0, buckets, filled: Vec::new() }
     }
 
     /// The samples of the next higher score.
     pub fn push(&mut self, tied: Tied) {
-        let below = self.pairs.samples();
+        let below = self.pairs.units();
         // Of all samples with at least this score: sklearn's threshold.
-        let (clicks, samples) = (self.clicks - self.pairs.clicks, self.samples - below);
-        self.precision += tied.clicks as f64 * (clicks as f64 / samples as f64);
+        let (clicks, units) = (self.clicks - self.pairs.clicks, self.units - below);
+        if tied.clicks > 0 {
+            self.precision += tied.clicks as f64 * (clicks as f64 / units as f64);
+        }
         self.pairs.push(tied);
         if self.buckets == 0 {
             return;
         }
         // Buckets are of equal numbers of samples; equal scores lie in one, that of the first of them.
-        let number = (u128::from(below) * u128::from(self.buckets) / u128::from(self.samples)) as u64;
-        let (score, count) = (tied.probability(), tied.samples());
-        if self.filled.last().is_none_or(|(last, _)| *last != number) {
-            let bucket = Bucket { lowest: score, highest: score, samples: 0, probability: 0.0, clicked: 0.0 };
-            self.filled.push((number, bucket));
+        let number = (u128::from(below) * u128::from(self.buckets) / u128::from(self.units)) as u64;
+        // Samples of weight 0 may lie above all that count.
+        let (score, number) = (tied.probability(), number.min(self.buckets - 1));
+        if self.filled.last().is_none_or(|(last, ..)| *last != number) {
+            let sums =
+                Bucket { lowest: score, highest: score, samples: 0, weight: None, probability: 0.0, clicked: 0.0 };
+            self.filled.push((number, 0, sums));
         }
-        if let Some((_, bucket)) = self.filled.last_mut() {
+        if let Some((_, units, bucket)) = self.filled.last_mut() {
             bucket.highest = score;
-            bucket.samples += count;
-            bucket.probability += f64::from(score) * count as f64;
+            bucket.samples += tied.samples;
+            *units += tied.units();
+            bucket.probability += f64::from(score) * tied.units() as f64;
             bucket.clicked += tied.clicks as f64;
         }
     }
@@ -108,17 +121,18 @@ impl Curve {
         if self.clicks == 0 { f64::NAN } else { self.precision / self.clicks as f64 }
     }
 
-    /// How many samples there were so far.
-    pub const fn samples(&self) -> u64 {
-        self.pairs.samples()
+    /// As how many the samples count that came so far.
+    pub const fn units(&self) -> u64 {
+        self.pairs.units()
     }
 
-    /// The buckets that have samples, lowest first.
+    /// The buckets that have samples that count, lowest first.
     pub fn into_buckets(self) -> Vec<Bucket> {
-        let mean = |(_, bucket): (u64, Bucket)| {
-            let count = bucket.samples as f64;
-            Bucket { probability: bucket.probability / count, clicked: bucket.clicked / count, ..bucket }
+        let mean = |(_, units, bucket): (u64, u64, Bucket)| {
+            let (count, weight) = (units as f64, self.unit.map(|unit| units as f64 * unit));
+            let (probability, clicked) = (bucket.probability / count, bucket.clicked / count);
+            (units > 0).then_some(Bucket { probability, clicked, weight, ..bucket })
         };
-        self.filled.into_iter().map(mean).collect()
+        self.filled.into_iter().filter_map(mean).collect()
     }
 }

@@ -30,12 +30,16 @@ pub struct Grouping {
 /// AUC by group.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Grouped {
-    /// The mean AUC of groups, weighted by their samples; NaN where no group has both classes.
+    /// The mean AUC of groups, weighted by their samples, or by the weights of these; NaN where no group has both
+    /// classes.
     pub gauc: f64,
     /// Groups that count.
     pub gauc_groups: u64,
     /// Samples in them.
     pub gauc_samples: u64,
+    /// The sum of their weights, where they have some.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gauc_weight: Option<f64>,
     /// Groups that are left out: all of their labels are the same.
     pub gauc_groups_of_one_class: u64,
     /// Samples in those.
@@ -64,6 +68,9 @@ pub struct ValueScores {
     pub unseen: bool,
     /// How many samples.
     pub samples: u64,
+    /// The sum of their weights, where they have some.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub weight: Option<f64>,
     /// Mean label.
     pub label_rate: f64,
     /// Area under the ROC curve; NaN when all labels are the same.
@@ -97,30 +104,35 @@ impl ByValue {
 #[derive(Debug)]
 pub struct Groups {
     grouping: Grouping,
+    /// The weight that counts as one, where samples have weights.
+    unit: Option<f64>,
     group: Option<u32>,
     pairs: Pairs,
-    /// Of the group, where the scores of each are asked for.
+    /// Samples of the group; their sums, where the scores of each are asked for.
+    samples: u64,
     sums: Sums,
-    /// Of AUCs times samples.
+    /// Of AUCs times units, and of these.
     aucs: f64,
+    units: u64,
     found: Grouped,
     by_value: ByValue,
 }
 
 impl Groups {
-    /// Before the first group.
-    pub fn new(grouping: Grouping) -> Self {
+    /// Before the first group; `unit` is the weight that counts as one, where samples have weights.
+    pub fn new(grouping: Grouping, unit: Option<f64>) -> Self {
         let found = Grouped {
             gauc: f64::NAN,
             gauc_groups: 0,
             gauc_samples: 0,
+            gauc_weight: None,
             gauc_groups_of_one_class: 0,
             gauc_samples_of_one_class: 0,
             gauc_samples_without_group: 0,
         };
         let by_value = ByValue { count: 0, values: Vec::new() };
         let (pairs, sums) = (Pairs::default(), Sums::default());
-        Self { grouping, group: None, pairs, sums, aucs: 0.0, found, by_value }
+        Self { grouping, unit, group: None, pairs, samples: 0, sums, aucs: 0.0, units: 0, found, by_value }
     }
 
     /// The samples of the next higher score in the group, or of the lowest in the next one.
@@ -130,16 +142,18 @@ impl Groups {
             self.group = Some(tied.group());
         }
         self.pairs.push(tied);
+        self.samples += tied.samples;
         if self.grouping.by {
-            self.sums.add(tied.probability(), 1.0, tied.clicks);
-            self.sums.add(tied.probability(), 0.0, tied.others);
+            let weight = |units: u64| units as f64 * self.unit.unwrap_or(1.0);
+            self.sums.add(tied.probability(), 1.0, weight(tied.clicks));
+            self.sums.add(tied.probability(), 0.0, weight(tied.others));
         }
     }
 
     fn end_group(&mut self) {
         let Some(group) = self.group.take() else { return };
         let (pairs, sums, found) = (std::mem::take(&mut self.pairs), std::mem::take(&mut self.sums), &mut self.found);
-        let (auc, samples) = (pairs.auc(), pairs.samples());
+        let (auc, units, samples) = (pairs.auc(), pairs.units(), std::mem::take(&mut self.samples));
         let unseen = Some(group) == self.grouping.unseen;
         if group == NO_VALUE || unseen {
             found.gauc_samples_without_group += samples;
@@ -149,10 +163,13 @@ impl Groups {
         } else {
             found.gauc_groups += 1;
             found.gauc_samples += samples;
-            self.aucs += auc * samples as f64;
+            self.units += units;
+            self.aucs += auc * units as f64;
         }
         if self.grouping.by {
-            let Scores { logloss, normalised_entropy, calibration, label_rate, .. } = Scores::without_order(&sums);
+            let weighted = self.unit.is_some();
+            let Scores { weight, logloss, normalised_entropy, calibration, label_rate, .. } =
+                Scores::without_order(&sums, weighted);
             let row = Some(group).filter(|row| *row != NO_VALUE);
             let value = None;
             self.by_value.push(ValueScores {
@@ -160,6 +177,7 @@ impl Groups {
                 row,
                 unseen,
                 samples,
+                weight,
                 label_rate,
                 auc,
                 logloss,
@@ -172,9 +190,10 @@ impl Groups {
     /// After the last group: what is asked for.
     pub fn finish(mut self) -> (Option<Grouped>, Option<ByValue>) {
         self.end_group();
-        let gauc = if self.found.gauc_samples == 0 { f64::NAN } else { self.aucs / self.found.gauc_samples as f64 };
+        let gauc = if self.units == 0 { f64::NAN } else { self.aucs / self.units as f64 };
+        let gauc_weight = self.unit.map(|unit| self.units as f64 * unit);
         self.by_value.keep_most();
         let Grouping { gauc: asked, by, .. } = self.grouping;
-        (asked.then_some(Grouped { gauc, ..self.found }), by.then_some(self.by_value))
+        (asked.then_some(Grouped { gauc, gauc_weight, ..self.found }), by.then_some(self.by_value))
     }
 }

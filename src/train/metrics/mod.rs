@@ -8,6 +8,8 @@ mod curve;
 mod groups;
 mod runs;
 mod tally;
+#[cfg(test)]
+mod weights;
 
 use std::fmt;
 
@@ -20,12 +22,12 @@ pub(super) use tally::{LossSum, Tally};
 
 use curve::Curve;
 use groups::Groups;
-use runs::{Merged, Tied, merge_machines};
+use runs::{Merged, Tied, merge_machines, unit_of};
 use tally::Sums;
 
 use super::Ranks;
-use crate::base::Result;
 use crate::base::units::Many;
+use crate::base::{Error, Result};
 
 /// The scores of a set of samples. A label of at least 0.5 counts as a click where samples are clicked or not.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
@@ -47,6 +49,10 @@ pub struct Scores {
     pub label_rate: f64,
     /// How many samples.
     pub samples: u64,
+    /// The sum of their weights, where they have some: then it stands in place of their number in all other scores, as
+    /// sklearn's `sample_weight` does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub weight: Option<f64>,
 }
 
 /// What an evaluation found.
@@ -80,12 +86,16 @@ enum Stream {
     Groups(usize),
 }
 
-/// A stream of ranks whose tallies are sorted.
-fn merged(tallies: &[Tally], stream: Stream) -> Box<dyn Iterator<Item = Tied> + '_> {
-    match stream {
-        Stream::Scores => Box::new(Merged::new(tallies.iter().map(|tally| &tally.scores))),
-        Stream::Truths => Box::new(Merged::new(tallies.iter().map(|tally| &tally.truths))),
-        Stream::Groups(number) => Box::new(Merged::new(tallies.iter().map(move |tally| &tally.groups[number]))),
+/// A stream of ranks whose tallies are sorted; `unit` is the weight that counts as one, where samples have weights.
+fn merged(tallies: &[Tally], stream: Stream, unit: Option<f64>) -> Box<dyn Iterator<Item = Tied> + '_> {
+    let weighed =
+        |at: usize, unit| Box::new(Merged::new(tallies.iter().map(move |tally| &tally.weighed[at])).in_units(unit));
+    match (stream, unit) {
+        (Stream::Scores, Some(unit)) => weighed(0, unit),
+        (Stream::Groups(number), Some(unit)) => weighed(1 + number, unit),
+        (Stream::Scores, None) => Box::new(Merged::new(tallies.iter().map(|tally| &tally.scores))),
+        (Stream::Truths, _) => Box::new(Merged::new(tallies.iter().map(|tally| &tally.truths))),
+        (Stream::Groups(number), None) => Box::new(Merged::new(tallies.iter().map(move |tally| &tally.groups[number]))),
     }
 }
 
@@ -104,37 +114,56 @@ impl Evaluation {
         };
         let own = total(&mut tallies.iter().map(|tally| tally.sums));
         let sums = total(&mut ranks.everywhere("gather scores", vec![own])?.into_iter().flatten());
+        let weighted = tallies.iter().any(|tally| !tally.weighed.is_empty());
+        let unit = weighted.then(|| unit_of(sums.weight.value()));
+        let units = match unit {
+            None => [sums.clicks, sums.samples - sums.broken],
+            Some(_) if sums.samples > 0 && sums.weight.value() == 0.0 => {
+                let reason = format!(
+                    "all {} that the model is to be judged by have weight 0, of which no score follows: name others \
+                     (--test-fraction or --test-data of train, --data of eval), or leave weight out of what describes the data",
+                    Many(sums.samples, "sample")
+                );
+                return Err(Error::config("weight", reason));
+            }
+            Some(unit) => {
+                let own = tallies.iter().map(|tally| tally.weighed[0].units(unit)).fold([0, 0], both);
+                ranks.everywhere("gather weights", vec![own])?.into_iter().flatten().fold([0, 0], both)
+            }
+        };
         let (machine, machines) = (ranks.world().machine(), ranks.world().machines());
-        Self::of(&sums, buckets, groupings, |stream, each| {
+        Self::of((&sums, units, unit), buckets, groupings, |stream, each| {
             let exchange = |own| ranks.everywhere("merge scores", own);
-            merge_machines(merged(tallies, stream), machine, machines, exchange, each)
+            merge_machines(merged(tallies, stream, unit), machine, machines, exchange, each)
         })
     }
 
-    /// Of all samples' sums, and of streams of them, which `read` hands over lowest first.
+    /// Of all samples' sums, as how many clicks and all count, the weight that counts as one where they have some, and
+    /// of streams of them, which `read` hands over lowest first.
     ///
     /// # Errors
     /// Those of `read`.
     fn of(
-        sums: &Sums,
+        (sums, units, unit): (&Sums, [u64; 2], Option<f64>),
         buckets: u64,
         groupings: &[Grouping],
         read: impl Fn(Stream, &mut dyn FnMut(Tied)) -> Result<()>,
     ) -> Result<Self> {
-        let mut curve = Curve::new(sums.samples - sums.broken, sums.clicks, buckets);
-        let mut scores = Scores::without_order(sums);
+        let mut curve = Curve::new(units, unit, buckets);
+        let mut scores = Scores::without_order(sums, unit.is_some());
         let mut calibration_buckets = Vec::new();
         if sums.broken == 0 {
             read(Stream::Scores, &mut |tied| curve.push(tied))?;
             (scores.auc, scores.pr_auc) = (curve.auc(), curve.average_precision());
             calibration_buckets = curve.into_buckets();
         }
-        let mut possible = Curve::new(sums.samples, sums.clicks, 0);
+        // Generated samples, whose truths are known, have no weights.
+        let mut possible = Curve::new([sums.clicks, sums.samples], None, 0);
         read(Stream::Truths, &mut |tied| possible.push(tied))?;
-        let best_possible_auc = (possible.samples() > 0).then(|| possible.auc());
+        let best_possible_auc = (possible.units() > 0).then(|| possible.auc());
         let (mut grouped, mut by_value) = (None, None);
         for (number, grouping) in groupings.iter().enumerate().filter(|_| sums.broken == 0) {
-            let mut groups = Groups::new(*grouping);
+            let mut groups = Groups::new(*grouping, unit);
             read(Stream::Groups(number), &mut |tied| groups.push(tied))?;
             let (gauc, values) = groups.finish();
             (grouped, by_value) = (grouped.or(gauc), by_value.or(values));
@@ -143,10 +172,14 @@ impl Evaluation {
     }
 }
 
+fn both(a: [u64; 2], b: [u64; 2]) -> [u64; 2] {
+    [a[0] + b[0], a[1] + b[1]]
+}
+
 impl Scores {
     /// Those that need no order of samples; the others are NaN.
-    fn without_order(sums: &Sums) -> Self {
-        let count = sums.samples as f64;
+    fn without_order(sums: &Sums, weighted: bool) -> Self {
+        let count = sums.weight.value();
         let rate = sums.labels.value() / count;
         let entropy = -(rate * rate.ln() + (1.0 - rate) * (1.0 - rate).ln());
         let known = |x: f64| if sums.broken == 0 { x } else { f64::NAN };
@@ -156,10 +189,11 @@ impl Scores {
             pr_auc: f64::NAN,
             logloss,
             normalised_entropy: logloss / entropy,
-            accuracy: known(sums.right as f64 / count),
+            accuracy: known(sums.right.value() / count),
             calibration: known(sums.promised.value() / sums.labels.value()),
             label_rate: rate,
             samples: sums.samples,
+            weight: weighted.then_some(count),
         }
     }
 
@@ -173,6 +207,8 @@ impl Scores {
             _ => "all labels lie on one side of 0.5",
         };
         self.auc.is_nan().then(|| {
+            let only =
+                if self.weight.is_some() { format!("{only} where weights are above 0") } else { only.to_owned() };
             let others = if self.label_rate == 0.0 { "AUC and calibration need" } else { "an AUC needs" };
             format!("{only}; {others} samples of both kinds")
         })
@@ -181,11 +217,12 @@ impl Scores {
 
 impl fmt::Display for Scores {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { auc, logloss, accuracy, calibration, samples, .. } = self;
+        let Self { auc, logloss, accuracy, calibration, samples, weight, .. } = self;
+        let weight = weight.map_or_else(String::new, |weight| format!(" of weight {weight:.6}"));
         let number = |x: f64, digits: usize| if x.is_finite() { format!("{x:.digits$}") } else { "-".to_owned() };
         write!(
             f,
-            "AUC {}  log loss {logloss:.4}  accuracy {accuracy:.4}  calibration {}  ({})",
+            "AUC {}  log loss {logloss:.4}  accuracy {accuracy:.4}  calibration {}  ({}{weight})",
             number(*auc, 4),
             number(*calibration, 3),
             Many(*samples, "sample")
@@ -206,18 +243,36 @@ mod tests {
     const UNSEEN: u32 = 1 << 20;
 
     /// Of samples that are all here; `groups` has one for each sample.
-    fn evaluation(probabilities: &[f32], labels: &[f32], buckets: u64, groups: Option<&[u32]>) -> Evaluation {
+    pub(super) fn evaluation(
+        probabilities: &[f32],
+        labels: &[f32],
+        buckets: u64,
+        groups: Option<&[u32]>,
+    ) -> Evaluation {
+        weighed(probabilities, labels, None, buckets, groups)
+    }
+
+    /// The same of samples that may have weights.
+    pub(super) fn weighed(
+        probabilities: &[f32],
+        labels: &[f32],
+        weights: Option<&[f32]>,
+        buckets: u64,
+        groups: Option<&[u32]>,
+    ) -> Evaluation {
         let groups: Vec<_> = groups.iter().map(|groups| groups.to_vec()).collect();
         let asked = Grouping { unseen: Some(UNSEEN), gauc: true, by: true };
-        let mut tally = Tally::new(groups.len());
-        tally.take(probabilities, labels, &groups, None);
+        let mut tally = Tally::new(groups.len(), weights.is_some());
+        tally.take(probabilities, labels, weights, &groups, None);
         tally.sort(&Team::new(1).unwrap());
         let (sums, groupings, tallies) = (tally.sums, vec![asked; groups.len()], [tally]);
+        let unit = weights.map(|_| unit_of(sums.weight.value()));
+        let units = unit.map_or([sums.clicks, sums.samples - sums.broken], |unit| tallies[0].weighed[0].units(unit));
         let read = |stream, each: &mut dyn FnMut(Tied)| {
-            merged(&tallies, stream).for_each(each);
+            merged(&tallies, stream, unit).for_each(each);
             Ok(())
         };
-        Evaluation::of(&sums, buckets, &groupings, read).unwrap()
+        Evaluation::of((&sums, units, unit), buckets, &groupings, read).unwrap()
     }
 
     fn scores(probabilities: &[f32], labels: &[f32]) -> Scores {

@@ -3,9 +3,11 @@
 //!
 //! A sample is one integer: its score's bits, which rise with the score, and below them whether it was clicked; where
 //! samples have groups, the group above both. Each rank keeps those of its own samples, 4 bytes each or 8 with a group,
-//! and its threads sort them, each a part. Merging adds up equal scores: what a machine tells the others is how many
-//! samples there are at each of its scores, in pieces of [`PIECE`], so that none of them ever holds all, and all get
-//! the same stream, whatever was where.
+//! and its threads sort them, each a part. Samples with weights are counted in units, the unit being a share of all
+//! weights so small that what is rounded away is lost in that sum; their keys, of 16 bytes, have the weight at the end.
+//! So all that counts is integers, whose sums are the same in any order, weights or not. Merging adds up equal scores:
+//! what a machine tells the others is how many samples there are at each of its scores, in pieces of [`PIECE`], so that
+//! none of them ever holds all, and all get the same stream, whatever was where.
 
 use std::collections::VecDeque;
 use std::iter::Flatten;
@@ -18,7 +20,7 @@ use crate::base::Result;
 use crate::machine::team::Team;
 use crate::sync::Each;
 
-/// Scores of a machine that another one holds at a time: less than 1 MB.
+/// Scores of a machine that another one holds at a time: 1 MiB.
 const PIECE: usize = 1 << 15;
 
 /// Samples that a thread brings in order at a time, and counts in 3 MB at most.
@@ -29,8 +31,13 @@ const FEW: usize = 1 << 14;
 
 /// A sample that orders itself: by group, score and label.
 pub trait Key: Copy + Ord + Send + Sync {
-    /// All in one word.
+    /// All but a weight, in one word.
     fn word(self) -> u64;
+
+    /// As how many units of this weight it counts: as one, where it has none.
+    fn units(self, _: f64) -> u64 {
+        1
+    }
 }
 
 impl Key for u32 {
@@ -45,6 +52,23 @@ impl Key for u64 {
     }
 }
 
+impl Key for u128 {
+    fn word(self) -> u64 {
+        (self >> 32) as u64
+    }
+
+    fn units(self, unit: f64) -> u64 {
+        (f64::from(f32::from_bits(self as u32)) / unit).round() as u64
+    }
+}
+
+/// The unit in which weights of this sum are counted, a power of two: all together they are less than 2^63 units, and
+/// what is rounded of one is below 2^-62 of the sum.
+pub fn unit_of(sum: f64) -> f64 {
+    let above = ((sum.to_bits() >> 52) & 0x7ff) as i32 - 1022;
+    2f64.powi(above - 62)
+}
+
 /// A probability and whether it was clicked, in the order of the probabilities; `None` where it lies outside of [0, 1].
 pub fn key(probability: f32, click: bool) -> Option<u32> {
     // + 0 makes one zero of two. The bits of 1 are below 2^30.
@@ -56,16 +80,24 @@ pub fn grouped(group: u32, key: u32) -> u64 {
     u64::from(group) << 32 | u64::from(key)
 }
 
+/// A [`key`] or a [`grouped`] one, of a sample of this weight.
+pub fn weighed(word: u64, weight: f32) -> u128 {
+    // + 0 makes one zero of two.
+    u128::from(word) << 32 | u128::from((weight + 0.0).to_bits())
+}
+
 /// All samples of one score and group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
 pub struct Tied {
     /// Group and score: a key without its label.
     score: u64,
-    /// Those that were clicked.
+    /// Those that were clicked: how many, or in units of their weights.
     pub clicks: u64,
-    /// The others.
+    /// The others, likewise.
     pub others: u64,
+    /// How many samples, whatever their weights.
+    pub samples: u64,
 }
 
 impl Tied {
@@ -79,8 +111,8 @@ impl Tied {
         (self.score >> 31) as u32
     }
 
-    /// How many samples.
-    pub const fn samples(&self) -> u64 {
+    /// As how many all of them count.
+    pub const fn units(&self) -> u64 {
         self.clicks + self.others
     }
 }
@@ -111,6 +143,14 @@ impl<K: Key> Runs<K> {
         team.each(Each::new(&mut parts), |part| part.sort_unstable());
     }
 
+    /// As how many units of this weight those count that were clicked, and all.
+    pub fn units(&self, unit: f64) -> [u64; 2] {
+        self.keys.iter().fold([0, 0], |[clicks, all], key| {
+            let own = key.units(unit);
+            [clicks + if key.word() & 1 == 1 { own } else { 0 }, all + own]
+        })
+    }
+
     fn sorted(&self) -> impl Iterator<Item = &[K]> {
         self.keys.chunks(self.length.max(1))
     }
@@ -125,6 +165,8 @@ pub struct Merged<'a, K> {
     runs: Vec<&'a [K]>,
     /// Samples of a portion, unless more are equal.
     portion: usize,
+    /// The weight that counts as one, where samples have weights.
+    unit: f64,
     /// What is in order.
     ready: Flatten<IntoIter<Vec<Tied>>>,
 }
@@ -135,12 +177,18 @@ impl<'a, K: Key> Merged<'a, K> {
     where
         K: 'a,
     {
-        Self { runs: ranks.flat_map(Runs::sorted).collect(), portion: PORTION, ready: Vec::new().into_iter().flatten() }
+        let (runs, ready) = (ranks.flat_map(Runs::sorted).collect(), Vec::new().into_iter().flatten());
+        Self { runs, portion: PORTION, unit: 1.0, ready }
+    }
+
+    /// The same, where weights are counted in this unit.
+    pub fn in_units(self, unit: f64) -> Self {
+        Self { unit, ..self }
     }
 
     /// Brings the next portions in order; false at the end.
     fn refill(&mut self) -> bool {
-        let (runs, left) = (&self.runs, self.runs.iter().map(|run| run.len()).sum::<usize>());
+        let (runs, unit, left) = (&self.runs, self.unit, self.runs.iter().map(|run| run.len()).sum::<usize>());
         if left == 0 {
             return false;
         }
@@ -151,10 +199,11 @@ impl<'a, K: Key> Merged<'a, K> {
         let from = |portion: usize| if portion == 0 { 0 } else { bounds[portion - 1] };
         let of = |portion: usize| {
             let bounds = [from(portion), bounds[portion]];
-            in_order(runs.iter().map(|run| {
+            let parts = runs.iter().map(|run| {
                 let [start, end] = bounds.map(|bound| below(run, bound));
                 &run[start..end]
-            }))
+            });
+            in_order(parts, unit)
         };
         let ready: Vec<Vec<Tied>> = (0..portions).into_par_iter().map(of).collect();
         let end = from(portions);
@@ -206,16 +255,17 @@ fn bound<K: Key>(runs: &[&[K]], samples: usize) -> u64 {
 }
 
 /// The samples of parts of runs, lowest score first.
-fn in_order<'a, K: Key + 'a>(parts: impl Iterator<Item = &'a [K]>) -> Vec<Tied> {
+fn in_order<'a, K: Key + 'a>(parts: impl Iterator<Item = &'a [K]>, unit: f64) -> Vec<Tied> {
     let mut counted: Vec<(K, u64)> = Vec::new();
     for part in parts {
         counted.extend(part.chunk_by(|a, b| a == b).map(|equal| (equal[0], equal.len() as u64)));
     }
     counted.sort_unstable_by_key(|(key, _)| *key);
     let tied = counted.chunk_by(|(a, _), (b, _)| score_of(*a) == score_of(*b)).map(|equal| {
-        let mut tied = Tied { score: score_of(equal[0].0), clicks: 0, others: 0 };
+        let mut tied = Tied { score: score_of(equal[0].0), clicks: 0, others: 0, samples: 0 };
         for (key, count) in equal {
-            *(if key.word() & 1 == 1 { &mut tied.clicks } else { &mut tied.others }) += count;
+            *(if key.word() & 1 == 1 { &mut tied.clicks } else { &mut tied.others }) += count * key.units(unit);
+            tied.samples += count;
         }
         tied
     });
@@ -251,13 +301,14 @@ fn merge(
             let Some(lowest) = queues.iter().filter_map(|queue| queue.front()).map(|tied| tied.score).min() else {
                 break;
             };
-            let mut tied = Tied { score: lowest, clicks: 0, others: 0 };
+            let mut tied = Tied { score: lowest, clicks: 0, others: 0, samples: 0 };
             for queue in &mut queues {
                 if queue.front().is_some_and(|own| own.score == lowest)
                     && let Some(own) = queue.pop_front()
                 {
                     tied.clicks += own.clicks;
                     tied.others += own.others;
+                    tied.samples += own.samples;
                 }
             }
             each(tied);
@@ -310,7 +361,8 @@ mod tests {
         all.sort_unstable();
         let tied = all.chunk_by(|a, b| a >> 1 == b >> 1).map(|tied| {
             let clicks = tied.iter().filter(|key| **key & 1 == 1).count() as u64;
-            Tied { score: u64::from(tied[0] >> 1), clicks, others: tied.len() as u64 - clicks }
+            let samples = tied.len() as u64;
+            Tied { score: u64::from(tied[0] >> 1), clicks, others: samples - clicks, samples }
         });
         tied.collect()
     }
@@ -373,6 +425,24 @@ mod tests {
             });
             assert!(*most.lock().unwrap() <= piece, "no more than a piece travels");
         }
+    }
+
+    #[test]
+    fn weights_count_in_units_and_samples_beside_them() {
+        for sum in [1e-30, 0.75, 1.0, 3.0, 1e18] {
+            let unit = unit_of(sum);
+            assert!(sum / unit < 2f64.powi(62) && sum / unit >= 2f64.powi(61), "{sum}: {unit}");
+        }
+        let team = Team::new(1).unwrap();
+        let mut runs: [Runs<u128>; 2] = Default::default();
+        let of = |weight: f32, click| weighed(u64::from(key(0.5, click).unwrap()), weight);
+        [of(0.5, true), of(0.0, false), of(3.0, false)].into_iter().for_each(|key| runs[0].push(key));
+        [of(0.5, true), of(-0.0, false), of(1.25, false)].into_iter().for_each(|key| runs[1].push(key));
+        runs.iter_mut().for_each(|runs| runs.sort_by(&team));
+        let tied: Vec<_> = Merged::new(runs.iter()).in_units(0.25).collect();
+        assert_eq!(tied.len(), 1);
+        assert_eq!((tied[0].clicks, tied[0].others, tied[0].samples, tied[0].probability()), (4, 17, 6, 0.5));
+        assert_eq!([runs[0].units(0.25), runs[1].units(0.25)], [[2, 14], [2, 7]]);
     }
 
     #[test]

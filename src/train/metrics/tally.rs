@@ -3,7 +3,7 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use super::runs::{Runs, grouped, key};
+use super::runs::{Runs, grouped, key, weighed};
 use crate::machine::team::Team;
 
 /// A sum of 64-bit floats in fixed point: whoever adds which of them, in whatever order, the bits are the same.
@@ -17,9 +17,14 @@ pub struct FixedSum(i128);
 const UNIT: f64 = 1.0 / (1u128 << 64) as f64;
 
 impl FixedSum {
+    /// That of one number.
+    fn of(number: f64) -> Self {
+        Self((number / UNIT) as i128)
+    }
+
     /// Adds a number.
     pub fn add(&mut self, number: f64) {
-        self.0 = self.0.saturating_add((number / UNIT) as i128);
+        self.plus(Self::of(number));
     }
 
     /// Adds another sum.
@@ -74,7 +79,7 @@ impl LossSum {
     }
 }
 
-/// Sums over samples.
+/// Sums over samples, each times its weight, which is 1 where samples have none.
 #[derive(Debug, Clone, Copy, Default, Pod, Zeroable)]
 #[repr(C)]
 pub struct Sums {
@@ -84,33 +89,39 @@ pub struct Sums {
     pub promised: FixedSum,
     /// Of labels.
     pub labels: FixedSum,
-    /// Samples whose rounded probability is their label.
-    pub right: u64,
-    /// Labels of at least 0.5.
+    /// Of the weights alone.
+    pub weight: FixedSum,
+    /// Of those of samples whose rounded probability is their label.
+    pub right: FixedSum,
+    /// How many labels are at least 0.5, and how many samples there are, whatever their weights.
     pub clicks: u64,
     pub samples: u64,
     /// Probabilities that lie outside of [0, 1]: with one, there are no scores.
     pub broken: u64,
+    /// Fills the memory of one up to the next: all bytes of a message are known.
+    rest: u64,
 }
 
 impl Sums {
-    /// Adds so many samples of a probability and a label.
-    pub fn add(&mut self, probability: f32, label: f32, count: u64) {
-        let (p, t, times, click) = (f64::from(probability), f64::from(label), count as f64, label >= 0.5);
-        self.samples += count;
-        self.clicks += if click { count } else { 0 };
-        self.labels.add(times * t);
+    /// Adds samples of a probability and a label to the sums, by their weight; whoever knows how many they are counts
+    /// them.
+    pub fn add(&mut self, probability: f32, label: f32, weight: f64) {
+        let (p, t, own) = (f64::from(probability), f64::from(label), FixedSum::of(weight));
+        self.weight.plus(own);
+        self.labels.add(weight * t);
         if !(0.0..=1.0).contains(&probability) {
-            self.broken += count;
+            self.broken += 1;
             return;
         }
         // As sklearn's log_loss: probabilities of type f32 are kept this far from 0 and 1.
         let edge = f64::from(f32::EPSILON);
         let kept = p.clamp(edge, 1.0 - edge);
-        self.entropy.add(times * -(t * kept.ln() + (1.0 - t) * (1.0 - kept).ln()));
+        self.entropy.add(weight * -(t * kept.ln() + (1.0 - t) * (1.0 - kept).ln()));
         // As facebookresearch/dlrm, which rounds halves to even: an even chance is no click.
-        self.right += if (p > 0.5) == click { count } else { 0 };
-        self.promised.add(times * p);
+        if (p > 0.5) == (label >= 0.5) {
+            self.right.plus(own);
+        }
+        self.promised.add(weight * p);
     }
 
     /// Adds those of other samples.
@@ -118,7 +129,8 @@ impl Sums {
         self.entropy.plus(other.entropy);
         self.promised.plus(other.promised);
         self.labels.plus(other.labels);
-        self.right += other.right;
+        self.weight.plus(other.weight);
+        self.right.plus(other.right);
         self.clicks += other.clicks;
         self.samples += other.samples;
         self.broken += other.broken;
@@ -136,26 +148,52 @@ pub struct Tally {
     pub truths: Runs<u32>,
     /// By group and probability, for each column that groups samples.
     pub groups: Vec<Runs<u64>>,
+    /// Where samples have weights, in place of `scores` and of each of `groups`; otherwise empty.
+    pub weighed: Vec<Runs<u128>>,
 }
 
 impl Tally {
-    /// Before any sample, which so many columns will group.
-    pub fn new(groupings: usize) -> Self {
-        Self { groups: (0..groupings).map(|_| Runs::default()).collect(), ..Self::default() }
+    /// Before any sample, which so many columns will group; `weighted`: whether samples have weights.
+    pub fn new(groupings: usize, weighted: bool) -> Self {
+        let weighed = if weighted { 1 + groupings } else { 0 };
+        Self {
+            groups: (0..groupings).map(|_| Runs::default()).collect(),
+            weighed: (0..weighed).map(|_| Runs::default()).collect(),
+            ..Self::default()
+        }
     }
 
-    /// Notes samples: their probabilities, labels (0 or 1; at least 0.5 counts as a click), their groups by each
-    /// column, and where known their true probabilities.
+    /// Notes samples: their probabilities, labels (0 or 1; at least 0.5 counts as a click), weights where they have
+    /// some, their groups by each column, and where known their true probabilities.
     ///
     /// # Panics
     /// When the lengths differ.
-    pub fn take(&mut self, probabilities: &[f32], labels: &[f32], groups: &[Vec<u32>], truths: Option<&[f32]>) {
+    pub fn take(
+        &mut self,
+        probabilities: &[f32],
+        labels: &[f32],
+        weights: Option<&[f32]>,
+        groups: &[Vec<u32>],
+        truths: Option<&[f32]>,
+    ) {
         assert_eq!(probabilities.len(), labels.len(), "one probability a label");
         assert_eq!(groups.len(), self.groups.len(), "groups of each column");
         assert!(groups.iter().all(|groups| groups.len() == labels.len()), "one group a label");
+        assert!(weights.is_none_or(|weights| weights.len() == labels.len()), "one weight a label");
+        assert_eq!(weights.is_some(), !self.weighed.is_empty(), "weights as was said");
         for (sample, (&probability, &label)) in probabilities.iter().zip(labels).enumerate() {
-            self.sums.add(probability, label, 1);
+            let weight = weights.map_or(1.0, |weights| weights[sample]);
+            self.sums.add(probability, label, f64::from(weight));
+            self.sums.samples += 1;
+            self.sums.clicks += u64::from(label >= 0.5);
             let Some(key) = key(probability, label >= 0.5) else { continue };
+            if let [scores, by_group @ ..] = &mut self.weighed[..] {
+                scores.push(weighed(u64::from(key), weight));
+                for (runs, groups) in by_group.iter_mut().zip(groups) {
+                    runs.push(weighed(grouped(groups[sample], key), weight));
+                }
+                continue;
+            }
             self.scores.push(key);
             for (runs, groups) in self.groups.iter_mut().zip(groups) {
                 runs.push(grouped(groups[sample], key));
@@ -173,6 +211,7 @@ impl Tally {
         self.scores.sort_by(team);
         self.truths.sort_by(team);
         self.groups.iter_mut().for_each(|groups| groups.sort_by(team));
+        self.weighed.iter_mut().for_each(|weighed| weighed.sort_by(team));
     }
 }
 

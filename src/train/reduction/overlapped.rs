@@ -4,7 +4,7 @@
 //! is under way. In its place stands a hollow one until [`DenseReduction::complete`] has put it back, which the
 //! corridor calls before the forward pass and a rank before anything else that it is asked to do.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use crossbeam::channel::{Receiver, Sender, TryRecvError, bounded};
 
 use super::sliced::{LayerBlock, Spans};
 use super::{DenseReduction, Sent, Sliced, UpdateContext};
-use crate::base::{Error, Place, PuId, RankId, Result};
+use crate::base::{Error, Place, PuId, RankId, Result, Unpoisoned};
 use crate::collective::Links;
 use crate::data::Batch;
 use crate::exchange::Replicas;
@@ -83,7 +83,7 @@ fn serve(
 ) -> Result<()> {
     let team = Team::pinned(&place.pus, place.spin, place.isa)?;
     let complete = |sliced: &Sliced, block, busy| {
-        sliced.sent_so_far(&mut sent.lock().unwrap_or_else(PoisonError::into_inner));
+        sliced.sent_so_far(&mut sent.lock().unpoisoned());
         // The rank has ended if it does not take it.
         let _ = outbox.send(Completion { block, busy });
     };
@@ -126,7 +126,7 @@ impl Overlapped {
             let _ = own_job.guard(rank, || serve(&place, &mut sliced, &inbox, &outbox, &own_sent));
         };
         let thread = std::thread::Builder::new().name(format!("octorec-comm-{}", rank.0)).spawn(serve);
-        let thread = Some(thread.map_err(|source| Error::Threads { wanted: 1, source })?);
+        let thread = Some(thread.map_err(Error::threads(1))?);
         Ok(Self {
             rank,
             job: job.clone(),
@@ -239,12 +239,12 @@ impl DenseReduction for Overlapped {
     }
 
     fn sent(&self) -> Sent {
-        let so_far = self.sent.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let so_far = self.sent.lock().unpoisoned().clone();
         Sent { planned: self.planned.clone(), so_far }
     }
 
     fn spans(&self) -> Vec<Vec<Span>> {
-        self.spans.iter().map(|spans| spans.lock().unwrap_or_else(PoisonError::into_inner).clone()).collect()
+        self.spans.iter().map(|spans| spans.lock().unpoisoned().clone()).collect()
     }
 }
 
@@ -284,11 +284,11 @@ mod tests {
             ..ModelConfig::default()
         };
         let tables = [10, 20].map(|rows| Column::new(format!("of {rows}"), rows)).to_vec();
-        let schema = Schema { dense: 3, tables };
+        let schema = Schema { dense: 3, weighted: false, tables };
         let wishes = Wishes { ranks: Some(2), threads: Some(1), comm_cores: CommCores::Count(0), ..Wishes::default() };
         let placement = place(&Machine::load("host").unwrap(), &wishes).unwrap();
         let schemes = vec![Scheme::Table(RankId(0)), Scheme::Table(RankId(1))];
-        let sharding = Sharding::new(&[10, 20], 4, 2, schemes).unwrap();
+        let sharding = Sharding::new(&[10, 20], vec![4; 2], 2, schemes).unwrap();
         let mut setup = Setup::new(&config, &schema, sharding, TrainSpec::sgd(8), &placement);
         setup.spin = false;
         setup.places.iter_mut().for_each(|place| place.comm = place.compute.clone());

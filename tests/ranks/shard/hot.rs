@@ -90,7 +90,7 @@ fn bytes_of_every_kind_are_near_those_of_minibatches_and_enough_is_the_least_tha
         (table.skew, table.lookups) = (skew, lookups as f64);
     }
     for ranks in [2, 4, 8] {
-        let sharding = Sharding::new(&ROWS, DIM, ranks, schemes(ranks)).unwrap();
+        let sharding = Sharding::new(&ROWS, vec![DIM; ROWS.len()], ranks, schemes(ranks)).unwrap();
         let prices = HotPrices::new(&work, &sharding);
         let (ladder, chosen) = prices.ladder(None, u64::MAX);
         let chosen = ladder[chosen.expect("these rows are hot")];
@@ -146,7 +146,7 @@ fn bytes_of_every_kind_are_near_those_of_minibatches_and_enough_is_the_least_tha
         assert!(ladder.is_sorted_by(|a, b| 2 * a.budget == b.budget && a.rows <= b.rows));
     }
     // Where every row is as seldom as any other, no copy pays.
-    let sharding = Sharding::new(&[1 << 20], DIM, 4, vec![Scheme::Table(RankId(0))]).unwrap();
+    let sharding = Sharding::new(&[1 << 20], vec![DIM], 4, vec![Scheme::Table(RankId(0))]).unwrap();
     let work = workload(&[1 << 20], DIM, BATCH);
     let (ladder, chosen) = HotPrices::new(&work, &sharding).ladder(None, u64::MAX);
     assert!(chosen.is_none() && ladder.iter().all(|price| price.rows == 0), "{ladder:?}");
@@ -162,7 +162,7 @@ fn what_ranks_send_is_what_was_priced() {
     for ranks in [2, 4, 8] {
         let site = shipped("twisted-hypercube-8", ranks);
         let model = Model::new(&work, &site);
-        let sharding = Sharding::new(&ROWS, DIM, ranks, schemes(ranks)).unwrap();
+        let sharding = Sharding::new(&ROWS, vec![DIM; ROWS.len()], ranks, schemes(ranks)).unwrap();
         let prices = HotPrices::new(&work, &sharding);
         let others = |rank: usize| (BATCH - model.samples(RankId(rank as u32))) as f64;
         let peers = (ranks - 1) as f64;

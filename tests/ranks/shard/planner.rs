@@ -167,7 +167,7 @@ fn tiny_tables_are_replicated_where_that_is_cheaper() {
     let plan = planned(&workload(&[10; 30], 64, 65_536), &site);
     assert!(plan.sharding.schemes().iter().all(|scheme| *scheme == Scheme::Replicated));
     assert_eq!(plan.cost.exchanges.iter().map(|exchange| exchange.bytes).sum::<u64>(), 0);
-    // With few samples and wide tables the dense gradient is the dearer one, and the plan says so.
+    // With few samples and wide tables gradients for all ranks are the dearer ones, and the plan says so.
     let plan = planned(&workload(&[2000; 30], 256, 64), &site);
     assert!(plan.sharding.schemes().iter().any(|scheme| scheme.kind() != Kind::Replicated));
     assert!(plan.reasons.iter().any(|reason| reason.contains("a copy on each rank is slower")), "{:?}", plan.reasons);
@@ -216,7 +216,7 @@ fn refusals_name_table_node_and_advice() {
     let message = plan(&model, &whole).unwrap_err().to_string();
     assert!(message.contains("divided by table it does not fit: allow --scheme auto"), "{message}");
     // Nor does what a user puts together.
-    let own = Sharding::new(&[10_000_000], 64, 2, vec![Scheme::Table(RankId(0))]).unwrap();
+    let own = Sharding::new(&[10_000_000], vec![64], 2, vec![Scheme::Table(RankId(0))]).unwrap();
     let message = price(&model, own).unwrap_err().to_string();
     assert!(message.contains("table 0 (C1)") && message.contains("node 0, where the plan puts that much"), "{message}");
     // MLPs alone may be too much.
@@ -256,7 +256,7 @@ fn stored_tables_are_looked_up_where_they_are_and_take_no_memory() {
     let dealt = Scheme::RowCyclic((0..3).map(RankId).collect());
     let columns = Scheme::Column((0..2).map(|rank| Part { rank: RankId(rank), size: 32 }).collect());
     let schemes = vec![Scheme::Table(RankId(0)), dealt, columns];
-    let own = Sharding::new(&[40_000_000, 40_000_000, 300_000], 64, 3, schemes).unwrap();
+    let own = Sharding::new(&[40_000_000, 40_000_000, 300_000], vec![64; 3], 3, schemes).unwrap();
     let kept: u64 = model.cost(&own).ranks.iter().map(|rank| rank.shard_bytes).sum();
     assert_eq!(kept, 40_300_000 * 64 * 4);
 }
@@ -285,7 +285,9 @@ fn optimum(model: &Model<'_>) -> f64 {
         if choice.iter().enumerate().any(wasteful) {
             continue;
         }
-        let Ok(sharding) = Sharding::new(&rows, dim as usize, model.ranks(), choice) else { continue };
+        let Ok(sharding) = Sharding::new(&rows, vec![dim as usize; rows.len()], model.ranks(), choice) else {
+            continue;
+        };
         if let Some(score) = model.score(&model.tally(&sharding)) {
             best = best.min(score.slowest_s);
         }
@@ -304,7 +306,7 @@ fn two_tables_are_exchanged_where_no_move_of_one_helps() {
     let plan = plan_with(&work, &site, Kind::Table);
     let score = |number: u32| {
         let schemes = (0..5).map(|table| Scheme::Table(RankId(number >> table & 1))).collect();
-        let sharding = Sharding::new(&[1_000_000; 5], 64, 2, schemes).expect("a valid division");
+        let sharding = Sharding::new(&[1_000_000; 5], vec![64; 5], 2, schemes).expect("a valid division");
         model.score(&model.tally(&sharding)).expect("there is room").slowest_s
     };
     let best = (0..32).map(score).fold(f64::INFINITY, f64::min);

@@ -90,7 +90,7 @@ proptest! {
 fn flaws_name_table_part_and_what_is_right() {
     let part = |rank, size| Part { rank: RankId(rank), size };
     let flaw = |scheme| {
-        let flaw = Sharding::new(&[5, 100], 16, 3, vec![Scheme::Replicated, scheme]).unwrap_err();
+        let flaw = Sharding::new(&[5, 100], vec![16; 2], 3, vec![Scheme::Replicated, scheme]).unwrap_err();
         assert_eq!(flaw.table, TableId(1));
         (flaw.part, flaw.reason)
     };

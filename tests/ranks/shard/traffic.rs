@@ -124,7 +124,7 @@ fn agree(sharding: &Sharding, machine: &Machine, batch: usize) {
 fn where_ranks_change_no_bit_gradients_and_rows_go_as_they_are() {
     let half = |rank| Part { rank: RankId(rank), size: 500 };
     let schemes = vec![Scheme::Replicated, Scheme::RowContiguous(vec![half(0), half(1)])];
-    let sharding = Sharding::new(&[1000, 1000], 16, 2, schemes).unwrap();
+    let sharding = Sharding::new(&[1000, 1000], vec![16; 2], 2, schemes).unwrap();
     let site = on(&mesh(&[(1024, 50.0); 2]), 2);
     let cost = |by_grains| {
         let mut work = work_of(&sharding, 64);
@@ -144,7 +144,7 @@ fn where_ranks_change_no_bit_gradients_and_rows_go_as_they_are() {
 
 #[test]
 fn lists_for_replicated_tables_go_around_a_ring_of_ranks() {
-    let sharding = Sharding::new(&[1000], 16, 4, vec![Scheme::Replicated]).unwrap();
+    let sharding = Sharding::new(&[1000], vec![16], 4, vec![Scheme::Replicated]).unwrap();
     let work = work_of(&sharding, 4096);
     let all = [(0, 1), (1, 2), (2, 3), (3, 0), (0, 2), (1, 3)];
     // Three lists over each step from a rank to the next. In a line the last step is back over all links, and for rank
@@ -161,7 +161,7 @@ fn lists_for_replicated_tables_go_around_a_ring_of_ranks() {
 
 #[test]
 fn a_list_for_replicated_tables_is_read_by_its_rank_and_written_by_the_other() {
-    let sharding = Sharding::new(&[1000], 16, 2, vec![Scheme::Replicated]).unwrap();
+    let sharding = Sharding::new(&[1000], vec![16], 2, vec![Scheme::Replicated]).unwrap();
     // Memory is slower than the link.
     let (work, site) = (work_of(&sharding, 4096), on(&mesh(&[(1024, 1.0); 2]), 2));
     let model = Model::new(&work, &site);
@@ -179,7 +179,7 @@ fn an_exchange_takes_as_long_as_the_network_keeps_the_cores_of_a_host() {
         ["", "core_s_per_gb = 2\n"].map(|more| on(&Machine::parse(&format!("{text}{more}"), "hosts").unwrap(), 2));
     let whole = |rank| Scheme::Table(RankId(rank));
     for schemes in [[whole(0), whole(1)], [Scheme::Replicated, Scheme::Replicated]] {
-        let sharding = Sharding::new(&[1000, 1000], 16, 2, schemes.to_vec()).unwrap();
+        let sharding = Sharding::new(&[1000, 1000], vec![16; 2], 2, schemes.to_vec()).unwrap();
         let work = work_of(&sharding, 4096);
         let [free_cost, worked_cost] = [&free, &worked].map(|site| Model::new(&work, site).cost(&sharding));
         let cores = worked.ranks[0].network_threads as f64;

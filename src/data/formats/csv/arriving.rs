@@ -1,12 +1,13 @@
 //! Rows of described text as they arrive, for a trained model: behind a header line, or as objects of JSON.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::encoding::Encoding;
 use super::records::{Record, Records, too_long};
 use super::row::{Projection, Row};
 use super::scan::header_of;
 use super::schema::TextSchema;
+use super::sniff::check_header;
 use super::{Choices, bad};
 use crate::base::config::{DataConfig, Vocab};
 use crate::base::{Error, Reason, Result};
@@ -84,7 +85,8 @@ impl Arriving {
                 }),
             }
         };
-        self.text.dense.iter().for_each(|column| add(&column.column, column.count.as_ref()));
+        let features = self.text.dense.iter().filter(|column| !column.weighs);
+        features.for_each(|column| add(&column.column, column.count.as_ref()));
         for column in &self.text.categorical {
             add(&column.column, column.separator.as_ref());
             column.weights.iter().for_each(|weights| add(weights, column.separator.as_ref()));
@@ -107,7 +109,7 @@ impl Parse for Arriving {
     }
 
     fn dense_columns(&self) -> Vec<(String, String)> {
-        self.description.dense.iter().map(Dense::title).collect()
+        self.description.features().iter().map(Dense::title).collect()
     }
 
     fn vocabulary(&self) -> Option<&Vocabulary> {
@@ -115,7 +117,8 @@ impl Parse for Arriving {
     }
 
     fn begin(&self, lines: Lines) -> Result<Box<dyn Next + '_>> {
-        let path = Path::new(NAME);
+        let path = lines.path().to_owned();
+        let text = &*self.text.at(&path);
         let (rows, names) = match self.writing {
             Writing::Json => {
                 let objects = self.objects();
@@ -123,14 +126,15 @@ impl Parse for Arriving {
                 (Written::Objects(Box::new(ObjectRows { lines, objects, record: Record::default() })), names)
             }
             Writing::Text => {
-                let mut records = Records::of(lines, self.text.delimiter, self.max_line);
-                let names = header_of(path, &self.text, Labels::Optional, &mut records)?;
+                let mut records = Records::of(lines, text.delimiter, self.max_line);
+                let names = header_of(&path, text, Labels::Optional, &mut records)?;
                 (Written::Text(Box::new(records)), names)
             }
         };
-        let columns = Projection::find(path, &self.text, &names, Labels::Optional)?.kept(true);
+        check_header(&path, text, &names, true)?;
+        let columns = Projection::find(&path, text, &names, Labels::Optional)?.kept(true);
         let (row, scratch) = (Row::new(&columns), Samples::new(&self.description));
-        Ok(Box::new(Arrivals { of: self, rows, columns, row, scratch, unseen: 0 }))
+        Ok(Box::new(Arrivals { of: self, path, rows, columns, row, scratch, unseen: 0 }))
     }
 }
 
@@ -175,6 +179,8 @@ impl Written {
 
 struct Arrivals<'a> {
     of: &'a Arriving,
+    /// The file, or what the input is called.
+    path: PathBuf,
     rows: Written,
     columns: Projection,
     row: Row<u32>,
@@ -189,9 +195,17 @@ impl Next for Arrivals<'_> {
         let encoding = &self.of.encoding;
         let read = record
             .and_then(|record| self.row.read(record, &self.columns, |at, spec, value| encoding.row(at, spec, value)));
-        read.map_err(|reason| Error::BadRow { path: NAME.into(), line, reason })?;
+        read.map_err(|reason| Error::BadRow { path: self.path.clone(), line, reason })?;
         self.unseen += self.row.push(&mut self.scratch, &self.columns, &self.of.lists);
         Ok(true)
+    }
+
+    fn stand_in(&mut self, _batch: &mut Batch) {
+        if let Written::Text(records) = &mut self.rows {
+            records.keep_first_line();
+        }
+        self.row.stand_in(&self.columns);
+        self.row.push(&mut self.scratch, &self.columns, &self.of.lists);
     }
 
     fn finish(&mut self, batch: &mut Batch) {

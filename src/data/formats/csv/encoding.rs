@@ -172,6 +172,7 @@ mod tests {
         let column = TextCategorical { column: "url".to_owned(), ..TextCategorical::default() };
         let schema = TextSchema {
             label: "label".to_owned(),
+            weight: None,
             delimiter: ',',
             columns: Vec::new(),
             missing: Vec::new(),

@@ -3,10 +3,49 @@
 use std::cmp::Ordering;
 
 use super::propose::MISSING;
+use super::schema::TextSchema;
 
 /// The finite number that a field is.
 pub(super) fn finite(field: &[u8]) -> Option<f64> {
     std::str::from_utf8(field).ok()?.trim().parse().ok().filter(|value: &f64| value.is_finite())
+}
+
+impl TextSchema {
+    /// What a model that was trained by the schema lives with, and whoever writes one is told.
+    pub(super) fn check_label(&self) -> std::result::Result<(), String> {
+        let (label, rule) = Rule::parse(&self.label)?;
+        if let Some(line) = self.reading(&label) {
+            return Err(format!(
+                "label = {:?} follows from column {label}, which {line} reads as a feature, so that the model would be told \
+                 the answer: leave that one out",
+                self.label
+            ));
+        }
+        rule.check_missing(&label, &self.missing)
+    }
+
+    /// That nothing else reads the column of weights.
+    pub(super) fn check_weight(&self) -> std::result::Result<(), String> {
+        let Some(weight) = &self.weight else { return Ok(()) };
+        let (label, _) = Rule::parse(&self.label)?;
+        let of_label = (*weight == label).then(|| format!("label = {:?}", self.label));
+        of_label.or_else(|| self.reading(weight)).map_or(Ok(()), |line| {
+            Err(format!(
+                "weight = {weight:?} says how much each row counts, of which a model knows nothing when it serves, and {line} \
+                 reads the same column: leave one of them out"
+            ))
+        })
+    }
+
+    /// The line by which a column of the file is read as a feature, or weighs one.
+    fn reading(&self, column: &str) -> Option<String> {
+        let dense = self.dense.iter().filter(|spec| !spec.weighs).map(|spec| ("dense", "column", Some(&spec.column)));
+        let categorical = self.categorical.iter().flat_map(|spec| {
+            [("categorical", "column", Some(&spec.column)), ("categorical", "weights", spec.weights.as_ref())]
+        });
+        let found = dense.chain(categorical).find(|(.., read)| read.is_some_and(|read| read == column));
+        found.map(|(heading, key, _)| format!("[[{heading}]] {key} = {column:?}"))
+    }
 }
 
 /// Labels of columns of 0 and 1, and whether they are positive.
@@ -96,9 +135,17 @@ impl Rule {
     }
 
     /// What to do about a field of column `name` that it does not apply to; nothing where the row is to be mended.
-    pub(super) fn advice(&self, name: &str, field: &[u8]) -> Option<String> {
+    /// `kept`: the schema is one that a trained model keeps, which stays as it is.
+    pub(super) fn advice(&self, name: &str, field: &[u8], kept: bool) -> Option<String> {
         let Self::Bit = self else { return None };
         let text = std::str::from_utf8(field.trim_ascii()).ok().filter(|text| !text.is_empty())?;
+        if kept {
+            let advice = format!(
+                "this model's own schema says label = {name:?}: if all rows have such labels, write them as 0 and 1, or rename \
+                 the column where none are needed (predict); if it alone is wrong, mend the line"
+            );
+            return Some(advice).filter(|_| !MISSING.contains(&text));
+        }
         let rule = match (finite(text.as_bytes()), TRUTHS.iter().find(|truths| truths.contains(&text))) {
             (Some(number), _) if number < 1.0 => format!("\"{name} > 0\""),
             (Some(_), _) => format!("\"{name} >= N\", N the least number of a positive row"),
@@ -161,20 +208,21 @@ mod tests {
             ("yes", ["no", "yes"], "y == yes"),
         ] {
             assert_eq!(bit.label(field.as_bytes()), None);
-            let advice = bit.advice("y", field.as_bytes()).unwrap();
+            let advice = bit.advice("y", field.as_bytes(), false).unwrap();
             assert!(advice.contains(&format!("(label = {rule:?})")), "{advice}");
             let (_, found) = Rule::parse(rule).unwrap();
             assert_eq!(others.map(|field| found.label(field.as_bytes())), [Some(0.0), Some(1.0)], "{rule}");
         }
-        assert!(bit.advice("y", b"5").unwrap().contains("\"y >= N\""));
-        assert!(bit.advice("y", b"buy").unwrap().contains("\"y == TEXT\""));
+        assert!(bit.advice("y", b"5", false).unwrap().contains("\"y >= N\""));
+        assert!(bit.advice("y", b"buy", false).unwrap().contains("\"y == TEXT\""));
+        assert!(bit.advice("y", b"true", true).unwrap().contains("label = \"y\": if all rows have such labels"));
         for missing in MISSING {
-            let advice = bit.advice("y", missing.as_bytes()).unwrap();
+            let advice = bit.advice("y", missing.as_bytes(), false).unwrap();
             let told =
                 format!("say missing = [{missing:?}] in the schema and leave such rows out with --on-bad-row skip");
             assert!(advice.contains(&told) && !advice.contains("=="), "a missing label is not negative: {advice}");
         }
-        assert_eq!(bit.advice("y", b" "), None);
-        assert_eq!(Rule::parse("y > 0").unwrap().1.advice("y", b"x"), None);
+        assert_eq!([bit.advice("y", b" ", false), bit.advice("y", b"NULL", true)], [None, None]);
+        assert_eq!(Rule::parse("y > 0").unwrap().1.advice("y", b"x", false), None);
     }
 }

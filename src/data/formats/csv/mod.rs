@@ -18,7 +18,7 @@ pub(in crate::data) mod scan;
 mod schema;
 pub mod sniff;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -38,12 +38,13 @@ use crate::base::units::{Count, Many};
 use crate::base::{Error, Result};
 use crate::data::blocks::Role;
 use crate::data::fingerprint::of_text;
+use crate::data::preprocess::input_files;
 use crate::data::samples::Samples;
 use crate::data::schema::Description;
 use crate::data::tsv::{LONGEST, Progress, first_part};
 use crate::data::{Labels, OnUnseen, Vocabulary};
 
-/// Opens a text file as its schema says.
+/// Opens a text file, or all of a folder as one table in the order of their names, as a schema says.
 ///
 /// # Errors
 /// When a column is missing, or a row is malformed ([`Error::BadRow`]).
@@ -133,9 +134,10 @@ pub fn open_telling(
         hash(&mut schema, choices.rows_cap)?;
     }
     let numbered = schema.categorical.iter().any(|column| column.fixed_rows().is_none());
-    let (parts, encoding) = scan_all(path, &schema, choices, progress)?;
-    if !choices.kept && choices.labels == Labels::Required {
-        warn_of_one_class(path, &schema, &parts);
+    let (parts, trained, encoding) = scan_all(path, &schema, choices, progress)?;
+    // A trained model may score samples of one class, but goes on with its own.
+    if choices.labels == Labels::Required && (!choices.kept || choices.unseen == OnUnseen::Reject) {
+        warn_of_one_class(path, &schema, choices, &parts[..trained]);
     }
     let float = |column: usize| parts.iter().any(|part| !part.whole[column]);
     let description = schema.description(float, |column| encoding.table(column, &schema.categorical[column]));
@@ -143,14 +145,14 @@ pub fn open_telling(
     let vocabulary = numbered.then(|| encoding.vocabulary());
     let blanks = schema.categorical.iter().enumerate().map(|(at, spec)| encoding.row_of_blank(at, spec)).collect();
     let encoding = Arc::new(encoding);
-    let member = |(part, role)| {
+    let member = |(at, part)| {
         let (encoding, unseen_values) = (Arc::clone(&encoding), AtomicU64::new(0));
         let lists = description.categorical.iter().map(|column| column.hots == 0).collect();
         let description = description.clone();
         let table = CsvTable { part, policy: choices.policy(), encoding, description, lists, unseen_values };
-        Member { role, table: Box::new(table) }
+        Member { role: if at < trained { Role::Train } else { Role::Test }, table: Box::new(table) }
     };
-    let members = parts.into_iter().zip([Role::Train, Role::Test]).map(member).collect();
+    let members = parts.into_iter().enumerate().map(member).collect();
     let mut dataset = Dataset::new(description.clone(), members);
     dataset.learned = numbered && choices.known.is_none();
     dataset.vocabulary = vocabulary;
@@ -158,56 +160,113 @@ pub fn open_telling(
     Ok(dataset)
 }
 
-/// Says if all rows that a model is to learn from have the same label, and what may have made them so.
-fn warn_of_one_class(path: &Path, schema: &TextSchema, parts: &[Part]) {
-    let rows = |label: usize| parts.iter().map(|part| part.labels[label]).sum::<u64>();
-    let (of, others) = match (rows(0), rows(1)) {
-        (rows, 0) if rows > 0 => ("negative", "positive"),
-        (0, rows) if rows > 0 => ("positive", "negative"),
+/// Says if all rows that a model is to learn from have the same label, and what may have made them so. Of these parts
+/// the last rows may be for tests.
+fn warn_of_one_class(path: &Path, schema: &TextSchema, choices: &Choices<'_>, parts: &[Part]) {
+    let (mut rows, mut first) = (0, [None; 2]);
+    for part in parts {
+        for (first, of_part) in first.iter_mut().zip(part.labels) {
+            *first = first.or(of_part.map(|row| rows + row));
+        }
+        rows += part.rows;
+    }
+    let train = first_part(rows, choices.held_out);
+    let (of, others) = match first.map(|first| first.is_some_and(|row| row < train)) {
+        [true, false] => ("negative", "positive"),
+        [false, true] => ("positive", "negative"),
         _ => return,
     };
+    let which = if first.contains(&None) && choices.test.is_none() { "rows" } else { "training rows" };
     let skipped = parts.iter().map(|part| part.skipped).sum::<u64>();
     let left_out = match skipped {
         0 => String::new(),
         _ => format!(", perhaps because the {others} ones are among the {} left out", Many(skipped, "malformed row")),
     };
     note!(
-        "warning: {}: all rows are {of} by label = {:?}{left_out}: nothing can be learned of one class; does the schema's \
+        "warning: {}: all {which} are {of} by label = {:?}{left_out}: nothing can be learned of one class; does the schema's \
          label say which rows are positive?",
         path.display(),
         schema.label
     );
 }
 
+/// Says which columns are hashed to fewer rows than they have different values, as far as the rows in use tell that.
+fn note_shared_rows(schema: &TextSchema, used: &[Option<Vec<u64>>]) {
+    for (spec, used) in schema.categorical.iter().zip(used) {
+        let Some(used) = used else { continue };
+        let used: u64 = used.iter().map(|bits| u64::from(bits.count_ones())).sum();
+        let rows = spec.rows as f64;
+        // Of so many values that fall on rows by chance, this part of the rows has none: e^(-values / rows).
+        let values = -rows * ((rows - used as f64).max(0.5) / rows).ln();
+        if values > rows {
+            note!(
+                "note: column {} has about {} different values or more, which are hashed to {}: many share a row, so give it \
+                 more of them (rows = N in the schema, or --rows-cap with --vocab hash), if memory allows",
+                escaped(spec.name()),
+                Count(values.round() as u64),
+                Many(spec.rows, "row")
+            );
+        }
+    }
+}
+
 /// Has the values of all columns whose rows would depend on the data hashed.
-fn hash(schema: &mut TextSchema, rows_cap: u64) -> Result<()> {
+///
+/// # Errors
+/// [`Error::Config`] that names a column, where nobody says into how many rows.
+pub fn hash(schema: &mut TextSchema, rows_cap: u64) -> Result<()> {
     schema.hash(rows_cap).map_err(|column| Error::config("data.vocab = \"hash\"", format!(
             "column {column} needs a number of rows: set data.rows_cap (--rows-cap), or give the column rows in the schema"
         )))
 }
 
-/// Reads the file, and that of the test samples, once.
+/// The text files that a path names, each with its bytes: of a folder those in it, in the order of their names. What
+/// describes them may lie beside them.
+fn files_at(path: &Path) -> Result<Vec<(PathBuf, u64)>> {
+    let mut files = input_files(&[path.to_owned()])?;
+    files.retain(|file| file == path || file.extension().is_none_or(|end| end != "toml"));
+    if files.is_empty() {
+        return Err(bad(path, "there is no file of text in it: name another folder"));
+    }
+    let sized = |file: PathBuf| {
+        let bytes = std::fs::metadata(&file).map_err(Error::io(&file, "open"))?.len();
+        Ok((file, bytes))
+    };
+    files.into_iter().map(sized).collect()
+}
+
+/// Reads all files, then those of the test samples, once; tells how many are none of these.
 fn scan_all(
     path: &Path,
     schema: &TextSchema,
     choices: &Choices<'_>,
     progress: &mut Progress<'_>,
-) -> Result<(Vec<Part>, Encoding)> {
-    let size = |path: &Path| Ok(std::fs::metadata(path).map_err(Error::io(path, "open"))?.len());
-    let sizes = (size(path)?, choices.test.map(size).transpose()?.unwrap_or(0));
-    let total = sizes.0 + sizes.1;
+) -> Result<(Vec<Part>, usize, Encoding)> {
+    let mut files = files_at(path)?;
+    let trained = files.len();
+    files.extend(choices.test.map(files_at).transpose()?.unwrap_or_default());
+    let total = files.iter().map(|(_, bytes)| bytes).sum();
     let mut encoding = Encoding::new(schema, choices.known, choices.unseen, choices.rows_cap)?;
-    let policy = choices.policy();
-    let most = choices.rows;
-    let mut parts = vec![Part::scan(path, schema, policy, &mut encoding, (0, total), most, progress)?];
-    if choices.vocab == Vocab::Train {
-        encoding.keep_before(first_part(parts[0].rows, choices.held_out));
-    }
-    if let Some(test) = choices.test {
-        parts.push(Part::scan(test, schema, policy, &mut encoding, (sizes.0, total), most, progress)?);
+    let (mut done, mut rows, mut parts, mut used) = (0, 0, Vec::new(), Vec::new());
+    for (file, bytes) in files {
+        let numbers = (rows, choices.rows);
+        let mut part = Part::scan(&file, schema, choices.policy(), &mut encoding, (done, total), numbers, progress)?;
+        (done, rows) = (done + bytes, rows + part.rows);
+        let more = std::mem::take(&mut part.used);
+        if parts.is_empty() {
+            used = more;
+        } else {
+            let both = used.iter_mut().flatten().flatten().zip(more.iter().flatten().flatten());
+            both.for_each(|(used, more)| *used |= more);
+        }
+        parts.push(part);
+        if parts.len() == trained && choices.vocab == Vocab::Train {
+            encoding.keep_before(first_part(rows, choices.held_out));
+        }
     }
     encoding.keep_all();
-    Ok((parts, encoding))
+    note_shared_rows(schema, &used);
+    Ok((parts, trained, encoding))
 }
 
 struct CsvTable {
@@ -283,6 +342,10 @@ impl Table for CsvTable {
 
     fn skipped_rows(&self) -> u64 {
         self.part.skipped
+    }
+
+    fn first_skipped(&self) -> Option<&str> {
+        self.part.first_skipped.as_deref()
     }
 
     fn fingerprint(&self) -> Option<u64> {

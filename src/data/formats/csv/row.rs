@@ -12,6 +12,7 @@ use crate::base::error::meant;
 use crate::base::{Reason, Result};
 use crate::data::Labels;
 use crate::data::samples::{MISSING, Samples, Values};
+use crate::data::schema::{A_WEIGHT, is_weight};
 
 /// Where the columns of a schema stand in a record.
 pub(in crate::data) struct Projection {
@@ -28,7 +29,8 @@ pub(in crate::data) struct Projection {
     width: usize,
     /// Label (nowhere, if there need be none), dense, categorical, weights.
     label: Option<usize>,
-    dense: Vec<usize>,
+    /// The weight's is nowhere where there need be no label: whoever predicts weighs no row.
+    dense: Vec<Option<usize>>,
     categorical: Vec<usize>,
     weights: Vec<Option<usize>>,
 }
@@ -65,7 +67,11 @@ impl Projection {
             integers: false,
             width: header.len(),
             label,
-            dense: schema.dense.iter().map(|column| place(&column.column)).collect::<Result<_>>()?,
+            dense: schema
+                .dense
+                .iter()
+                .map(|column| (!column.weighs || labels == Labels::Required).then(|| place(&column.column)).transpose())
+                .collect::<Result<_>>()?,
             categorical: categorical.iter().map(|column| place(&column.column)).collect::<Result<_>>()?,
             weights: categorical
                 .iter()
@@ -120,7 +126,7 @@ impl Projection {
         self.rule.label(field).ok_or_else(|| {
             let (column, expected) = (&self.label_name, self.rule.expects());
             let reason = format!("column {column}: {expected} is expected, found \"{}\"", shown(&record[at]));
-            match self.rule.advice(column, field).filter(|_| !self.kept) {
+            match self.rule.advice(column, field, self.kept) {
                 Some(advice) => Reason::with_remedy(format!("{reason}: {advice}")),
                 None => reason.into(),
             }
@@ -129,7 +135,14 @@ impl Projection {
 
     /// A dense field, nothing where it is blank; and whether it is an i32.
     fn dense_of(&self, column: usize, record: &Record) -> std::result::Result<(Option<f64>, bool), String> {
-        let (held, spec) = (self.field(record, self.dense[column]).trim_ascii(), &self.schema.dense[column]);
+        let spec = &self.schema.dense[column];
+        let Some(at) = self.dense[column] else { return Ok((Some(1.0), false)) };
+        let held = self.field(record, at).trim_ascii();
+        if spec.weighs {
+            let weight = number(trimmed(held)).filter(|weight| is_weight(*weight as f32));
+            let weight = weight.ok_or_else(|| found_instead(&spec.column, A_WEIGHT, &record[at]))?;
+            return Ok((Some(weight), false));
+        }
         if let Some(count) = spec.counted(held) {
             return Ok((Some(count.into()), true));
         }
@@ -189,7 +202,7 @@ fn place(names: &[Vec<u8>], name: &str, are_header: bool) -> std::result::Result
             let has_name = |parts: &[&[u8]]| parts.contains(&name.as_bytes());
             // Of several names the delimiter is the right one.
             let one = if are_header && names.len() == 1 { names.first() } else { None };
-            if let Some(advice) = one.and_then(|field| separated(field, has_name)) {
+            if let Some(advice) = one.and_then(|field| separated(field, None, has_name)) {
                 return Err(format!("has no column {name}: {advice}"));
             }
             if names.iter().any(|name| name.contains(&0)) {
@@ -224,7 +237,8 @@ impl<K> Row<K> {
             let whose = if columns.schema.columns.is_empty() { "as in the header" } else { "as the schema lists" };
             // A header that was read has shown that the delimiter is right.
             let unsure = record.len() == 1 && !columns.schema.columns.is_empty();
-            let advice = unsure.then(|| separated(&record[0], |parts| parts.len() == columns.width));
+            let kept = columns.kept.then_some(columns.schema.delimiter);
+            let advice = unsure.then(|| separated(&record[0], kept, |parts| parts.len() == columns.width));
             let reason = format!("expected {} columns {whose}, found {}", columns.width, record.len());
             return Err(match advice.flatten() {
                 Some(advice) => Reason::with_remedy(format!("{reason}: {advice}")),
@@ -261,6 +275,18 @@ impl<K> Row<K> {
 }
 
 impl Row<u32> {
+    /// Becomes a row without numbers, whose categories have the first row of each table: one that stands in the place
+    /// of a malformed one.
+    pub(super) fn stand_in(&mut self, columns: &Projection) {
+        self.label = f32::NAN;
+        let dense = self.dense.iter_mut().zip(&columns.schema.dense);
+        dense.for_each(|(value, spec)| *value = spec.weighs.then_some(1.0));
+        self.unseen = 0;
+        for bag in &mut self.lookups {
+            (bag.rows, bag.weights) = (vec![0], vec![1.0]);
+        }
+    }
+
     /// Appends the row to others; returns how many of its values have no row.
     pub(super) fn push(&self, samples: &mut Samples, columns: &Projection, lists: &[bool]) -> u64 {
         samples.labels.push(self.label);

@@ -10,7 +10,8 @@ use super::encoding::Encoding;
 use super::label::Rule;
 use super::records::Records;
 use super::row::{Projection, Row};
-use super::schema::TextSchema;
+use super::schema::{TextCategorical, TextSchema};
+use super::sniff::check_header;
 use crate::base::config::OnBadRow;
 use crate::base::input::Found;
 use crate::base::{Error, Result, interrupt};
@@ -19,6 +20,9 @@ use crate::data::tsv::{Place, Progress};
 
 /// Rows between two places at which the file can be entered.
 const ROWS_A_MARK: u64 = 1 << 12;
+
+/// The most rows of a column of which it is counted how many are in use.
+const MOST_COUNTED: u64 = 1 << 26;
 
 /// What makes a row a good one.
 #[derive(Debug, Clone, Copy)]
@@ -41,12 +45,16 @@ pub(super) struct Part {
     pub(super) rows: u64,
     /// Malformed rows; 0 unless they are skipped.
     pub(super) skipped: u64,
-    /// Good rows of each label: 0, then 1.
-    pub(super) labels: [u64; 2],
+    /// The first of these, in words.
+    pub(super) first_skipped: Option<String>,
+    /// The first good row of each label: 0, then 1.
+    pub(super) labels: [Option<u64>; 2],
     /// The most look-ups of a row, one entry a categorical column.
     pub(super) longest: Vec<u32>,
     /// Whether a dense column holds nothing but i32s.
     pub(super) whole: Vec<bool>,
+    /// Of each column that is hashed, which rows some value has, a bit each; nothing where nobody is told of that.
+    pub(super) used: Vec<Option<Vec<u64>>>,
     /// Some good rows, and where each begins; none where the file cannot be entered in the middle.
     marks: Vec<(u64, Place)>,
 }
@@ -67,10 +75,11 @@ pub(super) struct GoodRows<'a> {
     /// The row that [`GoodRows::next`] found.
     pub(super) row: Row<u32>,
     skipped: u64,
+    first_skipped: Option<String>,
 }
 
 /// The names of a file's columns: its first record, or what the schema lists where it has no header. The label need not
-/// be among them where it is optional.
+/// be among them where it is optional, nor, without it, the weight.
 pub(in crate::data) fn header(
     path: &Path,
     schema: &TextSchema,
@@ -92,10 +101,15 @@ pub(super) fn header_of(
     if !schema.columns.is_empty() {
         let (label, _) = Rule::parse(&schema.label).map_err(|reason| bad(path, reason))?;
         let listed = schema.columns.len();
-        let without =
-            labels == Labels::Optional && matches!(first, Some((_, Ok(())))) && records.record.len() + 1 == listed;
+        let optional = labels == Labels::Optional && matches!(first, Some((_, Ok(()))));
+        let lacks = |columns: usize| optional && records.record.len() + columns == listed;
+        let absent: Vec<&String> = match &schema.weight {
+            _ if lacks(1) => vec![&label],
+            Some(weight) if lacks(2) => vec![&label, weight],
+            _ => Vec::new(),
+        };
         records.again(first);
-        let names = schema.columns.iter().filter(|name| !without || **name != label);
+        let names = schema.columns.iter().filter(|name| !absent.contains(name));
         return Ok(names.map(|name| name.clone().into_bytes()).collect());
     }
     match first {
@@ -115,7 +129,8 @@ impl<'a> GoodRows<'a> {
         if place.is_none() && columns.schema.columns.is_empty() {
             records.next()?;
         }
-        Ok(Self { path, columns, on_bad_row: policy.on_bad_row, records, row: Row::new(columns), skipped: 0 })
+        let (row, on_bad_row) = (Row::new(columns), policy.on_bad_row);
+        Ok(Self { path, columns, on_bad_row, records, row, skipped: 0, first_skipped: None })
     }
 
     /// Reads the next good row into `row`; false at the end.
@@ -123,14 +138,16 @@ impl<'a> GoodRows<'a> {
         loop {
             let Some((line, read)) = self.records.next()? else { return Ok(false) };
             let row_of = |at, spec: &_, value: &_| encoding.row(at, spec, value);
-            match read.and_then(|()| self.row.read(&self.records.record, self.columns, row_of)) {
-                Ok(()) => return Ok(true),
-                Err(_) if self.on_bad_row == OnBadRow::Skip => {
-                    self.skipped += 1;
-                    self.records.keep_first_line();
-                }
-                Err(reason) => return Err(Error::BadRow { path: self.path.to_owned(), line, reason }),
+            let Err(reason) = read.and_then(|()| self.row.read(&self.records.record, self.columns, row_of)) else {
+                return Ok(true);
+            };
+            let error = || Error::BadRow { path: self.path.to_owned(), line, reason };
+            if self.on_bad_row == OnBadRow::Fail {
+                return Err(error());
             }
+            self.skipped += 1;
+            self.first_skipped.get_or_insert_with(|| error().to_string());
+            self.records.keep_first_line();
         }
     }
 
@@ -162,23 +179,31 @@ impl<'a> GoodRows<'a> {
 }
 
 impl Part {
-    /// Reads a file once, whole or its first `most` good rows. `done` and `total` are the bytes for `progress` before
-    /// this file and in all files.
+    /// Reads a file once, whole or its first `most` good rows, of which the first one is number `first` of all files'.
+    /// `done` and `total` are the bytes for `progress` before this file and in all files.
     pub(super) fn scan(
         path: &Path,
         schema: &TextSchema,
         policy: RowPolicy,
         encoding: &mut Encoding,
         (done, total): (u64, u64),
-        most: u64,
+        (first, most): (u64, u64),
         progress: &mut Progress<'_>,
     ) -> Result<Self> {
         let found = Found::at(path)?;
         let schema = &*schema.at(path);
         let names = header(path, schema, policy.labels, policy.max_line)?;
+        check_header(path, schema, &names, policy.kept)?;
         let columns = Projection::find(path, schema, &names, policy.labels)?.kept(policy.kept);
-        let (mut rows, mut labels, mut marks) = (0, [0; 2], Vec::<(u64, Place)>::new());
+        let (mut rows, mut labels, mut marks) = (0, [None; 2], Vec::<(u64, Place)>::new());
         let mut longest = vec![1; schema.categorical.len()];
+        // Whoever begins with data may give columns other rows.
+        let told = !policy.kept && policy.labels == Labels::Required;
+        let bits = |spec: &TextCategorical| {
+            let is_small = told && (1..=MOST_COUNTED).contains(&spec.rows);
+            is_small.then(|| vec![0; spec.rows.div_ceil(64) as usize])
+        };
+        let mut used: Vec<Option<Vec<u64>>> = schema.categorical.iter().map(bits).collect();
         let mut whole: Vec<bool> = schema.dense.iter().map(|column| !column.float).collect();
         let mut good = GoodRows::open(path, &columns, policy, None)?;
         loop {
@@ -199,22 +224,27 @@ impl Part {
                 marks.push((rows, place));
             }
             if encoding.learns() {
-                good.learn(encoding, rows)?;
+                good.learn(encoding, first + rows)?;
             }
             let bags = good.row.lookups.iter();
             longest.iter_mut().zip(bags).for_each(|(most, bag)| *most = (*most).max(bag.rows.len() as u32));
+            for (used, bag) in used.iter_mut().zip(&good.row.lookups) {
+                let Some(bits) = used else { continue };
+                bag.rows.iter().for_each(|row| bits[*row as usize / 64] |= 1 << (row % 64));
+            }
             whole.iter_mut().zip(&good.row.whole).for_each(|(all, one)| *all &= *one);
-            for (count, label) in labels.iter_mut().zip([0.0, 1.0]) {
-                *count += u64::from(good.row.label == label);
+            for (first, label) in labels.iter_mut().zip([0.0, 1.0]) {
+                *first = first.or((good.row.label == label).then_some(rows));
             }
             rows += 1;
         }
         progress(done + good.bytes_read(), total);
-        let skipped = good.skipped;
+        let (skipped, first_skipped) = (good.skipped, good.first_skipped.take());
         if rows == 0 {
             return Err(bad(path, no_rows(schema, skipped)));
         }
-        Ok(Self { path: path.to_owned(), found, columns, rows, skipped, labels, longest, whole, marks })
+        let path = path.to_owned();
+        Ok(Self { path, found, columns, rows, skipped, first_skipped, labels, longest, whole, used, marks })
     }
 
     /// A reader that stands before good row `start`.

@@ -3,6 +3,7 @@
 //!
 //! ```toml
 //! label = "rating >= 4"          # or "behavior == buy", or a column that holds 0 and 1
+//! weight = "importance"          # a number of each row, by which it counts; the default is all the same
 //! delimiter = ","                # the default
 //! columns = ["user", "price"]    # the names of all columns, where the file has no header line
 //! missing = ["NULL", "nan"]      # texts that count as blank
@@ -61,6 +62,9 @@ use crate::data::tsv::is_parquet_at;
 pub struct TextSchema {
     /// A column of 0 and 1, or a comparison: `column >= number`, with >=, <=, >, <, == or !=.
     pub label: String,
+    /// The column of rows' weights; nothing: all count the same.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub weight: Option<String>,
     /// What separates columns: one ASCII character.
     #[serde(default = "comma")]
     pub delimiter: char,
@@ -70,7 +74,7 @@ pub struct TextSchema {
     /// Texts that count as blank fields, in every column.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub missing: Vec<String>,
-    /// Dense features, in order.
+    /// Dense features, in order; behind them the weight, once it is there ([`TextSchema::weighing`]).
     #[serde(default)]
     pub dense: Vec<TextDense>,
     /// Categorical columns, in order.
@@ -106,6 +110,9 @@ pub struct TextDense {
     /// With `time`, how moments are written; nothing: in seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unit: Option<Unit>,
+    /// That values are no feature, but the rows' weights.
+    #[serde(skip)]
+    pub weighs: bool,
 }
 
 /// What of a moment is a number.
@@ -183,7 +190,7 @@ impl TextSchema {
     ///
     /// # Errors
     /// As [`TextSchema::read`].
-    pub(in crate::data) fn kept_or_read(kept: Option<String>, path: &Path) -> Result<(Self, String)> {
+    pub fn kept_or_read(kept: Option<String>, path: &Path) -> Result<(Self, String)> {
         let is_kept = kept.is_some();
         let fail = |reason: String| match is_kept {
             true => bad(
@@ -195,6 +202,7 @@ impl TextSchema {
         let text = kept.map_or_else(|| input::read_text(path), Ok)?;
         let schema: Self =
             toml::from_str(&text).map_err(|error| fail(format!("is no schema of a text file: {error}")))?;
+        let schema = schema.weighing();
         schema.check().map_err(fail)?;
         if !is_kept {
             schema.check_label().map_err(fail)?;
@@ -202,24 +210,12 @@ impl TextSchema {
         Ok((schema, text))
     }
 
-    /// What a model that was trained by the schema lives with, and whoever writes one is told.
-    pub(super) fn check_label(&self) -> std::result::Result<(), String> {
-        let (label, rule) = Rule::parse(&self.label)?;
-        if let Some(line) = self.reading(&label) {
-            return Err(format!(
-                "label = {:?} follows from column {label}, which {line} reads as a feature, so that the model would be told \
-                 the answer: leave that one out",
-                self.label
-            ));
-        }
-        rule.check_missing(&label, &self.missing)
-    }
-
     pub(super) fn check(&self) -> std::result::Result<(), String> {
         if !self.delimiter.is_ascii() || matches!(self.delimiter, '"' | '\n' | '\r') {
             return Err(format!("delimiter = {:?}: one ASCII character is expected", self.delimiter));
         }
         Rule::parse(&self.label)?;
+        self.check_weight()?;
         if let Some(text) =
             self.missing.iter().find(|text| text.is_empty() || trimmed(text.as_bytes()) != text.as_bytes())
         {
@@ -236,20 +232,23 @@ impl TextSchema {
             .map_err(|reason| format!("{reason}: give one of them another `name`"))
     }
 
-    /// The line by which a column of the file is read as a feature, or weighs one.
-    fn reading(&self, column: &str) -> Option<String> {
-        let dense = self.dense.iter().map(|spec| ("dense", "column", Some(&spec.column)));
-        let categorical = self.categorical.iter().flat_map(|spec| {
-            [("categorical", "column", Some(&spec.column)), ("categorical", "weights", spec.weights.as_ref())]
-        });
-        let found = dense.chain(categorical).find(|(.., read)| read.is_some_and(|read| read == column));
-        found.map(|(heading, key, _)| format!("[[{heading}]] {key} = {column:?}"))
+    /// The schema with the weight that it names as the last of the dense columns, which it is for all that read rows;
+    /// as it is where it names none, or has it there.
+    #[must_use]
+    pub(super) fn weighing(mut self) -> Self {
+        self.dense.retain(|column| !column.weighs);
+        let weight =
+            |column: &String| TextDense { column: column.clone(), float: true, weighs: true, ..TextDense::default() };
+        self.dense.extend(self.weight.as_ref().map(weight));
+        self
     }
 
     /// The schema as a TOML document.
     #[must_use]
     pub fn to_toml(&self) -> String {
-        toml::to_string(self).expect("every field of a schema is representable in TOML")
+        let mut written = self.clone();
+        written.dense.retain(|column| !column.weighs);
+        toml::to_string(&written).expect("every field of a schema is representable in TOML")
     }
 }
 
@@ -276,6 +275,7 @@ impl TextSchema {
             Categorical { hots, weighted: column.weighted(), ..Categorical::new(column.name(), rows) }
         });
         Description {
+            weight: self.dense.last().filter(|column| column.weighs).map(|column| column.name().to_owned()),
             label: Label { name: self.label.clone(), float: false },
             dense: self.dense.iter().enumerate().map(|(at, column)| column.described(float(at))).collect(),
             categorical: categorical.collect(),

@@ -12,6 +12,8 @@ use std::path::Path;
 
 use super::label::finite;
 use super::records::{Record, Splitter};
+use super::{TextSchema, bad, listed};
+use crate::base::Result;
 use crate::data::tsv::{LONGEST, decoded, is_parquet_at, without_end};
 
 /// What separates columns in the field's data sets; the last is Hive's default.
@@ -75,8 +77,9 @@ pub fn delimiter(path: &Path) -> char {
     first_lines(path).and_then(|lines| split(&lines)).map_or(',', |header| header.delimiter)
 }
 
-/// What to do where a line that one delimiter has left whole falls into the parts that are wanted by another one.
-pub(super) fn separated(line: &[u8], is_wanted: impl Fn(&[&[u8]]) -> bool) -> Option<String> {
+/// What to do where a line that one delimiter has left whole falls into the parts that are wanted by another one;
+/// `kept` is that of a schema that a trained model keeps.
+pub(super) fn separated(line: &[u8], kept: Option<char>, is_wanted: impl Fn(&[&[u8]]) -> bool) -> Option<String> {
     fn unquoted(part: &[u8]) -> &[u8] {
         part.strip_prefix(b"\"").and_then(|part| part.strip_suffix(b"\"")).unwrap_or(part)
     }
@@ -93,8 +96,48 @@ pub(super) fn separated(line: &[u8], is_wanted: impl Fn(&[&[u8]]) -> bool) -> Op
         ' ' => "blanks",
         _ => "Hive's default",
     };
-    let written = toml::Value::String(delimiter.to_string());
-    Some(format!("the line looks separated by {name}: say delimiter = {written} in the schema"))
+    let written = |delimiter: char| toml::Value::String(delimiter.to_string());
+    Some(match kept {
+        None => format!("the line looks separated by {name}: say delimiter = {} in the schema", written(delimiter)),
+        Some(own) => format!(
+            "the line looks separated by {name}, and this model's own schema has delimiter = {}: write the file with that",
+            written(own)
+        ),
+    })
+}
+
+/// Refuses the first line of a text as names of columns where some that the schema reads are not there, and it is a row
+/// or, by a schema that a trained model keeps, has another delimiter.
+///
+/// # Errors
+/// [`Error::BadFile`](crate::base::Error::BadFile) with what to do.
+pub(in crate::data) fn check_header(path: &Path, schema: &TextSchema, names: &[Vec<u8>], kept: bool) -> Result<()> {
+    let dense = schema.dense.iter().filter(|column| !column.weighs).map(|column| column.column.as_bytes());
+    let mut wanted = dense.chain(schema.categorical.iter().map(|column| column.column.as_bytes()));
+    let Some(missing) = wanted.find(|name| names.iter().all(|found| *found != **name)) else { return Ok(()) };
+    if !schema.columns.is_empty() {
+        return Ok(());
+    }
+    let column = String::from_utf8_lossy(missing);
+    if let ([line], true) = (names, kept)
+        && let Some(advice) = separated(line, Some(schema.delimiter), |parts| parts.contains(&missing))
+    {
+        return Err(bad(path, format!("has no column {column}: {advice}")));
+    }
+    let is_value = |name: &Vec<u8>| name.trim_ascii().is_empty() || finite(name).is_some();
+    if !names.iter().any(is_value) {
+        return Ok(());
+    }
+    let remedy = match kept {
+        true => "put the line of names before it that the model's data begin with",
+        false => "put a line of names before it, or list them in the schema (columns = [..])",
+    };
+    let names: Vec<_> = names.iter().map(|name| String::from_utf8_lossy(name)).collect();
+    let line = listed(names.iter().map(|name| &**name));
+    let reason = format!(
+        "has no column {column}, and its first line ({line}) looks like a row, not like the names of columns: {remedy}"
+    );
+    Err(bad(path, reason))
 }
 
 /// The first lines of a file; nothing where it is no regular file, or cannot be read. Empty lines are left out.

@@ -227,14 +227,20 @@ pub(super) fn of_trained(
     leaves: &[Leaf],
     merlin: Option<&Merlin>,
     trained: &TrainedColumns,
+    labels: Labels,
 ) -> Result<Description, String> {
     if trained.names.is_empty() {
         return inferred(leaves, merlin);
     }
     let find = |name: &str| leaves.iter().find(|leaf| leaf.name == name);
     let dense_names = trained.dense.iter().flatten().map(|(name, _)| name);
-    let absent: Vec<&str> =
-        dense_names.chain(&trained.names).map(String::as_str).filter(|name| find(name).is_none()).collect();
+    let weight = trained.weight.as_ref().filter(|_| labels == Labels::Required);
+    let absent: Vec<&str> = dense_names
+        .chain(&trained.names)
+        .chain(weight)
+        .map(String::as_str)
+        .filter(|name| find(name).is_none())
+        .collect();
     if !absent.is_empty() {
         let advice = "the model was trained on columns of these names: name files that have them, or describe columns of \
                       other names in a schema.toml beside the files";
@@ -250,12 +256,16 @@ pub(super) fn of_trained(
     // Other files may call it as those do that nobody has described.
     let usual = Label { float: trained.label.as_ref().is_some_and(|own| own.float), ..Label::default() };
     let own = trained.label.clone().filter(|own| find(&own.name).is_some() || find(&usual.name).is_none());
+    let mut dense = match &trained.dense {
+        Some(columns) => columns.iter().map(read).collect::<Result<_, String>>()?,
+        None => inferred(leaves, merlin)?.dense,
+    };
+    dense.retain(|column| Some(&column.name) != weight);
+    dense.extend(weight.map(|name| Dense { name: name.clone(), float: true, ..Dense::default() }));
     Ok(Description {
+        weight: weight.cloned(),
         label: merlin.map(Merlin::label).transpose()?.or(own).unwrap_or(usual),
-        dense: match &trained.dense {
-            Some(columns) => columns.iter().map(read).collect::<Result<_, String>>()?,
-            None => inferred(leaves, merlin)?.dense,
-        },
+        dense,
         categorical: trained
             .names
             .iter()
@@ -348,8 +358,9 @@ mod tests {
                 rows: vec![10],
                 dense: Some(Vec::new()),
                 label: Some(label("grade")),
+                weight: None,
             };
-            assert_eq!(of_trained(&leaves, None, &trained).unwrap().label, label(name));
+            assert_eq!(of_trained(&leaves, None, &trained, Labels::Required).unwrap().label, label(name));
         }
     }
 }

@@ -39,7 +39,12 @@ pub(in crate::data::formats) fn open(path: &Path, reading: Reading<'_>) -> Resul
     let parts = parts(path)?;
     let Some((_, first)) = parts.first() else { return Err(bad(path, format!("has no *{EXTENSION}"))) };
     let home = folder(path);
-    let known = sidecar(home)?;
+    let mut known = sidecar(home)?;
+    if let Some(known) = known.as_mut().filter(|known| known.weight.is_some() && reading.labels == Labels::Optional) {
+        // Whoever predicts weighs no sample.
+        known.dense.pop();
+        known.weight = None;
+    }
     let merlin = merlin(&[home, folder(first)])?;
     let mut members = Vec::new();
     let mut description = known.clone();
@@ -49,7 +54,9 @@ pub(in crate::data::formats) fn open(path: &Path, reading: Reading<'_>) -> Resul
         let leaves = file.leaves();
         let wanted = match (&description, reading.columns) {
             (Some(known), _) => known.clone(),
-            (None, Some(trained)) => columns::of_trained(&leaves, merlin.as_ref(), trained).map_err(fail)?,
+            (None, Some(trained)) => {
+                columns::of_trained(&leaves, merlin.as_ref(), trained, reading.labels).map_err(fail)?
+            }
             (None, None) => columns::inferred(&leaves, merlin.as_ref()).map_err(fail)?,
         };
         let columns = Columns::find(&leaves, &wanted, reading.labels).map_err(fail)?;

@@ -176,9 +176,15 @@ impl ParquetRows<'_> {
             }
             None => samples.labels.resize(samples.labels.len() + rows, f32::NAN),
         }
-        for (leaf, values) in columns.dense.iter().zip(&mut samples.dense) {
+        for (number, (leaf, values)) in columns.dense.iter().zip(&mut samples.dense).enumerate() {
             read(leaf, scratch)?;
+            let known = values.len();
             dense(scratch, leaf, rows, values).map_err(|(at, reason)| wrong(leaf, at, reason))?;
+            if table.description.weighs(number)
+                && let Some((at, reason)) = values.no_weight(known..values.len())
+            {
+                return Err(wrong(leaf, at, reason));
+            }
         }
         for (((leaf, of), lookups), column) in
             columns.categorical.iter().zip(&mut samples.lookups).zip(&table.description.categorical)

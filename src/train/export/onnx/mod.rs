@@ -128,17 +128,21 @@ pub fn write(model: &Exported<'_>, path: &Path, bags: Bags, external_above: u64)
     Ok(beside)
 }
 
-/// Of which columns the inputs are: the names of those whose look-ups `ids_0` and on are, crosses behind them; and how
-/// dense features are made of theirs, where the data said.
+/// Of which columns the inputs are: the names of those whose look-ups `ids_0` and on are, crosses behind them, and how
+/// many rows each has; how dense features are made of theirs, where the data said; and the schema, where there was one.
 fn metadata(model: &Exported<'_>) -> Vec<Entry> {
     fn entry(key: &str, columns: &impl Serialize) -> Entry {
         let columns = serde_json::to_string(columns).expect("columns are representable in JSON");
         Entry { key: Some(key.to_owned()), value: Some(columns) }
     }
     let crosses = model.model().wide_crosses.iter().filter(|_| model.model().wide).map(|cross| cross.join(" x "));
-    let columns: Vec<String> = model.columns().into_iter().chain(crosses).collect();
+    let mut columns = model.columns();
+    let mut rows: Vec<u64> = (0..columns.len()).map(|column| model.values(column)).collect();
+    columns.extend(crosses);
+    rows.resize(columns.len(), model.model().wide_buckets);
     let dense = (!model.dense.is_empty()).then(|| entry("octorec.dense_columns", &model.dense));
-    std::iter::once(entry("octorec.columns", &columns)).chain(dense).collect()
+    let schema = model.schema.as_ref().map(|schema| entry("octorec.schema", schema));
+    [entry("octorec.columns", &columns), entry("octorec.rows", &rows)].into_iter().chain(dense).chain(schema).collect()
 }
 
 /// The file beside a graph that holds its weights.

@@ -25,7 +25,11 @@ use crate::base::error::meant;
 use crate::base::units::Count;
 use crate::base::{Error, Result, interrupt};
 use crate::data::formats::bad;
+use crate::data::schema::is_weight;
 use crate::data::tsv::{Labels, Place};
+
+/// The one name by which a column is taken for that of samples' weights: `weight` alone is as often a body's.
+const SAMPLE_WEIGHT: &str = "sample_weight";
 
 /// A schema with its reasons.
 #[derive(Debug, Clone)]
@@ -63,6 +67,7 @@ pub fn propose(path: &Path, rows: u64, label: Option<&str>, max_line: usize, on_
     let mut records = Records::open_at(path, delimiter, max_line, Place::default())?;
     let bare = TextSchema {
         label: String::new(),
+        weight: None,
         delimiter,
         columns: Vec::new(),
         missing: Vec::new(),
@@ -132,6 +137,7 @@ pub fn propose(path: &Path, rows: u64, label: Option<&str>, max_line: usize, on_
     let mut proposal = Proposal { schema, left_out: Vec::new(), label_reason, reasons: Vec::new(), rows: seen, whole };
     let features = columns.iter().enumerate().filter(|(column, _)| *column != at);
     features.for_each(|(_, column)| proposal.add(column));
+    proposal.schema = proposal.schema.weighing();
     Ok(proposal)
 }
 
@@ -158,6 +164,11 @@ impl Proposal {
     }
 
     fn add(&mut self, seen: &Seen) {
+        let holds_weights = || seen.is_numeric() && seen.blank == 0 && seen.least >= 0.0 && seen.most > 0.0;
+        if seen.name == SAMPLE_WEIGHT && holds_weights() && is_weight(seen.most as f32) {
+            self.schema.weight = Some(seen.name.clone());
+            return;
+        }
         let (kind, reason) = kind(seen, self.whole);
         let (column, (bare, _)) = (seen.name.clone(), stated(&seen.name));
         // What a header says of a column's kind is no part of its name.
@@ -203,6 +214,10 @@ impl Proposal {
         text += &comment(&self.label_reason);
         let head = TextSchema { dense: Vec::new(), categorical: Vec::new(), ..self.schema.clone() };
         text += &document(&Head { label: &head.label, delimiter: head.delimiter });
+        if let Some(weight) = &head.weight {
+            text += &comment("by its name, how much each row counts in the loss and in scores");
+            text += &document(&Weight { weight });
+        }
         if !head.missing.is_empty() {
             text += &comment(
                 "in columns of numbers these stand where there is no value; they count as blank in every column, categories too",
@@ -214,7 +229,7 @@ impl Proposal {
         }
         let mut reasons = self.reasons.iter();
         let mut reason = || reasons.next().map_or_else(String::new, |reason| comment(reason));
-        for column in &self.schema.dense {
+        for column in self.schema.dense.iter().filter(|column| !column.weighs) {
             text += &format!("\n{}[[dense]]\n{}", reason(), document(column));
         }
         for column in &self.schema.categorical {
@@ -229,6 +244,12 @@ impl Proposal {
 struct Head<'a> {
     label: &'a str,
     delimiter: char,
+}
+
+/// The weight.
+#[derive(Serialize)]
+struct Weight<'a> {
+    weight: &'a str,
 }
 
 /// Texts that count as blank.

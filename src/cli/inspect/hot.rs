@@ -6,17 +6,18 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use super::chart::{Line, Panel, thresholds};
-use super::copies::{follow, tagged};
-use super::data::bar;
-use super::deep::DeepTables;
-use super::overrides::{BaseArgs, KeyArgs, named, source_of};
-use super::preprocess::memory;
-use super::session::{Learned, open_data, refuse_overwriting, report_skipped};
-use super::table::Table;
 use crate::base::config::{Command, Config, SourceKind};
 use crate::base::units::{Bytes, Count, Many, Seconds, parse_bytes};
 use crate::base::{Error, Result, console};
+use crate::cli::chart::{Line, Panel, thresholds};
+use crate::cli::copies::{follow, tagged};
+use crate::cli::deep::DeepTables;
+use crate::cli::output::refuse_overwriting;
+use crate::cli::overrides::{BaseArgs, KeyArgs, named, source_of};
+use crate::cli::preprocess::memory;
+use crate::cli::session::{Learned, open_data, report_skipped};
+use crate::cli::table::Table;
+use crate::cli::terminal::bar;
 use crate::data::hot::{CONFIDENCE, Options, Profile, Tried, WHOLE_BELOW, profile};
 use crate::data::{Labels, OnUnseen};
 use crate::machine::team::pool;
@@ -29,7 +30,7 @@ const FEW: u32 = 10;
 
 /// Hot rows.
 #[derive(Debug, Args)]
-pub struct HotArgs {
+pub struct HotProfileArgs {
     /// Find the rows that take most of the look-ups, for the model and the data that --preset, --config, --set and
     /// their like describe: a share of the training samples is looked at, and rows that are looked up often enough are
     /// hot.
@@ -85,7 +86,7 @@ fn share(text: &str) -> std::result::Result<f64, String> {
         .ok_or_else(|| "more than 0% and at most 100% is expected, as in 5%".to_owned())
 }
 
-impl HotArgs {
+impl HotProfileArgs {
     /// Profiles the data at `path`, or what the configuration names, and prints what was found.
     pub fn run(&self, path: Option<&Path>, base: &BaseArgs, keys: &KeyArgs, json: bool) -> Result<()> {
         let inputs = [path, keys.schema(), base.config.as_deref()].into_iter().flatten();
@@ -136,7 +137,7 @@ impl HotArgs {
 fn configured(path: Option<&Path>, base: &BaseArgs, keys: &KeyArgs) -> Result<Config> {
     let mut layers = base.layers()?;
     if let Some(path) = path {
-        let described = keys.schema().is_some() || layers.has_text("data.schema");
+        let described = keys.schema().is_some() || layers.text_of("data.schema").is_some();
         let kind = if described { SourceKind::Files } else { source_of(path) };
         layers.fix("data.path", named(path, "PATH")?, "PATH")?;
         layers.fix("data.source", kind.name(), "PATH")?;

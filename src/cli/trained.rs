@@ -1,0 +1,212 @@
+//! A trained model: where its files are, whether they are sound, and which data it can be used on.
+
+use std::panic::resume_unwind;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use clap::Args;
+
+use super::help::MODEL;
+use super::overrides::{named, source_of};
+use super::session::Learned;
+use crate::base::config::{Config, SourceKind, Vocab};
+use crate::base::console::note;
+use crate::base::{Error, Result};
+use crate::data::Source;
+use crate::data::formats::{Format, SCHEMA};
+use crate::machine::team::roam;
+use crate::memory::FolderLock;
+use crate::model::Parameter;
+use crate::train::{Checkpoint, Progress, Ranks, checkpoint_in, has_begun, load_vocabulary, vocabulary_in};
+
+/// Whether what a model's files hold is checked.
+#[derive(Debug, Clone, Copy, Args)]
+pub struct VerifyArgs {
+    /// Take the model as its files have it. Without this, weights, optimizer state and vocabulary are checked against
+    /// the hashes that were written with them (many GB/s), and the vocabulary against the model's; damage is then an
+    /// error.
+    #[arg(long, help_heading = MODEL)]
+    pub no_verify: bool,
+}
+
+impl VerifyArgs {
+    /// Opens a checkpoint file; says if nothing can tell whether it is damaged.
+    ///
+    /// # Errors
+    /// As [`Checkpoint::open`].
+    pub fn open<'a>(&self, path: &'a Path) -> Result<Checkpoint<'a>> {
+        let checkpoint = Checkpoint::open_as(path, !self.no_verify)?;
+        if checkpoint.lacks_hashes() {
+            note!("{} carries no hashes: damage in it would go unnoticed", path.display());
+        }
+        Ok(checkpoint)
+    }
+}
+
+/// The checkpoint that `path` (a run's directory or a file) means; `is_ours`: this command has the directory's lock.
+///
+/// # Errors
+/// [`Error::Checkpoint`] when it is not there.
+pub fn saved_in(path: &Path, is_ours: bool) -> Result<PathBuf> {
+    let file = checkpoint_in(path);
+    if file.exists() {
+        return Ok(file);
+    }
+    let reason = if !is_ours && FolderLock::is_held(path) {
+        "there is no checkpoint yet: a training that runs writes to this directory, and has not saved one; wait for it (it \
+         saves every 30 minutes, or as --checkpoint-every N and train.checkpoint_minutes say, and at its end)"
+    } else if has_begun(path) {
+        "there is no checkpoint: this run ended before it saved one; start it again with the same --out; \
+         --set train.checkpoint_minutes=M has it save every M minutes (default: 30), --checkpoint-every N every N steps"
+    } else {
+        "there is no checkpoint: has this run saved one (train with --out DIR)?"
+    };
+    let reason = reason.to_owned();
+    Err(Error::Checkpoint { path: file, reason })
+}
+
+/// A trained model's file with what lies beside it.
+pub struct Trained {
+    /// The checkpoint file.
+    pub path: PathBuf,
+    /// How it was trained; `None` for another program's file.
+    pub header: Option<(Progress, Config)>,
+    /// What it knows of its data.
+    pub known: Learned,
+}
+
+impl Trained {
+    /// Finds the checkpoint that `path` (a run's directory or a file) means.
+    ///
+    /// # Errors
+    /// As [`saved_in`], whose `is_ours` it has, and when a file is damaged, or another one's vocabulary lies there.
+    pub fn find(path: &Path, is_ours: bool, verify: VerifyArgs) -> Result<Self> {
+        let file = saved_in(path, is_ours)?;
+        let checkpoint = verify.open(&file)?;
+        let header = checkpoint.header()?;
+        if let Some((_, config)) = &header {
+            config.validate(&format!("{}: its configuration", file.display()))?;
+        }
+        let beside = vocabulary_in(path);
+        let vocabulary = if beside.exists() { Some(load_vocabulary(&beside, !verify.no_verify)?) } else { None };
+        checkpoint.check_vocabulary(vocabulary.as_ref(), &beside)?;
+        let columns = header.as_ref().map(|(_, config)| checkpoint.columns(&config.model)).transpose()?;
+        let (scales, schema) = (checkpoint.scales()?, checkpoint.schema_text()?);
+        let known = Learned { vocabulary, scales, columns, begins: false, schema };
+        Ok(Self { path: file, header, known })
+    }
+
+    /// How the model was trained.
+    ///
+    /// # Errors
+    /// [`Error::Checkpoint`] when the file does not say it.
+    pub fn config(&self) -> Result<Config> {
+        self.header.as_ref().map(|(_, config)| config.clone()).ok_or_else(|| Error::Checkpoint {
+            path: self.path.clone(),
+            reason: "holds weights but not how they were trained: give a run of octorec's".to_owned(),
+        })
+    }
+}
+
+/// Reads all of a file as one split, in its order.
+///
+/// # Errors
+/// When it is text with a header, and the run has no schema that would describe it; text whose values the model does
+/// not know; or Parquet of row numbers that need not be those of the model's vocabulary.
+pub fn whole_file(config: &mut Config, known: &Learned, path: &Path) -> Result<()> {
+    if config.data.schema.is_empty() && Format::detect(path) == Some(Format::Csv) {
+        let (path, blocks) = (path.display(), &config.data.path);
+        let further = match Format::detect(Path::new(blocks)) {
+            Some(Format::Octorec) => format!(
+                "which it becomes by the vocabulary of those blocks (octorec preprocess csv --in {path} --schema FILE --vocabulary \
+                 {blocks} --out ROWS, then --data ROWS; the label may be missing)"
+            ),
+            _ => "or train on such text (octorec train --schema FILE)".to_owned(),
+        };
+        let reason = format!(
+            "{path} is text with named columns, but this run was trained without a schema: name data of the kind that it was \
+             trained on, {further}"
+        );
+        return Err(Error::config("--data", reason));
+    }
+    let is_numbered = known.vocabulary.is_some() || config.data.source == SourceKind::Tsv;
+    let beside = if path.is_dir() { path.join(SCHEMA) } else { path.with_file_name(SCHEMA) };
+    if config.data.schema.is_empty() && is_numbered && Format::detect(path) == Some(Format::Parquet) && !beside.exists()
+    {
+        let reason = format!(
+            "{} is Parquet, whose whole numbers are numbers of rows, but this model was trained on values of text: name text \
+             of the kind that it was trained on; or, if these are the rows of its vocabulary, say so in a {SCHEMA} beside \
+             the files",
+            path.display()
+        );
+        return Err(Error::config("--data", reason));
+    }
+    config.data.source = if config.data.schema.is_empty() { source_of(path) } else { SourceKind::Files };
+    let numbered = known.vocabulary.is_some() || config.data.vocab == Vocab::Hash;
+    if config.data.source == SourceKind::Tsv && !numbered && path.is_file() {
+        let path = path.display();
+        let reason = format!(
+            "{path} is text, whose values this model has no rows for, since it was trained on none: write blocks by the \
+             vocabulary of those that it was trained on (octorec preprocess criteo-kaggle --in {path} --vocabulary DIR --out \
+             BLOCKS), and name them"
+        );
+        return Err(Error::config("--data", reason));
+    }
+    config.data.path = named(path, "--data")?;
+    config.data.test_path.clear();
+    (config.data.test_fraction, config.data.validation_fraction) = (0.0, 0.0);
+    Ok(())
+}
+
+/// Refuses data whose values got other row numbers than the model's.
+pub fn refuse_own_numbers(source: &dyn Source) -> Result<()> {
+    if !source.numbers_own_values() {
+        return Ok(());
+    }
+    let reason = "the values of this file were numbered as they appeared in it, not as the model knows them: give the \
+                  schema's categorical columns rows or buckets before training"
+        .to_owned();
+    Err(Error::config("data.schema", reason))
+}
+
+/// Opens a trained model's checkpoint for use on this data; says if the data differs from what it was trained on in
+/// whether look-ups have weights.
+///
+/// # Errors
+/// As [`Checkpoint::open`].
+pub fn open_trained<'a>(path: &'a Path, verify: VerifyArgs, source: &dyn Source) -> Result<Checkpoint<'a>> {
+    let checkpoint = Checkpoint::open_as(path, !verify.no_verify)?;
+    checkpoint.check_columns(source)?;
+    checkpoint.other_weights(source.schema())?.iter().for_each(|reason| note!("warning: {reason}"));
+    Ok(checkpoint)
+}
+
+/// Does the work of a trained model, while another thread checks the hashes of the tables that the ranks look up where
+/// the checkpoint has them: nobody waits for that before the first answer, and damage is an error in any case. Each
+/// machine checks the tables of its own ranks, and waits for what the others find.
+///
+/// # Errors
+/// That of the work, or what is wrong with the checkpoint.
+pub fn beside_checks<T>(checkpoint: &Checkpoint<'_>, ranks: &Ranks, work: impl FnOnce() -> Result<T>) -> Result<T> {
+    let (stored, held) = (ranks.stored_tables()?, ranks.held_tables());
+    let is_stored =
+        |parameter: &Parameter| parameter.table().is_some_and(|table| stored[table.index()] && held[table.index()]);
+    let tables: Vec<Parameter> = ranks.parameters()?.into_iter().filter(is_stored).collect();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let check = scope.spawn(|| {
+            // Whoever starts it may be pinned to a compute core.
+            roam();
+            checkpoint.check_stored(&tables, &stop)
+        });
+        let done = work();
+        // Relaxed: the flag carries no data.
+        stop.store(done.is_err(), Ordering::Relaxed);
+        let sound = check.join().unwrap_or_else(|panic| resume_unwind(panic));
+        let done = done?;
+        checkpoint.check_read()?;
+        sound?;
+        ranks.world().all_done("check the model")?;
+        Ok(done)
+    })
+}

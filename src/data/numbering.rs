@@ -1,0 +1,43 @@
+//! Which values the row numbers of stored data stand for, as far as files of values tell that lie beside them.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use super::preprocess::identity;
+use crate::base::Result;
+
+/// By the name of each column whose values lie in a file: what tells these, in the order of their rows, from others.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Numbering(BTreeMap<String, String>);
+
+impl Numbering {
+    /// That of columns with their files; a file that is not there tells nothing.
+    ///
+    /// # Errors
+    /// When a file is no vocabulary, or damaged.
+    pub(super) fn of<'a>(files: impl Iterator<Item = (&'a str, &'a Path)>) -> Result<Self> {
+        let mut columns = BTreeMap::new();
+        for (name, path) in files {
+            if let Some(identity) = identity(path)? {
+                columns.insert(name.to_owned(), format!("{identity:016x}"));
+            }
+        }
+        Ok(Self(columns))
+    }
+
+    /// Whether nothing is known of any column.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The first column that both know, and whose values have other rows here than there.
+    #[must_use]
+    pub fn difference(&self, others: &Self) -> Option<&str> {
+        let differs = |(name, own): &(&String, &String)| others.0.get(*name).is_some_and(|other| other != *own);
+        self.0.iter().find(differs).map(|(name, _)| &**name)
+    }
+}
