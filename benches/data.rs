@@ -12,7 +12,7 @@ use octorec::base::config::{DataConfig, Vocab};
 use octorec::data::blocks::{Codec, Options, Role};
 use octorec::data::formats::{Files, Format, Sink, Target};
 use octorec::data::{
-    self, Batch, Loader, LoaderMode, Plan, Position, RankLoader, Samples, Shuffle, Source, Split, Tsv, hot,
+    self, Batch, Loader, LoaderMode, Opening, Plan, Position, RankLoader, Samples, Shuffle, Source, Split, Tsv, hot,
 };
 
 const SAMPLES: u64 = 50_000;
@@ -57,7 +57,7 @@ fn sources(criterion: &mut Criterion) {
     group.throughput(Throughput::Bytes(text.len() as u64)).sample_size(10);
     for (name, vocab) in [("all", Vocab::All), ("hash", Vocab::Hash)] {
         let config = DataConfig { vocab, ..config.clone() };
-        let open = || Tsv::open(&config, &[1000; 26], None).expect("well-formed data");
+        let open = || Tsv::open(&config, &[1000; 26], Opening::default()).expect("well-formed data");
         let source = open();
         assert_eq!(source.samples(Split::Train), Some(SAMPLES), "every row is a sample");
         let mut batch = Batch::new(source.schema());
@@ -92,7 +92,7 @@ fn files(criterion: &mut Criterion) {
         let fill = |sink: &mut dyn Sink| sink.push(&samples).map(|()| SAMPLES);
         target.write(Role::Train, fill).and_then(|_| target.seal()).expect("room in the temporary directory");
         let config = DataConfig { path: folder.path().display().to_string(), ..config.clone() };
-        let source: Arc<dyn Source> = Arc::new(Files::open(&config).expect("a whole data set"));
+        let source: Arc<dyn Source> = Arc::new(Files::open(&config, Opening::default()).expect("a whole data set"));
         let mut batch = Batch::new(source.schema());
         let plan =
             Plan { split: Split::Train, batch: 2048, epochs: 1, start: Position::default(), shuffle: None, depth: 4 };
@@ -119,7 +119,7 @@ fn files(criterion: &mut Criterion) {
         if format == Format::Mlperf {
             // Every page is entered into the page table again, as in the one pass over a large file.
             let fresh = |batch: &mut Batch| {
-                let source = Files::open(&config).expect("a whole data set");
+                let source = Files::open(&config, Opening::default()).expect("a whole data set");
                 let mut reader = source.open(Split::Train, 0).expect("the source opens");
                 let mut total = 0;
                 while total < SAMPLES {
@@ -154,7 +154,7 @@ fn hot(criterion: &mut Criterion) {
     let fill = |sink: &mut dyn Sink| sink.push(&samples).map(|()| SAMPLES);
     target.write(Role::Train, fill).and_then(|_| target.seal()).expect("room in the temporary directory");
     let config = DataConfig { path: folder.path().display().to_string(), ..config };
-    let source = Files::open(&config).expect("a whole data set");
+    let source = Files::open(&config, Opening::default()).expect("a whole data set");
     let mut group = criterion.benchmark_group("hot rows");
     group.throughput(Throughput::Elements(SAMPLES)).sample_size(10);
     let wanted = |share| hot::Options {
@@ -213,19 +213,20 @@ fn ranks(criterion: &mut Criterion) {
         let fill = |sink: &mut dyn Sink| sink.push(&samples).map(|()| SAMPLES);
         target.write(Role::Train, fill).and_then(|_| target.seal()).expect("room in the temporary directory");
         let config = DataConfig { path: folder.path().display().to_string(), ..config.clone() };
-        let source: Arc<dyn Source> = Arc::new(Files::open(&config).expect("a whole data set"));
+        let source: Arc<dyn Source> = Arc::new(Files::open(&config, Opening::default()).expect("a whole data set"));
         for (order, shuffle) in [("in order", None), ("shuffled", Some(Shuffle { seed: 1, window: 1 << 17 }))] {
             let plan =
                 Plan { split: Split::Train, batch: 2048, epochs: 1, start: Position::default(), shuffle, depth: 4 };
             for ranks in [1, 2, 4, 8] {
                 for mode in LoaderMode::ALL {
                     let load = || {
-                        let loaders = RankLoader::start(&source, plan, mode, (0..ranks, ranks), None).expect("threads");
+                        let loaders =
+                            RankLoader::start(&source, plan, mode, (0..ranks, ranks), None, &[]).expect("threads");
                         let each = |mut loader: RankLoader| {
                             move || {
                                 let mut own = 0;
                                 while let Some(portion) = loader.next_portion().expect("a whole data set") {
-                                    own += portion.range.len() as u64;
+                                    own += portion.range().len() as u64;
                                     loader.recycle(portion);
                                 }
                                 (own, loader.bytes_read())

@@ -5,14 +5,18 @@
 
 use std::fmt;
 use std::io::{self, ErrorKind, Write};
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock};
 
 use serde::Serialize;
 
 use super::{Error, Result};
+use crate::base::Unpoisoned;
 
 /// Of several machines, the one that this process is, where it is not the first: that one tells for all.
 static OTHER_MACHINE: OnceLock<usize> = OnceLock::new();
+
+/// The warnings and notes that were told, which the objects of `--json` have, too.
+static WARNINGS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 /// From now on this process tells only what goes wrong, as machine `number`.
 pub fn speak_as_other_machine(number: usize) {
@@ -28,8 +32,18 @@ pub fn write_note(line: fmt::Arguments<'_>) {
         }
         line = format!("machine {machine}: {line}");
     }
+    if let Some(("warning" | "note", _)) = line.split_once(": ") {
+        let mut warnings = WARNINGS.lock().unpoisoned();
+        warnings.push(line.trim_end().to_owned());
+    }
     // One write a line, so that lines of several threads do not mix.
     let _ = io::stderr().write_all(line.as_bytes());
+}
+
+/// The warnings and notes so far, in their order, each as it was told: "warning: ..." or "note: ...".
+#[must_use]
+pub fn warnings() -> Vec<String> {
+    WARNINGS.lock().unpoisoned().clone()
 }
 
 /// Writes a result to standard output, of several machines the first one alone.

@@ -153,7 +153,8 @@ pub enum Error {
 
     /// The output directory already holds something that would be lost.
     #[error(
-        "{path} already holds a run: continue it with --resume {path}, replace it with --force, or choose another --out"
+        "{path} already holds a run: continue it with --resume {path}, or by this command with --auto-resume; replace it with \
+         --force, or choose another --out"
     )]
     OutputTaken {
         /// The directory.
@@ -254,14 +255,14 @@ pub enum Error {
 
     /// Training left the realm of numbers.
     #[error(
-        "the loss of step {step} is {loss} (learning rate {rate}): training diverged; {}{}",
+        "the loss of step {step} is {loss:.3e} (learning rate {rate}): training diverged; {}{}",
         cause.as_deref().unwrap_or("use a lower --lr (and train.lr_rows, if that is set)"),
         saved.as_ref().map(|path| format!("; the last checkpoint is {}", path.display())).unwrap_or_default()
     )]
     Diverged {
         /// The step, from 1.
         step: u64,
-        /// NaN or infinite.
+        /// NaN, infinite, or so large for many steps that the weights tell nothing any more.
         loss: f64,
         /// The step's learning rate.
         rate: f64,

@@ -232,6 +232,7 @@ pub fn hot_inputs(config: &Config, source: &dyn Source, kept: Option<&Path>) -> 
             let data = &config.data;
             let keep = match data.is_stored() && data.test_path.is_empty() && data.test_fraction > 0.0 {
                 true => ", keep all samples for training (--test-fraction 0, or --test-data PATH)",
+                false if data.is_stored() && data.validation_fraction > 0.0 => ", leave --validation-fraction away",
                 false => "",
             };
             let found = source.samples(Split::Train).map_or("endless".to_owned(), |samples| Count(samples).to_string());

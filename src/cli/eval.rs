@@ -1,7 +1,8 @@
 //! `octorec eval`: scores a trained model on labelled data.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -47,6 +48,10 @@ pub struct EvalArgs {
     /// apart. Without it: the run's own test samples.
     #[arg(long, value_name = "PATH")]
     data: Option<PathBuf>,
+
+    /// Score these samples, of the run or of --data; without it: test samples, or of --data what is said there
+    #[arg(long, value_enum, value_name = "SPLIT")]
+    split: Option<Split>,
 
     /// Malformed rows of text; without it: as when the model was trained
     #[arg(long, value_enum, value_name = "WHAT")]
@@ -109,7 +114,7 @@ impl EvalArgs {
     /// Prints the scores.
     pub fn run(&self, world: &World) -> Result<()> {
         heed_signals()?;
-        let trained = Trained::find(&self.checkpoint, self.verify)?;
+        let trained = Trained::find(&self.checkpoint, false, self.verify)?;
         let mut config = trained.config()?;
         if let Some(path) = &self.data {
             whole_file(&mut config, &trained.known, path)?;
@@ -128,13 +133,15 @@ impl EvalArgs {
         }
         let unseen = if leaves_out { OnUnseen::Reject } else { OnUnseen::EmptyBag };
         let opening = Opening { labels: Labels::Required, unseen, ..Opening::default() };
-        let data = open_columns(&mut config, trained.known, opening)?;
+        let data = open_columns(&mut config, trained.known, opening);
+        let data = data.map_err(|error| if self.data.is_none() { of_own_data(error, &config) } else { error })?;
         let source = Derived::of(&config.model, Arc::clone(&data))?;
         if self.data.is_some() {
             refuse_own_numbers(&*source)?;
         }
         let whole = self.data.is_some() && source.samples(Split::Test) == Some(0);
-        let split = if whole { Split::Train } else { Split::Test };
+        let split = self.split.unwrap_or(if whole { Split::Train } else { Split::Test });
+        self.check_split(&*source)?;
         config.use_here(self.threads);
         let checkpoint = open_trained(&trained.path, self.verify, &*source)?;
         if self.data.is_none() {
@@ -180,6 +187,25 @@ impl EvalArgs {
         Ok(())
     }
 
+    /// Refuses a split without samples, or without an end.
+    fn check_split(&self, source: &dyn Source) -> Result<()> {
+        let Some(split) = self.split else { return Ok(()) };
+        let (flag, name) = (format!("--split {split:?}").to_lowercase(), split.name());
+        match source.samples(split) {
+            None => Err(Error::config(flag, format!("{name} samples of these data never end: name another split"))),
+            Some(0) => {
+                let note = match split {
+                    // A data set's role has the same name.
+                    Split::Validation => " (validation samples of data without others for tests count as these)",
+                    Split::Train | Split::Test => "",
+                };
+                let reason = format!("these data have no {name} samples{note}: name another split, or leave it away");
+                Err(Error::config(flag, reason))
+            }
+            Some(_) => Ok(()),
+        }
+    }
+
     /// The columns that group samples.
     fn groupings(&self, config: &Config, source: &dyn Source, split: Split) -> Result<Vec<GroupBy>> {
         let mut groupings = Vec::new();
@@ -202,6 +228,23 @@ impl EvalArgs {
         }
         own.together(world, Duration::from_secs_f64(self.ranks.timeout))
     }
+}
+
+/// The error of a run's own data: where they are gone, what can be scored instead.
+fn of_own_data(error: Error, config: &Config) -> Error {
+    let Error::Io { path, source, .. } = &error else { return error };
+    if source.kind() != ErrorKind::NotFound {
+        return error;
+    }
+    let tests = match &config.data.test_path[..] {
+        path if Path::new(path).exists() => format!(", here --data {path}"),
+        _ => String::new(),
+    };
+    let reason = format!(
+        "is not there, and without --data a run is scored on its own test samples, which need the data that it was trained \
+         on: put it back, or name labelled data with --data FILE{tests}"
+    );
+    Error::bad_file(path, reason)
 }
 
 /// What groups samples by the column whose name a flag gives: one that the model looks up, or of described text any.

@@ -12,7 +12,7 @@ use crate::base::console::note;
 use crate::base::units::{Bytes, Count, parse_bytes};
 use crate::base::{Error, Result, console};
 use crate::data::Vocabulary;
-use crate::memory::same_file;
+use crate::memory::{make_folder, same_file};
 use crate::train::export::{Exported, onnx, torch};
 use crate::train::{Checkpoint, digest, load_vocabulary, run_files, save_vocabulary, vocabulary_in};
 
@@ -88,7 +88,7 @@ impl ExportArgs {
     pub fn run(&self) -> Result<()> {
         heed_signals()?;
         refuse_mixing(self.json, Some(&self.out), "does the model")?;
-        let file = saved_in(&self.checkpoint)?;
+        let file = saved_in(&self.checkpoint, false)?;
         let refuse = |origin: &str, reason: String| Err(Error::config(origin, reason));
         let files = run_files(&self.checkpoint);
         let inputs: Vec<&Path> = files.iter().chain([&file]).map(PathBuf::as_path).collect();
@@ -115,6 +115,9 @@ impl ExportArgs {
             return Err(Error::Checkpoint { path: file, reason });
         };
         model.config().validate(&format!("{}: its configuration", file.display()))?;
+        if let Some(folder) = self.out.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+            make_folder(folder)?;
+        }
         let beside: Vec<PathBuf> = match self.format {
             Format::Onnx => {
                 let bags = match self.bags.unwrap_or(Bags::Padded) {

@@ -199,7 +199,8 @@ fn surveyed(dataset: &Dataset, format: &'static str, limit: u64) -> Result<Seen>
     }
     let skipped = dataset.members.iter().map(|member| member.table.skipped_rows()).sum::<u64>();
     report_skipped(skipped);
-    warn_of_skipped(skipped, total);
+    let first = dataset.members.iter().find_map(|member| member.table.first_skipped());
+    warn_of_skipped(skipped, total, first);
     alone.telling(&dataset.description).iter().for_each(doubt);
     let findings = survey.findings(&dataset.description, true);
     Ok(Seen { format, rows_total: Some(total), findings, schema: dataset.description.clone(), left_out: Vec::new() })
@@ -228,7 +229,7 @@ fn seen_text(path: &Path, limit: u64, max_line: usize, on_bad_row: OnBadRow) -> 
     }
     let (mut survey, mut samples) = (Survey::new(&schema), Samples::new(&schema));
     let (mut lines, mut row) = (Lines::open(path)?.limited(max_line), Row::new(&layout));
-    let (mut number, mut skipped) = (0u64, 0u64);
+    let (mut number, mut skipped, mut first) = (0u64, 0u64, None);
     while number - skipped < limit
         && let Some(line) = lines.next_line()?
     {
@@ -239,7 +240,10 @@ fn seen_text(path: &Path, limit: u64, max_line: usize, on_bad_row: OnBadRow) -> 
         };
         match read {
             Ok(()) => push(&mut samples, &row),
-            Err(_) if on_bad_row == OnBadRow::Skip => skipped += 1,
+            Err(fault) if on_bad_row == OnBadRow::Skip => {
+                skipped += 1;
+                first.get_or_insert_with(|| fault.at(path, number).to_string());
+            }
             Err(fault) => return Err(fault.at(path, number)),
         }
         if samples.len() == PORTION {
@@ -252,7 +256,7 @@ fn seen_text(path: &Path, limit: u64, max_line: usize, on_bad_row: OnBadRow) -> 
     }
     let whole = lines.next_line()?.is_none();
     report_skipped(skipped);
-    warn_of_skipped(skipped, number - skipped);
+    warn_of_skipped(skipped, number - skipped, first.as_deref());
     survey.add(&samples, &schema);
     let findings = survey.findings(&schema, false);
     for (column, found) in schema.categorical.iter_mut().zip(&findings.categorical) {

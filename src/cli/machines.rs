@@ -99,7 +99,7 @@ fn same(config: &Config, source: &dyn Source, placement: &Placement, isa: Isa) -
         ("instruction set (choose one that all have with --isa)".to_owned(), isa.name().to_owned()),
         ("communication cores of a rank".to_owned(), placement.ranks[0].comm.len().to_string()),
     ];
-    for split in [Split::Train, Split::Test] {
+    for split in Split::ALL {
         same.push((format!("samples of the data ({split:?})").to_lowercase(), format!("{:?}", source.samples(split))));
     }
     same.push(("columns of the data".to_owned(), format!("{:?}", source.schema())));

@@ -49,6 +49,11 @@ pub struct KeyArgs {
     #[arg(long, value_name = "SHARE", help_heading = DATA)]
     test_fraction: Option<f64>,
 
+    /// Share of samples, from the end of --data before those for testing, kept for validation: evaluations are made by
+    /// them, and the test samples are scored once, at the end.
+    #[arg(long, value_name = "SHARE", help_heading = DATA)]
+    validation_fraction: Option<f64>,
+
     /// Categories to rows: all, train (unseen values share a row) or hash.
     #[arg(long, value_name = "NAME", help_heading = DATA)]
     vocab: Option<String>,
@@ -150,16 +155,17 @@ pub struct KeyArgs {
     #[arg(long, value_name = "N", help_heading = TRAINING)]
     eval_every: Option<u64>,
 
-    /// Stop once a test AUC reaches this.
+    /// Stop once an evaluation's AUC reaches this.
     #[arg(long, value_name = "AUC", help_heading = TRAINING)]
     target_auc: Option<f64>,
 
-    /// Stop when so many evaluations in a row have not had a better test AUC (train.best_by: or log loss) than the best
-    /// one before; with --out, the best model is kept.
+    /// Stop when so many evaluations in a row have not had a better AUC (train.best_by: or log loss) than the best one
+    /// before; with --out, the best model is kept.
     #[arg(long, value_name = "N", help_heading = TRAINING)]
     patience: Option<u64>,
 
-    /// Keep the model with the best test AUC (or log loss: train.best_by), too: in the folder `best` of --out.
+    /// Keep the model of the evaluation with the best AUC (or log loss: train.best_by), too: in the folder `best` of
+    /// --out.
     #[arg(long, help_heading = TRAINING)]
     keep_best: bool,
 
@@ -204,13 +210,16 @@ impl KeyArgs {
         command: Command,
         more: [KeyFlag; N],
     ) -> Result<Config> {
+        let before = layers.text_of("data.path").zip(layers.text_of("data.test_path"));
+        let before = before.map(|(data, tests)| (data.to_owned(), tests.to_owned()));
         for assignment in &self.set {
             layers.assignment(assignment)?;
         }
         for (flag, key, value) in self.values()? {
             if let Some(value) = value {
                 // A description that a file or a run has is of text, too, whatever the text looks like.
-                let described = key == "data.source" && self.source.is_none() && layers.has_text("data.schema");
+                let described =
+                    key == "data.source" && self.source.is_none() && layers.text_of("data.schema").is_some();
                 let value = if described { toml::Value::String("files".to_owned()) } else { value };
                 layers.set(key, value, flag)?;
             }
@@ -218,7 +227,19 @@ impl KeyArgs {
         for (flag, key, value) in more {
             value.map_or(Ok(()), |value| layers.set(key, value, flag))?;
         }
-        layers.finish(command)
+        let config = layers.finish(command)?;
+        let is_tested = matches!(command, Command::Train | Command::Config);
+        if let Some((data, tests)) = before.filter(|(data, _)| is_tested && *data != config.data.path)
+            && let (Some(origin), None) = (self.origin("data.path"), self.origin("data.test_path"))
+        {
+            let reason = format!(
+                "the test samples would still be those of {tests} (data.test_path), which come with other data, {data}: name \
+                 those of these data with --test-data FILE, the same file if it is meant, or take a part of these data for tests \
+                 with --set data.test_path="
+            );
+            return Err(Error::config(origin, reason));
+        }
+        Ok(config)
     }
 
     /// The first flag that was given of those that are not among `known`.
@@ -283,7 +304,7 @@ impl KeyArgs {
     ///
     /// # Errors
     /// When a number is too large for any, or a path is no UTF-8.
-    pub fn values(&self) -> Result<[KeyFlag; 32]> {
+    pub fn values(&self) -> Result<[KeyFlag; 33]> {
         let path = |flag: &'static str, key: &'static str, path: &Option<PathBuf>| {
             let path = path.as_deref().map(|path| named(path, flag)).transpose()?;
             Ok::<KeyFlag, Error>((flag, key, path.map(toml::Value::String)))
@@ -313,6 +334,7 @@ impl KeyArgs {
             text("--source", "data.source", &source),
             path("--test-data", "data.test_path", &self.test_data)?,
             float("--test-fraction", "data.test_fraction", self.test_fraction),
+            float("--validation-fraction", "data.validation_fraction", self.validation_fraction),
             text("--vocab", "data.vocab", &self.vocab),
             integer("--rows-cap", "data.rows_cap", self.rows_cap)?,
             text("--on-bad-row", "data.on_bad_row", &self.on_bad_row),

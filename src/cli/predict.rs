@@ -129,7 +129,7 @@ impl PredictArgs {
             );
             return refuse("--data", &reason);
         }
-        let trained = Trained::find(&self.checkpoint, self.verify)?;
+        let trained = Trained::find(&self.checkpoint, false, self.verify)?;
         let mut config = trained.config()?;
         let files = run_files(&self.checkpoint);
         let inputs: Vec<&Path> = files.iter().chain([&self.data, &trained.path]).map(PathBuf::as_path).collect();
@@ -162,7 +162,7 @@ impl PredictArgs {
         };
         let began = Instant::now();
         let how = Answering { is_json, malformed };
-        let Written { rows, malformed_rows, first } = match &self.out {
+        let Written { rows, malformed_rows, first, is_read } = match &self.out {
             _ if !world.is_first() => {
                 return predict(&mut Answers::new(std::io::sink(), Path::new("nowhere"), how, false));
             }
@@ -192,7 +192,13 @@ impl PredictArgs {
             note!("warning: 0 rows came: nothing is predicted");
         }
         let whose = if arrives { "standard input".to_owned() } else { self.data.display().to_string() };
-        note!("{}: one for each row of {whose}, in its order", Many(rows, "probability"));
+        match is_read {
+            true => note!("{}: one for each row of {whose}, in its order", Many(rows, "probability")),
+            false => note!(
+                "note: standard output was closed before a probability for each row of {whose} was written: whoever read it has \
+                 the first ones alone"
+            ),
+        }
         if let Some(out) = self.out.as_ref().filter(|_| self.json) {
             let (out, rows_per_s) = (out.display().to_string(), rows as f64 / seconds);
             console::json(&Results {
@@ -224,6 +230,8 @@ struct Written {
     malformed_rows: u64,
     /// What is wrong with the first one of those.
     first: Option<Error>,
+    /// Whether all of it went to somebody.
+    is_read: bool,
 }
 
 /// Writes probabilities, a line each.
@@ -291,7 +299,7 @@ impl<'a, W: Write> Answers<'a, W> {
             // What nobody reads is not tried again.
             let _ = self.to.into_parts();
         }
-        Ok(self.written)
+        Ok(Written { is_read: self.is_read, ..self.written })
     }
 }
 

@@ -272,7 +272,7 @@ impl PreprocessArgs {
         }
         note!("rows: {} ({})", Count(summary.rows), roles.join(", "));
         report_skipped(summary.skipped);
-        warn_of_skipped(summary.skipped, summary.rows);
+        warn_of_skipped(summary.skipped, summary.rows, None);
         let tables = Many(summary.counts.len() as u64, "table");
         note!("{tables} with {}; counts in {SUMMARY}", Many(rows, "row"));
         let speed = summary.bytes as f64 / seconds / 1e6;

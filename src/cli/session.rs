@@ -114,10 +114,9 @@ pub fn open_columns(config: &mut Config, known: Learned, opening: Opening<'_>) -
     if trained {
         // What the model lacks is told before anything is built.
         source.scales()?;
-    } else {
-        let rows = [Split::Train, Split::Test].into_iter().filter_map(|split| source.samples(split));
-        warn_of_skipped(source.skipped_rows(), rows.sum());
     }
+    let rows = Split::ALL.into_iter().filter_map(|split| source.samples(split));
+    warn_of_skipped(source.skipped_rows(), rows.sum(), source.first_skipped());
     let (names, rows) = (source.schema().names(), source.schema().rows());
     match config.data.is_stored() {
         true => config.model.follow(source.schema().dense, names, rows),
@@ -135,15 +134,18 @@ pub fn report_skipped(rows: u64) {
     }
 }
 
-/// Warns where more than a few of all rows are malformed and left out: then the schema is the likelier fault.
-pub fn warn_of_skipped(skipped: u64, rows: u64) {
+/// Warns where more than a few of all rows are malformed and left out, with what is known of the first one: then the
+/// schema is the likelier fault.
+pub fn warn_of_skipped(skipped: u64, rows: u64, first: Option<&str>) {
     const FEW: f64 = 0.03;
     let all = skipped + rows;
     let share = skipped as f64 / all as f64;
     if share > FEW {
+        let first = first.map_or("--on-bad-row fail says what is wrong with the first".to_owned(), |first| {
+            format!("the first is {first}")
+        });
         note!(
-            "warning: {:.1} % of all rows ({} of {}) are malformed and left out: --on-bad-row fail says what is wrong with the \
-             first",
+            "warning: {:.1} % of all rows ({} of {}) are malformed and left out: {first}",
             100.0 * share,
             Count(skipped),
             Count(all)
@@ -166,8 +168,12 @@ pub fn describe(config: &Config, source: &dyn Source, started: &Started, kept: O
         SourceKind::Random => "random look-ups".to_owned(),
         SourceKind::Tsv | SourceKind::Files => config.data.path.clone(),
     };
+    let validation = match source.samples(Split::Validation) {
+        Some(0) => String::new(),
+        _ => format!(", {} validation", samples(Split::Validation)),
+    };
     note!(
-        "data: {name}: {} training and {} test samples, {}, {} with {}",
+        "data: {name}: {} training{validation} and {} test samples, {}, {} with {}",
         samples(Split::Train),
         samples(Split::Test),
         Many(schema.dense as u64, "dense feature"),

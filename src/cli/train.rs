@@ -6,6 +6,7 @@ mod report;
 mod resolve;
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Args;
 use serde::Serialize;
@@ -47,6 +48,11 @@ pub struct TrainArgs {
     /// Continue the run in this directory, bit for bit as if it had never stopped.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["preset", "config", "init"], display_order = 8)]
     resume: Option<PathBuf>,
+
+    /// Continue the run that --out holds, if it has saved anything, as --resume does, and begin it otherwise: for a
+    /// command that is given again after a crash. The configuration must be the run's.
+    #[arg(long, requires = "out", conflicts_with_all = ["force", "mllog"], help_heading = OUTPUT)]
+    auto_resume: bool,
 
     /// Start from the weights of a run's directory or of a safetensors file (octorec's or a PyTorch state dict); values
     /// of text keep the rows that the vocabulary beside it gives them, if there is one, new values of training samples
@@ -113,16 +119,24 @@ struct Results<'a> {
     /// How dense gradients are reduced among several ranks, and why.
     #[serde(skip_serializing_if = "Option::is_none")]
     collective: Option<&'a Choice>,
+    /// The warnings and notes that were told.
+    warnings: Vec<String>,
 }
 
 impl TrainArgs {
     /// Trains, reports and, if the user interrupted, fails with [`Error::Interrupted`] after saving.
-    pub fn run(&self, world: &World) -> Result<()> {
+    pub fn run(mut self, world: &World) -> Result<()> {
         heed_signals()?;
+        self.find_begun(world)?;
         self.check_flags()?;
         // Claimed before any work is done, so that a taken directory is refused at once.
-        let output = self.claim_output(world)?;
-        let Prepared { mut run, resumed, placement, isa, collective } = self.prepare(world, self.resolve()?, output)?;
+        let mut output = self.claim_output(world)?;
+        let asked = self.resolve()?;
+        if let (Some(output), Some(resumed)) = (&mut output, &asked.resumed) {
+            // Before the data are read: a kill may come from now on.
+            output.resume_with(Some(&asked.config).filter(|_| resumed.is_changed))?;
+        }
+        let Prepared { mut run, resumed, placement, isa, collective } = self.prepare(world, asked, output)?;
         self.begin(&mut run, resumed.as_ref())?;
         let bracket = LimitsBracket::open(self.profile, &run.config, (&placement, isa))?;
         let summary = run.train().map_err(|error| init::explained(error, self.init_file().as_deref()))?;
@@ -139,8 +153,9 @@ impl TrainArgs {
             profile: profiled.as_ref(),
             traffic: several,
             collective: collective.as_ref(),
+            warnings: Vec::new(),
         };
-        let told = self.report(&run, &results);
+        let told = self.report(&run, results);
         if let Some(path) = self.trace.as_ref().filter(|_| world.is_first()) {
             let text = run.ranks.trace()?;
             write_file(path, text.as_bytes())?;
@@ -152,9 +167,23 @@ impl TrainArgs {
         if summary.outcome == Outcome::Interrupted { Err(Error::Interrupted) } else { Ok(()) }
     }
 
+    /// Has --auto-resume continue what --out holds, if that has saved anything; of several machines the first one knows.
+    fn find_begun(&mut self, world: &World) -> Result<()> {
+        let Some(out) = self.out.as_ref().filter(|_| self.auto_resume) else { return Ok(()) };
+        let has_saved = out.is_dir() && checkpoint_in(out).exists();
+        let deadline = Duration::from_secs_f64(self.ranks.timeout);
+        let told = world.all_gather("find the run", vec![u8::from(has_saved)], deadline)?;
+        if told[0] == [1] {
+            self.resume = self.out.take();
+            // It has its weights by now.
+            self.init = None;
+        }
+        Ok(())
+    }
+
     /// Refuses flags that do nothing beside the others, and weights that cannot be begun with.
     fn check_flags(&self) -> Result<()> {
-        if self.verify.no_verify && self.resume.is_none() && self.init.is_none() {
+        if self.verify.no_verify && self.resume.is_none() && self.init.is_none() && !self.auto_resume {
             let reason = "there is nothing to verify: it goes with --resume or --init".to_owned();
             return Err(Error::config("--no-verify", reason));
         }
@@ -195,7 +224,7 @@ impl TrainArgs {
     /// Nothing of the folder is touched before all is known that the run needs; one that goes on has a description
     /// until it saves what was trained otherwise.
     fn begin(&self, run: &mut Run, resumed: Option<&Resumed>) -> Result<()> {
-        if let Some(Resumed { path, progress }) = resumed {
+        if let Some(Resumed { path, progress, .. }) = resumed {
             run.restore(path, !self.verify.no_verify)?;
             run.ranks.continue_after(progress.step)?;
             note!("resuming after step {} ({})", progress.step, path.display());

@@ -15,6 +15,7 @@ use crate::base::{Error, Result};
 use crate::data::Source;
 use crate::data::formats::{Format, SCHEMA};
 use crate::machine::team::roam;
+use crate::memory::FolderLock;
 use crate::model::Parameter;
 use crate::train::{Checkpoint, Progress, Ranks, checkpoint_in, has_begun, load_vocabulary, vocabulary_in};
 
@@ -42,16 +43,19 @@ impl VerifyArgs {
     }
 }
 
-/// The checkpoint that `path` (a run's directory or a file) means.
+/// The checkpoint that `path` (a run's directory or a file) means; `is_ours`: this command has the directory's lock.
 ///
 /// # Errors
 /// [`Error::Checkpoint`] when it is not there.
-pub fn saved_in(path: &Path) -> Result<PathBuf> {
+pub fn saved_in(path: &Path, is_ours: bool) -> Result<PathBuf> {
     let file = checkpoint_in(path);
     if file.exists() {
         return Ok(file);
     }
-    let reason = if has_begun(path) {
+    let reason = if !is_ours && FolderLock::is_held(path) {
+        "there is no checkpoint yet: a training that runs writes to this directory, and has not saved one; wait for it (it \
+         saves every 30 minutes, or as --checkpoint-every N and train.checkpoint_minutes say, and at its end)"
+    } else if has_begun(path) {
         "there is no checkpoint: this run ended before it saved one; start it again with the same --out; \
          --set train.checkpoint_minutes=M has it save every M minutes (default: 30), --checkpoint-every N every N steps"
     } else {
@@ -73,8 +77,11 @@ pub struct Trained {
 
 impl Trained {
     /// Finds the checkpoint that `path` (a run's directory or a file) means.
-    pub fn find(path: &Path, verify: VerifyArgs) -> Result<Self> {
-        let file = saved_in(path)?;
+    ///
+    /// # Errors
+    /// As [`saved_in`], whose `is_ours` it has, and when a file is damaged, or another one's vocabulary lies there.
+    pub fn find(path: &Path, is_ours: bool, verify: VerifyArgs) -> Result<Self> {
+        let file = saved_in(path, is_ours)?;
         let checkpoint = verify.open(&file)?;
         let header = checkpoint.header()?;
         if let Some((_, config)) = &header {
@@ -147,7 +154,7 @@ pub fn whole_file(config: &mut Config, known: &Learned, path: &Path) -> Result<(
     }
     config.data.path = named(path, "--data")?;
     config.data.test_path.clear();
-    config.data.test_fraction = 0.0;
+    (config.data.test_fraction, config.data.validation_fraction) = (0.0, 0.0);
     Ok(())
 }
 

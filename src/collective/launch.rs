@@ -2,11 +2,11 @@
 
 use std::ops::Range;
 use std::sync::mpsc::{self, RecvTimeoutError};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crate::base::{Error, Place, RankId, Result, Trouble};
+use crate::base::{Error, Place, RankId, Result, Trouble, Unpoisoned};
 use crate::sync::{Barrier, Job, barriers};
 
 /// How often it is looked whether the job is in trouble.
@@ -77,7 +77,7 @@ pub fn launch_local<T: Send + 'static>(
             let member = Member { rank, job: theirs.clone(), barrier };
             let result = theirs.guard(rank, || body(member)).map_err(|error| {
                 if !matches!(error, Error::Rank(_)) {
-                    own.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+                    own.lock().unpoisoned().get_or_insert(error);
                 }
             });
             // Nobody listens any more if this rank was left behind.
@@ -104,7 +104,7 @@ pub fn launch_local<T: Send + 'static>(
         }
     }
     if let Err(trouble) = job.check() {
-        let own = own.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let own = own.lock().unpoisoned().take();
         return Err(refused.or(own).unwrap_or(Error::Rank(trouble)));
     }
     Ok(values.into_iter().map(|value| value.expect("every rank returned a value")).collect())

@@ -8,7 +8,7 @@
 //! symbols and so prove that they compute what they claim (`tests/ranks/collective/proof.rs`).
 //!
 //! What has no schedule, because only data say who sends how much, goes straight over a carrier: messages whose lengths
-//! both ends know ([`OneSided`]), and lists whose lengths their receivers are told ([`Words`]).
+//! both ends know ([`OneSided`]), and lists whose lengths their receivers are told ([`ListExchange`]).
 //!
 //! A lane is used by one thread at a time. Several threads of a rank, of its compute team or beside it, work at the
 //! same time on lanes of their own: on contiguous parts of a tensor, each with [`Slices`] of its own. A compute team
@@ -16,12 +16,12 @@
 //!
 //! The order in which terms are added is fixed by the schedule alone; no result depends on who was first.
 
-mod all_to_all_v;
 mod bound;
 mod carrier;
 mod choice;
 mod executor;
 mod launch;
+mod list_exchange;
 mod machines;
 mod memory;
 #[cfg(feature = "mpi")]
@@ -36,12 +36,12 @@ mod shared_memory;
 mod slices;
 mod world;
 
-pub use all_to_all_v::Words;
 pub use bound::Bound;
 pub use carrier::{Carrier, Fabric, LaneSpec, Links, Opened, Outgoing};
 pub use choice::{MOST_COMPARED, Priced, Reduced, candidates, priced};
 pub use executor::Executor;
 pub use launch::{Member, launch, launch_local, spawn_rank};
+pub use list_exchange::ListExchange;
 pub use machines::Machines;
 pub use memory::{Between, Memory, Tensor, narrow, widen};
 pub use one_sided::{Incoming, OneSided};

@@ -4,11 +4,11 @@
 //! ends and leaves the writing ends for those who will write. After that no lock is touched again. There is a window
 //! only between ranks that were planned to talk.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use super::carrier::{Carrier, Fabric, Links, Opened, Outgoing};
-use crate::base::{Error, Place, RankId, Result, Trouble};
+use crate::base::{Error, Place, RankId, Result, Trouble, Unpoisoned};
 use crate::memory::{Buffer, Supply, recycled};
 use crate::sync::{Barrier, Job, Line, Receiver, Sender, Slot, Waiting, window_lines, windows};
 
@@ -58,7 +58,7 @@ impl Fabric for SharedMemory {
         let mut readers: Vec<Vec<Option<Receiver>>> =
             self.lanes.iter().map(|_| (0..ranks).map(|_| None).collect()).collect();
         {
-            let mut ends = self.ends.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut ends = self.ends.lock().unpoisoned();
             for ((lane, from, _), (sender, receiver)) in slots.into_iter().zip(windows(memory, &lines)) {
                 let place = &mut ends[at(lane, rank.index(), from.index())];
                 assert!(place.replace(sender).is_none(), "{rank} connects once");
@@ -66,7 +66,7 @@ impl Fabric for SharedMemory {
             }
         }
         barrier.wait_without_deadline("exchange of windows").map_err(Error::Rank)?;
-        let mut ends = self.ends.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut ends = self.ends.lock().unpoisoned();
         let lanes = readers.into_iter().enumerate().map(|(lane, readers)| {
             let writers = (0..ranks).map(|to| ends[at(lane, to, rank.index())].take()).collect();
             let (job, sent, waited) = (self.job.clone(), vec![0; ranks], Duration::ZERO);

@@ -125,7 +125,8 @@ pub(super) trait ProcessGroup: Send + Sync {
     fn abort(&self, code: u8) -> !;
 }
 
-/// All machines of a job; a clone is the same job. A process that nobody has started as one of several is alone.
+/// All machines of a job, which has one process on each: as many as MPI's world counts, of which each has ranks of its
+/// own. A clone is the same job. A process that nobody has started as one of several is alone.
 #[derive(Clone, Default)]
 pub struct World(Option<Arc<dyn ProcessGroup>>);
 

@@ -86,14 +86,11 @@ impl Waited {
 
 /// A stream of minibatches.
 pub struct Loader {
-    /// Closed (dropped) first when the loader is dropped: the thread's next send then fails.
+    /// Closed (dropped) before the reader when the loader is dropped: the thread's next send then fails.
     full: Option<Receiver<(Batch, Position)>>,
+    reader: ReaderThread,
     empty: Sender<Batch>,
-    source: Arc<dyn Source>,
-    stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<Result<()>>>,
     waited: Waited,
-    bytes: Arc<AtomicU64>,
 }
 
 impl Loader {
@@ -115,21 +112,11 @@ impl Loader {
         let (full_in, full) = bounded(plan.depth);
         let (empty, empty_out) = bounded(round(plan.depth));
         (0..round(plan.depth)).try_for_each(|_| empty.try_send(Batch::new(source.schema()))).expect("there is room");
-        let stop = Arc::new(AtomicBool::new(false));
-        let watched = Arc::clone(&stop);
-        let bytes = Arc::new(AtomicU64::new(0));
-        let counted = Arc::clone(&bytes);
-        let read = Arc::clone(&source);
-        let thread = std::thread::Builder::new()
-            .name("loader".to_owned())
-            .spawn(move || {
-                // Whoever starts a loader may be pinned to a compute core.
-                roam_on(&aside);
-                deliver(Stream::new(&*read, plan, slice, Some(&watched)), &counted, &full_in, &empty_out)
-            })
-            .map_err(Error::io("loader thread".as_ref(), "start"))?;
-        let (full, thread) = (Some(full), Some(thread));
-        Ok(Self { full, empty, source, stop, thread, waited: Waited::default(), bytes })
+        let read = move |source: &dyn Source, stop: &AtomicBool, bytes: &AtomicU64| {
+            deliver(Stream::new(source, plan, slice, Some(stop)), bytes, &full_in, &empty_out)
+        };
+        let reader = ReaderThread::start(source, aside, read)?;
+        Ok(Self { full: Some(full), reader, empty, waited: Waited::default() })
     }
 
     /// The next minibatch and the place after it; nothing after the last.
@@ -144,9 +131,7 @@ impl Loader {
         let received = self.waited.receive(full);
         if received.is_none() {
             self.full = None;
-            if let Some(thread) = self.thread.take() {
-                thread.join().unwrap_or_else(|panic| resume_unwind(panic))?;
-            }
+            self.reader.join().unwrap_or_else(|panic| resume_unwind(panic))?;
         }
         Ok(received)
     }
@@ -173,19 +158,59 @@ impl Loader {
     #[must_use]
     pub fn bytes_read(&self) -> u64 {
         // Relaxed: a figure for a report, it orders nothing.
-        self.bytes.load(Ordering::Relaxed)
+        self.reader.bytes.load(Ordering::Relaxed)
     }
 }
 
-impl Drop for Loader {
+/// A thread that reads a source for a channel's receivers. Dropped when these are gone, it is stopped and joined: it
+/// ends at its next minibatch, or where it waits for samples.
+pub(super) struct ReaderThread {
+    source: Arc<dyn Source>,
+    /// Set when nobody listens any more: whoever drops the thread would wait for a whole window otherwise.
+    stop: Arc<AtomicBool>,
+    /// Bytes of files that were read so far.
+    pub(super) bytes: Arc<AtomicU64>,
+    /// Nothing once it was joined.
+    thread: Option<JoinHandle<Result<()>>>,
+}
+
+impl ReaderThread {
+    /// Runs `read(source, stop, bytes)` on a thread of its own: on these processing units, if there are any, else
+    /// wherever this process may.
+    ///
+    /// # Errors
+    /// [`Error::Threads`].
+    pub(super) fn start(
+        source: Arc<dyn Source>,
+        aside: Vec<PuId>,
+        read: impl FnOnce(&dyn Source, &AtomicBool, &AtomicU64) -> Result<()> + Send + 'static,
+    ) -> Result<Self> {
+        let (stop, bytes) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let (read_from, watched, counted) = (Arc::clone(&source), Arc::clone(&stop), Arc::clone(&bytes));
+        let body = move || {
+            // Whoever starts a loader may be pinned to a compute core.
+            roam_on(&aside);
+            read(&*read_from, &watched, &counted)
+        };
+        let thread = std::thread::Builder::new().name("loader".to_owned()).spawn(body);
+        let thread = Some(thread.map_err(|source| Error::Threads { wanted: 1, source })?);
+        Ok(Self { source, stop, bytes, thread })
+    }
+
+    /// Waits for the thread: what it has ended with, or its panic. That is told once; later, all is well.
+    pub(super) fn join(&mut self) -> std::thread::Result<Result<()>> {
+        self.thread.take().map_or(Ok(Ok(())), JoinHandle::join)
+    }
+}
+
+impl Drop for ReaderThread {
     fn drop(&mut self) {
         // Relaxed: the flag carries no data.
         self.stop.store(true, Ordering::Relaxed);
-        self.full = None;
-        if let Some(thread) = self.thread.take() {
+        if self.thread.is_some() {
             self.source.close();
             // Whatever it would report, nobody is there to act on it.
-            let _ = thread.join();
+            let _ = self.join();
         }
     }
 }

@@ -36,10 +36,12 @@ mod unseen;
 pub mod wide;
 pub mod zipf;
 
+use std::path::Path;
 use std::sync::Arc;
 
-use crate::base::Result;
-use crate::base::config::{Config, SourceKind};
+use crate::base::config::{Config, DataConfig, SourceKind};
+use crate::base::{Error, Result};
+use crate::memory::same_file;
 
 pub use alone::{Alone, Telling};
 pub use batch::{Bag, BagView, Batch};
@@ -69,11 +71,35 @@ pub fn open(config: &Config, opening: Opening<'_>) -> Result<Arc<dyn Source>> {
     let (data, rows) = (&config.data, &config.model.rows[..]);
     let dense = config.model.dense();
     formats::refuse_mixed(data)?;
+    refuse_tests_of_training(data)?;
     Ok(match data.source {
         SourceKind::Criteo => Arc::new(Criteo::new(data, rows, dense)?),
         SourceKind::Taobao => Arc::new(Taobao::new(data, rows, dense)?),
-        SourceKind::Tsv => Arc::new(Tsv::open_as(data, rows, opening)?),
-        SourceKind::Files => Arc::new(formats::Files::open_as(data, opening)?),
+        SourceKind::Tsv => Arc::new(Tsv::open(data, rows, opening)?),
+        SourceKind::Files => Arc::new(formats::Files::open(data, opening)?),
         SourceKind::Random => Arc::new(Random::new(data, rows, dense)?.named(&config.model.columns)),
     })
+}
+
+/// Refuses test samples in a file that is one for training, too: the file itself, or one of a folder of Parquet files,
+/// which are read all.
+fn refuse_tests_of_training(data: &DataConfig) -> Result<()> {
+    if !data.is_stored() || data.test_path.is_empty() {
+        return Ok(());
+    }
+    let [train, tests] = [&data.path, &data.test_path].map(Path::new);
+    let reads_all =
+        |folder: &Path| folder.is_dir() && formats::Format::detect(folder) == Some(formats::Format::Parquet);
+    let is_within = || tests.parent().is_some_and(|folder| same_file(folder, train)) && reads_all(train);
+    if !same_file(train, tests) && !is_within() {
+        return Ok(());
+    }
+    let reason = format!(
+        "{} is among what data.path (--data {}) names for training, so that the model would be tested on samples that it was \
+         trained on: name another file, or keep a part of the training samples for tests, with data.test_fraction \
+         (--test-fraction) and without data.test_path (--set data.test_path=)",
+        tests.display(),
+        train.display()
+    );
+    Err(Error::config("data.test_path (--test-data)", reason))
 }

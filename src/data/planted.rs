@@ -23,6 +23,7 @@ impl Counts {
     pub(super) const fn of_split(self, split: Split) -> u64 {
         match split {
             Split::Train => self.train,
+            Split::Validation => 0,
             Split::Test => self.test,
         }
     }
@@ -31,7 +32,7 @@ impl Counts {
     pub(super) const fn number(self, split: Split, sample: u64) -> u64 {
         match split {
             Split::Train => sample,
-            Split::Test => self.train.wrapping_add(sample),
+            Split::Validation | Split::Test => self.train.wrapping_add(sample),
         }
     }
 

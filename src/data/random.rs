@@ -141,6 +141,7 @@ impl Source for Random {
     fn samples(&self, split: Split) -> Option<u64> {
         match split {
             Split::Train => None,
+            Split::Validation => Some(0),
             Split::Test => Some(self.test_samples),
         }
     }
@@ -148,6 +149,7 @@ impl Source for Random {
     fn open(&self, split: Split, start: u64) -> Result<Box<dyn Reader + '_>> {
         let (next, left) = match split {
             Split::Train => (start, u64::MAX),
+            Split::Validation => (FIRST_TEST, 0),
             Split::Test => match self.test_samples.checked_sub(start) {
                 Some(left) => (FIRST_TEST + start, left),
                 None => {

@@ -8,12 +8,29 @@ use super::{Batch, Growth, Numbering, Schema, UnseenValues, Vocabulary};
 use crate::base::Result;
 
 /// Which samples.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, clap::ValueEnum)]
 pub enum Split {
-    /// Those that weights are learned from.
+    /// Those that weights are learned from
     Train,
-    /// Those that the model is judged by.
+    /// Those that choices are made by, among the states of a model and among models
+    Validation,
+    /// Those that the model is judged by
     Test,
+}
+
+impl Split {
+    /// All of them, in the order of [`Split`]'s numbers.
+    pub const ALL: [Self; 3] = [Self::Train, Self::Validation, Self::Test];
+
+    /// The adjective of its samples.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Train => "training",
+            Self::Validation => "validation",
+            Self::Test => "test",
+        }
+    }
 }
 
 /// A data set.
@@ -70,6 +87,11 @@ pub trait Source: Send + Sync {
     /// Malformed rows of the files that are left out; each counts once, however often a file is read.
     fn skipped_rows(&self) -> u64 {
         self.made_of().map_or(0, |of| of.skipped_rows())
+    }
+
+    /// The first malformed row that is left out: its file, its line, and what is wrong with it.
+    fn first_skipped(&self) -> Option<&str> {
+        self.made_of()?.first_skipped()
     }
 
     /// Categorical values that readers have met so far, and those that the vocabulary does not know, of the columns

@@ -14,7 +14,7 @@ use super::layout::Layout;
 use super::row_gradients::{RowListPart, RowListParts};
 use super::{RankContext, Route};
 use crate::base::{RankId, Result, TableId};
-use crate::collective::{Carrier, Words};
+use crate::collective::{Carrier, ListExchange};
 use crate::embedding::Source;
 use crate::exchange::Group;
 use crate::machine::team::Team;
@@ -26,8 +26,8 @@ use crate::sync::{AtomicU32, atomic_words_32};
 #[derive(Debug)]
 pub struct HotRows {
     rank: RankId,
-    sums: Words,
-    rows: Words,
+    sums: ListExchange,
+    rows: ListExchange,
     /// Sums for all owners.
     out: Vec<u32>,
     /// Where those for each owner begin; one more entry than ranks. While room is being allotted, entries beyond
@@ -122,8 +122,8 @@ impl HotRows {
         let into = |from| Vec::with_capacity(if from == rank { 0 } else { sums(from, rank) });
         Some(Self {
             rank,
-            sums: Words::new(rank, ranks, isa, "exchange of hot rows' gradients"),
-            rows: Words::new(rank, ranks, isa, "exchange of hot rows"),
+            sums: ListExchange::new(rank, ranks, isa, "exchange of hot rows' gradients"),
+            rows: ListExchange::new(rank, ranks, isa, "exchange of hot rows"),
             out: Vec::with_capacity(peers().map(|to| sums(rank, to)).sum()),
             starts: vec![0; ranks + 1],
             last: 0,

@@ -25,7 +25,7 @@ use super::layout::{Group, Layout, Stream};
 use super::vectors::{MessageForm, Vectors};
 use super::{Minibatch, Pass, RankContext, Route};
 use crate::base::{Error, RankId, Result, TableId};
-use crate::collective::{Carrier, Words};
+use crate::collective::{Carrier, ListExchange};
 use crate::data::hot::Inputs;
 use crate::data::{BagView, Batch};
 use crate::embedding::{Lookups, PackedBag};
@@ -37,7 +37,7 @@ use crate::sync::{Each, Line};
 #[derive(Debug)]
 pub struct Ids {
     rank: RankId,
-    words: Words,
+    words: ListExchange,
     division: Division,
     /// All messages of this rank, by receiver, and what the division has behind them.
     out: Buffer<u32>,
@@ -98,7 +98,7 @@ impl Ids {
         };
         Ok(Self {
             rank,
-            words: Words::new(rank, ranks, context.team.isa(), "exchange of ids"),
+            words: ListExchange::new(rank, ranks, context.team.isa(), "exchange of ids"),
             division: Division::new(context, samples),
             out: supply.buffer(
                 "ids",

@@ -8,7 +8,7 @@
 use super::layout::Layout;
 use super::row_gradients::{RowListPart, RowListParts};
 use crate::base::{RankId, Result, TableId, in_groups};
-use crate::collective::{Carrier, Words};
+use crate::collective::{Carrier, ListExchange};
 use crate::data::Batch;
 use crate::embedding::Source;
 use crate::simd::Isa;
@@ -18,7 +18,7 @@ use crate::sync::{AtomicU32, atomic_words_32};
 #[derive(Debug)]
 pub struct Replicas {
     rank: RankId,
-    words: Words,
+    words: ListExchange,
     tables: Vec<ReplicatedTable>,
     /// By rank; of this rank's own, words behind `end` are of steps before until it is sent.
     lists: Vec<Vec<u32>>,
@@ -60,7 +60,7 @@ impl Replicas {
         let tables: Vec<_> = layout.replicated().iter().zip(group_of).map(table).collect();
         Self {
             rank,
-            words: Words::new(rank, ranks, isa, "exchange of replicated tables' gradients"),
+            words: ListExchange::new(rank, ranks, isa, "exchange of replicated tables' gradients"),
             parts: vec![vec![RowListParts::default(); groups.len()]; ranks],
             lists: vec![Vec::new(); ranks],
             end: 0,

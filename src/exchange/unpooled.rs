@@ -11,7 +11,7 @@ use super::layout::Layout;
 use super::vectors::MessageForm;
 use super::{Ids, Minibatch, Pass, RankContext, Route};
 use crate::base::{RankId, Result, TableId};
-use crate::collective::{Carrier, Words};
+use crate::collective::{Carrier, ListExchange};
 use crate::data::{Bag, BagView, Batch};
 use crate::machine::team::Team;
 use crate::shard::scheme::{Shard, Split};
@@ -51,7 +51,7 @@ struct PartialSum {
 #[derive(Debug)]
 pub struct Unpooled {
     rank: RankId,
-    words: Words,
+    words: ListExchange,
     out: Vec<Vec<u32>>,
     into: Vec<Vec<u32>>,
     /// For each divided table its look-ups, in their order.
@@ -76,7 +76,7 @@ impl Unpooled {
             PartialSum { rank: shard.rank, place, sums: [0; 2], start: 0, rows: 0, bags: 0, in_bag: 0 }
         };
         let parts = |(table, _): &(TableId, _)| sharding.of_table(*table).iter().map(part).collect();
-        let words = Words::new(*rank, ranks, team.isa(), "exchange of rows");
+        let words = ListExchange::new(*rank, ranks, team.isa(), "exchange of rows");
         Self {
             splits: sources.iter().map(|(table, _)| Split::new(sharding, *table)).collect(),
             parts: sources.iter().map(parts).collect(),

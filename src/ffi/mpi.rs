@@ -14,9 +14,10 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::ptr;
-use std::sync::{PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{RwLock, RwLockReadGuard};
 use std::thread::{self, ThreadId};
 
+use crate::base::Unpoisoned;
 use bytemuck::Pod;
 use mpi::collective::SystemOperation;
 use mpi::environment::Universe;
@@ -79,7 +80,7 @@ impl Callers {
     /// For a call: the library runs until what is returned is dropped.
     fn enter(self) -> Result<RwLockReadGuard<'static, bool>, Failure> {
         self.check();
-        let runs = RUNS.read().unwrap_or_else(PoisonError::into_inner);
+        let runs = RUNS.read().unpoisoned();
         if *runs { Ok(runs) } else { Err(Failure::of("MPI does not run")) }
     }
 }
@@ -138,7 +139,7 @@ impl Library {
         let (universe, level) = mpi::initialize_with_threading(wanted)?;
         let any = (wanted, level) == (Threading::Multiple, Threading::Multiple);
         let calls = if any { Calls::Any } else { Calls::One };
-        *RUNS.write().unwrap_or_else(PoisonError::into_inner) = true;
+        *RUNS.write().unpoisoned() = true;
         Some(Self { universe, calls, thread: PhantomData })
     }
 
@@ -168,7 +169,7 @@ impl Library {
 impl Drop for Library {
     fn drop(&mut self) {
         // Behind all calls, and before `universe` ends the library.
-        *RUNS.write().unwrap_or_else(PoisonError::into_inner) = false;
+        *RUNS.write().unpoisoned() = false;
     }
 }
 

@@ -6,6 +6,7 @@
 //! A pinned team pins its owner too, and gives the owner's old affinity back when it is dropped. Threads that the owner
 //! starts meanwhile inherit its pin; those that belong to no rank's core call [`roam`].
 
+use std::ops::Deref;
 use std::sync::{OnceLock, mpsc};
 
 use crate::base::{Error, PuId, Result};
@@ -19,7 +20,8 @@ const POOL: usize = 64;
 /// What this process may run on, as it was before the first team pinned a thread.
 static PERMITTED: OnceLock<Vec<PuId>> = OnceLock::new();
 
-/// A rank's threads and the instruction set that they use. The thread that owns the team is its number 0.
+/// A rank's threads, a [`Crew`] with its ways to run a closure, and the instruction set that they use. The thread that
+/// owns the team is its number 0.
 ///
 /// Two threads cannot share a team, so a closure that captures one to start a region inside a region does not compile.
 /// A team that a closure reaches without capturing it, through a `thread_local!`, refuses at run time.
@@ -113,22 +115,10 @@ impl Team {
         self.each(bands, |band| band.data.iter_mut().step_by(PAGE_BYTES).for_each(|byte| *byte = 0));
     }
 
-    /// How many threads work together.
-    #[must_use]
-    pub fn threads(&self) -> usize {
-        self.crew.threads()
-    }
-
-    /// Whether threads spin while they wait for work; see [`Crew::spins`].
-    #[must_use]
-    pub fn spins(&self) -> bool {
-        self.crew.spins()
-    }
-
     /// How many pieces of work there are for each thread; see [`Team::pieces`].
     pub const PIECES_A_THREAD: usize = 8;
 
-    /// Into how many pieces [`Team::share`] wants work cut that is the same for all of them: enough that the last ones
+    /// Into how many pieces [`Crew::share`] wants work cut that is the same for all of them: enough that the last ones
     /// end nearly together, few enough that claiming them costs nothing.
     #[must_use]
     pub fn pieces(&self) -> usize {
@@ -139,32 +129,6 @@ impl Team {
     #[must_use]
     pub const fn isa(&self) -> Isa {
         self.isa
-    }
-
-    /// Runs `body(thread)` on every thread at once and waits for all; see [`Crew::run`] for what it may capture.
-    ///
-    /// # Panics
-    /// When `body` panics on any thread, with the first panic's message, and when this team runs already; see
-    /// [`Crew::run`].
-    pub fn run(&self, body: impl Fn(usize) + Sync + Copy) {
-        self.crew.run(body);
-    }
-
-    /// Runs `body(piece)` for every piece, thread t taking the t-th share of consecutive pieces.
-    ///
-    /// # Panics
-    /// As [`Team::run`].
-    pub fn each<P: Parts>(&self, parts: P, body: impl Fn(P::Part) + Sync) {
-        self.crew.deal(parts, body);
-    }
-
-    /// Runs `body(piece)` for every piece on whichever thread is free, each thread beginning as [`Team::each`] says:
-    /// for more pieces than threads.
-    ///
-    /// # Panics
-    /// As [`Team::run`].
-    pub fn share<P: Parts>(&self, pieces: P, body: impl Fn(P::Part) + Sync) {
-        self.crew.share(pieces, body);
     }
 
     /// Whether work is much for [`Team::share_if`], where `few` is what one thread has done by the time that threads
@@ -178,27 +142,21 @@ impl Team {
     /// spin have begun and ended together, some microseconds.
     pub const WORDS_ALONE: usize = (64 << 10) / size_of::<u32>();
 
-    /// As [`Team::share`] where there is much to do ([`Team::is_much`]); else on the calling thread alone, in the order
+    /// As [`Crew::share`] where there is much to do ([`Team::is_much`]); else on the calling thread alone, in the order
     /// of pieces: it has done little by the time that many threads have begun and ended together, some microseconds.
     ///
     /// # Panics
-    /// As [`Team::run`].
+    /// As [`Crew::run`].
     pub fn share_if<P: Parts>(&self, much: bool, pieces: P, body: impl Fn(P::Part) + Sync) {
         if much && self.threads() > 1 { self.share(pieces, body) } else { each_alone(pieces, body) }
     }
+}
 
-    /// As [`Team::share`] with something that a thread keeps from piece to piece; see [`Crew::share_with`].
-    ///
-    /// # Panics
-    /// As [`Team::run`], and when `own` has not one part a thread.
-    pub fn share_with<W: Parts, P: Parts, M>(
-        &self,
-        own: W,
-        pieces: P,
-        begin: impl Fn(W::Part) -> M + Sync,
-        body: impl Fn(&mut M, P::Part) + Sync,
-    ) {
-        self.crew.share_with(own, pieces, begin, body);
+impl Deref for Team {
+    type Target = Crew;
+
+    fn deref(&self) -> &Crew {
+        &self.crew
     }
 }
 

@@ -26,6 +26,13 @@ impl FolderLock {
         Self::take_by(folder, NAME)
     }
 
+    /// Whether somebody has the lock of a folder, this process or another one.
+    #[must_use]
+    pub fn is_held(folder: &Path) -> bool {
+        let file = File::open(folder.join(NAME));
+        file.is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
+    }
+
     /// Removes the file of [`FolderLock::take`] where nothing else is in its folder, which the holder then removes.
     pub fn remove_if_alone(&self, folder: &Path) {
         if fs::read_dir(folder).is_ok_and(|entries| entries.count() == 1) {
@@ -75,9 +82,12 @@ mod tests {
     #[test]
     fn a_lock_is_one_holders_and_a_file_system_may_have_none() {
         let folder = tempfile::tempdir().unwrap();
+        assert!(!FolderLock::is_held(folder.path()));
         let held = FolderLock::take(folder.path()).unwrap();
         assert!(matches!(FolderLock::take(folder.path()), Err(Error::OutputBusy { .. })));
+        assert!(FolderLock::is_held(folder.path()));
         drop(held);
+        assert!(!FolderLock::is_held(folder.path()));
         FolderLock::take_by(folder.path(), NAME).unwrap();
         use linux_raw_sys::errno::{EACCES, EIO, ENOLCK, ENOSYS, EOPNOTSUPP};
         let [none, other] = [&[ENOLCK, ENOSYS, EOPNOTSUPP][..], &[EIO, EACCES]].map(|numbers| {

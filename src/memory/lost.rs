@@ -10,10 +10,11 @@
 #![allow(unsafe_code)]
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, OnceLock};
 
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
 
+use crate::base::Unpoisoned;
 use crate::ffi::signals::repair_mappings;
 
 /// The smallest page.
@@ -48,7 +49,7 @@ impl Watched {
         // Where the system refuses, files that are cut short end the process, as they do everywhere.
         // SAFETY: `repair` reads and writes atomics and maps pages, no more.
         let _ = unsafe { repair_mappings(repair) };
-        let _adding = ADDING.lock().unwrap_or_else(PoisonError::into_inner);
+        let _adding = ADDING.lock().unpoisoned();
         let mut place = &FIRST;
         while place.end.load(Ordering::Acquire) != 0 {
             place = place.next.get_or_init(|| Box::new(Self::nothing()));

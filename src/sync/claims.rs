@@ -1,7 +1,7 @@
 //! Pieces that are claimed while a region runs, so that a thread that is done early helps one that is late.
 //!
 //! A region ends with its last thread, and cores are never equally fast: another machine's thread on the same core, an
-//! interrupt or a colder cache make one a tenth or a quarter slower for milliseconds. [`Crew::deal`] waits for it;
+//! interrupt or a colder cache make one a tenth or a quarter slower for milliseconds. [`Crew::each`] waits for it;
 //! [`Crew::share`] gives its remaining pieces away.
 //!
 //! Every thread begins with a share of consecutive pieces of its own, takes them in order and then looks into the
@@ -99,7 +99,7 @@ impl Claims {
 }
 
 impl Crew {
-    /// Runs `body(piece)` for every piece, on whichever thread is free; each begins with its share, as [`Crew::deal`]
+    /// Runs `body(piece)` for every piece, on whichever thread is free; each begins with its share, as [`Crew::each`]
     /// deals them.
     ///
     /// # Panics

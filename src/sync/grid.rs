@@ -30,7 +30,7 @@ pub struct Grid<'a, T> {
 /// # use octorec::sync::{Crew, Grid, Patience};
 /// # let crew = Crew::start(2, Patience::SHARED_CORE, |_| ()).unwrap();
 /// let mut data = vec![0u32; 4 * 8];
-/// crew.deal(Grid::new(&mut data, [4, 8, 8], [2, 1], 1), |mut part| {
+/// crew.each(Grid::new(&mut data, [4, 8, 8], [2, 1], 1), |mut part| {
 ///     part.panels = 0..4;
 ///     part.panel(0).fill(1);
 /// });

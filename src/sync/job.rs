@@ -20,7 +20,7 @@ use crossbeam::utils::CachePadded;
 
 use super::Patience;
 use super::primitive::{Arc, AtomicBool, Mutex, Ordering, Yielding};
-use crate::base::{Error, Place, RankId, Result, Trouble, panics};
+use crate::base::{Error, Place, RankId, Result, Trouble, Unpoisoned, panics};
 
 /// Looks without a `pause` before a waiting thread begins to pause between them.
 const EAGER_LOOKS: u32 = if cfg!(loom) { 0 } else { 500 };
@@ -90,7 +90,7 @@ impl Job {
     /// # Panics
     /// When there is no such rank.
     pub fn enter(&self, place: Place) {
-        *self.0.places[place.rank.index()].lock().unwrap_or_else(std::sync::PoisonError::into_inner) = place;
+        *self.0.places[place.rank.index()].lock().unpoisoned() = place;
     }
 
     /// What a rank's compute thread began last.
@@ -99,12 +99,12 @@ impl Job {
     /// When there is no such rank.
     #[must_use]
     pub fn place(&self, rank: RankId) -> Place {
-        *self.0.places[rank.index()].lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        *self.0.places[rank.index()].lock().unpoisoned()
     }
 
     /// sound -> poisoned. Returns the trouble that was first, which may be another rank's.
     pub fn poison(&self, trouble: Trouble) -> Trouble {
-        let mut first = self.0.first.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut first = self.0.first.lock().unpoisoned();
         let first = first.get_or_insert(trouble).clone();
         self.0.poisoned.store(true, Ordering::Release);
         first
@@ -121,7 +121,7 @@ impl Job {
         if !self.0.poisoned.load(Ordering::Acquire) {
             return Ok(());
         }
-        let first = self.0.first.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let first = self.0.first.lock().unpoisoned();
         Err(first.clone().expect("poisoned after the trouble was written"))
     }
 

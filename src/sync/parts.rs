@@ -170,7 +170,7 @@ impl Crew {
     ///
     /// # Panics
     /// As [`Crew::run`], and when the pieces are more than can be dealt.
-    pub fn deal<P: Parts>(&self, parts: P, body: impl Fn(P::Part) + Sync) {
+    pub fn each<P: Parts>(&self, parts: P, body: impl Fn(P::Part) + Sync) {
         let (pieces, threads) = (parts.len(), self.threads());
         assert!(pieces.checked_mul(threads).is_some(), "{pieces} pieces cannot be dealt to {threads} threads");
         let (parts, body) = (&parts, &body);
@@ -227,6 +227,6 @@ mod tests {
     fn shares_that_wrap_are_refused() {
         let crew = Crew::start(2, crate::sync::Patience::SHARED_CORE, |_| ()).unwrap();
         // Elements without size: a slice may have any number of them.
-        crew.deal(Each::new(&mut [(); usize::MAX]), |()| panic!("no piece is handed out"));
+        crew.each(Each::new(&mut [(); usize::MAX]), |()| panic!("no piece is handed out"));
     }
 }

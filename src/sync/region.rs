@@ -31,6 +31,7 @@ use crossbeam::utils::CachePadded;
 
 use super::mailbox::{Mailbox, Next, Order};
 use super::primitive::{Arc, AtomicBool, Mutex, Ordering, Yielding, fence, thread};
+use crate::base::Unpoisoned;
 
 /// Looks at a cache line before a waiting thread starts to pause between looks: a few microseconds.
 const EAGER_LOOKS: u32 = if cfg!(loom) { 0 } else { 2000 };
@@ -302,12 +303,12 @@ impl Shared {
             return None;
         }
         self.panicked.store(false, Ordering::Relaxed);
-        self.panic.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take()
+        self.panic.lock().unpoisoned().take()
     }
 
     /// Keeps the first panic for the leader.
     fn keep_panic(&self, payload: Box<dyn Any + Send>) {
-        let mut first = self.panic.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut first = self.panic.lock().unpoisoned();
         match &*first {
             None => *first = Some(payload),
             // A payload may panic when it is dropped.

@@ -7,11 +7,13 @@
 //! that was killed between the two makes its steps up to there again, and what it kept stays, for they can lead to
 //! nothing better.
 
-use std::path::Path;
+use std::ffi::OsStr;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, absolute};
 
 use serde::{Deserialize, Serialize};
 
-use super::checkpoint::{Checkpoint, Progress};
+use super::checkpoint::{Checkpoint, Progress, Writers};
 use super::metrics::Scores;
 use super::output::OutputDir;
 use super::run::Run;
@@ -24,9 +26,9 @@ use crate::base::{Error, Result};
 pub struct Best {
     /// After which step it was made.
     pub step: u64,
-    /// The test AUC; nothing where that is no number.
+    /// The AUC; nothing where that is no number.
     pub auc: Option<f64>,
-    /// The test log loss; nothing where that is no number, or of a version that did not say.
+    /// The log loss; nothing where that is no number, or of a version that did not say.
     pub logloss: Option<f64>,
 }
 
@@ -140,7 +142,7 @@ impl Run {
         Ok(())
     }
 
-    /// The evaluation of the model in a folder of a best one, if there is one of these test samples by this score.
+    /// The evaluation of the model in a folder of a best one, if there is one on these samples by this score.
     fn kept_in(&self, best: &OutputDir) -> Option<Best> {
         let path = best.checkpoint();
         if !path.exists() {
@@ -148,7 +150,7 @@ impl Run {
         }
         let read = || {
             let checkpoint = Checkpoint::open(&path)?;
-            checkpoint.check_tests(&self.config, &*self.source)?;
+            checkpoint.check_evaluated(&self.config, &*self.source)?;
             checkpoint.header()
         };
         match read() {
@@ -176,6 +178,34 @@ impl Run {
         }
         self.state.progress.evaluations = evaluations;
         Ok(())
+    }
+
+    /// Gives the ranks the model that is kept: the best one or else the last, which they have; after which step it was
+    /// saved. All machines take part. Nothing where some of them do not see the best model's folder.
+    ///
+    /// # Errors
+    /// When the best model cannot be read.
+    pub(super) fn take_kept(&mut self) -> Result<Option<u64>> {
+        let step = self.state.progress.step;
+        let best = self.state.progress.evaluations.best.filter(|_| self.keeps_best() && self.state.is_best_kept);
+        let Some(best) = best.filter(|best| best.step != step) else { return Ok(Some(step)) };
+        if self.state.saved == Some(Writers::First) {
+            if let Some(kept) = self.best_kept() {
+                note!(
+                    "note: the test samples are not scored, since other machines do not see the best model: octorec eval \
+                     --checkpoint {} scores them",
+                    kept.display()
+                );
+            }
+            return Ok(None);
+        }
+        let own = self.state.best.as_ref().map(OutputDir::checkpoint);
+        let own = own.map(|path| absolute(&path).map_err(Error::io(&path, "find"))).transpose()?;
+        let own = own.map_or_else(Vec::new, |path| path.into_os_string().into_vec());
+        let all = self.ranks.everywhere("name the best model", own)?;
+        let path = Path::new(OsStr::from_bytes(&all[0]));
+        Checkpoint::open(path)?.load_into(&self.ranks)?;
+        Ok(Some(best.step))
     }
 
     /// Saves the model as the best one, by evaluations that end with its own.

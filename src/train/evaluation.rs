@@ -7,7 +7,7 @@ use super::Ranks;
 use super::feed::together;
 use super::metrics::{ByValue, Evaluation, Grouping, NO_VALUE, Tally};
 use super::rank::Rank;
-use crate::base::config::TrainConfig;
+use crate::base::config::{EvalSplit, TrainConfig};
 use crate::base::{Error, Result, TableId};
 use crate::data::{Batch, Column, Loader, LoaderMode, Plan, Portion, Position, RankLoader, Source, Split};
 
@@ -53,6 +53,16 @@ impl GroupBy {
     fn grouping(&self, source: &dyn Source) -> Grouping {
         let Self { gauc, by, .. } = *self;
         Grouping { unseen: self.column(source).unseen().map(|row| row as u32), gauc, by }
+    }
+}
+
+/// Which samples a run's evaluations are made on: those for validation, unless the data have none or
+/// `train.eval_split` says otherwise.
+#[must_use]
+pub fn evaluated(train: &TrainConfig, source: &dyn Source) -> Split {
+    match train.eval_split {
+        EvalSplit::Validation if source.samples(Split::Validation) != Some(0) => Split::Validation,
+        EvalSplit::Validation | EvalSplit::Test => Split::Test,
     }
 }
 
@@ -132,7 +142,7 @@ impl RankEvaluation {
         let layout = ranks.layout();
         let start = |source: &Arc<dyn Source>| {
             let of = (ranks.local(), layout.ranks());
-            RankLoader::start_aside(source, plan, mode, of, layout.grains(), &ranks.asides()).map(Vec::into_iter)
+            RankLoader::start(source, plan, mode, of, layout.grains(), &ranks.asides()).map(Vec::into_iter)
         };
         let loaders = start(source)?;
         let beside = groupings.iter().map(|by| by.data.as_ref().map(start).transpose());

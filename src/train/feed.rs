@@ -1,10 +1,10 @@
 //! Steps on minibatches that ranks load themselves, each its own slice.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use super::ranks::Task;
 use super::{Ranks, Rates, Step};
-use crate::base::Result;
+use crate::base::{Result, Unpoisoned};
 use crate::data::hot::Inputs;
 use crate::data::{LoaderMode, Plan, RankLoader, Source, Waited};
 
@@ -61,7 +61,7 @@ impl Ranks {
         let mut loaders: Vec<Vec<(Inputs, RankLoader)>> = self.local().map(|_| Vec::new()).collect();
         for Stream { inputs, source, plan } in streams {
             let of = (self.local(), ranks);
-            let started = RankLoader::start_aside(source, *plan, mode, of, grains, &self.asides())?;
+            let started = RankLoader::start(source, *plan, mode, of, grains, &self.asides())?;
             loaders.iter_mut().zip(started).for_each(|(loaders, loader)| loaders.push((*inputs, loader)));
         }
         let more = self.all_with(loaders, |loaders, rank| Ok(rank.feed(loaders)))?;
@@ -95,7 +95,7 @@ impl Ranks {
     /// When there is no minibatch.
     pub fn advance(&self, inputs: Inputs, rates: Rates) -> Result<(Step, Result<bool>)> {
         self.run(&mut |_| Task::Advance(inputs, rates))?;
-        let outcome = |rank: usize| self.outcomes[rank].lock().unwrap_or_else(PoisonError::into_inner);
+        let outcome = |rank: usize| self.outcomes[rank].lock().unpoisoned();
         let Step { samples, position, .. } = outcome(0).step.take().expect("a step was made");
         let loss = self.mean_loss()?;
         let more = (0..self.local().len()).map(|rank| outcome(rank).more.take().expect("a step was made"));

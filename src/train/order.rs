@@ -7,7 +7,6 @@
 //! the rate, and one that has fallen four times in a row doubles it, within R(1) and R(100); the first rate is R(50).
 //! (The paper's Equation 5 has `min` and `max` the wrong way round, as its text says.)
 
-use std::fmt;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -61,7 +60,7 @@ pub struct Judged {
     kind: &'static str,
     /// Steps before it.
     pub step: u64,
-    /// The test loss, where there are test samples.
+    /// The log loss, where there are samples for that.
     pub logloss: Option<f64>,
     /// The rate until then, in percent.
     pub rate_before: f64,
@@ -73,14 +72,14 @@ pub struct Judged {
     pub minibatches: u64,
 }
 
-impl fmt::Display for Judged {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Judged {
+    /// Another rate, for people; the test was made on samples of this split.
+    pub fn told(&self, split: Split) -> String {
         let Self { step, rate_before, rate, .. } = self;
         let why = if rate < rate_before { "has not fallen" } else { "has fallen four times in a row" };
-        let loss = self.logloss.unwrap_or(f64::NAN);
-        write!(
-            f,
-            "step {step}: the test log loss ({loss:.4}) {why}: hot and cold inputs take turns at R({rate}), not R({rate_before})"
+        let (samples, loss) = (split.name(), self.logloss.unwrap_or(f64::NAN));
+        format!(
+            "step {step}: the {samples} log loss ({loss:.4}) {why}: hot and cold inputs take turns at R({rate}), not R({rate_before})"
         )
     }
 }

@@ -17,18 +17,22 @@ const CHECKPOINT: &str = "checkpoint.safetensors";
 const VOCABULARY: &str = "vocabulary.safetensors";
 const PLAN: &str = "plan.toml";
 const HOT: &str = "hot.safetensors";
-const FILES: [&str; 6] = [METRICS, CONFIG, PLAN, HOT, VOCABULARY, CHECKPOINT];
+/// With what configuration a run goes on that has saved nothing by it yet.
+const RESUME: &str = "resume.toml";
+const FILES: [&str; 7] = [METRICS, RESUME, CONFIG, PLAN, HOT, VOCABULARY, CHECKPOINT];
 
 /// The directory of the best model, which is a run's own as long as nobody trains on from it: who does logs there.
 const BEST: &str = "best";
 /// The files of a run and of its best model.
-const ALL_FILES: [&str; 11] = [
+const ALL_FILES: [&str; 13] = [
     METRICS,
+    "best/resume.toml",
     "best/config.toml",
     "best/plan.toml",
     "best/hot.safetensors",
     "best/vocabulary.safetensors",
     BEST_CHECKPOINT,
+    RESUME,
     CONFIG,
     PLAN,
     HOT,
@@ -53,6 +57,8 @@ pub struct OutputDir {
     metrics: Option<BufWriter<File>>,
     /// Folders that were made for it, the innermost first: they go if the run ends before it begins.
     made: Vec<PathBuf>,
+    /// What [`OutputDir::resume_with`] has replaced: it comes back if the run ends before it logs anything.
+    resumed_before: Option<Option<Vec<u8>>>,
 }
 
 impl OutputDir {
@@ -101,9 +107,24 @@ impl OutputDir {
 
     fn take(path: &Path) -> Result<Self> {
         let lock = FolderLock::take(path)?;
-        let output = Self { path: path.to_owned(), lock, metrics: None, made: Vec::new() };
+        let output = Self { path: path.to_owned(), lock, metrics: None, made: Vec::new(), resumed_before: None };
         output.bring_back()?;
         Ok(output)
+    }
+
+    /// Notes with what configuration the run goes on from here, if that is another one than its checkpoint's: whoever
+    /// resumes it does so, too, until a checkpoint has it. A run that ends by an error before its first step takes that
+    /// back; after a kill it stays.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn resume_with(&mut self, config: Option<&Config>) -> Result<()> {
+        let file = self.path.join(RESUME);
+        self.resumed_before = Some(fs::read(&file).ok());
+        match config {
+            Some(config) => write_file(&file, config.to_toml().as_bytes()),
+            None => removed(fs::remove_file(&file), &file),
+        }
     }
 
     /// Takes the directory within it of the best model.
@@ -213,11 +234,14 @@ impl OutputDir {
         ALL_FILES.iter().any(|name| is(name) && (name.ends_with(HOT) || !self.path.join(CHECKPOINT).exists()))
     }
 
-    /// A checkpoint was saved: what it replaces goes.
+    /// A checkpoint was saved: what it replaces goes, and the configuration that it has now.
     ///
     /// # Errors
     /// When the system refuses.
-    pub fn saved(&self) -> Result<()> {
+    pub fn saved(&mut self) -> Result<()> {
+        self.resumed_before = None;
+        let file = self.path.join(RESUME);
+        removed(fs::remove_file(&file), &file)?;
         remove_run(&self.path.join(PREVIOUS))
     }
 
@@ -289,6 +313,7 @@ impl OutputDir {
     /// # Errors
     /// When the file cannot be written.
     pub fn log(&mut self, entry: &impl Serialize) -> Result<()> {
+        self.resumed_before = None;
         let line = serde_json::to_string(entry).expect("a metrics entry is representable in JSON");
         let metrics = self.metrics.as_mut().expect("the run has begun");
         writeln!(metrics, "{line}").map_err(Error::io(&self.path.join(METRICS), "write"))
@@ -309,6 +334,13 @@ impl Drop for OutputDir {
         if self.metrics.is_some() && self.path.join(PREVIOUS).is_dir() {
             // What this run has written without a checkpoint gives way; if that fails, the next start does it.
             let _ = self.bring_back();
+        }
+        if let Some(before) = self.resumed_before.take() {
+            let file = self.path.join(RESUME);
+            let _ = match before {
+                Some(bytes) => write_file(&file, &bytes),
+                None => removed(fs::remove_file(&file), &file),
+            };
         }
         if self.metrics.is_none() && !self.made.is_empty() {
             // Folders that hold something else stay.
@@ -368,6 +400,12 @@ pub fn has_begun(run: &Path) -> bool {
 #[must_use]
 pub fn plan_in(path: &Path) -> PathBuf {
     held_in(path).join(PLAN)
+}
+
+/// Where the configuration is with which the run in a directory goes on, if its checkpoint has another one.
+#[must_use]
+pub fn resume_in(path: &Path) -> PathBuf {
+    held_in(path).join(RESUME)
 }
 
 /// Where the hot rows of the run in a directory are, if its hot and cold inputs take turns.

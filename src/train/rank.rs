@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use super::clock::Breakdown;
 use super::copies::{CopyState, HotState, PlannedCopies};
@@ -11,7 +11,7 @@ use super::ranks::Step;
 use super::rates::{Rates, Updates};
 use super::reduction::{self, DenseReduction, Nodes};
 use super::{Clock, Setup, step};
-use crate::base::{Error, RankId, Result, TableId};
+use crate::base::{Error, RankId, Result, TableId, Unpoisoned};
 use crate::collective::{Carrier, Fabric, Member, Pieces};
 use crate::data::hot::Inputs;
 use crate::data::{Batch, Portion, RankLoader, Waited};
@@ -66,7 +66,7 @@ pub(super) struct Common {
 impl Common {
     /// Checks that the memory of all ranks fits the machine, before any of it is touched.
     fn check_memory(&self, barrier: &mut Barrier, demand: Demand) -> Result<()> {
-        let demands = || self.demands.lock().unwrap_or_else(PoisonError::into_inner);
+        let demands = || self.demands.lock().unpoisoned();
         demands().push(demand);
         barrier.wait_without_deadline("plan of memory").map_err(Error::Rank)?;
         if barrier.is_first() {

@@ -6,7 +6,7 @@
 //! ends all, with its message.
 
 use std::cell::{Cell, RefCell};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,7 @@ use super::Setup;
 use super::metrics::LossSum;
 use super::rank::{Common, Rank};
 use super::rates::Rates;
-use crate::base::{Error, Place, PuId, RankId, Result, Trouble};
+use crate::base::{Error, Place, PuId, RankId, Result, Trouble, Unpoisoned};
 use crate::collective::{Member, spawn_rank};
 use crate::data::hot::Inputs;
 use crate::data::{Batch, Position};
@@ -91,7 +91,7 @@ struct Others {
 
 impl Task {
     fn run(self, rank: &mut Rank, outcome: &Mutex<StepOutcome>) -> Result<()> {
-        let outcome = || outcome.lock().unwrap_or_else(PoisonError::into_inner);
+        let outcome = || outcome.lock().unpoisoned();
         match self {
             Self::Call(work) => {
                 rank.complete()?;
@@ -126,7 +126,7 @@ fn serve(
     let (job, number) = (member.job.clone(), member.rank);
     let fail = |failure: Error| {
         if !matches!(failure, Error::Rank(_)) {
-            error.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(failure);
+            error.lock().unpoisoned().get_or_insert(failure);
         }
     };
     let mut rank = match job.guard(number, || Rank::build(setup, common, member)) {
@@ -290,7 +290,7 @@ impl Ranks {
                 let _ = thread.join();
             }
         }
-        let own = others.error.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let own = others.error.lock().unpoisoned().take();
         if matches!(error, Error::Rank(_)) { own.unwrap_or(error) } else { error }
     }
 
@@ -323,11 +323,11 @@ impl Ranks {
             let given = given[number].take().expect("a rank has one task at a time");
             Task::Call(Box::new(move |rank| {
                 let value = work(given, rank)?;
-                *values[number].lock().unwrap_or_else(PoisonError::into_inner) = Some(value);
+                *values[number].lock().unpoisoned() = Some(value);
                 Ok(())
             }))
         })?;
-        let take = |value: &Mutex<Option<T>>| value.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let take = |value: &Mutex<Option<T>>| value.lock().unpoisoned().take();
         Ok(values.iter().filter_map(take).collect())
     }
 
@@ -386,7 +386,7 @@ impl Ranks {
     pub(super) fn mean_loss(&self) -> Result<f64> {
         let mut own = LossSum::default();
         for outcome in &*self.outcomes {
-            own.plus(&outcome.lock().unwrap_or_else(PoisonError::into_inner).losses);
+            own.plus(&outcome.lock().unpoisoned().losses);
         }
         if self.world().machines() == 1 {
             return Ok(own.mean());

@@ -8,7 +8,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use super::metrics::Scores;
 use crate::base::console::note;
 use crate::base::units::{Count, Seconds};
-use crate::data::Batch;
+use crate::data::{Batch, Split};
 
 /// Between two plain lines.
 const LINE_INTERVAL: Duration = Duration::from_secs(5);
@@ -107,10 +107,10 @@ impl Reporter {
         format!("step {step}{of}  {}{left}", self.message(loss, seconds))
     }
 
-    /// After an evaluation.
-    pub fn evaluation(&self, step: u64, scores: &Scores, best_possible: Option<f64>) {
+    /// After an evaluation on the samples of a split, by the model as it was after a step.
+    pub fn evaluation(&self, step: u64, split: Split, scores: &Scores, best_possible: Option<f64>) {
         let ceiling = best_possible.map(|auc| format!("; best possible AUC {auc:.4}")).unwrap_or_default();
-        self.say(&format!("step {step}: test {scores}{ceiling}"));
+        self.say(&format!("step {step}: {} {scores}{ceiling}", split.name()));
     }
 
     /// A line for people.

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::best::Evaluations;
 use super::checkpoint::{self, Checkpoint, Origin, Progress, TrainedOn, Writers};
+use super::evaluation::evaluated;
 use super::hot_file::save_hot;
 use super::loss_trace::LossTrace;
 use super::mllog::MlLog;
@@ -77,6 +78,12 @@ pub struct RunState {
 }
 
 impl Run {
+    /// Which samples its evaluations are made on.
+    #[must_use]
+    pub fn evaluated(&self) -> Split {
+        evaluated(&self.config.train, &*self.source)
+    }
+
     /// Takes weights and position from a checkpoint of this model, `verified` as by [`Checkpoint::open_as`].
     ///
     /// # Errors
@@ -102,10 +109,14 @@ impl Run {
             true if checkpoint.check_tests(&self.config, &*self.source).is_err() => {
                 Some("these are other test samples than before")
             }
+            true if checkpoint.check_evaluated(&self.config, &*self.source).is_err() => {
+                Some("evaluations were made on samples of another kind before")
+            }
             _ => None,
         };
         if let Some(why) = others {
-            note!("note: {why}: the best {} is that of tests from here on", by.words());
+            let (split, by) = (self.evaluated().name(), by.words());
+            note!("note: {why}: the best {split} {by} is that of tests from here on");
             progress.evaluations = Evaluations { is_due, ..Evaluations::default() };
         }
         if !checkpoint.has_moments(&self.ranks)? {
@@ -213,7 +224,7 @@ impl Run {
         }
         let path = self.output.as_ref().map(OutputDir::checkpoint);
         self.state.saved = Some(self.save_as(path.as_deref(), self.state.progress)?);
-        self.output.as_ref().map_or(Ok(()), OutputDir::saved)
+        self.output.as_mut().map_or(Ok(()), OutputDir::saved)
     }
 
     /// Writes a checkpoint of the weights, by which the run stands there; all machines take part, and the first one has

@@ -10,6 +10,8 @@ use super::{Best, Judged};
 pub enum Outcome {
     /// All steps were done.
     Finished,
+    /// They had been done before: a run that was continued had nothing left to train.
+    AlreadyFinished,
     /// An evaluation reached the target AUC.
     TargetReached,
     /// As many evaluations as `train.patience` says were no better than the best one before.
@@ -23,7 +25,8 @@ pub enum Outcome {
 pub struct Summary {
     /// Why training ended.
     pub outcome: Outcome,
-    /// Test AUC; absent without test samples, as are the other scores.
+    /// Test AUC, after the last step; of a run whose evaluations are on validation samples, that of the model that is
+    /// kept: the best one, or else the last. Absent without test samples, as are the other scores.
     pub auc: Option<f64>,
     /// The AUC of the true probabilities, where the data is synthetic.
     pub best_possible_auc: Option<f64>,
@@ -40,15 +43,28 @@ pub struct Summary {
     pub accuracy: Option<f64>,
     /// Mean probability over mean label.
     pub calibration: Option<f64>,
+    /// AUC of the last evaluation, where evaluations are on validation samples.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub validation_auc: Option<f64>,
+    /// Its log loss.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub validation_logloss: Option<f64>,
     /// The test AUC of the run's best evaluation (by `train.best_by`); absent without one. Those before it was resumed
     /// are included, but for one that was made because the run had ended, unless the best model is kept: the checkpoint
-    /// is older than it.
+    /// is older than it. Where evaluations are on validation samples, that of its model, if the test samples are scored
+    /// by that.
     pub best_auc: Option<f64>,
     /// Its test log loss.
     pub best_logloss: Option<f64>,
+    /// The validation AUC of the best evaluation, where evaluations are on such samples.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub best_validation_auc: Option<f64>,
+    /// Its log loss.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub best_validation_logloss: Option<f64>,
     /// The step after which it was made.
     pub best_step: Option<u64>,
-    /// The evaluation of this process with the lowest test log loss.
+    /// The evaluation of this process with the lowest log loss.
     #[serde(skip)]
     pub lowest_logloss: Option<Best>,
     /// The run's last step: those since it began, before it was resumed included.

@@ -6,8 +6,7 @@
 
 use std::time::{Duration, Instant};
 
-use serde::Serialize;
-
+use super::entries::{EvalEntry, StepEntry};
 use super::evaluation::{Questions, evaluate, evaluation_due};
 use super::feed::Upcoming;
 use super::metrics::{Evaluation, Scores};
@@ -26,6 +25,12 @@ const FLUSH_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Initial weights hardly prefer a label, so that the first loss is about ln 2; one beyond this comes of the data.
 const HIGHEST_FIRST_LOSS: f64 = 3.0;
+
+/// A loss of so many times the first one, or the loss of weights that prefer no label if that is more...
+const EXPLODED: f64 = 100.0;
+
+/// ...in so many steps, one behind the other, comes of weights that are worth nothing any more.
+const EXPLODED_STEPS: u64 = 10;
 
 /// A run under way.
 pub(super) struct TrainingLoop<'a> {
@@ -48,6 +53,12 @@ struct Tally {
     steps: u64,
     training: Duration,
     final_loss: Option<f64>,
+    first_loss: Option<f64>,
+    /// Steps up to the last one whose losses have exploded.
+    exploded: u64,
+    /// The last evaluation, on whichever samples these are made.
+    evaluated: Option<Tested>,
+    /// The last one on the test samples.
     tested: Option<Tested>,
     lowest_logloss: Option<Best>,
     began: Instant,
@@ -56,9 +67,10 @@ struct Tally {
     flushed: Instant,
 }
 
-/// The last test.
+/// What an evaluation found.
 #[derive(Clone, Copy)]
 struct Tested {
+    /// The model's step.
     step: u64,
     scores: Scores,
     best_possible_auc: Option<f64>,
@@ -88,30 +100,6 @@ struct DataUse {
     bytes: Vec<u64>,
 }
 
-#[derive(Serialize)]
-struct StepEntry {
-    kind: &'static str,
-    step: u64,
-    epoch: u64,
-    loss: f64,
-    lr: f64,
-    lr_rows: f64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    lr_wide: Option<f64>,
-    ms: f64,
-    samples_per_s: f64,
-}
-
-#[derive(Serialize)]
-struct EvalEntry {
-    kind: &'static str,
-    step: u64,
-    #[serde(flatten)]
-    scores: Scores,
-    best_possible_auc: Option<f64>,
-    ms: f64,
-}
-
 impl Tally {
     fn new() -> Self {
         let now = Instant::now();
@@ -120,6 +108,9 @@ impl Tally {
             steps: 0,
             training: Duration::ZERO,
             final_loss: None,
+            first_loss: None,
+            exploded: 0,
+            evaluated: None,
             tested: None,
             lowest_logloss: None,
             began: now,
@@ -188,11 +179,15 @@ impl<'a> TrainingLoop<'a> {
         Ok(Outcome::Finished)
     }
 
-    /// Whether a checkpoint is due after this step, behind which training goes on: at the end all is saved anyway.
+    /// Whether a checkpoint is due after this step, behind which training goes on: at the end all is saved anyway. While
+    /// the loss may have exploded, the one before stays.
     fn is_to_be_saved(&self, step: u64) -> bool {
         let every = self.run.config.train.checkpoint_every;
         let is_due = every > 0 && step.is_multiple_of(every) || self.run.ranks.save_due();
-        is_due && self.total.is_none_or(|total| step < total) && !self.run.ranks.interrupted()
+        is_due
+            && self.tally.exploded == 0
+            && self.total.is_none_or(|total| step < total)
+            && !self.run.ranks.interrupted()
     }
 
     /// Makes the next step, after the test between turns if that is due.
@@ -213,7 +208,8 @@ impl<'a> TrainingLoop<'a> {
         Ok(Next::Made(Made { number, step, rates, took: began.elapsed() }))
     }
 
-    /// Refuses a loss that is no number; tells and notes what the first step shows.
+    /// Refuses a loss that is no number, and one that has exploded and stays so; tells and notes what the first step
+    /// shows.
     fn check(&mut self, made: &Made) -> Result<()> {
         if self.tally.samples == 0
             && let Some(choice) = self.run.ranks.update_choice()?
@@ -228,7 +224,11 @@ impl<'a> TrainingLoop<'a> {
             let loss = made.step.loss;
             self.reporter.say(&format!("warning: the loss of the first step is {loss:.3e}: {cause}"));
         }
-        if !made.step.loss.is_finite() {
+        // The first one is that of weights before this process has moved them.
+        let first = *self.tally.first_loss.get_or_insert(made.step.loss);
+        let has_exploded = made.step.loss > EXPLODED * first.max(1.0);
+        self.tally.exploded = if has_exploded { self.tally.exploded + 1 } else { 0 };
+        if !made.step.loss.is_finite() || self.tally.exploded == EXPLODED_STEPS {
             self.reporter.finish();
             return Err(self.run.diverged(made.number, made.step.loss, made.rates.into_iter().fold(0.0, f64::max)));
         }
@@ -267,31 +267,37 @@ impl<'a> TrainingLoop<'a> {
         Ok(outcome)
     }
 
-    /// Saves, and tests what was not tested yet.
+    /// Saves, and evaluates what was not evaluated yet.
     fn finish(mut self, mut outcome: Outcome) -> Result<Summary> {
         let (waited, bytes) = self.run.ranks.unfeed()?;
         self.run.save()?;
         let step = self.run.state.progress.step;
-        if outcome != Outcome::Interrupted && !self.is_tested(step) {
+        if outcome != Outcome::Interrupted && !self.is_evaluated(step) {
             self.evaluate(false)?;
             if self.tally.reached.is_some() {
                 outcome = Outcome::TargetReached;
-            } else if !self.is_tested(step)
+            } else if !self.is_evaluated(step)
                 && self.run.ranks.interrupted()
-                && self.run.source.samples(Split::Test) != Some(0)
+                && self.run.source.samples(self.run.evaluated()) != Some(0)
             {
                 // All that is left is the last test, which --resume makes up for.
                 outcome = Outcome::Interrupted;
             }
         }
+        if outcome == Outcome::Finished && self.tally.steps == 0 && self.run.state.is_resumed {
+            outcome = Outcome::AlreadyFinished;
+        }
         self.run.mllog.as_mut().map_or(Ok(()), |log| log.run_stops(false))?;
+        if outcome != Outcome::Interrupted && self.run.evaluated() == Split::Validation && !self.test()? {
+            outcome = Outcome::Interrupted;
+        }
         self.reporter.finish();
         self.run.flush()?;
         Ok(self.summary(outcome, DataUse { waited, bytes }))
     }
 
-    fn is_tested(&self, step: u64) -> bool {
-        self.tally.tested.is_some_and(|tested| tested.step == step)
+    fn is_evaluated(&self, step: u64) -> bool {
+        self.tally.evaluated.is_some_and(|evaluated| evaluated.step == step)
     }
 
     fn record(&mut self, made: &Made) -> Result<()> {
@@ -325,17 +331,18 @@ impl<'a> TrainingLoop<'a> {
         Ok(())
     }
 
-    /// Evaluates and logs, if there are test samples, on the way or at the end, and notes whether the target is reached
-    /// and which evaluation is the best; whether it came to its end.
+    /// Evaluates and logs, if there are samples for that, on the way or at the end, and notes whether the target is
+    /// reached and which evaluation is the best; whether it came to its end.
     fn evaluate(&mut self, on_the_way: bool) -> Result<bool> {
         let Self { run, tally, reporter, .. } = self;
-        if run.source.samples(Split::Test) == Some(0) {
+        let split = run.evaluated();
+        if run.source.samples(split) == Some(0) {
             return Ok(false);
         }
         run.state.progress.evaluations.is_due = on_the_way;
         let step = run.state.progress.step;
         run.mllog.as_mut().map_or(Ok(()), |log| log.eval_starts(step))?;
-        let (began, which) = (Instant::now(), (Split::Test, run.config.train.eval_batch));
+        let (began, which) = (Instant::now(), (split, run.config.train.eval_batch));
         let found = match evaluate(&run.ranks, &run.source, which, run.loader, Questions::default()) {
             // The weights are saved already or will be: the caller's loop sees the flag next.
             Err(Error::Interrupted) => return Ok(false),
@@ -353,7 +360,7 @@ impl<'a> TrainingLoop<'a> {
                 log.run_stops(true)?;
             }
         }
-        reporter.evaluation(step, &scores, best_possible_auc);
+        reporter.evaluation(step, split, &scores, best_possible_auc);
         if let Some(output) = &mut run.output {
             if tally.steps == 0 {
                 // A process before may have logged the same one: this one takes its place.
@@ -361,15 +368,47 @@ impl<'a> TrainingLoop<'a> {
                 output.rewind(step, true)?;
             }
             let ms = began.elapsed().as_secs_f64() * 1e3;
-            output.log(&EvalEntry { kind: "eval", step, scores, best_possible_auc, ms })?;
+            let named = (split == Split::Validation).then_some(split.name());
+            let entry = EvalEntry { kind: "eval", step, split: named, best_step: None, scores, best_possible_auc, ms };
+            output.log(&entry)?;
             output.flush()?;
         }
-        tally.tested = Some(Tested { step, scores, best_possible_auc });
+        tally.evaluated = Some(Tested { step, scores, best_possible_auc });
+        if split == Split::Test {
+            tally.tested = tally.evaluated;
+        }
         let now = Best::new(step, &scores);
         if now.is_better(tally.lowest_logloss, BestBy::Logloss) {
             tally.lowest_logloss = Some(now);
         }
         run.take_evaluation(now, on_the_way)?;
+        Ok(true)
+    }
+
+    /// Scores the test samples, if there are some, by the model that is kept, the best one or else the last, of a run
+    /// whose evaluations are on others; false: the user interrupts. The ranks then have that model.
+    fn test(&mut self) -> Result<bool> {
+        let Self { run, tally, reporter, .. } = self;
+        if run.source.samples(Split::Test) == Some(0) {
+            return Ok(true);
+        }
+        let began = Instant::now();
+        let Some(model_step) = run.take_kept()? else { return Ok(true) };
+        let which = (Split::Test, run.config.train.eval_batch);
+        let found = match evaluate(&run.ranks, &run.source, which, run.loader, Questions::default()) {
+            // --resume makes up for it.
+            Err(Error::Interrupted) => return Ok(false),
+            result => result?,
+        };
+        let Some(Evaluation { scores, best_possible_auc, .. }) = found else { return Ok(true) };
+        reporter.evaluation(model_step, Split::Test, &scores, best_possible_auc);
+        if let Some(output) = &mut run.output {
+            let (step, split) = (run.state.progress.step, Some(Split::Test.name()));
+            let best_step = Some(model_step).filter(|of| *of != step);
+            let ms = began.elapsed().as_secs_f64() * 1e3;
+            output.log(&EvalEntry { kind: "eval", step, split, best_step, scores, best_possible_auc, ms })?;
+        }
+        tally.tested = Some(Tested { step: model_step, scores, best_possible_auc });
         Ok(true)
     }
 
@@ -379,14 +418,14 @@ impl<'a> TrainingLoop<'a> {
         let train = &run.config.train;
         let questions =
             Questions { samples: Some(train.hot_test_samples).filter(|most| *most > 0), ..Questions::default() };
-        let which = (Split::Test, train.eval_batch);
+        let which = (run.evaluated(), train.eval_batch);
         let found = match evaluate(&run.ranks, &run.source, which, run.loader, questions) {
             Err(Error::Interrupted) => return Ok(false),
             result => result?,
         };
         let judged = order.judge(&mut run.state.progress, found.map(|found| found.scores.logloss));
         if judged.rate != judged.rate_before {
-            reporter.say(&judged.to_string());
+            reporter.say(&judged.told(which.0));
         }
         run.state.judged = Some(judged);
         run.output.as_mut().map_or(Ok(()), |output| output.log(&judged))?;
@@ -406,6 +445,13 @@ impl<'a> TrainingLoop<'a> {
         let Self { run, tally, .. } = self;
         let best = run.state.progress.evaluations.best;
         let scores = tally.tested.map(|tested| tested.scores);
+        let validated = tally.evaluated.filter(|_| run.evaluated() == Split::Validation);
+        // The scores on test samples, and on others by which the choice is made.
+        let of_best = tally.tested.filter(|tested| best.is_some_and(|best| best.step == tested.step));
+        let (best_test, best_validation) = match run.evaluated() {
+            Split::Validation => (of_best.map(|tested| Best::new(tested.step, &tested.scores)), best),
+            Split::Train | Split::Test => (best, None),
+        };
         let seconds = tally.training.as_secs_f64();
         let between = (data.waited.all - data.waited.first).as_secs_f64();
         Summary {
@@ -418,8 +464,12 @@ impl<'a> TrainingLoop<'a> {
             normalised_entropy: scores.map(|scores| scores.normalised_entropy),
             accuracy: scores.map(|scores| scores.accuracy),
             calibration: scores.map(|scores| scores.calibration),
-            best_auc: best.and_then(|best| best.auc),
-            best_logloss: best.and_then(|best| best.logloss),
+            validation_auc: validated.map(|found| found.scores.auc),
+            validation_logloss: validated.map(|found| found.scores.logloss),
+            best_auc: best_test.and_then(|best| best.auc),
+            best_logloss: best_test.and_then(|best| best.logloss),
+            best_validation_auc: best_validation.and_then(|best| best.auc),
+            best_validation_logloss: best_validation.and_then(|best| best.logloss),
             best_step: best.map(|best| best.step),
             lowest_logloss: tally.lowest_logloss,
             step: run.state.progress.step,

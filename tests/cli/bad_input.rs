@@ -132,3 +132,23 @@ fn a_diverging_run_stops_and_keeps_what_was_saved() {
     assert!(message.contains("diverged") && message.contains("the last checkpoint is"), "{message}");
     json(&format!("eval --checkpoint {} --json", out.display()));
 }
+
+#[test]
+fn a_run_whose_loss_has_exploded_ends_before_it_saves_that() {
+    let folder = tempfile::tempdir().unwrap();
+    let (data, out) = (tsv(&folder.path().join("clicks.tsv"), 2000), folder.path().join("run"));
+    let train = format!("train --data {} --batch 64 --eval-every 0 --rows-cap 50", data.display());
+    succeed(&format!("{train} --steps 2 --out {}", out.display()));
+    let file = || fs::read(out.join("checkpoint.safetensors")).unwrap();
+    let before = file();
+    // Adagrad's steps are bounded, so that no number is lost.
+    let wild = format!("train --resume {} --steps 400 --lr 1000 --set train.checkpoint_every=4", out.display());
+    let message = fail(&wild);
+    assert!(
+        message.contains("training diverged; use a lower --lr") && message.contains("the last checkpoint is"),
+        "{message}"
+    );
+    assert!(message.contains("the loss of step ") && file() == before, "{message}");
+    let found = json(&format!("train --resume {} --steps 20 --lr 0.01 --json", out.display()));
+    assert_eq!(found["outcome"], "finished");
+}

@@ -27,7 +27,8 @@ fn flags_without_effect_are_refused() {
         &["--set", "has an effect only with train.checkpoint_every = 0"],
     );
     refused(&format!("{saving}=-1"), &["train.checkpoint_minutes = -1 must lie in [0, 10^6]"]);
-    let both = format!("{train} --test-data {data} --test-fraction 0.4");
+    std::fs::copy(&data, to("copy.tsv")).unwrap();
+    let both = format!("{train} --test-data {} --test-fraction 0.4", to("copy.tsv"));
     refused(&both, &["--test-fraction", "--test-data are for tests"]);
     let day = "--split last-day-dlrm --threads 1";
     succeed(&format!("preprocess criteo-kaggle --in {data} --out {} {day}", to("split")));

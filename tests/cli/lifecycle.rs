@@ -124,11 +124,101 @@ fn resuming_a_finished_run_does_nothing_and_keeps_it() {
     let again = json(&format!("train --resume {} --json", out.display()));
     assert_eq!((&again["step"], &again["steps"], &again["samples"]), (&first["step"], &0.into(), &0.into()));
     assert_eq!(&again["auc"], &first["auc"]);
+    assert_eq!((&first["outcome"], &again["outcome"]), (&"finished".into(), &"already-finished".into()));
     assert!(fs::read(out.join("checkpoint.safetensors")).unwrap() == before);
     // Its last test is logged once, however often it is made.
     let logged = lines(&out.join("metrics.jsonl"));
     let kinds = ["step", "eval"].map(|kind| logged.iter().filter(|entry| entry["kind"] == kind).count());
     assert_eq!(kinds, [40, 1]);
+}
+
+/// Ends a command by a kill as soon as something is so.
+fn kill_when(line: &str, mut is: impl FnMut() -> bool) {
+    let mut child = octorec().args(line.split_whitespace()).stderr(Stdio::null()).spawn().unwrap();
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !is() {
+        assert!(Instant::now() < deadline, "{line}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+#[test]
+fn what_a_resumed_run_was_asked_for_outlives_a_kill() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let (whole, parts) = (at("whole"), at("parts"));
+    let [first, second] = ["day_0", "day_1"].map(|name| tsv(&at(name), 1000));
+    // Other rows than the first day's.
+    let text = fs::read_to_string(&second).unwrap();
+    fs::write(&second, text.lines().rev().map(|line| line.to_owned() + "\n").collect::<String>()).unwrap();
+    let line = format!("train {TINY} --data {} --vocab hash --rows-cap 50 --epochs 1", first.display());
+    for run in [&whole, &parts] {
+        succeed(&format!("{line} --out {}", run.display()));
+    }
+    let file = |run: &Path| fs::read(run.join("checkpoint.safetensors")).unwrap();
+    let (before, noted) = (file(&parts), parts.join("resume.toml"));
+    let more = |run: &Path, epochs: u64| {
+        format!("train --resume {} --data {} --epochs {epochs}", run.display(), second.display())
+    };
+    // What fails before it trains leaves no trace.
+    fail(&format!("train --resume {} --data nowhere.tsv --epochs 4", parts.display()));
+    fail(&format!("{} --precision bf17", more(&parts, 4)));
+    assert!(!noted.exists());
+    kill_when(&more(&parts, 100_000_000), || noted.exists());
+    assert!(file(&parts) == before, "nothing was saved");
+    succeed(&format!("eval --checkpoint {}", parts.display()));
+    let config = |run: &Path| fs::read_to_string(run.join("config.toml")).unwrap();
+    assert!(!config(&parts).contains("day_1") && fs::read_to_string(&noted).unwrap().contains("day_1"));
+    // What is given again comes on top of that, and what was given stays.
+    succeed(&more(&whole, 9));
+    let bare = format!("train --resume {} --json", parts.display());
+    let found = json(&format!("{bare} --epochs 9"));
+    assert_eq!((&found["outcome"], &found["step"]), (&"finished".into(), &(9 * 15).into()), "{found}");
+    let told: Vec<_> = found["warnings"].as_array().unwrap().iter().map(|told| told.as_str().unwrap()).collect();
+    let goes_on = told.iter().find(|told| told.starts_with("note: the run goes on as it was resumed last, with "));
+    let named =
+        |words: &&&str| words.contains("data.path = ") && words.contains("day_1") && words.contains("train.epochs = 9");
+    assert!(goes_on.is_some_and(|told| named(&told) && told.contains("resume.toml")), "{told:?}");
+    assert!(file(&whole) == file(&parts), "the bits of a run that was not killed");
+    assert_eq!(config(&whole), config(&parts));
+    assert!(!noted.exists());
+    assert_eq!(json(&bare)["outcome"], "already-finished");
+}
+
+#[test]
+fn the_same_command_begins_a_run_goes_on_with_it_and_ends_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let data = tsv(&at("clicks.tsv"), 600).display().to_string();
+    // Of generated data and of files, which tell how many dense features there are.
+    for (name, line) in [
+        ("built-in", format!("{} --steps 2000", tiny_training())),
+        ("files", format!("train {TINY} --data {data} --set model.bottom=[0,32,8] --epochs 200")),
+    ] {
+        let line = format!("{line} --checkpoint-every 10");
+        let (out, whole) = (at(name), at(&format!("{name}-whole")));
+        let saved = out.join("checkpoint.safetensors");
+        let repeated = format!("{line} --out {} --auto-resume", out.display());
+        // A run that has saved nothing begins anew.
+        let unsaved = repeated.replace("--checkpoint-every 10", "");
+        kill_when(&format!("{unsaved} --set train.checkpoint_minutes=0"), || out.join("metrics.jsonl").exists());
+        assert!(!saved.exists(), "{name}");
+        kill_when(&repeated, || saved.exists());
+        for (more, key) in
+            [("--lr 0.3", "train.lr"), ("--set model.top=[8,1]", "model.top"), ("--seed 9", "train.seed")]
+        {
+            let message = fail(&format!("{repeated} {more}"));
+            let told = format!("{key} with --auto-resume: {} holds a run with {key} = ", out.display());
+            assert!(message.contains(&told) && message.contains("--resume "), "{message}");
+        }
+        succeed(&repeated);
+        succeed(&format!("{line} --out {}", whole.display()));
+        assert!(fs::read(&saved).unwrap() == fs::read(whole.join("checkpoint.safetensors")).unwrap(), "{name}");
+        let again = json(&format!("{repeated} --json"));
+        assert_eq!((&again["outcome"], &again["steps"]), (&"already-finished".into(), &0.into()), "{name}");
+    }
 }
 
 #[test]
@@ -295,7 +385,8 @@ fn a_full_disk_leaves_the_old_checkpoint() {
     for words in [
         "--steps 9",
         &format!("{endless} --checkpoint-every 9"),
-        &format!("{endless} --set train.checkpoint_minutes=0.0001"),
+        // A run goes on as it was resumed last.
+        &format!("{endless} --checkpoint-every 0 --set train.checkpoint_minutes=0.0001"),
     ] {
         let limited = format!(
             "trap '' XFSZ; ulimit -f 64; exec {} train --resume {} {words}",

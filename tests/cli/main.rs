@@ -52,6 +52,7 @@ mod spoil;
 mod torchrec;
 mod transforms;
 mod tune;
+mod validation;
 mod weighted_pooling;
 mod wide;
 

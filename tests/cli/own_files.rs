@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use safetensors::tensor::TensorView;
 use safetensors::{SafeTensors, serialize};
+use serde_json::Value;
 
 use super::{fail, json, octorec, succeed, tiny_training, tsv};
 
@@ -318,6 +319,20 @@ fn test_samples_of_data_that_have_changed_are_not_scored_as_the_runs_own() {
     // The remedy.
     let whole = format!("eval --checkpoint {} --on-bad-row fail --data {} --json", to("tuned"), to("more.tsv"));
     assert_eq!(json(&whole)["samples"], 340);
+    // Malformed rows are told by whoever goes on, too.
+    fs::write(to("broken.tsv"), format!("{text}{}", "broken\n".repeat(40))).unwrap();
+    let broken =
+        format!("train --data {} {model} --test-fraction 0.25 {init} --out {}", to("broken.tsv"), to("mended"));
+    let mended = json(&format!("{broken} --json"));
+    assert_eq!(mended["skipped_rows"], 40);
+    let warned = format!(
+        "warning: 11.8 % of all rows (40 of 340) are malformed and left out: the first is {}: line 301: ",
+        to("broken.tsv")
+    );
+    let is_warned = |told: &Value| told.as_str().unwrap().starts_with(&warned);
+    assert!(mended["warnings"].as_array().unwrap().iter().any(is_warned), "{mended}");
+    let scored = succeed(&format!("eval --checkpoint {}", to("mended")));
+    assert!(String::from_utf8(scored.stderr).unwrap().contains(&warned));
     // Those in a file of their own are the same, whatever becomes of the others.
     fs::write(to("test.tsv"), &cut).unwrap();
     succeed(&format!("{train} --test-data {} --out {}", to("test.tsv"), to("apart")));
@@ -326,6 +341,22 @@ fn test_samples_of_data_that_have_changed_are_not_scored_as_the_runs_own() {
     succeed(&eval);
     fs::write(to("test.tsv"), &text).unwrap();
     assert!(fail(&eval).contains("have changed or grown since"));
+    // They do not go along with other data unasked.
+    let other = format!("train --config {} --data {} --out {}", to("apart/config.toml"), to("more.tsv"), to("others"));
+    let message = fail(&other);
+    assert!(
+        message.contains("--data: the test samples would still be those of") && message.contains("test.tsv"),
+        "{message}"
+    );
+    // The remedies.
+    assert_eq!(json(&format!("{other} --set data.test_path= --json"))["samples"], 100);
+    assert_eq!(json(&format!("{other} --force --test-data {} --json", to("test.tsv")))["samples"], 100);
+    // Where the data are gone, the test samples may still be there.
+    fs::remove_file(&data).unwrap();
+    let message = fail(&eval);
+    assert!(message.contains("clicks.tsv: is not there") && message.contains("put it back"), "{message}");
+    assert!(message.contains(&format!("here --data {}", to("test.tsv"))), "{message}");
+    succeed(&format!("{eval} --data {}", to("test.tsv")));
 }
 
 #[test]

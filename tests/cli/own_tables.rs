@@ -625,8 +625,23 @@ fn a_trained_model_reads_by_its_schema_without_advice_on_training() {
     let message = String::from_utf8(succeed(&scored).stderr).unwrap();
     assert!(!message.contains("can be learned"), "{message}");
     let train = format!("train --data {} --schema {} {SMALL} --steps 3", at("low.csv"), at("log.toml"));
-    let message = String::from_utf8(succeed(&train).stderr).unwrap();
-    assert!(message.contains("nothing can be learned of one class"), "{message}");
+    let init = format!("--init {}/checkpoint.safetensors", at("run"));
+    for (more, which) in [
+        (String::new(), "rows"),
+        // Whatever the test samples are.
+        (format!("--test-data {}", at("log.csv")), "training rows"),
+        (format!("{init} --on-bad-row skip --test-data {}", at("log.csv")), "training rows"),
+    ] {
+        let message = String::from_utf8(succeed(&format!("{train} {more}")).stderr).unwrap();
+        let told = format!(
+            "low.csv: all {which} are negative by label = \"rating >= 4\": nothing can be learned of one class"
+        );
+        assert!(message.contains(&told), "{message}");
+    }
+    succeed(&format!("train {data} {SMALL} --test-fraction 0.25 --steps 3 --out {}", at("ended")));
+    let more = format!("train --resume {} --data {} --epochs 3 --steps 0", at("ended"), at("low.csv"));
+    let message = String::from_utf8(succeed(&more).stderr).unwrap();
+    assert!(message.contains("all rows are negative"), "{message}");
     // Its schema is the checkpoint's, which nobody edits.
     write("odd.csv", "5,u1,-\n");
     let message = fail(&format!("{eval} --data {}", at("odd.csv")));

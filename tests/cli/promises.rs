@@ -154,6 +154,9 @@ fn one_process_at_a_time_writes_to_a_directory() {
         let message = fail(&second);
         assert!(message.contains("is being written by another process"), "{message}");
     }
+    // Whoever would read it is told that it comes.
+    let message = fail(&format!("eval --checkpoint {}", out.display()));
+    assert!(message.contains("there is no checkpoint yet: a training that runs writes to this directory"), "{message}");
     assert_eq!(interrupt(&mut child), Some(130));
     succeed(&format!("eval --checkpoint {}", out.display()));
 }
@@ -266,6 +269,24 @@ fn no_output_is_an_input() {
     let message = fail(&format!("train --resume {} --steps 5", weights.display()));
     assert!(message.contains("name the run's directory"), "{message}");
     assert!([&data, &weights].map(|file| fs::read(file).unwrap()) == before);
+}
+
+#[test]
+fn predictions_that_nobody_has_taken_are_not_told_as_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let (out, data) = (folder.path().join("run"), tsv(&folder.path().join("clicks.tsv"), 200));
+    succeed(&format!("{} --data {} --test-fraction 0 --out {}", tiny_training(), data.display(), out.display()));
+    let line = format!("predict --checkpoint {} --data {}", out.display(), data.display());
+    let mut child =
+        octorec().args(line.split_whitespace()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(0), "{message}");
+    assert!(
+        message.contains("standard output was closed before") && !message.contains("one for each row"),
+        "{message}"
+    );
 }
 
 /// The exit code of a command whose standard output or error nobody reads, or goes to a full disk.

@@ -77,6 +77,9 @@ fn what_a_model_was_used_for_is_told_to_scripts() {
     assert_eq!((&told["format"], &told["files"]), (&json!("torch"), &json!(files)));
     assert_eq!((&told["weights"], &told["bytes"]), (&json!("f32"), &json!(bytes)));
     assert!(told["parameters"].as_u64() > Some(0), "{told}");
+    // The folder is made.
+    succeed(&format!("export --checkpoint {} --format onnx --out {}", at("run"), at("new/folder/model.onnx")));
+    assert!(fs::metadata(at("new/folder/model.onnx")).unwrap().len() > 0);
     let message = fail(&format!("export --checkpoint {} --format onnx --out /dev/stdout --json", at("run")));
     assert!(message.contains("--json: ") && message.contains("so does the model: name a file with --out"), "{message}");
 }

@@ -544,10 +544,10 @@ fn test_samples_in_other_files_may_ask_for_more_rows_and_have_the_same_columns()
     };
     let (path, test_path) = (write("train", 4), write("test", 9));
     let config = DataConfig { path, test_path, ..DataConfig::default() };
-    let files = formats::Files::open(&config).unwrap();
+    let files = formats::Files::open(&config, Opening::default()).unwrap();
     assert_eq!((files.schema().rows(), files.samples(Split::Test)), (vec![10], Some(2)));
     array(&at("test/day_0_dense.npy"), "<f4", &[2, 2], &[0; 16]);
-    let told = formats::Files::open(&config).err().unwrap().to_string();
+    let told = formats::Files::open(&config, Opening::default()).err().unwrap().to_string();
     assert!(
         told.contains("has other columns than") && told.contains("2 dense and 1 categorical ones, not 1 and 1"),
         "{told}"
@@ -557,7 +557,7 @@ fn test_samples_in_other_files_may_ask_for_more_rows_and_have_the_same_columns()
     for (name, rows) in [("train", 5), ("test", 11)] {
         std::fs::write(at(name).join("schema.toml"), Description::criteo(1, &[rows]).to_toml()).unwrap();
     }
-    let told = formats::Files::open(&config).err().unwrap().to_string();
+    let told = formats::Files::open(&config, Opening::default()).err().unwrap().to_string();
     assert!(told.contains("C1 has 11 rows, not 5"), "{told}");
 }
 

@@ -11,7 +11,7 @@ use octorec::data::blocks::{Codec, Options, Role};
 use octorec::data::formats::{self, Dataset, Files, Format, Target};
 use octorec::data::samples::{MISSING, Samples, Values};
 use octorec::data::schema::{Categorical, Dense, Transform};
-use octorec::data::{Description, Source, Split};
+use octorec::data::{Description, Opening, Source, Split};
 
 fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/parquet").join(name)
@@ -295,7 +295,7 @@ fn damage_and_truncation_are_named() {
 #[test]
 fn a_source_trains_on_a_slice_and_resumes() {
     let config = DataConfig { path: fixture("torchrec").display().to_string(), rows_cap: 7, ..DataConfig::default() };
-    let source = Files::open(&config).unwrap();
+    let source = Files::open(&config, Opening::default()).unwrap();
     assert_eq!(
         (source.samples(Split::Train), source.samples(Split::Test), source.schema().longest()),
         (Some(19), Some(5), 2)
@@ -316,7 +316,7 @@ fn a_file_that_was_written_again_is_the_one_that_it_was() {
     let fingerprint = |bytes: &[u8]| {
         std::fs::write(&path, bytes).unwrap();
         let config = DataConfig { path: path.display().to_string(), ..DataConfig::default() };
-        Files::open(&config).unwrap().fingerprint(Split::Train)
+        Files::open(&config, Opening::default()).unwrap().fingerprint(Split::Train)
     };
     let before = fingerprint(&bytes);
     let name = b"parquet-cpp";

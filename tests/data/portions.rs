@@ -11,8 +11,8 @@ use octorec::data::blocks::{Codec, Options, Role};
 use octorec::data::formats::{Files, Format, Sink, Target};
 use octorec::data::schema::Categorical;
 use octorec::data::{
-    Batch, Criteo, Description, Loader, LoaderMode, Plan, Position, Random, RankLoader, Reader, Samples, Schema,
-    Shuffle, Source, Split, Tsv,
+    Batch, Criteo, Description, Loader, LoaderMode, Opening, Plan, Position, Random, RankLoader, Reader, Samples,
+    Schema, Shuffle, Source, Split, Tsv,
 };
 use octorec::ffi::linux::current_affinity;
 use proptest::prelude::*;
@@ -55,7 +55,7 @@ fn weighted_files(folder: &Path, format: Format, options: Options) -> Arc<dyn So
     let mut target = Target::create(folder, format, &description, options).unwrap();
     target.write(Role::Train, |sink: &mut dyn Sink| sink.push(&samples).map(|()| SAMPLES)).unwrap();
     target.seal().unwrap();
-    let source = Files::open(&config(folder)).unwrap();
+    let source = Files::open(&config(folder), Opening::default()).unwrap();
     // What was written is what is read, or all comparisons below are of nothing.
     let (mut found, mut expected) = (Batch::new(source.schema()), Batch::new(source.schema()));
     source.open(Split::Train, 0).unwrap().read(&mut found, SAMPLES as usize).unwrap();
@@ -76,7 +76,7 @@ fn files(folder: &Path, format: Format, options: Options, config: &DataConfig) -
     let fill = |sink: &mut dyn Sink| sink.push(&samples).map(|()| SAMPLES);
     target.write(Role::Train, fill).unwrap();
     target.seal().unwrap();
-    Arc::new(Files::open(config).unwrap())
+    Arc::new(Files::open(config, Opening::default()).unwrap())
 }
 
 /// Sources with their names.
@@ -108,7 +108,7 @@ fn sources(folder: &Path) -> Named {
     log().write_tsv(Split::Train, 0..SAMPLES, &mut file).unwrap();
     for vocab in [Vocab::All, Vocab::Hash] {
         let config = DataConfig { vocab, ..config(&text) };
-        sources.push((format!("tsv {vocab:?}"), Arc::new(Tsv::open(&config, &[40; 26], None).unwrap())));
+        sources.push((format!("tsv {vocab:?}"), Arc::new(Tsv::open(&config, &[40; 26], Opening::default()).unwrap())));
     }
     let csv = folder.join("log.csv");
     let rows = (0..SAMPLES).map(|n| format!("{},{},{}\n", n % 2, n * 7 % 91, n % 13));
@@ -117,7 +117,7 @@ fn sources(folder: &Path) -> Named {
     let columns = "label = \"label\"\n[[dense]]\ncolumn = \"price\"\n[[categorical]]\ncolumn = \"kind\"\n";
     std::fs::write(&schema, columns).unwrap();
     let config = DataConfig { schema: schema.display().to_string(), ..config(&csv) };
-    sources.push(("csv".to_owned(), Arc::new(Files::open(&config).unwrap())));
+    sources.push(("csv".to_owned(), Arc::new(Files::open(&config, Opening::default()).unwrap())));
     sources
 }
 
@@ -148,7 +148,7 @@ fn together(
     mode: LoaderMode,
     ranks: usize,
 ) -> (Vec<(Batch, Position)>, Vec<u64>) {
-    let mut loaders = RankLoader::start(source, plan, mode, (0..ranks, ranks), None).unwrap();
+    let mut loaders = RankLoader::start(source, plan, mode, (0..ranks, ranks), None, &[]).unwrap();
     let mut found = Vec::new();
     loop {
         let mut joined = Batch::new(source.schema());
@@ -160,7 +160,7 @@ fn together(
                 continue;
             };
             assert_eq!(*place.get_or_insert((portion.samples, portion.position)), (portion.samples, portion.position));
-            joined.append_range(portion.batch(), portion.range.clone());
+            joined.append_range(portion.batch(), portion.range());
             loader.recycle(portion);
         }
         let Some((samples, position)) = place else {
@@ -353,7 +353,7 @@ fn ranks_own_loaders_run_where_they_are_told() {
             Failing { schema: Schema { dense: 0, weighted: false, tables: Vec::new() }, at: u64::MAX, panics: false };
         let placed = Arc::new(Placed { numbers, seen: Mutex::default() });
         let (source, asides): (Arc<dyn Source>, _) = (placed.clone(), [last.clone(), Vec::new()]);
-        let mut loaders = RankLoader::start_aside(&source, plan(10, None), mode, (0..3, 3), None, &asides).unwrap();
+        let mut loaders = RankLoader::start(&source, plan(10, None), mode, (0..3, 3), None, &asides).unwrap();
         assert!(loaders.iter_mut().all(|loader| loader.next_portion().unwrap().is_some()));
         let mut seen = placed.seen.lock().unwrap().clone();
         seen.sort_by_key(Vec::len);
@@ -367,7 +367,8 @@ fn an_error_reaches_every_rank_after_the_minibatches_before_it() {
         let schema = Schema { dense: 0, weighted: false, tables: Vec::new() };
         let source: Arc<dyn Source> = Arc::new(Failing { schema, at: 25, panics });
         let message = if panics { "made to panic" } else { "line 25: made to fail" };
-        let mut loaders = RankLoader::start(&source, plan(10, None), LoaderMode::Broadcast, (0..3, 3), None).unwrap();
+        let mut loaders =
+            RankLoader::start(&source, plan(10, None), LoaderMode::Broadcast, (0..3, 3), None, &[]).unwrap();
         for loader in &mut loaders {
             for _ in 0..2 {
                 let portion = loader.next_portion().unwrap().unwrap();
@@ -384,7 +385,7 @@ fn an_error_reaches_every_rank_after_the_minibatches_before_it() {
     // In `local`, the rank whose sample it is.
     let source: Arc<dyn Source> =
         Arc::new(Failing { schema: Schema { dense: 0, weighted: false, tables: Vec::new() }, at: 25, panics: false });
-    let mut loaders = RankLoader::start(&source, plan(10, None), LoaderMode::Local, (0..2, 2), None).unwrap();
+    let mut loaders = RankLoader::start(&source, plan(10, None), LoaderMode::Local, (0..2, 2), None, &[]).unwrap();
     for (rank, loader) in loaders.iter_mut().enumerate() {
         (0..2).for_each(|_| assert!(loader.next_portion().unwrap().is_some()));
         assert_eq!(loader.next_portion().is_err(), rank == 1, "sample 25 is the second rank's");
@@ -397,9 +398,10 @@ fn minibatches_of_an_endless_source_are_sliced_and_dropped_loaders_end() {
     let source: Arc<dyn Source> = Arc::new(Random::new(&config, &[10; 3], 2).unwrap());
     for mode in LoaderMode::ALL {
         let mut loaders =
-            RankLoader::start(&source, plan(7, Some(Shuffle { seed: 1, window: 10 })), mode, (0..9, 9), None).unwrap();
+            RankLoader::start(&source, plan(7, Some(Shuffle { seed: 1, window: 10 })), mode, (0..9, 9), None, &[])
+                .unwrap();
         let sizes: Vec<_> =
-            loaders.iter_mut().map(|loader| loader.next_portion().unwrap().unwrap().range.len()).collect();
+            loaders.iter_mut().map(|loader| loader.next_portion().unwrap().unwrap().range().len()).collect();
         assert_eq!(sizes, [1, 1, 1, 1, 1, 1, 1, 0, 0]);
         drop(loaders);
     }
@@ -455,7 +457,7 @@ fn dropped_loaders_leave_their_first_window_unread() {
         let awaited = Arc::new(Awaited { schema, closed: OnceLock::new(), reads });
         let source = Arc::clone(&awaited) as Arc<dyn Source>;
         let plan = plan(10, Some(Shuffle { seed: 1, window: 1 << 20 }));
-        drop(RankLoader::start(&source, plan, mode, (0..1, 1), None).unwrap());
+        drop(RankLoader::start(&source, plan, mode, (0..1, 1), None, &[]).unwrap());
         // What is read at a time, of which a window has hundreds.
         assert!(awaited.reads.load(Ordering::Relaxed) <= 1, "{mode:?}: {:?}", awaited.reads);
     }

@@ -37,7 +37,7 @@ fn weights(batch: &Batch) -> Option<Vec<f32>> {
 }
 
 fn message(config: &DataConfig) -> String {
-    Files::open(config).err().expect("it should be refused").to_string()
+    Files::open(config, Opening::default()).err().expect("it should be refused").to_string()
 }
 
 #[test]
@@ -46,7 +46,7 @@ fn a_weight_of_text_is_no_feature_and_a_wrong_one_makes_its_row_malformed() {
     let schema = written(folder.path(), "s.toml", SCHEMA);
     let rows = "w,click,price,user\n2,1,0.5,a\n0.25,0,1.5,b\n0,1,,c\n1e9,0,3,d\n";
     let path = written(folder.path(), "a.csv", rows);
-    let files = Files::open(&config(&path, &schema)).unwrap();
+    let files = Files::open(&config(&path, &schema), Opening::default()).unwrap();
     assert_eq!((files.schema().dense, files.schema().weighted), (1, true));
     assert_eq!(files.dense_columns().len(), 1);
     let batch = read(&files);
@@ -64,12 +64,12 @@ fn a_weight_of_text_is_no_feature_and_a_wrong_one_makes_its_row_malformed() {
         let found = message(&config);
         assert!(found.starts_with(&told), "{found}");
         config.on_bad_row = OnBadRow::Skip;
-        let files = Files::open(&config).unwrap();
+        let files = Files::open(&config, Opening::default()).unwrap();
         assert_eq!((files.skipped_rows(), weights(&read(&files)).unwrap().len()), (1, 5), "{wrong}");
     }
     // Without the key, nothing is there.
     let plain = written(folder.path(), "p.toml", &SCHEMA.replace("weight = 'w'\n", ""));
-    let files = Files::open(&config(&path, &plain)).unwrap();
+    let files = Files::open(&config(&path, &plain), Opening::default()).unwrap();
     let batch = read(&files);
     assert_eq!((files.schema().weighted, batch.dense_width, weights(&batch)), (false, 1, None));
 }
@@ -86,7 +86,7 @@ fn whoever_predicts_needs_no_weight_and_whoever_scores_does() {
     assert!(message.contains("has no column w"), "{message}");
     let opened = |path: &str, schema: &str| {
         let opening = Opening { labels: Labels::Optional, whole: true, ..Opening::default() };
-        Files::open_as(&config(path, schema), opening).unwrap()
+        Files::open(&config(path, schema), opening).unwrap()
     };
     for path in [&bare, &unweighed] {
         assert_eq!(weights(&read(&opened(path, &schema))), Some(vec![1.0; 2]), "{path}");
@@ -182,7 +182,7 @@ fn blocks_and_parquet_keep_weights_and_formats_without_a_place_refuse_them() {
         let dataset = formats::open(&path, None, None).unwrap();
         assert_eq!(dataset.description.weight.as_deref(), Some("w"));
         assert_eq!(formats::verify(&dataset, |_| ()).unwrap(), 100);
-        let files = Files::open(&config(&path.display().to_string(), "")).unwrap();
+        let files = Files::open(&config(&path.display().to_string(), ""), Opening::default()).unwrap();
         assert_eq!((files.schema().dense, files.schema().weighted, files.weight()), (1, true, Some("w")));
         let batch = read(&files);
         assert_eq!(weights(&batch), Some((0..100).map(weight).collect()), "{}", format.name());

@@ -73,11 +73,11 @@ fn read(source: &dyn Source, split: Split, start: u64) -> Batch {
 }
 
 fn open(config: &DataConfig) -> Files {
-    Files::open(config).unwrap()
+    Files::open(config, Opening::default()).unwrap()
 }
 
 fn message(config: &DataConfig) -> String {
-    Files::open(config).err().expect("the file should be refused").to_string()
+    Files::open(config, Opening::default()).err().expect("the file should be refused").to_string()
 }
 
 fn ids(source: &dyn Source, split: Split) -> Vec<u32> {
@@ -130,7 +130,7 @@ proptest! {
             if let Some(tests) = &tests {
                 (config.test_path, other.test_path) = twins(&folder, "test", tests);
             }
-            let (expected, found) = (Tsv::open(&config, &[], None), Files::open(&other));
+            let (expected, found) = (Tsv::open(&config, &[], Opening::default()), Files::open(&other, Opening::default()));
             prop_assert_eq!(expected.is_ok(), found.is_ok());
             let (Ok(expected), Ok(found)) = (expected, found) else { continue };
             prop_assert_eq!(expected.schema().rows()[0], found.schema().rows()[0]);
@@ -216,11 +216,15 @@ fn b2_the_train_vocabulary_of_text_has_a_row_for_unseen_values() {
     assert_eq!((ids(&files, Split::Train), ids(&files, Split::Test)), (vec![0, 1, 2], vec![0, 3, 1]));
     let known = files.vocabulary().unwrap().clone();
     assert!(known.unseen_row() && known.texts()[0].len() == 3);
+    // Values of validation samples alone are unknown as well.
+    let validated = open(&DataConfig { test_fraction: 0.25, validation_fraction: 0.25, ..config.clone() });
+    let found = Split::ALL.map(|split| ids(&validated, split));
+    assert_eq!(found, [vec![0, 1, 2], vec![0], vec![3, 1]]);
     // A model's vocabulary goes on giving the row, whether unseen values would be faults or left out.
     for unseen in [OnUnseen::Reject, OnUnseen::EmptyBag] {
         let new = DataConfig { path: folder.file("new.csv", users(&["d", "c"])), test_fraction: 0.0, ..config.clone() };
         let opening = Opening { known: Some(known.clone()), unseen, ..Opening::default() };
-        let files = Files::open_as(&new, opening).unwrap();
+        let files = Files::open(&new, opening).unwrap();
         assert_eq!(ids(&files, Split::Train), [3, 2]);
         assert_eq!(files.unseen_values(), [unseen_users(2, 0, 1)]);
     }
@@ -311,7 +315,7 @@ fn b2_malformed_rows_of_text_are_named_or_left_out() {
     let known = open(&config(&folder.file("a.csv", HEADER.to_owned() + &good("a")), &schema)).vocabulary().cloned();
     let path = folder.file("b.csv", HEADER.to_owned() + &good("b") + &good("a"));
     let mut config = config(&path, &schema);
-    let opened = |config: &DataConfig| Files::open_as(config, Opening { known: known.clone(), ..Opening::default() });
+    let opened = |config: &DataConfig| Files::open(config, Opening { known: known.clone(), ..Opening::default() });
     let told = opened(&config).err().unwrap().to_string();
     assert!(
         told.starts_with(&format!("{path}: line 2: column user: the value \"b\" is not in the vocabulary")),
@@ -451,7 +455,7 @@ fn b13_test_data_of_text_has_the_training_files_numbers() {
         assert_eq!(files.vocabulary().unwrap().texts()[0].len() as u64, rows - u64::from(vocab == Vocab::Train));
         // The run's vocabulary maps both files again as they were.
         let opening = Opening { known: files.vocabulary().cloned(), ..Opening::default() };
-        let again = Files::open_as(&config, opening).unwrap();
+        let again = Files::open(&config, opening).unwrap();
         assert_eq!((ids(&again, Split::Train), ids(&again, Split::Test)), (vec![0, 1, 2], expected.to_vec()));
     }
     // Integers in one file and fractions in the other are one column of floats.
@@ -832,7 +836,14 @@ fn test_samples_of_another_kind_have_a_remedy_that_is_one() {
         );
         assert!(told.contains("octorec preprocess") && !told.contains("--schema"), "{told}");
     }
-    run(&format!("train {MODEL} --data {csv} --test-data {csv} --schema {schema}"));
+    // Nor are they those for training.
+    for (data, flags) in [(&csv, format!("--schema {schema}")), (&tsv, String::new())] {
+        let told = fail(&format!("train {MODEL} --data {data} --test-data {data} {flags}"));
+        let named = ["data.test_path (--test-data): ", "data.path (--data ", "--test-fraction"];
+        assert!(named.iter().all(|name| told.contains(name)), "{told}");
+    }
+    let others = folder.file("others.csv", std::fs::read_to_string(&csv).unwrap());
+    run(&format!("train {MODEL} --data {csv} --test-data {others} --schema {schema}"));
 }
 
 #[test]

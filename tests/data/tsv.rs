@@ -60,11 +60,11 @@ fn ids(source: &Tsv, split: Split) -> Vec<u32> {
 }
 
 fn open(config: &DataConfig) -> Tsv {
-    Tsv::open(config, &[], None).unwrap()
+    Tsv::open(config, &[], Opening::default()).unwrap()
 }
 
 fn message(config: &DataConfig) -> String {
-    Tsv::open(config, &[], None).err().expect("the file should be refused").to_string()
+    Tsv::open(config, &[], Opening::default()).err().expect("the file should be refused").to_string()
 }
 
 fn generated(samples: u64) -> (Criteo, Vec<u8>) {
@@ -156,9 +156,24 @@ fn the_train_vocabulary_sends_unseen_values_to_its_last_row() {
     assert_eq!(ids(&tsv, Split::Train), [0, 1, 0, 2, 1, 3]);
     assert_eq!(ids(&tsv, Split::Test), [4, 1]);
     let stored = Vocabulary::from_columns(known.columns().to_vec(), known.unseen_row()).unwrap();
-    let tsv = Tsv::open(&config, &[], Some(stored)).unwrap();
+    let tsv = Tsv::open(&config, &[], Opening { known: Some(stored), ..Opening::default() }).unwrap();
     assert_eq!((ids(&tsv, Split::Train), ids(&tsv, Split::Test)), (vec![0, 1, 0, 2, 1, 2], vec![2, 1]));
     assert_eq!(tsv.vocabulary(), Some(&known));
+}
+
+#[test]
+fn validation_samples_lie_before_the_test_samples_and_are_none_of_training() {
+    let folder = Folder::new();
+    let mut config = config(&folder.file("a.tsv", rows(&["a", "b", "a", "c", "b", "d", "a", "e"])));
+    (config.vocab, config.test_fraction, config.validation_fraction) = (Vocab::Train, 0.25, 0.25);
+    let of = |config: &DataConfig| {
+        let tsv = open(config);
+        Split::ALL.map(|split| ids(&tsv, split))
+    };
+    assert_eq!(of(&config), [vec![0, 1, 0, 2], vec![1, 3], vec![0, 3]]);
+    // Test samples of a second file leave the end of the first one for validation.
+    config.test_path = folder.file("b.tsv", rows(&["e", "b"]));
+    assert_eq!(of(&config), [vec![0, 1, 0, 2, 1, 3], vec![0, 4], vec![4, 1]]);
 }
 
 #[test]
@@ -183,15 +198,15 @@ fn hashing_takes_the_smaller_of_cap_and_model() {
         message(&config),
         "data.vocab = \"hash\": the number of rows must be given: set data.rows_cap (--rows-cap)"
     );
-    let error = Tsv::open(&config, &[5, 5], None).err().unwrap().to_string();
+    let error = Tsv::open(&config, &[5, 5], Opening::default()).err().unwrap().to_string();
     assert_eq!(error, "data.vocab = \"hash\": model.rows lists 2 tables, the data has 26 categorical columns");
-    let tsv = Tsv::open(&config, &[10; 26], None).unwrap();
+    let tsv = Tsv::open(&config, &[10; 26], Opening::default()).unwrap();
     assert_eq!(ids(&tsv, Split::Train), [0, 7, 5]);
     assert!(tsv.vocabulary().is_none());
     config.rows_cap = 7;
     let mut model = [10; 26];
     model[1] = 4;
-    let tsv = Tsv::open(&config, &model, None).unwrap();
+    let tsv = Tsv::open(&config, &model, Opening::default()).unwrap();
     assert_eq!(tsv.schema().rows()[..3], [7, 4, 7]);
     assert_eq!(ids(&tsv, Split::Train), [100 % 7, 0, u32::MAX % 7]);
     assert_eq!(open(&config).schema().rows(), [7; 26]);
@@ -283,15 +298,16 @@ fn unknown_values_of_new_data_are_refused_or_left_out() {
     let known = open(&config(&folder.file("a.tsv", rows(&["a", "b"])))).vocabulary().unwrap().clone();
     let path = folder.file("b.tsv", rows(&["b", "c", "a"]));
     let mut config = config(&path);
-    let tsv = Tsv::open(&config, &[], Some(known.clone())).unwrap();
+    let tsv = Tsv::open(&config, &[], Opening { known: Some(known.clone()), ..Opening::default() }).unwrap();
     let error = Source::open(&tsv, Split::Train, 0).unwrap().read(&mut Batch::new(tsv.schema()), 9).unwrap_err();
     let expected = "line 2: column C1: the value 0000000c is not in the model's vocabulary";
     assert!(error.to_string().starts_with(&format!("{path}: {expected}")), "{error}");
     config.on_bad_row = OnBadRow::Skip;
-    let tsv = Tsv::open(&config, &[], Some(known)).unwrap();
+    let tsv = Tsv::open(&config, &[], Opening { known: Some(known), ..Opening::default() }).unwrap();
     assert_eq!((ids(&tsv, Split::Train), tsv.skipped_rows()), (vec![1, 0], 1));
     let other = Vocabulary::from_columns(vec![vec![1]; 3], true).unwrap();
-    let error = Tsv::open(&config, &[], Some(other)).err().unwrap().to_string();
+    let error =
+        Tsv::open(&config, &[], Opening { known: Some(other), ..Opening::default() }).err().unwrap().to_string();
     assert_eq!(error, "vocabulary: it has 3 columns, the data has 26: it belongs to a model of other data");
 }
 
@@ -332,7 +348,7 @@ fn rows_to_predict_need_no_label() {
     let config = config(&folder.file("a.tsv", format!("{labelled}\n{bare}\n{blank}\n")));
     assert!(message(&config).contains("line 2: expected 40 tab-separated columns, found 39"));
     let opening = Opening { labels: Labels::Optional, ..Opening::default() };
-    let batch = read(&Tsv::open_as(&config, &[], opening).unwrap(), Split::Train);
+    let batch = read(&Tsv::open(&config, &[], opening).unwrap(), Split::Train);
     assert!(batch.labels[0] == 1.0 && batch.labels[1].is_nan() && batch.labels[2].is_nan());
     assert_eq!(batch.bags[0].rows, [0, 0, 0]);
     assert_eq!(batch.dense[..13], batch.dense[13..26]);
@@ -379,7 +395,7 @@ fn progress_ends_at_the_whole() {
     config.test_path = folder.file("b.tsv", &text);
     let mut seen = Vec::new();
     let mut progress = |done, total| seen.push((done, total));
-    Tsv::open_as(&config, &[], Opening { progress: Some(&mut progress), ..Opening::default() }).unwrap();
+    Tsv::open(&config, &[], Opening { progress: Some(&mut progress), ..Opening::default() }).unwrap();
     let total = fs::metadata(&path).unwrap().len() + text.len() as u64;
     assert!(seen.len() >= 4 && seen.is_sorted() && seen.iter().all(|&(_, of)| of == total), "{seen:?}");
     assert_eq!(seen.last(), Some(&(total, total)));

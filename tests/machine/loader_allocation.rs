@@ -6,7 +6,7 @@ use std::sync::Arc;
 use octorec::base::config::DataConfig;
 use octorec::data::blocks::{Codec, Options, Role};
 use octorec::data::formats::{Files, Format, Sink, Target};
-use octorec::data::{Criteo, Loader, LoaderMode, Plan, Position, RankLoader, Samples, Shuffle, Source, Split};
+use octorec::data::{Criteo, Loader, LoaderMode, Opening, Plan, Position, RankLoader, Samples, Shuffle, Source, Split};
 use stats_alloc::Region;
 
 use crate::{COUNTED, alone};
@@ -26,7 +26,7 @@ fn files(format: Format, codec: Codec) -> (tempfile::TempDir, Arc<dyn Source>) {
     target.write(Role::Train, |sink: &mut dyn Sink| sink.push(&samples).map(|()| SAMPLES)).unwrap();
     target.seal().unwrap();
     let config = DataConfig { path: folder.path().display().to_string(), ..config };
-    let source = Arc::new(Files::open(&config).unwrap());
+    let source = Arc::new(Files::open(&config, Opening::default()).unwrap());
     (folder, source)
 }
 
@@ -76,11 +76,11 @@ fn a_loader_allocates_nothing_a_minibatch_once_its_memory_goes_round() {
             assert_eq!(found, Some(0), "loader, {name}");
             drop(whole);
             for mode in LoaderMode::ALL {
-                let mut loaders = RankLoader::start(&source, plan, mode, (0..3, 3), None).unwrap();
+                let mut loaders = RankLoader::start(&source, plan, mode, (0..3, 3), None, &[]).unwrap();
                 let mut next = || {
                     let portions: Vec<_> =
                         loaders.iter_mut().map(|loader| loader.next_portion().unwrap().unwrap()).collect();
-                    assert_eq!(portions.iter().map(|portion| portion.range.len()).sum::<usize>(), BATCH);
+                    assert_eq!(portions.iter().map(|portion| portion.range().len()).sum::<usize>(), BATCH);
                     loaders.iter().zip(portions).for_each(|(loader, portion)| loader.recycle(portion));
                 };
                 (0..384).for_each(|_| next());

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use clap::Parser;
 use octorec::cli::topo::report;
-use octorec::collective::plan::{EXCHANGES, Reduction, Topology, exchange};
+use octorec::collective::plan::{ALL_TO_ALLS, Reduction, Topology, exchange};
 use octorec::collective::{Parcels, Payload, Schedule, Slices, Timing, Works, World};
 use octorec::machine::placement::Wishes;
 use octorec::machine::site::Known;
@@ -92,7 +92,7 @@ fn every_schedule_is_told_and_drawn_as_it_is() {
     ] {
         let site = site(machine, ranks);
         for (name, operation) in
-            Reduction::NAMES.iter().chain(&EXCHANGES).flat_map(|name| OPERATIONS.map(|operation| (*name, operation)))
+            Reduction::NAMES.iter().chain(&ALL_TO_ALLS).flat_map(|name| OPERATIONS.map(|operation| (*name, operation)))
         {
             let (count, bytes) = (ranks.to_string(), BYTES.to_string());
             let words =
@@ -167,7 +167,7 @@ fn the_shortest_command_draws_the_chosen_schedule() {
     assert!(svg.contains("64.0 MiB inside") && svg.contains("ranks 0-1"), "{svg}");
     // The cheapest all-to-all is one of the all-to-alls.
     let text = told(&["--schedule", "auto", "--of", "all-to-all", "--topology", "twisted-hypercube-8"]);
-    assert!(EXCHANGES.iter().any(|name| text.starts_with(&format!("schedule   {name} "))), "{text}");
+    assert!(ALL_TO_ALLS.iter().any(|name| text.starts_with(&format!("schedule   {name} "))), "{text}");
 }
 
 #[test]

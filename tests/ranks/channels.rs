@@ -2,12 +2,12 @@
 //! wait for those of other ranks, the last one waits until its sender says that it has sent all. What a job computes
 //! may not depend on what carries its messages.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use crossbeam::channel::{Receiver, Sender, bounded};
 use octorec::base::rng::{Random, Stream};
-use octorec::base::{Error, Place, RankId, Result, Trouble};
+use octorec::base::{Error, Place, RankId, Result, Trouble, Unpoisoned};
 use octorec::collective::{Carrier, Fabric, LaneSpec};
 use octorec::memory::{Buffer, Supply};
 use octorec::sync::{Barrier, Job, Line, Stores, Waiting};
@@ -55,7 +55,7 @@ impl Fabric for Channels {
     fn connect(&self, barrier: &mut Barrier, _: Buffer<Line>) -> Result<Vec<Box<dyn Carrier>>> {
         let (rank, ranks) = (barrier.rank(), self.job.ranks());
         barrier.wait_without_deadline("channels").map_err(Error::Rank)?;
-        let mut ends = self.ends.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut ends = self.ends.lock().unpoisoned();
         let lane = |lane: usize| {
             let senders = (0..ranks).map(|to| ends[(lane * ranks + rank.index()) * ranks + to].0.take()).collect();
             let receivers =

@@ -69,6 +69,8 @@ impl Config {
             return fail(&["data.source"], "data.source = \"tsv\" and \"files\" need data.path: use --data PATH");
         }
         within!("data.test_fraction", data.test_fraction, (0.0..1.0), "[0, 1)");
+        within!("data.validation_fraction", data.validation_fraction, (0.0..1.0), "[0, 1)");
+        data.check_held_out()?;
         for count in data.lookups.counts() {
             within!("data.lookups", *count, (1..=1 << 20), "[1, 2^20]");
         }

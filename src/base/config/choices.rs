@@ -26,7 +26,18 @@ named! {
     }
 }
 
-/// By which score of the test samples one evaluation is better than another.
+/// Which samples evaluations are made on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum EvalSplit {
+    /// Those for validation; where the data have none, those for tests.
+    #[default]
+    Validation,
+    /// Those for tests.
+    Test,
+}
+
+/// By which score one evaluation is better than another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum BestBy {
@@ -42,8 +53,8 @@ impl BestBy {
     #[must_use]
     pub const fn words(self) -> &'static str {
         match self {
-            Self::Auc => "test AUC",
-            Self::Logloss => "test log loss",
+            Self::Auc => "AUC",
+            Self::Logloss => "log loss",
         }
     }
 }

@@ -153,13 +153,13 @@ impl Layers {
         self.origins.get(key).is_some_and(|origin| origin.kind == Kind::File)
     }
 
-    /// Whether a key has a text by now, and not an empty one.
+    /// The text that a key has by now, if not an empty one.
     #[must_use]
-    pub fn has_text(&self, key: &str) -> bool {
+    pub fn text_of(&self, key: &str) -> Option<&str> {
         let mut parts = key.split('.');
         let first = parts.next().and_then(|part| self.merged.get(part));
         let found = parts.fold(first, |at, part| at.and_then(|at| at.get(part)));
-        found.and_then(Value::as_str).is_some_and(|text| !text.is_empty())
+        found.and_then(Value::as_str).filter(|text| !text.is_empty())
     }
 
     fn one(&mut self, key: &str, value: Value, place: &str, kind: Kind) -> Result<()> {

@@ -22,8 +22,8 @@ use serde::{Deserialize, Serialize};
 pub use cache::cache_dir;
 pub use check::Contradiction;
 pub use choices::{
-    BestBy, Collective, Decay, Determinism, Hot, IsaChoice, LrScaling, OptimizerName, Precision, Update, Wire,
-    WireChoice, Wires,
+    BestBy, Collective, Decay, Determinism, EvalSplit, Hot, IsaChoice, LrScaling, OptimizerName, Precision, Update,
+    Wire, WireChoice, Wires,
 };
 pub use keys::{Command, KEYS, Key};
 pub use launcher::{alone_on_machine, bound_although_alone, launched, one_caller};
@@ -208,6 +208,9 @@ pub struct DataConfig {
     pub test_path: String,
     /// The share of samples, taken from the end, that is kept for testing.
     pub test_fraction: f64,
+    /// The share of samples, taken from the end of `path` before those for testing, that is kept for validation: by
+    /// them the run's evaluations are made, and the test samples are scored once, at its end (`train.eval_split`).
+    pub validation_fraction: f64,
     /// How categorical values become row numbers; for text: `tsv`, and `files` with a schema.
     pub vocab: Vocab,
     /// At most this many rows a table (values are taken modulo it); 0: no limit.
@@ -334,6 +337,7 @@ impl Default for DataConfig {
             schema: String::new(),
             test_path: String::new(),
             test_fraction: 0.1,
+            validation_fraction: 0.0,
             vocab: Vocab::All,
             rows_cap: 0,
             on_bad_row: OnBadRow::Fail,
@@ -358,6 +362,28 @@ impl DataConfig {
     #[must_use]
     pub const fn is_stored(&self) -> bool {
         matches!(self.source, SourceKind::Tsv | SourceKind::Files)
+    }
+
+    /// The shares of the samples of `path`, from its end, that are not for training, and of these that are for tests.
+    #[must_use]
+    pub fn held_out(&self) -> [f64; 2] {
+        let tests = if self.test_path.is_empty() { self.test_fraction } else { 0.0 };
+        [tests + self.validation_fraction, tests]
+    }
+
+    /// Refuses to hold out more than all.
+    fn check_held_out(&self) -> std::result::Result<(), check::Contradiction> {
+        let Self { validation_fraction, test_fraction, .. } = self;
+        if *validation_fraction == 0.0 || self.held_out()[0] <= 1.0 {
+            return Ok(());
+        }
+        check::fail(
+            &["data.validation_fraction", "data.test_fraction"],
+            format!(
+                "data.validation_fraction = {validation_fraction} and data.test_fraction = {test_fraction} are more than all \
+                 samples together: lower one of them"
+            ),
+        )
     }
 
     /// Rows of a table that would have `rows`.

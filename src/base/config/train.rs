@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use super::check::{Contradiction, fail};
 use super::{
-    BestBy, Collective, Decay, Determinism, Hot, IsaChoice, LrScaling, OptimizerName, Precision, Setting, Update,
-    WireChoice,
+    BestBy, Collective, Decay, Determinism, EvalSplit, Hot, IsaChoice, LrScaling, OptimizerName, Precision, Setting,
+    Update, WireChoice,
 };
 
 /// Optimisation, evaluation and the length of a run.
@@ -105,8 +105,8 @@ pub struct TrainConfig {
     pub hot_set: String,
     /// Steps after which it is told anew which rows are hot, from a sample of the samples to come; 0: they stay.
     pub hot_revise: u64,
-    /// Test samples, the first ones, by which the order of hot and cold inputs is judged each time that they take
-    /// turns; 0: all.
+    /// Samples of an evaluation, the first ones, by which the order of hot and cold inputs is judged each time that
+    /// they take turns; 0: all.
     pub hot_test_samples: u64,
     /// How the gradients of layers are reduced, from rank to rank.
     pub collective: Collective,
@@ -123,6 +123,10 @@ pub struct TrainConfig {
     pub eval_every: u64,
     /// Evaluations in an epoch, evenly; 0: none. Where both keys are given together, at the times of both.
     pub evals_per_epoch: u64,
+    /// Which samples evaluations are made on, by which `target_auc`, `patience` and `keep_best` go: `validation`, where
+    /// the data have some for that (test samples are then scored once, at the end, by the model that is kept), or
+    /// `test`.
+    pub eval_split: EvalSplit,
     /// Samples an evaluation step.
     pub eval_batch: usize,
     /// Training stops once an evaluation reaches this AUC; 0: never.
@@ -234,6 +238,7 @@ impl Default for TrainConfig {
             isa: IsaChoice::Auto,
             eval_every: 0,
             evals_per_epoch: 0,
+            eval_split: EvalSplit::Validation,
             eval_batch: 4096,
             target_auc: 0.0,
             patience: 0,

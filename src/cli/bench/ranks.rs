@@ -1,13 +1,13 @@
 //! What benches of collectives have in common: ranks on cores, windows, a clock behind a barrier, and the copy limit.
 
 use std::fmt;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use crate::base::{Error, PuId, Result, median};
+use crate::base::{Error, PuId, Result, Unpoisoned, median};
 use crate::collective::plan::Topology;
 use crate::collective::{Buffers, Carrier, LaneSpec, Machines, Member, Raw, World, launch_local};
 use crate::machine::limits::{self, Bracket, Field, Processor, STREAM_COPY_FORMULA, around};
@@ -149,7 +149,7 @@ impl Clock<'_> {
             self.runs.store(next_runs(runs, seconds), Ordering::Relaxed);
             // The first one warms up.
             if batch > 0 {
-                self.seconds.lock().unwrap_or_else(PoisonError::into_inner).push(seconds);
+                self.seconds.lock().unpoisoned().push(seconds);
             }
         }
         Ok(())
@@ -270,7 +270,7 @@ impl BenchRanks {
             let mut lanes = fabric.connect(&mut member.barrier, memory)?;
             let seconds = Mutex::new(Vec::with_capacity(BATCHES));
             body(&mut member, &mut *lanes[0], team.isa(), &Clock { runs: &runs, seconds: &seconds, world: &world })?;
-            Ok(seconds.into_inner().unwrap_or_else(PoisonError::into_inner))
+            Ok(seconds.into_inner().unpoisoned())
         })?;
         let mut seconds = batches.into_iter().next().unwrap_or_default();
         Ok(Figures::new(median(&mut seconds), sizes))

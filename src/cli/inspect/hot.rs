@@ -137,7 +137,7 @@ impl HotProfileArgs {
 fn configured(path: Option<&Path>, base: &BaseArgs, keys: &KeyArgs) -> Result<Config> {
     let mut layers = base.layers()?;
     if let Some(path) = path {
-        let described = keys.schema().is_some() || layers.has_text("data.schema");
+        let described = keys.schema().is_some() || layers.text_of("data.schema").is_some();
         let kind = if described { SourceKind::Files } else { source_of(path) };
         layers.fix("data.path", named(path, "PATH")?, "PATH")?;
         layers.fix("data.source", kind.name(), "PATH")?;

@@ -15,7 +15,7 @@ use super::simulate::collectives::tensor_bytes;
 use crate::base::console::note;
 use crate::base::units::Bytes;
 use crate::base::{Error, Result};
-use crate::collective::plan::{EXCHANGES, Reduction, Topology, exchange, exchanges, reductions};
+use crate::collective::plan::{ALL_TO_ALLS, Reduction, Topology, exchange, exchanges, reductions};
 use crate::collective::{Parcels, Payload, Reduced, Schedule, Slices, Timing, Works, priced};
 use crate::machine::draw::rounds;
 use crate::machine::site::Known;
@@ -45,7 +45,7 @@ pub struct ScheduleArgs {
 }
 
 fn names() -> PossibleValuesParser {
-    PossibleValuesParser::new([AUTO].into_iter().chain(Reduction::NAMES).chain(EXCHANGES))
+    PossibleValuesParser::new([AUTO].into_iter().chain(Reduction::NAMES).chain(ALL_TO_ALLS))
 }
 
 /// A collective.
@@ -116,7 +116,7 @@ pub fn report(name: &str, args: &ScheduleArgs, places: &PlaceArgs, svg: Option<&
 impl ScheduleArgs {
     /// The schedule that is shown.
     fn plan(&self, name: &str, site: &Site) -> Result<Schedule> {
-        let exchanges_all = EXCHANGES.contains(&name);
+        let exchanges_all = ALL_TO_ALLS.contains(&name);
         let usual = if exchanges_all { Operation::AllToAll } else { Operation::AllReduce };
         let of = self.of.unwrap_or(usual);
         let (ranks, elements) = (site.ranks.len(), self.bytes as usize / size_of::<f32>());
@@ -124,7 +124,7 @@ impl ScheduleArgs {
         if of == Operation::AllToAll {
             if name != AUTO && !exchanges_all {
                 let reason =
-                    format!("{name} is of gathers and reductions: leave --of away, or name {}", one_of(&EXCHANGES));
+                    format!("{name} is of gathers and reductions: leave --of away, or name {}", one_of(&ALL_TO_ALLS));
                 return refuse("--schedule", reason);
             }
             if elements < ranks {

@@ -13,7 +13,7 @@ mod target;
 mod trial;
 
 use std::path::PathBuf;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use clap::Args;
 use serde::Serialize;
@@ -23,7 +23,7 @@ use super::overrides::{BaseArgs, KeyArgs};
 use crate::base::config::{Command, Config};
 use crate::base::console::note;
 use crate::base::units::{Many, Seconds};
-use crate::base::{Error, PuId, Result, console, even_part, input, interrupt};
+use crate::base::{Error, PuId, Result, Unpoisoned, console, even_part, input, interrupt};
 use crate::cli::heed_signals;
 use crate::cli::session::{Learned, open_data};
 use crate::cli::table::Table;
@@ -162,7 +162,7 @@ impl SearchArgs {
             }
         });
         let Search { space, shared, .. } = search;
-        let shared = shared.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let shared = shared.into_inner().unpoisoned();
         self.tell(&space, &shared.journal.trials)?;
         match shared.error {
             Some(error) => Err(error),
@@ -299,7 +299,7 @@ fn matters(space: &Space, shares: &[Option<f64>]) -> Table {
 
 impl Search<'_> {
     fn shared(&self) -> MutexGuard<'_, Shared> {
-        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared.lock().unpoisoned()
     }
 
     /// The cores of each trial at a time.

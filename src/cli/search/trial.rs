@@ -177,7 +177,8 @@ impl Metrics {
         self.read += whole as u64;
         let lines = text[..whole].split(|byte| *byte == b'\n');
         let entries = lines.filter_map(|line| serde_json::from_slice::<Value>(line).ok());
-        let evaluations = entries.filter(|entry| entry["kind"] == "eval");
+        // By test samples no trial is chosen where others are for that.
+        let evaluations = entries.filter(|entry| entry["kind"] == "eval" && entry["split"] != "test");
         let found = evaluations.filter_map(|entry| {
             Some(Found {
                 step: entry["step"].as_u64()?,
@@ -204,7 +205,8 @@ mod tests {
                 .to_owned();
         fs::write(&path, &text).unwrap();
         assert_eq!(metrics.new_evaluations().unwrap(), [Found { step: 1, auc: Some(0.5), logloss: None }]);
-        text += "nd\":\"eval\",\"step\":2,\"auc\":0.75,\"logloss\":0.5}\n";
+        text += "nd\":\"eval\",\"step\":2,\"split\":\"validation\",\"auc\":0.75,\"logloss\":0.5}\n";
+        text += "{\"kind\":\"eval\",\"step\":3,\"split\":\"test\",\"auc\":0.8,\"logloss\":0.4}\n";
         fs::write(&path, &text).unwrap();
         assert_eq!(metrics.new_evaluations().unwrap(), [Found { step: 2, auc: Some(0.75), logloss: Some(0.5) }]);
         assert!(metrics.new_evaluations().unwrap().is_empty());

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::resolve::{Resolved, Resumed};
 use super::{TrainArgs, init};
-use crate::base::config::{Config, TrainConfig};
+use crate::base::config::{Config, EvalSplit, TrainConfig};
 use crate::base::console::note;
 use crate::base::units::{Count, Many};
 use crate::base::{Error, Result};
@@ -23,7 +23,8 @@ use crate::machine::placement::Placement;
 use crate::memory::forget_cached;
 use crate::simd::Isa;
 use crate::train::{
-    Benchmark, LossTrace, MlLog, OutputDir, Rates, Run, RunState, Submission, digest, hot_in, plan_in, vocabulary_in,
+    Benchmark, LossTrace, MlLog, OutputDir, Rates, Run, RunState, Submission, digest, evaluated, hot_in, plan_in,
+    vocabulary_in,
 };
 
 /// A run that can begin.
@@ -66,6 +67,12 @@ impl TrainArgs {
         }
         let loss_trace = self.trace_loss.as_deref().filter(|_| world.is_first()).map(LossTrace::create).transpose()?;
         describe(&config, &*source, &started, kept_scales.as_ref())?;
+        if source.samples(Split::Validation) != Some(0) && evaluated(&config.train, &*source) == Split::Test {
+            note!(
+                "note: train.eval_split = \"test\": the validation samples are left unused (octorec eval --split validation \
+                 scores them)"
+            );
+        }
         note!("{}", recipe(&config.train));
         self.note_rates_of_others(&config.train);
         self.warn_of_late_decay(&config.train, source.samples(Split::Train));
@@ -194,7 +201,7 @@ impl TrainArgs {
         self.check_test_samples(config, &*source)?;
         self.check_evaluations(&config.train, source.samples(Split::Train))?;
         // Of the files as training finds them: who saves may do so because one of them was damaged.
-        for split in [Split::Train, Split::Test] {
+        for split in Split::ALL {
             let _ = source.fingerprint(split);
         }
         let hot = hot_inputs(config, &*source, self.resume.as_deref().map(hot_in).as_deref())?;
@@ -257,6 +264,14 @@ impl TrainArgs {
             };
             return Err(Error::config(origin, reason));
         }
+        if let Some(origin) = self.keys.origin("train.eval_split")
+            && train.eval_split == EvalSplit::Validation
+            && source.samples(Split::Validation) == Some(0)
+        {
+            let reason = "the data have no validation samples beside test samples: keep some with --validation-fraction, \
+                          or leave it away";
+            return Err(Error::config(origin, reason));
+        }
         let wanted = [
             ("train.target_auc", train.target_auc > 0.0),
             ("train.patience", train.patience > 0),
@@ -264,7 +279,7 @@ impl TrainArgs {
             ("train.eval_every", train.eval_every > 0),
             ("train.evals_per_epoch", train.evals_per_epoch > 0),
         ];
-        if source.samples(Split::Test) != Some(0) {
+        if source.samples(evaluated(train, source)) != Some(0) {
             return Ok(());
         }
         let remedy = match config.data.is_stored() {
@@ -317,7 +332,8 @@ impl TrainArgs {
             org: org.unwrap_or("octorec").to_owned(),
             platform: Processor::model_here(),
         };
-        log.describe(config, &submission, [samples(Split::Train), samples(Split::Test)])?;
+        let eval = evaluated(&config.train, source);
+        log.describe(config, &submission, [samples(Split::Train), samples(eval)])?;
         log.initialised(&config.model.network())
     }
 }

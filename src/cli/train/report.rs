@@ -14,20 +14,13 @@ use crate::cli::unseen::Unseen;
 use crate::data::Split;
 use crate::train::{Best, Evaluations, Outcome, Run, Summary, Writers};
 
-/// A test log loss of so many times the lowest one has risen.
+/// A log loss of so many times the lowest one has risen.
 const RISEN: f64 = 1.1;
 
 impl TrainArgs {
     /// Tells what came out; training has ended and saved, whoever reads.
-    pub(super) fn report(&self, run: &Run, results: &Results<'_>) -> Result<()> {
+    pub(super) fn report(&self, run: &Run, mut results: Results<'_>) -> Result<()> {
         let Results { summary, profile, traffic, .. } = results;
-        let mut written = Ok(());
-        if self.json {
-            written = console::json_told(&results).and_then(|read| match read {
-                true => Ok(()),
-                false => Err(Error::io(Path::new("standard output"), "write")(ErrorKind::BrokenPipe.into())),
-            });
-        }
         if let Some(profile) = profile {
             note!("{profile}");
         }
@@ -54,19 +47,20 @@ impl TrainArgs {
             doubts(run, summary).iter().for_each(|doubt| note!("note: {doubt}"));
         }
         let by = run.config.train.best_by;
-        let [auc, logloss] = [summary.auc, summary.logloss].map(|score| score.filter(|score| score.is_finite()));
+        let [auc, logloss] = evaluated(summary).map(|score| score.filter(|score| score.is_finite()));
+        let told = |best: &Best| told(run, best);
         let last = Best { step: summary.step, auc, logloss };
         match (run.state.progress.evaluations.best, run.best_kept()) {
             (Some(best), Some(path)) => {
-                note!("best: {}, kept: octorec eval --checkpoint {}", told(&best, by), path.display());
+                note!("best: {}, kept: octorec eval --checkpoint {}", told(&best), path.display());
             }
             // It may be of a time when none was kept, or somebody has trained on from it.
             (Some(best), None) if run.keeps_best() && run.output.is_some() => {
-                note!("best: {}, whose model is not kept; none has been better since", told(&best, by));
+                note!("best: {}, whose model is not kept; none has been better since", told(&best));
             }
-            (Some(best), None) if summary.outcome == Outcome::Finished && best.is_better(Some(last), by) => {
+            (Some(best), None) if is_finished(summary) && best.is_better(Some(last), by) => {
                 let saved = if run.saves { "the last model is the one that is saved" } else { "nothing is saved" };
-                note!("best: {}; {saved} (a new run with --out DIR --keep-best keeps the best)", told(&best, by));
+                note!("best: {}; {saved} (a new run with --out DIR --keep-best keeps the best)", told(&best));
             }
             _ => (),
         }
@@ -90,30 +84,50 @@ impl TrainArgs {
             (None, Outcome::Interrupted) => note!("nothing was saved: there was no --out DIR"),
             (None, _) => (),
         }
-        written
+        if !self.json {
+            return Ok(());
+        }
+        results.warnings = console::warnings();
+        match console::json_told(&results)? {
+            true => Ok(()),
+            false => Err(Error::io(Path::new("standard output"), "write")(ErrorKind::BrokenPipe.into())),
+        }
     }
+}
+
+/// Whether all steps are done, by this process or before it.
+const fn is_finished(summary: &Summary) -> bool {
+    matches!(summary.outcome, Outcome::Finished | Outcome::AlreadyFinished)
 }
 
 /// Why evaluations have ended a run.
 fn exhausted(run: &Run) -> String {
     let Evaluations { best, since, .. } = run.state.progress.evaluations;
-    let (tests, by) = (Many(since, "evaluation"), run.config.train.best_by);
+    let (tests, by, split) = (Many(since, "evaluation"), run.config.train.best_by, run.evaluated().name());
     let more = if run.output.is_some() { " (--resume with a larger --patience goes on)" } else { "" };
     match (best.and_then(|best| Some((best.step, best.score(by)?))), by) {
         (Some((step, score)), _) => {
-            format!("no better {} in {tests} since step {step}, when it was {score:.4}{more}", by.words())
+            format!("no better {split} {} in {tests} since step {step}, when it was {score:.4}{more}", by.words())
         }
         (None, BestBy::Auc) => {
-            format!("no test AUC in {tests}: an AUC needs test samples of both kinds, and scores that are numbers")
+            format!(
+                "no {split} AUC in {tests}: an AUC needs {split} samples of both kinds, and scores that are numbers"
+            )
         }
-        (None, BestBy::Logloss) => format!("no test log loss in {tests}: it needs scores that are numbers"),
+        (None, BestBy::Logloss) => format!("no {split} log loss in {tests}: it needs scores that are numbers"),
     }
 }
 
-/// An evaluation, by its score.
-fn told(best: &Best, by: BestBy) -> String {
+/// An evaluation of a run, by its score.
+fn told(run: &Run, best: &Best) -> String {
+    let by = run.config.train.best_by;
     let score = best.score(by).map_or_else(|| "-".to_owned(), |score| format!("{score:.4}"));
-    format!("{} {score} after step {}", by.words(), best.step)
+    format!("{} {} {score} after step {}", run.evaluated().name(), by.words(), best.step)
+}
+
+/// AUC and log loss of a run's last evaluation.
+fn evaluated(summary: &Summary) -> [Option<f64>; 2] {
+    [summary.validation_auc.or(summary.auc), summary.validation_logloss.or(summary.logloss)]
 }
 
 /// What may be wrong with a model that its scores and the length of its run show.
@@ -123,7 +137,8 @@ fn doubts(run: &Run, summary: &Summary) -> Vec<String> {
     let best = run.state.progress.evaluations.best.and_then(|best| best.auc);
     let is_reached = summary.outcome == Outcome::TargetReached || best.is_some_and(|best| best >= train.target_auc);
     let is_told = train.best_by == BestBy::Auc || summary.step == summary.steps;
-    let is_missed = train.target_auc > 0.0 && summary.auc.is_some() && is_told && !is_reached;
+    let [auc, logloss] = evaluated(summary);
+    let is_missed = train.target_auc > 0.0 && auc.is_some() && is_told && !is_reached;
     let target = is_missed.then(|| format!("train.target_auc = {} was not reached", train.target_auc));
     let worse = summary.normalised_entropy.filter(|entropy| *entropy > 1.0).map(|entropy| {
         format!(
@@ -132,10 +147,11 @@ fn doubts(run: &Run, summary: &Summary) -> Vec<String> {
         )
     });
     let low = summary.lowest_logloss.and_then(|best| Some((best.step, best.logloss?)));
-    let risen = low.zip(summary.logloss).filter(|((_, low), last)| train.best_by == BestBy::Auc && *last > RISEN * low);
+    let risen = low.zip(logloss).filter(|((_, low), last)| train.best_by == BestBy::Auc && *last > RISEN * low);
+    let samples = run.evaluated().name();
     let risen = risen.map(|((step, low), last)| {
         format!(
-            "the test log loss was {low:.4} after step {step} and is {last:.4} now: a new run with --out DIR --keep-best --set \
+            "the {samples} log loss was {low:.4} after step {step} and is {last:.4} now: a new run with --out DIR --keep-best --set \
              train.best_by=logloss keeps the model of the lowest one"
         )
     });
@@ -158,8 +174,12 @@ fn doubts(run: &Run, summary: &Summary) -> Vec<String> {
 fn spent(summary: &Summary) -> String {
     let Summary { steps, samples, seconds, .. } = *summary;
     if steps == 0 {
-        let why = if summary.outcome == Outcome::Finished { "left to train" } else { "made" };
-        return format!("no step was {why}: the run stands at step {}", Count(summary.step));
+        let why = if is_finished(summary) { "left to train" } else { "made" };
+        let more = match summary.outcome {
+            Outcome::AlreadyFinished => ", where it had ended before (a larger --epochs or --steps goes on)",
+            _ => "",
+        };
+        return format!("no step was {why}: the run stands at step {}{more}", Count(summary.step));
     }
     let read: Vec<_> =
         summary.data_bytes_read.iter().filter(|&&read| read > 0).map(|&read| Bytes(read).to_string()).collect();

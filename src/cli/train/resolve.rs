@@ -1,14 +1,17 @@
 //! What a run is to do: its configuration, with what is known of its data, and where an earlier run stopped.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use super::TrainArgs;
-use crate::base::config::{Command, Config, Hot, Layers, Vocab};
+use crate::base::config::{Command, Config, Hot, Layers, Vocab, entries};
+use crate::base::console::note;
+use crate::base::input::read_text;
 use crate::base::{Error, Result};
 use crate::cli::session::Learned;
 use crate::cli::trained::Trained;
 use crate::data::formats::csv::{TextCategorical, TextDense, TextSchema};
-use crate::train::{Checkpoint, Progress, checkpoint_in, load_vocabulary, vocabulary_in};
+use crate::train::{Checkpoint, Progress, checkpoint_in, load_vocabulary, resume_in, vocabulary_in};
 
 /// A run that is asked for.
 pub(super) struct Resolved {
@@ -24,13 +27,15 @@ pub(super) struct Resumed {
     /// Its checkpoint.
     pub path: PathBuf,
     pub progress: Progress,
+    /// Whether it goes on with another configuration than its checkpoint's.
+    pub is_changed: bool,
 }
 
 impl TrainArgs {
     /// The run that is asked for: a new one, or an earlier one, as it was but for what the user changes.
     pub(super) fn resolve(&self) -> Result<Resolved> {
         match self.resume.as_deref() {
-            Some(path) => self.resolve_resumed(Trained::find(path, self.verify)?),
+            Some(run) => self.resolve_resumed(Trained::find(run, true, self.verify)?, run),
             None => {
                 let config = self.keys.finish_with(self.base.layers()?, Command::Train, self.copies.values()?)?;
                 config.train.check_ends_of_warm_up()?;
@@ -40,15 +45,29 @@ impl TrainArgs {
         }
     }
 
-    fn resolve_resumed(&self, trained: Trained) -> Result<Resolved> {
+    /// The earlier run in the folder `run`.
+    fn resolve_resumed(&self, trained: Trained, run: &Path) -> Result<Resolved> {
         let Trained { path, header, mut known } = trained;
         let Some((progress, trained)) = header else {
             let reason = "is not one of octorec's runs: start from its weights with --init".to_owned();
             return Err(Error::Checkpoint { path, reason });
         };
-        let layers = Layers::from_config(&trained, "--resume");
-        let config = self.keys.finish_with(layers, Command::Train, self.copies.values()?)?;
-        if self.keys.origin("data.schema").is_some() {
+        let stored = |config: &Config| Layers::from_config(config, "--resume");
+        let noted = noted_in(run)?;
+        let before = noted.as_ref().unwrap_or(&trained);
+        let config = if self.auto_resume {
+            let asked = self.keys.finish_with(self.base.layers()?, Command::Train, self.copies.values()?)?;
+            refuse_another(&asked, before, run)?;
+            stored(before).finish(Command::Train)?
+        } else {
+            self.keys.finish_with(stored(before), Command::Train, self.copies.values()?)?
+        };
+        let is_changed = config != stored(&trained).finish(Command::Train)?;
+        if noted.is_some() && is_changed {
+            tell_of_noted(&config, &trained, run);
+        }
+        let is_named = self.keys.origin("data.schema").is_some() && !self.auto_resume;
+        if is_named || before.data.schema != trained.data.schema {
             known.schema = None;
         }
         let kept = [
@@ -70,7 +89,7 @@ impl TrainArgs {
             let origin = "train.hot_set or train.hot_budget with --resume".to_owned();
             return Err(Error::config(origin, reason));
         }
-        Ok(Resolved { config, known, resumed: Some(Resumed { path, progress }) })
+        Ok(Resolved { config, known, resumed: Some(Resumed { path, progress, is_changed }) })
     }
 
     /// Where a run begins with a model's weights, dense columns are read by what was learned of them there, and values
@@ -110,4 +129,66 @@ impl TrainArgs {
         let vocabulary = Some(load_vocabulary(&beside, !self.verify.no_verify)?);
         Ok(Learned { vocabulary, ..known })
     }
+}
+
+/// With what configuration the run in a folder goes on that was resumed with another one than its checkpoint's, and has
+/// saved nothing since.
+fn noted_in(run: &Path) -> Result<Option<Config>> {
+    let path = resume_in(run);
+    if !path.exists() {
+        return Ok(None);
+    }
+    let origin = path.display().to_string();
+    let fail = |error: toml::de::Error| {
+        let reason = format!("{}; remove this file to go on with the configuration of the checkpoint", error.message());
+        Error::config(&origin, reason)
+    };
+    let config: Config = toml::from_str(&read_text(&path)?).map_err(fail)?;
+    config.validate(&origin)?;
+    Ok(Some(config))
+}
+
+/// The keys in which two configurations differ, each with its value in either: of what the data tell a model, nothing
+/// that `one` leaves to them.
+fn differences(one: &Config, other: &Config) -> Vec<(String, [String; 2])> {
+    let mut other = other.clone();
+    let (own, model) = (&one.model, &mut other.model);
+    (model.rows, model.columns, model.sequences) = (own.rows.clone(), own.columns.clone(), own.sequences.clone());
+    match (own.bottom.first(), model.bottom.first_mut()) {
+        (Some(0), Some(first)) => *first = 0,
+        (Some(0), None) => model.bottom.clone_from(&own.bottom),
+        _ => (),
+    }
+    let values = |config: &Config| -> BTreeMap<String, String> {
+        let all = entries(&config.to_toml()).expect("a configuration is written as TOML");
+        all.into_iter().map(|(key, _, value)| (key, value.to_string())).collect()
+    };
+    let [one, other] = [one, &other].map(values);
+    let value = |of: &BTreeMap<String, String>, key: &str| of.get(key).cloned().unwrap_or_default();
+    let keys = one.keys().chain(other.keys().filter(|key| !one.contains_key(*key)));
+    let both = keys.map(|key| (key.clone(), [&one, &other].map(|of| value(of, key))));
+    both.filter(|(_, [own, other])| own != other).collect()
+}
+
+/// Refuses to continue a run by a command that asks for another one.
+fn refuse_another(asked: &Config, before: &Config, run: &Path) -> Result<()> {
+    let Some((key, [now, had])) = differences(asked, before).into_iter().next() else { return Ok(()) };
+    let shown = run.display();
+    let reason = format!(
+        "{shown} holds a run with {key} = {had}, and {now} is asked for: go on with its own by --resume {shown}, give that the \
+         flags that shall change, or begin another run with another --out or --force in the place of --auto-resume"
+    );
+    Err(Error::config(format!("{key} with --auto-resume"), reason))
+}
+
+/// Says with what a run goes on that was resumed before and has saved nothing since.
+fn tell_of_noted(config: &Config, trained: &Config, run: &Path) {
+    let changed: Vec<_> =
+        differences(config, trained).into_iter().map(|(key, [now, _])| format!("{key} = {now}")).collect();
+    note!(
+        "note: the run goes on as it was resumed last, with {} ({}, until a checkpoint has it; without that file: as the \
+         checkpoint was trained)",
+        changed.join(", "),
+        resume_in(run).display()
+    );
 }

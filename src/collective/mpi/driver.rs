@@ -1,13 +1,13 @@
 //! The thread that starts MPI, moves what is under way, and ends it.
 
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 use crossbeam::channel::{Receiver, RecvTimeoutError, Sender, TryRecvError, bounded, unbounded};
 
 use super::endpoint::Endpoint;
 use crate::base::console::note;
-use crate::base::{Error, Result};
+use crate::base::{Error, Result, Unpoisoned};
 use crate::ffi::mpi::{Calls, Communicator, Failure, Library};
 use crate::sync::Yielding;
 
@@ -122,7 +122,7 @@ impl Driver {
     /// What the library says, and when a process does not come within `deadline`.
     pub fn communicators(&self, count: usize, deadline: Duration) -> Result<Vec<Arc<Communicator>>> {
         let mut all: Vec<_> = {
-            let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut spare = self.spare.lock().unpoisoned();
             let kept = spare.len().min(count);
             spare.drain(..kept).collect()
         };
@@ -141,12 +141,12 @@ impl Driver {
 
     /// Gives back communicators by which nothing is under way, in the order in which they came.
     pub fn give_back(&self, communicators: Vec<Arc<Communicator>>) {
-        self.spare.lock().unwrap_or_else(PoisonError::into_inner).extend(communicators);
+        self.spare.lock().unpoisoned().extend(communicators);
     }
 
     /// Drives these endpoints from now on, for as long as somebody holds them.
     pub fn take(&self, endpoints: &[Arc<Endpoint>]) {
-        self.endpoints.lock().unwrap_or_else(PoisonError::into_inner).extend(endpoints.iter().map(Arc::downgrade));
+        self.endpoints.lock().unpoisoned().extend(endpoints.iter().map(Arc::downgrade));
     }
 
     /// Drives these endpoints no more, once what was handed over has left or `patience` has passed.
@@ -155,7 +155,7 @@ impl Driver {
         // If the thread has ended, so has the library; and one that waits in it for others is left there.
         let _ = self.call_within("end messages", patience, (patience.saturating_add(LAST), ""), move |_| {
             let gone = |weak: &Weak<Endpoint>| endpoints.iter().any(|endpoint| weak.as_ptr() == Arc::as_ptr(endpoint));
-            all.lock().unwrap_or_else(PoisonError::into_inner).retain(|weak| !gone(weak));
+            all.lock().unpoisoned().retain(|weak| !gone(weak));
             endpoints.iter().for_each(|endpoint| endpoint.end());
             Ok(())
         });
@@ -175,7 +175,7 @@ impl Drop for Driver {
 
 /// The endpoints that somebody holds.
 fn held(endpoints: &Mutex<Vec<Weak<Endpoint>>>) -> Vec<Arc<Endpoint>> {
-    endpoints.lock().unwrap_or_else(PoisonError::into_inner).iter().filter_map(Weak::upgrade).collect()
+    endpoints.lock().unpoisoned().iter().filter_map(Weak::upgrade).collect()
 }
 
 /// Drives all endpoints until what was handed over to them has left, or `patience` has passed.

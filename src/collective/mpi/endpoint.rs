@@ -12,9 +12,9 @@
 
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
-use crate::base::RankId;
+use crate::base::{RankId, Unpoisoned};
 use crate::ffi::mpi::{Communicator, Failure, Part, Receiving, Sending};
 use crate::sync::Line;
 
@@ -105,7 +105,7 @@ impl Endpoint {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unpoisoned()
     }
 
     /// Memory for a part of so many lines to a peer.

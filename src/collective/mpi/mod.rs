@@ -9,7 +9,7 @@ mod endpoint;
 mod incoming;
 mod lane;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use self::driver::Driver;
@@ -20,7 +20,7 @@ use super::carrier::{Fabric, LaneSpec};
 use super::world::{END, ProcessGroup, Takers, named};
 use super::{Buffers, Machines, Raw};
 use crate::base::config::one_caller;
-use crate::base::{Error, RankId, Result, interrupt, median};
+use crate::base::{Error, RankId, Result, Unpoisoned, interrupt, median};
 use crate::ffi::mpi::{Calls, Communicator, Failure, Part};
 use crate::ffi::signals::end_at_once;
 use crate::machine::discover::host_name;
@@ -157,7 +157,7 @@ impl ProcessGroup for Processes {
         (deadline, heeds): (Duration, bool),
     ) -> Result<Vec<Vec<u8>>> {
         let (machine, machines) = (self.machine(), self.machines());
-        let mut incoming = self.incoming.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut incoming = self.incoming.lock().unpoisoned();
         let takes = |machine: usize| to == Takers::All || machine == 0;
         // What need not be sent or received is done already.
         let mut whole: Vec<Option<Vec<u8>>> = vec![if takes(machine) { None } else { Some(Vec::new()) }; machines];

@@ -84,7 +84,7 @@ pub fn reductions(topology: &Topology<'_>) -> Vec<Reduction> {
 }
 
 /// The names of all planners of all-to-alls, which their schedules have.
-pub const EXCHANGES: [&str; Exchange::ALL.len() + 1] = {
+pub const ALL_TO_ALLS: [&str; Exchange::ALL.len() + 1] = {
     let [a, b, c, d] = Exchange::ALL;
     [a.name(), b.name(), c.name(), d.name(), RELAYED]
 };

@@ -22,7 +22,7 @@ use super::schedule::{Fold, Goal, Hop, Payload, Schedule};
 use super::slices::Slices;
 
 pub use breadth_first::breadth_first;
-pub use candidates::{EXCHANGES, Topology, exchange, exchanges, reductions};
+pub use candidates::{ALL_TO_ALLS, Topology, exchange, exchanges, reductions};
 pub use direct::direct;
 pub use exchange::Exchange;
 pub use halving_doubling::halving_doubling;

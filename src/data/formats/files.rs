@@ -1,15 +1,15 @@
 //! The [`Source`] that trains on a data set of any format.
 //!
-//! Tables of one role follow each other. Training and test samples are those of their roles; where a data set has no
-//! test samples, its validation samples stand in, and where it has neither, the last share of the training samples.
+//! Tables of one role follow each other. Training, validation and test samples are those of their roles; where a data
+//! set has no test samples, its validation samples stand in, and where it has neither, the last share of the training
+//! samples. Where it has no validation samples, they may be the last share of what is then left for training.
 
 use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::OnceLock;
 
 use super::dataset::learned;
-use super::kinds::refuse_described;
-use super::{Dataset, Format, Member, Reading, Rows, Table, bad, csv, open_for};
+use super::{Dataset, Format, Member, Reading, Rows, Table, bad, csv, open_for, refuse_described};
 use crate::base::config::DataConfig;
 use crate::base::{Error, Result};
 use crate::data::blocks::Role;
@@ -46,10 +46,11 @@ pub struct Files {
     numbering: Numbering,
     members: Vec<Member>,
     /// By split.
-    fingerprints: [OnceLock<Option<String>>; 2],
+    fingerprints: [OnceLock<Option<String>>; 3],
     /// Whether samples for tests were told apart by whoever made the data, or lie in other files.
     own_tests: bool,
     train: Vec<Share>,
+    validation: Vec<Share>,
     test: Vec<Share>,
 }
 
@@ -66,15 +67,7 @@ impl Files {
     ///
     /// # Errors
     /// As [`super::open`], and when test samples have other columns.
-    pub fn open(config: &DataConfig) -> Result<Self> {
-        Self::open_as(config, Opening::default())
-    }
-
-    /// As [`Files::open`], with the vocabulary of a trained model.
-    ///
-    /// # Errors
-    /// As [`Files::open`].
-    pub fn open_as(config: &DataConfig, opening: Opening<'_>) -> Result<Self> {
+    pub fn open(config: &DataConfig, opening: Opening<'_>) -> Result<Self> {
         let (path, whole, labels) = (Path::new(&config.path), opening.whole, opening.labels);
         let (scales, begins) = (opening.scales.clone(), opening.begins);
         if !config.schema.is_empty() {
@@ -119,6 +112,7 @@ impl Files {
                 .collect()
         };
         let mut train = share(&members, 0, (!whole).then_some(Role::Train));
+        let mut validation = if whole { Vec::new() } else { share(&members, 0, Some(Role::Validation)) };
         let own = members.len();
         let mut tests = match test {
             Some(others) => {
@@ -128,13 +122,24 @@ impl Files {
             None if whole => Vec::new(),
             None => share(&members, 0, Some(Role::Test)),
         };
-        if tests.is_empty() && !whole {
-            tests = share(&members, 0, Some(Role::Validation));
+        if tests.is_empty() {
+            tests = std::mem::take(&mut validation);
         }
         let own_tests = !tests.is_empty();
-        if !own_tests && !whole {
-            let total: u64 = train.iter().map(|share| share.rows).sum();
-            (train, tests) = cut(&train, first_part(total, config.test_fraction));
+        let total: u64 = train.iter().map(|share| share.rows).sum();
+        let [mut held_out, last] = config.held_out();
+        if own_tests {
+            held_out = config.validation_fraction;
+        } else if !whole {
+            (train, tests) = cut(&train, first_part(total, last));
+        }
+        if config.validation_fraction > 0.0 && !whole {
+            if !validation.is_empty() {
+                let reason = "the data say which samples are for validation, and none is taken from those for training: \
+                              leave it away";
+                return Err(Error::config("data.validation_fraction (--validation-fraction)", reason));
+            }
+            (train, validation) = cut(&train, first_part(total, held_out));
         }
         let longest = members.iter().map(|member| member.table.longest());
         let longest = longest.reduce(|a, b| a.into_iter().zip(b).map(|(a, b)| a.max(b)).collect()).unwrap_or_default();
@@ -156,9 +161,10 @@ impl Files {
             growth,
             numbering,
             members,
-            fingerprints: [OnceLock::new(), OnceLock::new()],
+            fingerprints: Default::default(),
             own_tests,
             train,
+            validation,
             test: tests,
         })
     }
@@ -192,6 +198,7 @@ impl Files {
     fn shares(&self, split: Split) -> &[Share] {
         match split {
             Split::Train => &self.train,
+            Split::Validation => &self.validation,
             Split::Test => &self.test,
         }
     }
@@ -216,7 +223,7 @@ fn open_text(config: &DataConfig, opening: Opening<'_>) -> Result<(Dataset, Stri
         max_line: config.max_line,
         rows: u64::MAX,
         test,
-        test_fraction: config.test_fraction,
+        held_out: config.held_out()[0],
     };
     let (schema, text) = csv::TextSchema::kept_or_read(opening.schema, Path::new(&config.schema))?;
     let dataset = match opening.progress {
@@ -275,6 +282,10 @@ impl Source for Files {
 
     fn skipped_rows(&self) -> u64 {
         self.members.iter().map(|member| member.table.skipped_rows()).sum()
+    }
+
+    fn first_skipped(&self) -> Option<&str> {
+        self.members.iter().find_map(|member| member.table.first_skipped())
     }
 
     fn dense_columns(&self) -> Vec<(String, String)> {

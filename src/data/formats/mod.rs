@@ -22,8 +22,8 @@ mod dataset;
 mod fae;
 mod files;
 mod hugectr;
-mod kinds;
 mod mlperf;
+mod named;
 pub mod npy;
 mod npz;
 mod nvidia;
@@ -48,8 +48,8 @@ use crate::memory::FileBytes;
 
 pub use dataset::{Dataset, Described, Member, Reading, open, open_for};
 pub use files::Files;
-pub(super) use kinds::refuse_described;
-pub use kinds::refuse_mixed;
+pub(super) use named::refuse_described;
+pub use named::refuse_mixed;
 pub use transfer::{convert, scan, verify};
 pub use write::{Sink, Target};
 
@@ -177,6 +177,11 @@ pub trait Table: Send + Sync {
     /// Malformed rows that are left out; each counts once, however often they are read.
     fn skipped_rows(&self) -> u64 {
         0
+    }
+
+    /// The first malformed row that is left out: its file, its line, and what is wrong with it.
+    fn first_skipped(&self) -> Option<&str> {
+        None
     }
 
     /// Values without a row that readers have met so far, one entry a categorical column of described text; each left

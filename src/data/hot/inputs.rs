@@ -27,7 +27,7 @@ pub struct HotInputs {
     pub tags: Arc<Tags>,
 }
 
-/// The hot or the cold training samples of a data set, in its order; its test samples are all there.
+/// The hot or the cold training samples of a data set, in its order; its other samples are all there.
 ///
 /// Nothing is stored twice: its readers pick their samples from those of the data set.
 pub struct Chosen {
@@ -56,7 +56,7 @@ impl Source for Chosen {
     fn samples(&self, split: Split) -> Option<u64> {
         match split {
             Split::Train => Some(self.tags.count(self.inputs)),
-            Split::Test => self.from.samples(split),
+            Split::Validation | Split::Test => self.from.samples(split),
         }
     }
 
@@ -65,7 +65,7 @@ impl Source for Chosen {
     }
 
     fn open(&self, split: Split, start: u64) -> Result<Box<dyn Reader + '_>> {
-        if split == Split::Test {
+        if split != Split::Train {
             return self.from.open(split, start);
         }
         let Self { tags, inputs, .. } = self;
@@ -76,7 +76,7 @@ impl Source for Chosen {
     }
 
     fn truth(&self, split: Split, start: u64, count: usize) -> Option<Vec<f32>> {
-        if split == Split::Test {
+        if split != Split::Train {
             return self.from.truth(split, start, count);
         }
         let of = |number: u64| self.from.truth(split, self.tags.place(self.inputs, number), 1);

@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -23,7 +23,7 @@ use super::tsv::{Lines, OnUnseen, packed};
 use super::unseen::UnseenCounts;
 use super::{Batch, Opening, Reader, Schema, Source, Split, UnseenValues, Vocabulary, tsv};
 use crate::base::config::{Config, SourceKind};
-use crate::base::{Error, Result, interrupt};
+use crate::base::{Error, Result, Unpoisoned, interrupt};
 
 /// How rows are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -138,7 +138,7 @@ pub struct Malformed(Arc<Mutex<VecDeque<(u64, Error)>>>);
 
 impl Malformed {
     fn rows(&self) -> MutexGuard<'_, VecDeque<(u64, Error)>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().unpoisoned()
     }
 
     /// What is wrong with the row of this number, if it is malformed. Rows are asked for in their order, each once and
@@ -253,7 +253,7 @@ impl Source for Incoming {
     }
 
     fn open(&self, _split: Split, start: u64) -> Result<Box<dyn Reader + '_>> {
-        let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let lines = self.lines.lock().unpoisoned().take();
         let Some(lines) = lines.filter(|_| start == 0) else {
             return refuse("what arrives is read once, from its start");
         };

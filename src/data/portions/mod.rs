@@ -17,10 +17,10 @@
 //! ```no_run
 //! # use octorec::data::{LoaderMode, Plan, RankLoader, Source};
 //! # fn ranks(source: std::sync::Arc<dyn Source>, plan: Plan) -> octorec::base::Result<()> {
-//! for mut loader in RankLoader::start(&source, plan, LoaderMode::Local, (0..8, 8), None)? {
+//! for mut loader in RankLoader::start(&source, plan, LoaderMode::Local, (0..8, 8), None, &[])? {
 //!     std::thread::spawn(move || -> octorec::base::Result<()> {
 //!         while let Some(portion) = loader.next_portion()? {
-//!             // Samples `portion.range` of `portion.batch()` are this rank's; the whole minibatch has
+//!             // Samples `portion.range()` of `portion.batch()` are this rank's; the whole minibatch has
 //!             // `portion.samples`. `portion.position` is what a checkpoint after this step saves.
 //!             loader.recycle(portion);
 //!         }
@@ -85,15 +85,14 @@ enum Feed {
     Own(Loader),
     /// The loader reads everything.
     All(Loader),
-    /// Nothing once the last one was taken. It closes before the thread is waited for, which would wait for it.
+    /// Nothing once the last one was taken. It closes before the reader is dropped, which would wait for it.
     Shared(Option<Receiver<shared::Shared>>, Arc<shared::Common>),
 }
 
 /// A rank's share of one minibatch.
 pub struct Portion {
     held: Held,
-    /// The rank's samples in [`Portion::batch`].
-    pub range: Range<usize>,
+    range: Range<usize>,
     /// Samples of the whole minibatch.
     pub samples: usize,
     /// The place after the minibatch.
@@ -171,7 +170,9 @@ impl Held {
 
 impl RankLoader {
     /// Starts to read for the ranks `local` of `ranks`, those of this process; one loader each, in their order.
-    /// Minibatches may be cut into grains, which no two ranks share.
+    /// Minibatches may be cut into grains, which no two ranks share. Each of these ranks' own loaders runs on processing
+    /// units of its own, `asides` in the order of ranks, as far as there are any; who reads for all of them runs
+    /// anywhere.
     ///
     /// # Errors
     /// When the system gives no thread.
@@ -179,24 +180,6 @@ impl RankLoader {
     /// # Panics
     /// As [`Loader::start`].
     pub fn start(
-        source: &Arc<dyn Source>,
-        plan: Plan,
-        mode: LoaderMode,
-        of: (Range<usize>, usize),
-        grains: Option<Grains>,
-    ) -> Result<Vec<Self>> {
-        Self::start_aside(source, plan, mode, of, grains, &[])
-    }
-
-    /// The same, where each of these ranks' own loaders runs on processing units of its own, in the order of ranks, as
-    /// far as there are any. Who reads for all of them runs anywhere.
-    ///
-    /// # Errors
-    /// As [`RankLoader::start`].
-    ///
-    /// # Panics
-    /// As [`RankLoader::start`].
-    pub fn start_aside(
         source: &Arc<dyn Source>,
         plan: Plan,
         mode: LoaderMode,

@@ -5,42 +5,38 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
+use std::sync::{Arc, Mutex};
 
 use crossbeam::channel::{Receiver, Sender, bounded};
 
-use crate::base::{Error, Result, panics};
-use crate::data::loader::{Stream, round};
+use crate::base::{Error, Result, Unpoisoned, panics};
+use crate::data::loader::{ReaderThread, Stream, round};
 use crate::data::{Batch, Plan, Position, Source};
-use crate::machine::team::roam;
 
 /// A minibatch and the place after it.
 pub(super) type Shared = (Arc<Batch>, Position);
 
 /// What all ranks know of the thread that reads.
 pub(super) struct Common {
-    source: Arc<dyn Source>,
-    /// Set when nobody listens any more: whoever drops the last end would wait for a whole window otherwise.
-    stop: Arc<AtomicBool>,
-    thread: Mutex<Option<JoinHandle<Result<()>>>>,
+    reader: Mutex<ReaderThread>,
     /// Why there is nothing more, once a rank has asked.
     trouble: Mutex<Option<String>>,
+    /// The reader's, which can be asked while a rank waits for its end.
     pub(super) bytes: Arc<AtomicU64>,
 }
 
 impl Common {
     /// Why the channels are closed: an error for every rank, the first of them in full.
     pub(super) fn ending(&self) -> Result<()> {
-        let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(thread) = thread.take() {
-            let ended = thread.join().unwrap_or_else(|panic| {
-                let reason = format!("the loader panicked: {}", panics::words(&*panic));
-                Err(Error::config("data", reason))
-            });
-            *trouble = ended.as_ref().err().map(ToString::to_string);
-            ended?;
+        let mut reader = self.reader.lock().unpoisoned();
+        let mut trouble = self.trouble.lock().unpoisoned();
+        let ended = reader.join().unwrap_or_else(|panic| {
+            let reason = format!("the loader panicked: {}", panics::words(&*panic));
+            Err(Error::config("data", reason))
+        });
+        if let Err(error) = ended {
+            *trouble = Some(error.to_string());
+            return Err(error);
         }
         match &*trouble {
             Some(reason) => Err(Error::config("loader", reason.clone())),
@@ -49,34 +45,14 @@ impl Common {
     }
 }
 
-impl Drop for Common {
-    fn drop(&mut self) {
-        // No rank listens any more, so that the thread ends at its next minibatch, or where it waits for samples. The
-        // flag carries no data, hence relaxed.
-        self.stop.store(true, Ordering::Relaxed);
-        let thread = self.thread.get_mut().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(thread) = thread {
-            self.source.close();
-            // Whatever it would report, nobody is there to act on it.
-            let _ = thread.join();
-        }
-    }
-}
-
 /// Starts the reader; a channel a rank. It ends when its work is done or no rank listens.
 pub(super) fn start(source: Arc<dyn Source>, plan: Plan, ranks: usize) -> Result<(Arc<Common>, Vec<Receiver<Shared>>)> {
     let (senders, receivers): (Vec<_>, Vec<_>) = (0..ranks).map(|_| bounded(plan.depth)).unzip();
-    let bytes = Arc::new(AtomicU64::new(0));
-    let stop = Arc::new(AtomicBool::new(false));
-    let (counted, read_from, watched) = (Arc::clone(&bytes), Arc::clone(&source), Arc::clone(&stop));
-    let read = move || {
-        // Whoever starts a loader may be pinned to a compute core.
-        roam();
-        deliver(&*read_from, plan, &watched, &senders, &counted)
-    };
-    let thread = std::thread::Builder::new().name("loader".to_owned()).spawn(read);
-    let thread = Mutex::new(Some(thread.map_err(Error::io("loader thread".as_ref(), "start"))?));
-    Ok((Arc::new(Common { source, stop, thread, trouble: Mutex::new(None), bytes }), receivers))
+    let read =
+        move |source: &dyn Source, stop: &AtomicBool, bytes: &AtomicU64| deliver(source, plan, stop, &senders, bytes);
+    let reader = ReaderThread::start(source, Vec::new(), read)?;
+    let bytes = Arc::clone(&reader.bytes);
+    Ok((Arc::new(Common { reader: Mutex::new(reader), trouble: Mutex::new(None), bytes }), receivers))
 }
 
 fn deliver(

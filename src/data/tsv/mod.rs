@@ -3,7 +3,8 @@
 //! The file is streamed and never held. Opening it makes one pass that counts rows and, where ids follow first
 //! appearance, learns the vocabulary; reading is a second pass. Follows facebookresearch/dlrm, `data_utils.py`: blank
 //! is 0, categories are taken modulo `rows_cap` before they get ids, dense features are ln(x + 1) with negatives as 0.
-//! The split is by position: the last `test_fraction` of the good rows, or a second file.
+//! The split is by position: test samples are the last `test_fraction` of the good rows, or a second file, validation
+//! samples the last `validation_fraction` before them.
 
 mod arriving;
 mod columns;
@@ -73,17 +74,19 @@ pub struct Tsv {
     layout: Layout,
     on_bad_row: OnBadRow,
     encoding: Encoding,
-    /// What a value without a row does, by split.
+    /// What a value without a row does in training samples, and in those that a model is judged by.
     on_unseen: [OnUnseen; 2],
     growth: Vec<Growth>,
     schema: Schema,
     train: Part,
+    validation: Part,
     test: Part,
     skipped: u64,
+    first_skipped: Option<String>,
     /// Whether rows were numbered while it was opened.
     learned: bool,
     /// By split.
-    fingerprints: [OnceLock<Option<String>>; 2],
+    fingerprints: [OnceLock<Option<String>>; 3],
     unseen: UnseenCounts,
     /// Values without a row that readers have met, by column.
     left_out: Vec<AtomicU64>,
@@ -107,11 +110,11 @@ impl Part {
         Self { path, found, first: 0, samples: scan.rows, scan }
     }
 
-    /// The first samples of all, and the last ones, which are about such a part of them.
-    fn split(self, last: f64) -> (Self, Self) {
-        let samples = first_part(self.samples, last);
-        let test = Self { first: samples, samples: self.samples - samples, ..self.clone() };
-        (Self { samples, ..self }, test)
+    /// The first `samples` of all, and the last ones.
+    fn split(self, samples: u64) -> (Self, Self) {
+        let samples = samples.min(self.samples);
+        let last = Self { first: self.first + samples, samples: self.samples - samples, ..self.clone() };
+        (Self { samples, ..self }, last)
     }
 }
 
@@ -122,15 +125,7 @@ impl Tsv {
     /// # Errors
     /// [`Error::Io`], [`Error::BadFile`] and [`Error::BadRow`] for what is wrong with the files, [`Error::Config`] when
     /// hashing has no number of rows, [`Error::Interrupted`].
-    pub fn open(config: &DataConfig, model_rows: &[u64], known: Option<Vocabulary>) -> Result<Self> {
-        Self::open_as(config, model_rows, Opening { known, ..Opening::default() })
-    }
-
-    /// As [`Tsv::open`], with every choice.
-    ///
-    /// # Errors
-    /// As [`Tsv::open`].
-    pub fn open_as(config: &DataConfig, model_rows: &[u64], opening: Opening<'_>) -> Result<Self> {
+    pub fn open(config: &DataConfig, model_rows: &[u64], opening: Opening<'_>) -> Result<Self> {
         let layout = Layout::criteo(opening.labels, config.max_line);
         let mut silent = |_: u64, _: u64| {};
         let progress: &mut Progress<'_> = match opening.progress {
@@ -148,12 +143,10 @@ impl Tsv {
             scan(&mut rows, task, (done, total), progress)
         };
         let cap = cap(config.rows_cap);
+        let [held_out, tests] = config.held_out();
         let learned = opening.known.is_none() && config.vocab != Vocab::Hash;
-        let train = |first: &Scan| match &test_path {
-            Some(_) => first.rows,
-            None => first_part(first.rows, config.test_fraction),
-        };
-        // Values that a model's vocabulary lacks are no fault of test samples.
+        let train = |first: &Scan| first_part(first.rows, held_out);
+        // Values that a model's vocabulary lacks are no fault of samples that it is judged by.
         let of_tests = if opening.known.is_some() { OnUnseen::EmptyBag } else { opening.unseen };
         let mut on_unseen = [opening.unseen, of_tests];
         let mut growth = Vec::new();
@@ -199,7 +192,7 @@ impl Tsv {
                     OnBadRow::Skip => Task::Check(&encoding, unseen),
                 };
                 // Which samples of a single file are for tests is known when all are counted.
-                let mut first = pass(&path, task(on_unseen[usize::from(test_path.is_none())]), 0)?;
+                let mut first = pass(&path, task(on_unseen[usize::from(held_out > 0.0)]), 0)?;
                 if on_unseen[0] == OnUnseen::Reject && first.first_unseen.is_some_and(|row| row < train(&first)) {
                     on_unseen = [OnUnseen::Reject; 2];
                     first = pass(&path, task(OnUnseen::Reject), 0)?;
@@ -210,11 +203,14 @@ impl Tsv {
         };
 
         let skipped = first.skipped + second.as_ref().map_or(0, |second| second.skipped);
+        let rows = first.rows;
+        let told = [Some(&first), second.as_ref()].into_iter().flatten().find_map(|scan| scan.first_skipped.clone());
         let whole = Part::whole(path, found, first);
-        let (train, test) = match (test_path.zip(found_test), second) {
+        let (before, test) = match (test_path.zip(found_test), second) {
             (Some((path, found)), Some(scan)) => (whole, Part::whole(path, found, scan)),
-            _ => whole.split(config.test_fraction),
+            _ => whole.split(first_part(rows, tests)),
         };
+        let (train, validation) = before.split(first_part(rows, held_out));
         let schema = Schema::criteo(layout.dense, &encoding.rows()).with_unseen_rows(encoding.vocabulary());
         Ok(Self {
             on_bad_row: config.on_bad_row,
@@ -226,28 +222,32 @@ impl Tsv {
             growth,
             schema,
             train,
+            validation,
             test,
             skipped,
+            first_skipped: told,
             learned,
-            fingerprints: [OnceLock::new(), OnceLock::new()],
+            fingerprints: Default::default(),
         })
     }
 
     fn part(&self, split: Split) -> &Part {
         match split {
             Split::Train => &self.train,
+            Split::Validation => &self.validation,
             Split::Test => &self.test,
         }
     }
 }
 
-/// Training samples of `rows`: floor(rows x (1 - fraction)), where the product's own rounding does not count.
-pub(super) fn first_part(rows: u64, test_fraction: f64) -> u64 {
-    let exact = rows as f64 * (1.0 - test_fraction);
+/// Samples of `rows` before the last `fraction` of them: floor(rows x (1 - fraction)), where the product's own rounding
+/// does not count.
+pub(super) fn first_part(rows: u64, fraction: f64) -> u64 {
+    let exact = rows as f64 * (1.0 - fraction);
     let nearest = exact.round();
     // A few units in the last place: 0.71 x 100 is 71, whatever the product says.
-    let train = if (exact - nearest).abs() <= 4.0 * f64::EPSILON * exact { nearest } else { exact.floor() };
-    (train as u64).min(rows)
+    let first = if (exact - nearest).abs() <= 4.0 * f64::EPSILON * exact { nearest } else { exact.floor() };
+    (first as u64).min(rows)
 }
 
 fn checked(vocabulary: Vocabulary, layout: &Layout) -> Result<Vocabulary> {
@@ -286,7 +286,7 @@ impl Source for Tsv {
         part.found.check(&part.path)?;
         let (place, mut at) = part.scan.place_before(part.first + start);
         let rows = GoodRows::open_at(&part.path, &self.layout, self.on_bad_row, place)?;
-        let on_unseen = self.on_unseen[split as usize];
+        let on_unseen = self.on_unseen[usize::from(split != Split::Train)];
         let mut reader = TsvReader { tsv: self, part, rows, on_unseen, left: part.samples - start, before: Vec::new() };
         if reader.left == 0 {
             return Ok(Box::new(reader));
@@ -319,6 +319,10 @@ impl Source for Tsv {
     /// Malformed rows of all files, each counted once. They are all found while the source is opened.
     fn skipped_rows(&self) -> u64 {
         self.skipped
+    }
+
+    fn first_skipped(&self) -> Option<&str> {
+        self.first_skipped.as_deref()
     }
 
     fn unseen_values(&self) -> Vec<UnseenValues> {

@@ -29,6 +29,8 @@ pub(super) struct Scan {
     pub(super) rows: u64,
     /// Malformed rows; 0 unless they are skipped.
     pub(super) skipped: u64,
+    /// The first of these, in words.
+    pub(super) first_skipped: Option<String>,
     /// The first good row with a value that is left out, where values are looked at.
     pub(super) first_unseen: Option<u64>,
     /// The place of every [`ROWS_A_MARK`]th good row; empty where the file cannot be entered in the middle (gzip).
@@ -102,7 +104,7 @@ pub(super) fn scan(
         }
         found.rows += 1;
     }
-    found.skipped = rows.skipped;
+    (found.skipped, found.first_skipped) = (rows.skipped, rows.first_skipped.take());
     progress(done + rows.lines.progress().0, total);
     if found.rows == 0 {
         return Err(empty(rows.path, rows.layout, rows.skipped));
@@ -148,12 +150,14 @@ pub(super) struct GoodRows<'a> {
     pub(super) row: Row,
     /// Malformed rows so far.
     pub(super) skipped: u64,
+    /// The first of these, in words.
+    pub(super) first_skipped: Option<String>,
 }
 
 impl<'a> GoodRows<'a> {
     pub(super) fn open_at(path: &'a Path, layout: &'a Layout, on_bad_row: OnBadRow, place: Place) -> Result<Self> {
         let lines = Lines::open_at(path, place)?.limited(layout.max_line);
-        Ok(Self { path, layout, on_bad_row, lines, row: Row::new(layout), skipped: 0 })
+        Ok(Self { path, layout, on_bad_row, lines, row: Row::new(layout), skipped: 0, first_skipped: None })
     }
 
     /// Goes past the next good row; false at the end. Where malformed rows end the run, a line is a row, and rows that
@@ -195,7 +199,11 @@ impl<'a> GoodRows<'a> {
             };
             match (fault, self.on_bad_row) {
                 (Ok(()), _) => return Ok(true),
-                (Err(_), OnBadRow::Skip) => self.skipped += 1,
+                (Err(fault), OnBadRow::Skip) => {
+                    self.skipped += 1;
+                    let told = || fault.at(self.path, self.lines.place().lines).to_string();
+                    self.first_skipped.get_or_insert_with(told);
+                }
                 (Err(fault), OnBadRow::Fail) => return Err(fault.at(self.path, self.lines.place().lines)),
             }
         }

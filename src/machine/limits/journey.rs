@@ -1,11 +1,12 @@
 //! How long a cache line takes to another core and back: the least that any message between two threads can take.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crossbeam::utils::CachePadded;
 
+use crate::base::Unpoisoned;
 use crate::machine::team::Team;
 
 /// Looks at a line after which a thread looks less often (a journey is over long before), and after which it lets
@@ -64,7 +65,7 @@ pub fn journeys(team: &Team, lines: usize, warm_up: usize, trips: usize, within:
                     }
                 }
                 line.store(END, Ordering::Release);
-                times.lock().unwrap_or_else(PoisonError::into_inner).push(nanoseconds);
+                times.lock().unpoisoned().push(nanoseconds);
             }
         }
         1 => {
@@ -78,7 +79,7 @@ pub fn journeys(team: &Team, lines: usize, warm_up: usize, trips: usize, within:
         }
         _ => (),
     });
-    times.into_inner().unwrap_or_else(PoisonError::into_inner)
+    times.into_inner().unpoisoned()
 }
 
 #[cfg(test)]

@@ -5,9 +5,10 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{LazyLock, PoisonError, RwLock};
+use std::sync::{LazyLock, RwLock};
 
 use super::plan::{Plan, Shape};
+use crate::base::Unpoisoned;
 
 static INSTALLED: LazyLock<RwLock<HashMap<Shape, Plan>>> = LazyLock::new(RwLock::default);
 
@@ -17,7 +18,7 @@ static ANY: AtomicBool = AtomicBool::new(false);
 
 /// Lets passes use these plans from now on, and the model's for all other shapes; they replace what was installed.
 pub fn install(plans: HashMap<Shape, Plan>) {
-    let mut installed = INSTALLED.write().unwrap_or_else(PoisonError::into_inner);
+    let mut installed = INSTALLED.write().unpoisoned();
     ANY.store(!plans.is_empty(), Ordering::Relaxed);
     *installed = plans;
 }
@@ -27,7 +28,7 @@ pub(super) fn installed(shape: Shape) -> Option<Plan> {
     if !ANY.load(Ordering::Relaxed) {
         return None;
     }
-    INSTALLED.read().unwrap_or_else(PoisonError::into_inner).get(&shape).copied()
+    INSTALLED.read().unpoisoned().get(&shape).copied()
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ fn every_row_is_lent_once() {
         a.fill(0);
         b.fill(0);
         let matrices = [Matrix { data: &mut a[..], width: 2 }, Matrix { data: &mut b[..], width: 3 }];
-        crew.deal(lender.matrices(matrices), |mut share| {
+        crew.each(lender.matrices(matrices), |mut share| {
             let (own, mark) = (share.matrices(), share.part() as u32 + 1);
             for matrix in 0..2 {
                 let mut band = share.band(matrix);
@@ -75,7 +75,7 @@ fn windows_leave_other_columns_alone() {
     lender.cut(1, 1);
     let mut loan = lender.begin();
     loan.windows(&mut data, 8, &[1, 4], 3);
-    crew.deal(loan.lend(), |mut share| {
+    crew.each(loan.lend(), |mut share| {
         for window in 0..2 {
             let mut band = share.band(window);
             band.rows().for_each(|row| band.row(row).fill(window as u32 + 1));
@@ -171,7 +171,7 @@ fn a_foreign_row_is_refused() {
     let crew = Crew::start(1, Patience::SHARED_CORE, |_| ()).unwrap();
     let mut lender = Lender::new(1, 2);
     lender.cut(0, 2);
-    crew.deal(lender.matrices([Matrix { data: &mut [0u8; 4], width: 1 }]), |mut share| {
+    crew.each(lender.matrices([Matrix { data: &mut [0u8; 4], width: 1 }]), |mut share| {
         let _ = share.band(0).row(2);
     });
 }

@@ -1,10 +1,10 @@
 //! Where a run goes on: where it stopped, as long as it meets the samples there that it left, in the same order; and
-//! whether a model's test samples are still those that it was not trained on.
+//! whether a model's test and validation samples are still those that it was not trained on.
 
 use serde::{Deserialize, Serialize};
 
 use super::{Checkpoint, Header, Progress};
-use crate::base::config::{Config, OnBadRow};
+use crate::base::config::{Config, EvalSplit, OnBadRow};
 use crate::base::console::note;
 use crate::base::units::{Count, Many};
 use crate::base::{Error, Result};
@@ -12,7 +12,7 @@ use crate::data::formats::csv::TextSchema;
 use crate::data::schema::Label;
 use crate::data::{Source, Split};
 
-/// What tells stored samples for training and tests from others.
+/// What tells stored samples for training, tests and validation from others.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TrainedOn {
     #[serde(flatten)]
@@ -20,6 +20,9 @@ pub struct TrainedOn {
     /// `None` in files of versions that did not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     tests: Option<Stored>,
+    /// `None` where there are none, and in files of versions that left them unused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    validation: Option<Stored>,
     /// The column that was the label; `None` of text, and in files of versions that did not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) label: Option<Label>,
@@ -51,7 +54,19 @@ impl TrainedOn {
     #[must_use]
     pub fn of(source: &dyn Source) -> Option<Self> {
         let (train, tests) = (Stored::of(source, Split::Train)?, Stored::of(source, Split::Test));
-        Some(Self { train, tests, label: source.label().cloned(), weight: source.weight().map(str::to_owned) })
+        let validation = Stored::of(source, Split::Validation).filter(|stored| stored.samples > 0);
+        Some(Self {
+            train,
+            tests,
+            validation,
+            label: source.label().cloned(),
+            weight: source.weight().map(str::to_owned),
+        })
+    }
+
+    /// Which samples evaluations of a run on these data are made on.
+    fn evaluated(&self, config: &Config) -> EvalSplit {
+        if self.validation.is_some() { config.train.eval_split } else { EvalSplit::Test }
     }
 }
 
@@ -141,8 +156,8 @@ impl Checkpoint<'_> {
         })
     }
 
-    /// Checks that the test samples of the model's own data are those of when it was trained: of a file that has grown
-    /// or was cut, others would be, of which some may have been trained on.
+    /// Checks that the test and the validation samples of the model's own data are those of when it was trained: of a
+    /// file that has grown or was cut, others would be, of which some may have been trained on.
     ///
     /// # Errors
     /// [`Error::Checkpoint`] when they are others.
@@ -155,7 +170,8 @@ impl Checkpoint<'_> {
         let apart = !config.data.test_path.is_empty() || source.has_own_tests();
         let train = (!apart).then_some((&had.train, &now.train));
         let tests = had.tests.as_ref().zip(now.tests.as_ref());
-        if train.into_iter().chain(tests).all(same) {
+        let validation = had.validation.as_ref().zip(now.validation.as_ref());
+        if train.into_iter().chain(tests).chain(validation).all(same) {
             return Ok(());
         }
         let told = |of: &TrainedOn| {
@@ -168,6 +184,21 @@ impl Checkpoint<'_> {
             told(had),
             told(&now)
         )))
+    }
+
+    /// As [`Checkpoint::check_tests`], for a run that is to be compared with its evaluations before: they were made on
+    /// samples of the same kind.
+    ///
+    /// # Errors
+    /// As [`Checkpoint::check_tests`], also when they were of another kind.
+    pub(in crate::train) fn check_evaluated(&self, config: &Config, source: &dyn Source) -> Result<()> {
+        self.check_tests(config, source)?;
+        let Some(Header { data: Some(had), config: began, .. }) = self.own_header()? else { return Ok(()) };
+        let Some(now) = TrainedOn::of(source) else { return Ok(()) };
+        if had.evaluated(began) == now.evaluated(config) {
+            return Ok(());
+        }
+        Err(self.fail("its evaluations were made on samples of another kind (train.eval_split)".to_owned()))
     }
 }
 

@@ -43,6 +43,40 @@ fn a_directory_is_taken_once_and_resuming_takes_back_what_came_after() {
 }
 
 #[test]
+fn what_a_run_goes_on_with_stays_until_a_checkpoint_has_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run");
+    drop(run(&path, 5, "first"));
+    let noted = || fs::read_to_string(resume_in(&path)).ok();
+    let config = Config::default();
+    let resumed = |config: Option<&Config>, begins: bool| {
+        let mut output = OutputDir::resume(&path).unwrap();
+        output.resume_with(config).unwrap();
+        if begins {
+            output.rewind(5, false).unwrap();
+            output.log(&json!({"kind": "step", "step": 6})).unwrap();
+        }
+        output
+    };
+    // A failure before the first step takes it back, but no kill.
+    drop(resumed(Some(&config), false));
+    assert_eq!(noted(), None);
+    drop(resumed(Some(&config), false).resumed_before.take());
+    assert_eq!(noted(), Some(config.to_toml()));
+    let mut other = Config::default();
+    other.train.epochs += 1;
+    drop(resumed(Some(&other), false));
+    assert_eq!(noted(), Some(config.to_toml()));
+    drop(resumed(Some(&other), true));
+    assert_eq!(noted(), Some(other.to_toml()));
+    resumed(Some(&other), true).saved().unwrap();
+    assert_eq!(noted(), None);
+    drop(resumed(Some(&other), true));
+    drop(resumed(None, true));
+    assert_eq!(noted(), None);
+}
+
+#[test]
 fn what_is_replaced_goes_when_something_was_saved_in_its_place() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("run");
@@ -86,6 +120,7 @@ fn what_is_replaced_goes_when_something_was_saved_in_its_place() {
     write_file(&path.join(CONFIG), b"keys").unwrap();
     write_file(&path.join(PLAN), b"who holds what").unwrap();
     write_file(&path.join(HOT), b"hot rows").unwrap();
+    write_file(&path.join(RESUME), b"other keys").unwrap();
     fs::create_dir(path.join(BEST)).unwrap();
     let of_best = ALL_FILES.into_iter().filter(|name| name.starts_with(BEST));
     of_best.for_each(|name| write_file(&path.join(name), name.as_bytes()).unwrap());

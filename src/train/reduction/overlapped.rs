@@ -4,7 +4,7 @@
 //! is under way. In its place stands a hollow one until [`DenseReduction::complete`] has put it back, which the
 //! corridor calls before the forward pass and a rank before anything else that it is asked to do.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use crossbeam::channel::{Receiver, Sender, TryRecvError, bounded};
 
 use super::sliced::{LayerBlock, Spans};
 use super::{DenseReduction, Sent, Sliced, UpdateContext};
-use crate::base::{Error, Place, PuId, RankId, Result};
+use crate::base::{Error, Place, PuId, RankId, Result, Unpoisoned};
 use crate::collective::Links;
 use crate::data::Batch;
 use crate::exchange::Replicas;
@@ -83,7 +83,7 @@ fn serve(
 ) -> Result<()> {
     let team = Team::pinned(&place.pus, place.spin, place.isa)?;
     let complete = |sliced: &Sliced, block, busy| {
-        sliced.sent_so_far(&mut sent.lock().unwrap_or_else(PoisonError::into_inner));
+        sliced.sent_so_far(&mut sent.lock().unpoisoned());
         // The rank has ended if it does not take it.
         let _ = outbox.send(Completion { block, busy });
     };
@@ -239,12 +239,12 @@ impl DenseReduction for Overlapped {
     }
 
     fn sent(&self) -> Sent {
-        let so_far = self.sent.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let so_far = self.sent.lock().unpoisoned().clone();
         Sent { planned: self.planned.clone(), so_far }
     }
 
     fn spans(&self) -> Vec<Vec<Span>> {
-        self.spans.iter().map(|spans| spans.lock().unwrap_or_else(PoisonError::into_inner).clone()).collect()
+        self.spans.iter().map(|spans| spans.lock().unpoisoned().clone()).collect()
     }
 }
 

@@ -3,14 +3,14 @@
 //! Several threads of a rank take part, each in a lane of its own (SC20, Section IV-A): of every layer each takes a
 //! part of every rank's slice.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use super::layers::{LayerExchange, Share, share_out};
 use super::norms::SquaresExchange;
 use super::{Clip, Sent};
 use crate::base::config::Wire;
-use crate::base::{RankId, Result};
+use crate::base::{RankId, Result, Unpoisoned};
 use crate::collective::plan::Reduction;
 use crate::collective::{Carrier, Links};
 use crate::exchange::Replicas;
@@ -272,7 +272,7 @@ impl LayerWork<'_> {
             let Thread { lane, layers, spans, .. } = &mut *task.thread;
             let began = Instant::now();
             task.outcome = work(&mut layers[index], &mut **lane, &mut task.share);
-            let mut spans = spans.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut spans = spans.lock().unpoisoned();
             if spans.len() < spans.capacity() {
                 spans.push(Span { name: "reduce layer", number: index as u64, began, took: began.elapsed() });
             }

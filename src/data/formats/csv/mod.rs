@@ -85,8 +85,9 @@ pub struct Choices<'a> {
     pub rows: u64,
     /// A second file that holds the test samples.
     pub test: Option<&'a Path>,
-    /// Without it, the share of good rows, from the end, that are test samples: [`Vocab::Train`] knows the others.
-    pub test_fraction: f64,
+    /// The share of good rows of the first file, from its end, that are no training samples: [`Vocab::Train`] knows the
+    /// others.
+    pub held_out: f64,
 }
 
 impl Default for Choices<'_> {
@@ -103,7 +104,7 @@ impl Default for Choices<'_> {
             max_line: LONGEST,
             rows: u64::MAX,
             test: None,
-            test_fraction: 0.0,
+            held_out: 0.0,
         }
     }
 }
@@ -138,8 +139,9 @@ pub fn open_telling(
     }
     let numbered = schema.categorical.iter().any(|column| column.fixed_rows().is_none());
     let (parts, trained, encoding) = scan_all(path, &schema, choices, progress)?;
-    if !choices.kept && choices.labels == Labels::Required {
-        warn_of_one_class(path, &schema, &parts);
+    // A trained model may score samples of one class, but goes on with its own.
+    if choices.labels == Labels::Required && (!choices.kept || choices.unseen == OnUnseen::Reject) {
+        warn_of_one_class(path, &schema, choices, &parts[..trained]);
     }
     let float = |column: usize| parts.iter().any(|part| !part.whole[column]);
     let left_out = parts.iter().any(|part| part.policy.unseen == OnUnseen::EmptyBag);
@@ -166,21 +168,30 @@ pub fn open_telling(
     Ok(dataset)
 }
 
-/// Says if all rows that a model is to learn from have the same label, and what may have made them so.
-fn warn_of_one_class(path: &Path, schema: &TextSchema, parts: &[Part]) {
-    let rows = |label: usize| parts.iter().map(|part| part.labels[label]).sum::<u64>();
-    let (of, others) = match (rows(0), rows(1)) {
-        (rows, 0) if rows > 0 => ("negative", "positive"),
-        (0, rows) if rows > 0 => ("positive", "negative"),
+/// Says if all rows that a model is to learn from have the same label, and what may have made them so. Of these parts
+/// the last rows may be for tests.
+fn warn_of_one_class(path: &Path, schema: &TextSchema, choices: &Choices<'_>, parts: &[Part]) {
+    let (mut rows, mut first) = (0, [None; 2]);
+    for part in parts {
+        for (first, of_part) in first.iter_mut().zip(part.labels) {
+            *first = first.or(of_part.map(|row| rows + row));
+        }
+        rows += part.rows;
+    }
+    let train = first_part(rows, choices.held_out);
+    let (of, others) = match first.map(|first| first.is_some_and(|row| row < train)) {
+        [true, false] => ("negative", "positive"),
+        [false, true] => ("positive", "negative"),
         _ => return,
     };
+    let which = if first.contains(&None) && choices.test.is_none() { "rows" } else { "training rows" };
     let skipped = parts.iter().map(|part| part.skipped).sum::<u64>();
     let left_out = match skipped {
         0 => String::new(),
         _ => format!(", perhaps because the {others} ones are among the {} left out", Many(skipped, "malformed row")),
     };
     note!(
-        "warning: {}: all rows are {of} by label = {:?}{left_out}: nothing can be learned of one class; does the schema's \
+        "warning: {}: all {which} are {of} by label = {:?}{left_out}: nothing can be learned of one class; does the schema's \
          label say which rows are positive?",
         path.display(),
         schema.label
@@ -259,13 +270,10 @@ fn scan_all(
         }
         Ok::<_, Error>(parts)
     };
-    // Which samples are for tests, where no files are, is known when all are counted.
-    let first = if tests.is_empty() { of_tests } else { policy };
+    // Which samples of these files the model is judged by is known when all are counted.
+    let first = if choices.held_out > 0.0 { of_tests } else { policy };
     let mut parts = scan(&files, first, &mut encoding, true)?;
-    let train = |parts: &[Part]| {
-        let rows = parts.iter().map(|part| part.rows).sum();
-        if tests.is_empty() { first_part(rows, choices.test_fraction) } else { rows }
-    };
+    let train = |parts: &[Part]| first_part(parts.iter().map(|part| part.rows).sum(), choices.held_out);
     let first_unseen = parts.iter().find_map(|part| part.first_unseen);
     if policy.unseen == OnUnseen::Reject && first_unseen.is_some_and(|row| row < train(&parts)) {
         parts = scan(&files, policy, &mut encoding, true)?;
@@ -279,7 +287,7 @@ fn scan_all(
     encoding.keep_all();
     for part in parts.iter_mut().filter(|_| policy.unseen == OnUnseen::Reject) {
         // Where all values are known, one without a row tells that the file has changed.
-        let met = part.first_unseen.is_some() || tests.is_empty() && encoding.leaves_out();
+        let met = part.first_unseen.is_some() || choices.held_out > 0.0 && encoding.leaves_out();
         part.policy.unseen = if met { OnUnseen::EmptyBag } else { OnUnseen::Reject };
     }
     note_shared_rows(schema, &used);
@@ -368,6 +376,10 @@ impl Table for CsvTable {
 
     fn skipped_rows(&self) -> u64 {
         self.part.skipped
+    }
+
+    fn first_skipped(&self) -> Option<&str> {
+        self.part.first_skipped.as_deref()
     }
 
     fn fingerprint(&self) -> Option<u64> {

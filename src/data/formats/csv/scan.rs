@@ -49,10 +49,12 @@ pub(super) struct Part {
     pub(super) rows: u64,
     /// Malformed rows; 0 unless they are skipped.
     pub(super) skipped: u64,
+    /// The first of these, in words.
+    pub(super) first_skipped: Option<String>,
     /// The first good row with a value that is left out, by its number among those of all files.
     pub(super) first_unseen: Option<u64>,
-    /// Good rows of each label: 0, then 1.
-    pub(super) labels: [u64; 2],
+    /// The first good row of each label: 0, then 1.
+    pub(super) labels: [Option<u64>; 2],
     /// The most look-ups of a row, one entry a categorical column.
     pub(super) longest: Vec<u32>,
     /// Whether a dense column holds nothing but i32s.
@@ -80,6 +82,7 @@ pub(super) struct GoodRows<'a> {
     /// The row that [`GoodRows::next`] found.
     pub(super) row: Row<u32>,
     skipped: u64,
+    first_skipped: Option<String>,
 }
 
 /// The names of a file's columns: its first record, or what the schema lists where it has no header. The label need not
@@ -134,7 +137,8 @@ impl<'a> GoodRows<'a> {
             records.next()?;
         }
         let RowPolicy { on_bad_row, unseen, .. } = policy;
-        Ok(Self { path, columns, on_bad_row, unseen, records, row: Row::new(columns), skipped: 0 })
+        let row = Row::new(columns);
+        Ok(Self { path, columns, on_bad_row, unseen, records, row, skipped: 0, first_skipped: None })
     }
 
     /// Reads the next good row into `row`; false at the end.
@@ -142,14 +146,16 @@ impl<'a> GoodRows<'a> {
         loop {
             let Some((line, read)) = self.records.next()? else { return Ok(false) };
             let row_of = |at, spec: &_, value: &_| encoding.row(at, spec, value, self.unseen);
-            match read.and_then(|()| self.row.read(&self.records.record, self.columns, row_of)) {
-                Ok(()) => return Ok(true),
-                Err(_) if self.on_bad_row == OnBadRow::Skip => {
-                    self.skipped += 1;
-                    self.records.keep_first_line();
-                }
-                Err(reason) => return Err(Error::BadRow { path: self.path.to_owned(), line, reason }),
+            let Err(reason) = read.and_then(|()| self.row.read(&self.records.record, self.columns, row_of)) else {
+                return Ok(true);
+            };
+            let error = || Error::BadRow { path: self.path.to_owned(), line, reason };
+            if self.on_bad_row == OnBadRow::Fail {
+                return Err(error());
             }
+            self.skipped += 1;
+            self.first_skipped.get_or_insert_with(|| error().to_string());
+            self.records.keep_first_line();
         }
     }
 
@@ -197,7 +203,7 @@ impl Part {
         let names = header(path, schema, policy.labels, policy.max_line)?;
         check_header(path, schema, &names, policy.kept)?;
         let columns = Projection::find(path, schema, &names, policy.labels)?.kept(policy.kept);
-        let (mut rows, mut labels, mut marks) = (0, [0; 2], Vec::<(u64, Place)>::new());
+        let (mut rows, mut labels, mut marks) = (0, [None; 2], Vec::<(u64, Place)>::new());
         let mut first_unseen = None;
         let mut longest = vec![1; schema.categorical.len()];
         // Whoever begins with data may give columns other rows.
@@ -239,18 +245,32 @@ impl Part {
                 bag.rows.iter().for_each(|row| bits[*row as usize / 64] |= 1 << (row % 64));
             }
             whole.iter_mut().zip(&good.row.whole).for_each(|(all, one)| *all &= *one);
-            for (count, label) in labels.iter_mut().zip([0.0, 1.0]) {
-                *count += u64::from(good.row.label == label);
+            for (first, label) in labels.iter_mut().zip([0.0, 1.0]) {
+                *first = first.or((good.row.label == label).then_some(rows));
             }
             rows += 1;
         }
         progress(done + good.bytes_read(), total);
-        let skipped = good.skipped;
+        let (skipped, first_skipped) = (good.skipped, good.first_skipped.take());
         if rows == 0 {
             return Err(bad(path, no_rows(schema, skipped)));
         }
         let path = path.to_owned();
-        Ok(Self { path, policy, found, columns, rows, skipped, first_unseen, labels, longest, whole, used, marks })
+        Ok(Self {
+            path,
+            policy,
+            found,
+            columns,
+            rows,
+            skipped,
+            first_skipped,
+            first_unseen,
+            labels,
+            longest,
+            whole,
+            used,
+            marks,
+        })
     }
 
     /// A reader that stands before good row `start`.

@@ -35,13 +35,13 @@ struct Progress {
 
 /// The exchange of lists, with its memory.
 #[derive(Debug)]
-pub struct Words {
+pub struct ListExchange {
     place: Place,
     isa: Isa,
     peers: Vec<Progress>,
 }
 
-impl Words {
+impl ListExchange {
     /// For `rank` of `ranks`; troubles name the stage.
     #[must_use]
     pub fn new(rank: RankId, ranks: usize, isa: Isa, stage: &'static str) -> Self {
@@ -273,11 +273,11 @@ mod tests {
                 let memory = fabric.memory(member.rank, &mut Supply::System)?;
                 let mut lane = fabric.connect(&mut member.barrier, memory)?.pop().expect("a lane");
                 let (own, team) = (member.rank.index(), Team::new(threads)?);
-                let mut words = Words::new(member.rank, ranks, team.isa(), "lists");
+                let mut lists = ListExchange::new(member.rank, ranks, team.isa(), "lists");
                 let mut into = vec![Vec::new(); ranks];
                 for step in 0..steps {
                     let out: Vec<_> = (0..ranks).map(|to| list(own, to, step)).collect();
-                    words.all_to_all_v(&team, &mut *lane, |to| &out[to], &mut into)?;
+                    lists.all_to_all_v(&team, &mut *lane, |to| &out[to], &mut into)?;
                     for from in (0..ranks).filter(|from| *from != own) {
                         assert!(into[from] == list(from, own, step), "{from} to {own}, step {step}, {threads} threads");
                     }

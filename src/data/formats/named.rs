@@ -1,4 +1,4 @@
-//! Refuses data of another kind than a configuration reads: described text, or what tells its columns.
+//! Which files may be named together, and with a schema.
 
 use std::path::Path;
 
