@@ -194,7 +194,7 @@ impl TrainArgs {
             return Err(Error::config(origin, reason));
         }
         match &self.init {
-            Some(path) if path.is_dir() => saved_in(path).map(|_| ()),
+            Some(path) if path.is_dir() => saved_in(path, false).map(|_| ()),
             Some(path) => init::check(path),
             None => Ok(()),
         }

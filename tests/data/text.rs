@@ -171,7 +171,7 @@ fn a_vocabulary_grows_by_the_values_of_training_samples() {
         for skips in [OnBadRow::Fail, OnBadRow::Skip] {
             config.on_bad_row = skips;
             let opening = Opening { known: known.clone(), begins: true, ..Opening::default() };
-            let files = Files::open_as(&config, opening).unwrap();
+            let files = Files::open(&config, opening).unwrap();
             assert_eq!((files.growth(), files.schema().rows()), (&grown[..], vec![rows]));
             assert_eq!((ids(&files, Split::Train), ids(&files, Split::Test)), (train.to_vec(), test.clone()));
             let met = if vocab == Vocab::All { unseen_users(6, 1, 0) } else { unseen_users(6, 0, 1) };
@@ -180,7 +180,7 @@ fn a_vocabulary_grows_by_the_values_of_training_samples() {
             let texts: Vec<&[u8]> = grown.texts()[0].iter().map(|text| &**text).collect();
             assert_eq!((texts, grown.unseen_row()), (vec![b"a", b"b", b"c", b"d", &b"e"[..]], vocab == Vocab::Train));
             // Whoever goes on with that run reads the same, as does one whose tests lie in a file of their own.
-            let again = Files::open_as(&config, Opening { known: Some(grown.clone()), ..Opening::default() }).unwrap();
+            let again = Files::open(&config, Opening { known: Some(grown.clone()), ..Opening::default() }).unwrap();
             assert!(again.growth().is_empty());
             assert_eq!((ids(&again, Split::Train), ids(&again, Split::Test)), (train.to_vec(), test.clone()));
             assert_eq!((again.samples(Split::Test), again.skipped_rows()), (Some(2), 0));
@@ -190,13 +190,13 @@ fn a_vocabulary_grows_by_the_values_of_training_samples() {
                 ..config.clone()
             };
             let opening = Opening { known: known.clone(), begins: true, ..Opening::default() };
-            let apart = Files::open_as(&apart, opening).unwrap();
+            let apart = Files::open(&apart, opening).unwrap();
             assert_eq!((ids(&apart, Split::Train), ids(&apart, Split::Test)), (train.to_vec(), test.clone()));
             assert_eq!((apart.growth(), apart.samples(Split::Test)), (files.growth(), Some(2)));
             let parts = DataConfig { path: folder.at("parts"), ..config.clone() };
             let opening = Opening { known: known.clone(), begins: true, ..Opening::default() };
-            let begun = Files::open_as(&parts, opening).unwrap();
-            let again = Files::open_as(&parts, Opening { known: Some(grown.clone()), ..Opening::default() }).unwrap();
+            let begun = Files::open(&parts, opening).unwrap();
+            let again = Files::open(&parts, Opening { known: Some(grown.clone()), ..Opening::default() }).unwrap();
             for files in [&begun, &again] {
                 assert_eq!((ids(files, Split::Train), ids(files, Split::Test)), (train.to_vec(), test.clone()));
                 assert_eq!((files.samples(Split::Test), files.skipped_rows()), (Some(2), 0));

@@ -324,7 +324,7 @@ fn a_vocabulary_grows_by_the_values_of_training_samples() {
         for skips in [OnBadRow::Fail, OnBadRow::Skip] {
             config.on_bad_row = skips;
             let opening = Opening { known: known.clone(), begins: true, ..Opening::default() };
-            let tsv = Tsv::open_as(&config, &[], opening).unwrap();
+            let tsv = Tsv::open(&config, &[], opening).unwrap();
             let growth = Growth { column: "C1".to_owned(), kept: 3, absent: 1, new: 2 };
             assert_eq!((&tsv.growth()[0], tsv.growth().len(), tsv.schema().rows()[0]), (&growth, 26, rows));
             assert_eq!((ids(&tsv, Split::Train), ids(&tsv, Split::Test)), (vec![2, 3, 0, 4], test.clone()));
@@ -333,7 +333,7 @@ fn a_vocabulary_grows_by_the_values_of_training_samples() {
             let grown = tsv.vocabulary().unwrap();
             assert_eq!(grown.columns()[0], [0xa, 0xb, 0xc, 0xd, 0xe]);
             // Whoever goes on with that run reads the same.
-            let again = Tsv::open(&config, &[], Some(grown.clone())).unwrap();
+            let again = Tsv::open(&config, &[], Opening { known: Some(grown.clone()), ..Opening::default() }).unwrap();
             assert_eq!((ids(&again, Split::Train), ids(&again, Split::Test)), (vec![2, 3, 0, 4], test.clone()));
             assert_eq!((again.samples(Split::Test), again.skipped_rows()), (Some(2), 0));
         }
