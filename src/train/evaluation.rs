@@ -246,8 +246,8 @@ fn text_of(source: &dyn Source, table: TableId, row: u32) -> Option<String> {
 }
 
 /// The model's scores on all samples of `split`, `batch` at a time, and what else is asked; `None` where there is no
-/// sample, or none of the first ones counts, where these are enough. `mode` says who of the ranks reads. All machines of
-/// a job call it at the same time, and find the same.
+/// sample, or none of the first ones counts, where these are enough. `mode` says who of the ranks reads. All machines
+/// of a job call it at the same time, and find the same.
 ///
 /// Each rank keeps what it scores itself, 4 bytes a sample, 4 more where true probabilities are known and 8 for each
 /// column that groups samples; where they have weights, 16 and 16 for each such column. They are sorted there, and

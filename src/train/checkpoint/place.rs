@@ -159,8 +159,8 @@ impl Checkpoint<'_> {
         })
     }
 
-    /// How samples of these data count otherwise than those that the model was trained on, for people; `None` where they
-    /// do not, or nobody says.
+    /// How samples of these data count otherwise than those that the model was trained on, for people; `None` where
+    /// they do not, or nobody says.
     #[must_use]
     pub fn other_sample_weights(&self, source: &dyn Source) -> Option<String> {
         // Of a damaged header the weights are as good.
