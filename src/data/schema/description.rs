@@ -167,13 +167,15 @@ impl Description {
         if self == others {
             return None;
         }
+        // That of weights is one of the dense columns.
+        if self.weight != others.weight {
+            let told = |of: &Self| of.weight.as_ref().map_or("all the same".to_owned(), |name| format!("by {name}"));
+            let (has, had) = (told(self), told(others));
+            return Some(format!("its samples count {has}, not {had}: weigh both by a column of one name, or neither"));
+        }
         if counts(self) != counts(others) {
             let ((dense, categorical), (wanted, also)) = (counts(self), counts(others));
             return Some(format!("{dense} dense and {categorical} categorical ones, not {wanted} and {also}"));
-        }
-        if self.weight != others.weight {
-            let told = |of: &Self| of.weight.as_ref().map_or("all the same".to_owned(), |name| format!("by {name}"));
-            return Some(format!("its samples count {}, not {}", told(self), told(others)));
         }
         if let Some((has, had)) = self.dense.iter().zip(&others.dense).find(|(has, had)| has != had) {
             return Some(match has.name == had.name {
@@ -337,6 +339,11 @@ mod tests {
         assert_eq!(Description::parse(&text, Path::new("x")).unwrap(), description);
         assert_eq!((description.features().len(), description.weighs(2), description.weighs(3)), (3, false, true));
         assert_eq!((description.schema(0).dense, description.schema(0).weighted), (3, true));
+        // Before columns are counted, of which that of weights is one.
+        let alike = Description { weight: None, dense: description.features().to_vec(), ..description.clone() };
+        let told = "its samples count all the same, not by w: weigh both by a column of one name, or neither";
+        assert_eq!(alike.difference(&description).as_deref(), Some(told));
+        assert!(description.difference(&alike).unwrap().starts_with("its samples count by w, not all the same"));
         assert!([0.0, 0.5, 1e9].into_iter().all(is_weight));
         assert!(![-0.5, 2e9, f32::INFINITY, f32::NAN].into_iter().any(is_weight));
     }
