@@ -160,7 +160,8 @@ pub fn check_names<'a>(names: impl IntoIterator<Item = &'a str>) -> std::result:
 }
 
 impl Description {
-    /// In what these columns differ from others first, for people; nothing where they are the same.
+    /// In what these columns differ from others first, for people; nothing where they are the same. What is numbered by
+    /// no file of values, as blocks that have left the folder of theirs, may be numbered by any.
     #[must_use]
     pub fn difference(&self, others: &Self) -> Option<String> {
         let counts = |of: &Self| (of.dense.len(), of.categorical.len());
@@ -183,8 +184,14 @@ impl Description {
                 false => format!("{} stands in the place of {}", has.name, had.name),
             });
         }
-        let Some((has, had)) = self.categorical.iter().zip(&others.categorical).find(|(has, had)| has != had) else {
-            return Some(format!("its label is {}, not {}", self.label.name, others.label.name));
+        let differ = |(has, had): &(&Categorical, &Categorical)| {
+            let is_told = !has.vocabulary.is_empty() && !had.vocabulary.is_empty();
+            let vocabulary = if is_told { &has.vocabulary } else { &had.vocabulary };
+            Categorical { vocabulary: vocabulary.clone(), ..(*has).clone() } != **had
+        };
+        let Some((has, had)) = self.categorical.iter().zip(&others.categorical).find(differ) else {
+            let is_other = self.label != others.label;
+            return is_other.then(|| format!("its label is {}, not {}", self.label.name, others.label.name));
         };
         let name = &has.name;
         let hots = |column: &Categorical| match column.hots {
