@@ -145,7 +145,7 @@ impl EvalArgs {
         config.use_here(self.threads);
         let checkpoint = open_trained(&trained.path, self.verify, &*source)?;
         if self.data.is_none() {
-            checkpoint.check_tests(&config, &*source)?;
+            checkpoint.check_tests(&config, &*source, split)?;
         }
         let groupings = self.groupings(&config, &*source, split)?;
         let Started { ranks, .. } = self.ranks.start_trained(world, &config, &*source, &checkpoint)?;
