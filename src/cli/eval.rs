@@ -149,7 +149,7 @@ impl EvalArgs {
             .iter()
             .for_each(|reason| note!("warning: {reason}, and so do the scores"));
         if self.data.is_none() {
-            checkpoint.check_tests(&config, &*source)?;
+            checkpoint.check_tests(&config, &*source, split)?;
         }
         let groupings = self.groupings(&config, &*source, split)?;
         let Started { ranks, .. } = self.ranks.start_trained(world, &config, &*source, &checkpoint)?;

@@ -4,12 +4,17 @@ use std::fs::{self, File, TryLockError};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::thread::sleep;
+use std::time::Duration;
 
 use crate::base::console::note;
 use crate::base::{Error, Result};
 
 /// The file whose lock it is; it stays.
 const NAME: &str = ".lock";
+
+/// A lock that is held is tried once more after this time.
+const AGAIN_AFTER: Duration = Duration::from_millis(5);
 
 /// The right to write to a folder, which one process has at a time.
 #[derive(Debug)]
@@ -23,7 +28,14 @@ impl FolderLock {
     /// # Errors
     /// [`Error::OutputBusy`] when another process has it, and when the system refuses.
     pub fn take(folder: &Path) -> Result<Self> {
-        Self::take_by(folder, NAME)
+        match Self::take_by(folder, NAME) {
+            // Perhaps by one who looks for a moment whether it is held.
+            Err(Error::OutputBusy { .. }) => {
+                sleep(AGAIN_AFTER);
+                Self::take_by(folder, NAME)
+            }
+            taken => taken,
+        }
     }
 
     /// Whether somebody has the lock of a folder, this process or another one.

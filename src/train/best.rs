@@ -71,6 +71,9 @@ pub struct Evaluations {
     pub since: u64,
     /// Whether the one that is due after the last step is still to be made: it was interrupted, or has failed.
     pub is_due: bool,
+    /// The last one, where that has reached `train.target_auc`; it need not be the best one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reached: Option<Best>,
 }
 
 impl Evaluations {
@@ -84,10 +87,10 @@ impl Evaluations {
     fn with(self, now: Best, by: BestBy, on_the_way: bool) -> (Self, bool) {
         let Self { best, since, .. } = self;
         if now.is_better(best, by) {
-            return (Self { best: Some(now), since: 0, is_due: false }, true);
+            return (Self { best: Some(now), ..Self::default() }, true);
         }
         let is_new = on_the_way && best.is_none_or(|best| now.step > best.step);
-        (Self { best, since: since.saturating_add(u64::from(is_new)), is_due: false }, false)
+        (Self { best, since: since.saturating_add(u64::from(is_new)), ..Self::default() }, false)
     }
 
     /// With the evaluation of the model that was kept, if that is better: the run was killed behind it, or it was its
@@ -99,6 +102,12 @@ impl Evaluations {
     /// Whether so many on the way have not been better than the best.
     pub(super) const fn exhaust(&self, patience: u64) -> bool {
         patience > 0 && self.since >= patience
+    }
+
+    /// Whether the model of a step has reached the target AUC that there is now, if there is one.
+    pub(super) fn have_reached(&self, target_auc: f64, step: u64) -> bool {
+        let reached = self.reached.filter(|reached| target_auc > 0.0 && reached.step == step);
+        reached.is_some_and(|reached| reached.auc >= Some(target_auc))
     }
 }
 
@@ -129,11 +138,12 @@ impl Run {
         let kept = self.state.best.as_ref().and_then(|best| self.kept_in(best));
         let before = self.state.progress.evaluations;
         let found = kept.map_or(before, |kept| before.with_kept(kept, self.config.train.best_by));
-        let own = serde_json::to_vec(&(found, kept.is_some() && found.best == kept));
+        let is_others = kept.is_none() && self.state.best.as_ref().is_some_and(|best| best.checkpoint().exists());
+        let own = serde_json::to_vec(&(found, kept.is_some() && found.best == kept, is_others));
         let own = own.expect("evaluations are representable in JSON");
         let told = self.ranks.everywhere("tell of the evaluations", own)?;
-        let told: (Evaluations, bool) = serde_json::from_slice(&told[0]).expect("machines run the same program");
-        (self.state.progress.evaluations, self.state.is_best_kept) = told;
+        let told: (Evaluations, bool, bool) = serde_json::from_slice(&told[0]).expect("machines run the same program");
+        (self.state.progress.evaluations, self.state.is_best_kept, self.state.is_best_others) = told;
         let Progress { step, evaluations, .. } = self.state.progress;
         let is_here = self.state.is_resumed && evaluations.best.is_some_and(|best| best.step == step);
         if self.keeps_best() && is_here && !self.state.is_best_kept {
@@ -150,7 +160,7 @@ impl Run {
         }
         let read = || {
             let checkpoint = Checkpoint::open(&path)?;
-            checkpoint.check_evaluated(&self.config, &*self.source)?;
+            checkpoint.check_evaluated(&self.config, &*self.source, self.evaluated())?;
             checkpoint.header()
         };
         match read() {
@@ -166,14 +176,17 @@ impl Run {
     }
 
     /// Takes an evaluation after the last step, on the way or at the end; the model is saved if it is the best and that
-    /// is kept.
+    /// is kept. At the end of a process that has trained nothing, one that was kept by other samples or another score
+    /// is not replaced: nobody has compared the two.
     ///
     /// # Errors
     /// When it cannot be saved: the best one before is then still there, and an evaluation on the way still due.
-    pub(super) fn take_evaluation(&mut self, now: Best, on_the_way: bool) -> Result<()> {
+    pub(super) fn take_evaluation(&mut self, now: Best, on_the_way: bool, has_trained: bool) -> Result<()> {
         let before = self.state.progress.evaluations;
-        let (evaluations, is_best) = before.with(now, self.config.train.best_by, on_the_way);
-        if is_best && self.keeps_best() {
+        let (mut evaluations, is_best) = before.with(now, self.config.train.best_by, on_the_way);
+        let target = self.config.train.target_auc;
+        evaluations.reached = Some(now).filter(|now| target > 0.0 && now.auc >= Some(target));
+        if is_best && self.keeps_best() && (on_the_way || has_trained || !self.state.is_best_others) {
             self.save_best(evaluations)?;
         }
         self.state.progress.evaluations = evaluations;
@@ -181,22 +194,17 @@ impl Run {
     }
 
     /// Gives the ranks the model that is kept: the best one or else the last, which they have; after which step it was
-    /// saved. All machines take part. Nothing where some of them do not see the best model's folder.
+    /// saved. All machines take part. Nothing where some of them do not see the best model's folder, or it cannot be
+    /// read: the run is saved, and what it has found is worth telling.
     ///
     /// # Errors
-    /// When the best model cannot be read.
+    /// When a rank or another machine fails, and of several machines, when the best model is damaged.
     pub(super) fn take_kept(&mut self) -> Result<Option<u64>> {
         let step = self.state.progress.step;
         let best = self.state.progress.evaluations.best.filter(|_| self.keeps_best() && self.state.is_best_kept);
         let Some(best) = best.filter(|best| best.step != step) else { return Ok(Some(step)) };
         if self.state.saved == Some(Writers::First) {
-            if let Some(kept) = self.best_kept() {
-                note!(
-                    "note: the test samples are not scored, since other machines do not see the best model: octorec eval \
-                     --checkpoint {} scores them",
-                    kept.display()
-                );
-            }
+            self.tell_untested("other machines do not see the best model");
             return Ok(None);
         }
         let own = self.state.best.as_ref().map(OutputDir::checkpoint);
@@ -204,14 +212,37 @@ impl Run {
         let own = own.map_or_else(Vec::new, |path| path.into_os_string().into_vec());
         let all = self.ranks.everywhere("name the best model", own)?;
         let path = Path::new(OsStr::from_bytes(&all[0]));
-        Checkpoint::open(path)?.load_into(&self.ranks)?;
-        Ok(Some(best.step))
+        let kept = Checkpoint::open(path);
+        let opened = self.ranks.everywhere("open the best model", vec![u8::from(kept.is_ok())])?;
+        let is_open = opened.iter().all(|opened| opened[..] == [1]);
+        let why =
+            match kept.and_then(|kept| if is_open { kept.load_into(&self.ranks).map(|()| true) } else { Ok(false) }) {
+                Ok(true) => return Ok(Some(best.step)),
+                Ok(false) => "another machine cannot read the best model".to_owned(),
+                // Of several machines the others wait for this one.
+                Err(error) if is_open && self.ranks.world().machines() > 1 => return Err(error),
+                Err(error @ Error::Rank(_)) => return Err(error),
+                Err(error) => error.to_string(),
+            };
+        note!("note: the test samples are not scored: {why}");
+        self.state.is_best_kept = false;
+        Ok(None)
+    }
+
+    /// Tells why the test samples are not scored by the model that is kept, and what scores them, if it was saved.
+    pub(super) fn tell_untested(&self, why: &str) {
+        let told = "note: the test samples are not scored, since";
+        match self.best_kept().or(self.output.as_ref().map(OutputDir::path)) {
+            Some(kept) => note!("{told} {why}: octorec eval --checkpoint {} scores them", kept.display()),
+            None if self.saves => (),
+            None => note!("{told} {why}"),
+        }
     }
 
     /// Saves the model as the best one, by evaluations that end with its own.
     fn save_best(&mut self, evaluations: Evaluations) -> Result<()> {
         // Where there is a best model, its run can be continued.
-        if self.state.saved.is_none() && !self.state.is_resumed {
+        if !self.has_saved() {
             self.save()?;
         }
         if self.output.as_mut().map_or(Ok(false), OutputDir::recreate)? {
@@ -237,7 +268,8 @@ impl Run {
         let path = self.state.best.as_ref().map(OutputDir::checkpoint);
         self.save_as(path.as_deref(), Progress { evaluations, ..self.state.progress })?;
         self.state.is_best_kept = true;
-        Ok(())
+        // Who would have trained the one before on from there has not begun to.
+        self.state.best.as_mut().map_or(Ok(()), OutputDir::saved)
     }
 }
 
@@ -314,7 +346,10 @@ mod tests {
         );
         assert_eq!(of_auc.evaluations.best, Some(Best { step: 2, auc: Some(0.7), logloss: None }));
         for best in [of(2, 0.1 + 0.2), Best { step: 2, auc: None, logloss: Some(0.1 + 0.2) }] {
-            let after = Progress { evaluations: Evaluations { best: Some(best), since: 1, is_due: true }, ..before };
+            let after = Progress {
+                evaluations: Evaluations { best: Some(best), since: 1, is_due: true, reached: Some(best) },
+                ..before
+            };
             assert_eq!(read(&serde_json::to_string(&after).unwrap()), after);
         }
         assert!(!serde_json::to_string(&before).unwrap().contains("evaluations"));

@@ -20,6 +20,7 @@ use super::vocabulary::save_vocabulary;
 use super::{Profile, Ranks};
 use crate::base::config::{Config, TrainConfig};
 use crate::base::console::note;
+use crate::base::units::Many;
 use crate::base::{Error, Result};
 use crate::data::hot::HotInputs;
 use crate::data::{Loader, LoaderMode, Numbering, Plan, Position, Shuffle, Source, Split};
@@ -77,6 +78,8 @@ pub struct RunState {
     pub(super) is_best_described: bool,
     /// Whether the model of the best evaluation is in it.
     pub(super) is_best_kept: bool,
+    /// Whether the model in it was kept by other samples or another score than the run's own, or cannot be read.
+    pub(super) is_best_others: bool,
 }
 
 impl Run {
@@ -102,22 +105,22 @@ impl Run {
         checkpoint.check_weights(self.source.schema())?;
         checkpoint.check_columns(&*self.source)?;
         let mut progress = checkpoint.goes_on(progress, &self.config, &*self.source)?;
-        let Evaluations { best, since, is_due } = progress.evaluations;
+        let Evaluations { best, since, is_due, .. } = progress.evaluations;
         // All machines go on by what the first one finds.
         let may_be_others = self.ranks.world().is_first() && (best.is_some() || since > 0);
-        let by = self.config.train.best_by;
+        let (by, split) = (self.config.train.best_by, self.evaluated());
         let others = match may_be_others {
-            true if trained.train.best_by != by => Some("train.best_by is another than before"),
-            true if checkpoint.check_tests(&self.config, &*self.source).is_err() => {
-                Some("these are other test samples than before")
+            true if trained.train.best_by != by => Some("train.best_by is another than before".to_owned()),
+            true if checkpoint.check_tests(&self.config, &*self.source, split).is_err() => {
+                Some(format!("these are other {} samples than before", split.name()))
             }
-            true if checkpoint.check_evaluated(&self.config, &*self.source).is_err() => {
-                Some("evaluations were made on samples of another kind before")
+            true if checkpoint.check_evaluated(&self.config, &*self.source, split).is_err() => {
+                Some("evaluations were made on samples of another kind before".to_owned())
             }
             _ => None,
         };
         if let Some(why) = others {
-            let (split, by) = (self.evaluated().name(), by.words());
+            let (split, by) = (split.name(), by.words());
             note!("note: {why}: the best {split} {by} is that of tests from here on");
             progress.evaluations = Evaluations { is_due, ..Evaluations::default() };
         }
@@ -202,6 +205,11 @@ impl Run {
         self.ranks.set_save_at(wait.map(|wait| Instant::now() + wait));
     }
 
+    /// Whether there is a checkpoint of this run.
+    pub(super) const fn has_saved(&self) -> bool {
+        self.state.saved.is_some() || self.state.is_resumed
+    }
+
     /// Saves the weights, and what describes the run where that is gone.
     pub(super) fn save(&mut self) -> Result<()> {
         self.describe_anew()?;
@@ -250,6 +258,20 @@ impl Run {
     pub(super) fn flush(&mut self) -> Result<()> {
         let traced = self.loss_trace.as_mut().map_or(Ok(()), LossTrace::flush);
         self.output.as_mut().map_or(Ok(()), OutputDir::flush).and(traced)
+    }
+
+    /// Whether the checkpoint before stays, where there is one, since the losses of so many steps up to the last one
+    /// have exploded, which is told.
+    pub(super) fn stays_saved(&self, exploded: u64, reporter: &Reporter) -> bool {
+        let stays = exploded > 0 && self.has_saved();
+        if stays {
+            reporter.say(&format!(
+                "warning: what was trained since the last checkpoint is not saved: the loss has exploded in the last {}; go on \
+                 from that checkpoint at a lower --lr",
+                if exploded == 1 { "step".to_owned() } else { Many(exploded, "step").to_string() }
+            ));
+        }
+        stays
     }
 
     /// Saves progress after an error outside the ranks; returns the error. A failed rank has lost its weights; with

@@ -26,7 +26,8 @@ pub struct Summary {
     /// Why training ended.
     pub outcome: Outcome,
     /// Test AUC, after the last step; of a run whose evaluations are on validation samples, that of the model that is
-    /// kept: the best one, or else the last. Absent without test samples, as are the other scores.
+    /// kept: the best one, or else the last. Absent without test samples, as are the other scores, and where the user
+    /// has interrupted the test of that model.
     pub auc: Option<f64>,
     /// The AUC of the true probabilities, where the data is synthetic.
     pub best_possible_auc: Option<f64>,
@@ -87,8 +88,8 @@ pub struct Summary {
     pub data_bytes_read: Vec<u64>,
     /// `samples / seconds`.
     pub samples_per_s: f64,
-    /// Seconds from when the first minibatch was asked for until an evaluation reached the target AUC, evaluations and
-    /// checkpoints included; absent where none did.
+    /// Seconds from when the first minibatch was asked for until an evaluation of this process reached the target AUC,
+    /// evaluations and checkpoints included; absent where none did.
     pub target_seconds: Option<f64>,
     /// Training loss of the last step.
     pub final_loss: Option<f64>,

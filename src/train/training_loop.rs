@@ -26,7 +26,7 @@ const FLUSH_INTERVAL: Duration = Duration::from_secs(1);
 /// Initial weights hardly prefer a label, so that the first loss is about ln 2; one beyond this comes of the data.
 const HIGHEST_FIRST_LOSS: f64 = 3.0;
 
-/// A loss of so many times the first one, or the loss of weights that prefer no label if that is more...
+/// A loss of so many times the run's first one, or of so many if that was less than 1...
 const EXPLODED: f64 = 100.0;
 
 /// ...in so many steps, one behind the other, comes of weights that are worth nothing any more.
@@ -53,7 +53,6 @@ struct Tally {
     steps: u64,
     training: Duration,
     final_loss: Option<f64>,
-    first_loss: Option<f64>,
     /// Steps up to the last one whose losses have exploded.
     exploded: u64,
     /// The last evaluation, on whichever samples these are made.
@@ -108,7 +107,6 @@ impl Tally {
             steps: 0,
             training: Duration::ZERO,
             final_loss: None,
-            first_loss: None,
             exploded: 0,
             evaluated: None,
             tested: None,
@@ -224,9 +222,11 @@ impl<'a> TrainingLoop<'a> {
             let loss = made.step.loss;
             self.reporter.say(&format!("warning: the loss of the first step is {loss:.3e}: {cause}"));
         }
-        // The first one is that of weights before this process has moved them.
-        let first = *self.tally.first_loss.get_or_insert(made.step.loss);
-        let has_exploded = made.step.loss > EXPLODED * first.max(1.0);
+        let progress = &mut self.run.state.progress;
+        if progress.step == 0 {
+            progress.first_loss = Some(made.step.loss).filter(|loss| *loss > 1.0);
+        }
+        let has_exploded = made.step.loss > EXPLODED * progress.first_loss.unwrap_or(1.0);
         self.tally.exploded = if has_exploded { self.tally.exploded + 1 } else { 0 };
         if !made.step.loss.is_finite() || self.tally.exploded == EXPLODED_STEPS {
             self.reporter.finish();
@@ -240,11 +240,11 @@ impl<'a> TrainingLoop<'a> {
 
     /// How evaluations have ended the run, if they have.
     fn ended(&self) -> Option<Outcome> {
-        let is_exhausted = self.run.state.progress.evaluations.exhaust(self.run.config.train.patience);
-        match self.tally.reached {
-            Some(_) => Some(Outcome::TargetReached),
-            None => is_exhausted.then_some(Outcome::NoImprovement),
+        let (train, progress) = (&self.run.config.train, &self.run.state.progress);
+        if progress.evaluations.have_reached(train.target_auc, progress.step) {
+            return Some(Outcome::TargetReached);
         }
+        progress.evaluations.exhaust(train.patience).then_some(Outcome::NoImprovement)
     }
 
     /// Records a step, and tests where that is due; how that ends the run, if it does.
@@ -270,7 +270,9 @@ impl<'a> TrainingLoop<'a> {
     /// Saves, and evaluates what was not evaluated yet.
     fn finish(mut self, mut outcome: Outcome) -> Result<Summary> {
         let (waited, bytes) = self.run.ranks.unfeed()?;
-        self.run.save()?;
+        if !self.run.stays_saved(self.tally.exploded, &self.reporter) {
+            self.run.save()?;
+        }
         let step = self.run.state.progress.step;
         if outcome != Outcome::Interrupted && !self.is_evaluated(step) {
             self.evaluate(false)?;
@@ -288,8 +290,8 @@ impl<'a> TrainingLoop<'a> {
             outcome = Outcome::AlreadyFinished;
         }
         self.run.mllog.as_mut().map_or(Ok(()), |log| log.run_stops(false))?;
-        if outcome != Outcome::Interrupted && self.run.evaluated() == Split::Validation && !self.test()? {
-            outcome = Outcome::Interrupted;
+        if outcome != Outcome::Interrupted && self.run.evaluated() == Split::Validation {
+            self.test()?;
         }
         self.reporter.finish();
         self.run.flush()?;
@@ -381,26 +383,29 @@ impl<'a> TrainingLoop<'a> {
         if now.is_better(tally.lowest_logloss, BestBy::Logloss) {
             tally.lowest_logloss = Some(now);
         }
-        run.take_evaluation(now, on_the_way)?;
+        run.take_evaluation(now, on_the_way, tally.steps > 0)?;
         Ok(true)
     }
 
     /// Scores the test samples, if there are some, by the model that is kept, the best one or else the last, of a run
-    /// whose evaluations are on others; false: the user interrupts. The ranks then have that model.
-    fn test(&mut self) -> Result<bool> {
+    /// whose evaluations are on others. The ranks then have that model. A run has ended as it has where the user
+    /// interrupts it here, and is told how to make up for it.
+    fn test(&mut self) -> Result<()> {
         let Self { run, tally, reporter, .. } = self;
         if run.source.samples(Split::Test) == Some(0) {
-            return Ok(true);
+            return Ok(());
         }
         let began = Instant::now();
-        let Some(model_step) = run.take_kept()? else { return Ok(true) };
+        let Some(model_step) = run.take_kept()? else { return Ok(()) };
         let which = (Split::Test, run.config.train.eval_batch);
         let found = match evaluate(&run.ranks, &run.source, which, run.loader, Questions::default()) {
-            // --resume makes up for it.
-            Err(Error::Interrupted) => return Ok(false),
+            Err(Error::Interrupted) => {
+                run.tell_untested("the user has interrupted");
+                return Ok(());
+            }
             result => result?,
         };
-        let Some(Evaluation { scores, best_possible_auc, .. }) = found else { return Ok(true) };
+        let Some(Evaluation { scores, best_possible_auc, .. }) = found else { return Ok(()) };
         reporter.evaluation(model_step, Split::Test, &scores, best_possible_auc);
         if let Some(output) = &mut run.output {
             let (step, split) = (run.state.progress.step, Some(Split::Test.name()));
@@ -409,7 +414,7 @@ impl<'a> TrainingLoop<'a> {
             output.log(&EvalEntry { kind: "eval", step, split, best_step, scores, best_possible_auc, ms })?;
         }
         tally.tested = Some(Tested { step: model_step, scores, best_possible_auc });
-        Ok(true)
+        Ok(())
     }
 
     /// Tests between the turns of hot and cold inputs, and begins the next turn; false: the user interrupts.
@@ -437,7 +442,8 @@ impl<'a> TrainingLoop<'a> {
         result.map_err(|error| {
             self.reporter.finish();
             // Before this process's first step there is nothing newer to save.
-            if self.tally.steps == 0 { error } else { self.run.keep(error, &self.reporter) }
+            let stays = self.tally.steps == 0 || self.run.stays_saved(self.tally.exploded, &self.reporter);
+            if stays { error } else { self.run.keep(error, &self.reporter) }
         })
     }
 

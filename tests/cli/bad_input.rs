@@ -148,7 +148,12 @@ fn a_run_whose_loss_has_exploded_ends_before_it_saves_that() {
         message.contains("training diverged; use a lower --lr") && message.contains("the last checkpoint is"),
         "{message}"
     );
-    assert!(message.contains("the loss of step ") && file() == before, "{message}");
+    let step = message.split("the loss of step ").nth(1).and_then(|rest| rest.split(' ').next()?.parse::<u64>().ok());
+    assert!(file() == before, "{message}");
+    // Nor does it save that where its steps end before.
+    let output = succeed(&format!("{wild} --steps {}", step.unwrap() - 1));
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("is not saved: the loss has exploded in the last 9 steps") && file() == before, "{said}");
     let found = json(&format!("train --resume {} --steps 20 --lr 0.01 --json", out.display()));
     assert_eq!(found["outcome"], "finished");
 }

@@ -339,6 +339,8 @@ fn test_samples_of_data_that_have_changed_are_not_scored_as_the_runs_own() {
     let eval = format!("eval --checkpoint {}", to("apart"));
     fs::write(&data, &grown).unwrap();
     succeed(&eval);
+    let message = fail(&format!("{eval} --split train"));
+    assert!(message.contains("have changed or grown since, so that its training samples"), "{message}");
     fs::write(to("test.tsv"), &text).unwrap();
     assert!(fail(&eval).contains("have changed or grown since"));
     // They do not go along with other data unasked.

@@ -2,10 +2,14 @@
 
 use std::fs;
 use std::path::Path;
+use std::process::Stdio;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use super::{fail, json, succeed, tiny_training};
+use super::{fail, json, octorec, succeed, tiny_training};
 
 /// Clicks of twenty users: even ones click, from row 500 on the others. The last 1,000 of 5,000 rows are 600 for
 /// validation, in which even ones click, and 400 for tests, in which the others do.
@@ -153,6 +157,87 @@ fn runs_that_validation_samples_end_go_on_bit_for_bit() {
     fs::write(at("clicks.csv"), changed).unwrap();
     let message = fail(&format!("eval --checkpoint {} --split validation", whole.display()));
     assert!(message.contains("others, or have changed or grown since"), "{message}");
+}
+
+#[test]
+fn a_run_that_has_reached_its_target_stays_there_also_where_its_test_is_interrupted() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let checkpoint = |out: &Path| fs::read(out.join("checkpoint.safetensors")).unwrap();
+    let data = text(folder.path());
+    let learned: String = clicks().lines().take(4601).map(|line| line.to_owned() + "\n").collect();
+    fs::write(at("clicks.csv"), learned).unwrap();
+    // Tests that take a while.
+    let row = |n: usize| format!("{},u{},{}\n", n % 2, n % 20, n % 7);
+    fs::write(at("tests.csv"), "clicked,user,price\n".to_owned() + &(0..200_000).map(row).collect::<String>()).unwrap();
+    for by in ["auc", "logloss"] {
+        let out = at(by);
+        let line = format!(
+            "train {data} --test-data {}/tests.csv --validation-fraction 0.13 {STEPS} --target-auc 0.6 --keep-best --json \
+             --set train.best_by={by} --out {} --auto-resume",
+            folder.path().display(),
+            out.display()
+        );
+        let mut run = octorec();
+        let run = run.args(line.split_whitespace()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let began = Instant::now();
+        let reached = || {
+            let text = fs::read_to_string(out.join("metrics.jsonl")).unwrap_or_default();
+            let mut entries = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+            entries.any(|entry| entry["split"] == "validation" && entry["auc"].as_f64() >= Some(0.6))
+        };
+        while !reached() {
+            assert!(began.elapsed() < Duration::from_secs(60), "the target is reached");
+            sleep(Duration::from_millis(2));
+        }
+        let id = Pid::from_raw(i32::try_from(run.id()).unwrap()).unwrap();
+        // It may have ended.
+        let _ = kill_process(id, Signal::INT);
+        let output = run.wait_with_output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.success(), "{said}");
+        let first: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(first["outcome"], "target-reached");
+        let told = "the test samples are not scored, since the user has interrupted: octorec eval --checkpoint";
+        assert_eq!(first["auc"].is_null(), said.contains(told), "{said}");
+        let before = checkpoint(&out);
+        let again = json(&line);
+        assert_eq!([&again["outcome"], &again["steps"]], [&"target-reached".into(), &Value::from(0)]);
+        assert_eq!([&again["step"], &again["validation_auc"]], [&first["step"], &first["validation_auc"]]);
+        assert!(again["auc"].is_number() && checkpoint(&out) == before, "{again}");
+        let on = json(&format!("train --resume {} --target-auc 0 --json", out.display()));
+        assert_eq!([&on["outcome"], &on["step"]], [&"finished".into(), &Value::from(80)]);
+    }
+}
+
+#[test]
+fn what_a_run_has_found_and_kept_outlives_a_resumption_that_trains_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("run");
+    let line = format!("train {} {SHARES} {STEPS} --keep-best --out {}", text(folder.path()), out.display());
+    let first = json(&format!("{line} --json"));
+    assert!(first["best_step"].as_u64() < Some(80), "{first}");
+    let best = out.join("best/checkpoint.safetensors");
+    let kept = fs::read(&best).unwrap();
+    let again = |flags: &str| {
+        let output = succeed(&format!("train --resume {} --json {flags}", out.display()));
+        let results: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!([&results["outcome"], &results["steps"]], [&"already-finished".into(), &Value::from(0)]);
+        (results, String::from_utf8(output.stderr).unwrap())
+    };
+    // A best model that cannot be read.
+    let mut damaged = kept.clone();
+    *damaged.last_mut().unwrap() ^= 0x55;
+    fs::write(&best, damaged).unwrap();
+    let (results, said) = again("");
+    assert_eq!([&results["validation_auc"], &results["auc"]], [&first["validation_auc"], &Value::Null]);
+    assert!(said.contains("the test samples are not scored: ") && said.contains("best/checkpoint"), "{said}");
+    // By other samples the last model is no better than one that nobody has scored by them.
+    fs::write(&best, &kept).unwrap();
+    let (results, said) = again("--set train.eval_split=test");
+    assert!(said.contains("evaluations were made on samples of another kind before"), "{said}");
+    assert_eq!(results["best_step"], 80);
+    assert!(fs::read(&best).unwrap() == kept, "it is still there");
 }
 
 #[test]

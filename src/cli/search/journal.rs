@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::base::config::{BestBy, Config};
+use crate::base::console::note;
 use crate::base::{Error, Result, input};
 use crate::train::Best;
 
@@ -151,7 +152,16 @@ impl Journal {
         let mut trials: Vec<Trial> = Vec::new();
         let begun = match lines.next().transpose()? {
             None => false,
-            Some(Line::Search(other)) if subject.is_same(&other) => true,
+            Some(Line::Search(other)) if subject.is_same(&other) => {
+                // Versions without the key made all evaluations on test samples.
+                if !other.configuration.contains("eval_split") {
+                    note!(
+                        "note: an earlier version has begun this search and compared trials by test samples: where the data have \
+                         validation samples, those from here on are compared by these, so begin another one with --out"
+                    );
+                }
+                true
+            }
             Some(_) => {
                 let reason = format!(
                     "{} holds a search of another space, configuration, target, sampler or seed: name another folder, or \

@@ -34,11 +34,13 @@ impl TrainArgs {
         report_skipped(summary.skipped_rows);
         Unseen(run.source.unseen_values()).report_tests();
         if summary.outcome == Outcome::TargetReached {
-            let whole = summary
-                .target_seconds
-                .map(|seconds| format!(" ({} with evaluations and checkpoints)", Seconds(seconds)));
             let (target, took) = (run.config.train.target_auc, Seconds(summary.seconds));
-            note!("reached AUC {target} after {took}{}", whole.unwrap_or_default());
+            match summary.target_seconds.filter(|_| summary.steps > 0) {
+                Some(whole) => {
+                    note!("reached AUC {target} after {took} ({} with evaluations and checkpoints)", Seconds(whole));
+                }
+                None => note!("the run stands where it has reached AUC {target} (a higher --target-auc goes on)"),
+            }
         }
         if summary.outcome == Outcome::NoImprovement {
             note!("{}", exhausted(run));
@@ -71,9 +73,10 @@ impl TrainArgs {
                     (ranks, 1) if ranks > 1 || self.ranks.place.ranks != RankCount::Auto => format!(" --ranks {ranks}"),
                     _ => String::new(),
                 };
-                note!("saved; continue with: octorec train --resume {}{ranks}", output.path().display());
+                let saved = run.state.saved.map_or("", |_| "saved; ");
+                note!("{saved}continue with: octorec train --resume {}{ranks}", output.path().display());
             }
-            (Some(output), _) => {
+            (Some(output), _) if run.state.saved.is_some() => {
                 let writers = match run.state.saved {
                     Some(Writers::Each) => ", each machine its own tables",
                     Some(Writers::First) => ", all by the first machine: others do not see its folder",
@@ -82,7 +85,7 @@ impl TrainArgs {
                 note!("saved: {}{writers}", output.checkpoint().display());
             }
             (None, Outcome::Interrupted) => note!("nothing was saved: there was no --out DIR"),
-            (None, _) => (),
+            _ => (),
         }
         if !self.json {
             return Ok(());

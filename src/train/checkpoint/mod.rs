@@ -62,6 +62,9 @@ pub struct Progress {
     /// What the evaluations so far have come to.
     #[serde(default, skip_serializing_if = "Evaluations::is_none")]
     pub evaluations: Evaluations,
+    /// The loss of the run's first step, where that is more than 1: what has exploded is told by it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_loss: Option<f64>,
 }
 
 /// What octorec says of a model in its file's head.
@@ -124,7 +127,7 @@ impl Header {
         let Some(text) = head.metadata().as_ref().and_then(|entries| entries.get(METADATA)) else { return Ok(None) };
         let header: Self = serde_json::from_str(text)
             .map_err(|error| format!("its header is damaged or of another version: {error}"))?;
-        let Progress { step, epoch, sample, shuffled, evaluations } = header.progress;
+        let Progress { step, epoch, sample, shuffled, evaluations, .. } = header.progress;
         if shuffled.is_some_and(|at| !at.is_sound()) {
             let reason =
                 "its header is damaged: no turns of hot and cold inputs stand so: start from its weights with --init";

@@ -74,6 +74,15 @@ impl TrainedOn {
         })
     }
 
+    /// The samples of a split that are none of training.
+    const fn held_out(&self, split: Split) -> Option<&Stored> {
+        match split {
+            Split::Train => None,
+            Split::Test => self.tests.as_ref(),
+            Split::Validation => self.validation.as_ref(),
+        }
+    }
+
     /// Which samples evaluations of a run on these data are made on.
     fn evaluated(&self, config: &Config) -> EvalSplit {
         if self.validation.is_some() { config.train.eval_split } else { EvalSplit::Test }
@@ -180,43 +189,43 @@ impl Checkpoint<'_> {
         })
     }
 
-    /// Checks that the test and the validation samples of the model's own data are those of when it was trained: of a
-    /// file that has grown or was cut, others would be, of which some may have been trained on.
+    /// Checks that a split's samples of the model's own data are those of when it was trained: for tests or validation
+    /// others of a file that has grown or was cut would be, of which some may have been trained on.
     ///
     /// # Errors
     /// [`Error::Checkpoint`] when they are others.
-    pub fn check_tests(&self, config: &Config, source: &dyn Source) -> Result<()> {
+    pub fn check_tests(&self, config: &Config, source: &dyn Source, split: Split) -> Result<()> {
         let Some(Header { data: Some(had), config: began, .. }) = self.own_header()? else { return Ok(()) };
         let Some(now) = TrainedOn::of(source) else { return Ok(()) };
         let left_out = leaves_more_out(began, config);
         let same = |(had, now): (&Stored, &Stored)| had == now || left_out && now.may_be_left_of(had);
         // Where they are the last of all samples, they follow from those before them.
         let apart = !config.data.test_path.is_empty() || source.has_own_tests();
-        let train = (!apart).then_some((&had.train, &now.train));
-        let tests = had.tests.as_ref().zip(now.tests.as_ref());
-        let validation = had.validation.as_ref().zip(now.validation.as_ref());
-        if train.into_iter().chain(tests).chain(validation).all(same) {
+        let train = (!apart || split == Split::Train).then_some((&had.train, &now.train));
+        let asked = had.held_out(split).zip(now.held_out(split));
+        if train.into_iter().chain(asked).all(same) {
             return Ok(());
         }
+        let (name, sample) = (split.name(), format!("{} sample", split.name()));
         let told = |of: &TrainedOn| {
-            let tests = of.tests.as_ref().map(|tests| format!(" and {}", Many(tests.samples, "test sample")));
-            Many(of.train.samples, "training sample").to_string() + &tests.unwrap_or_default()
+            let asked = of.held_out(split).map(|asked| format!(" and {}", Many(asked.samples, &sample)));
+            Many(of.train.samples, "training sample").to_string() + &asked.unwrap_or_default()
         };
         Err(self.fail(format!(
             "its data were {} when it was trained, and these, {} now, are others, or have changed or grown since, so that its \
-             test samples would be others, too: put its own back, or score data as a whole with --data FILE",
+             {name} samples would be others, too: put its own back, or score data as a whole with --data FILE",
             told(had),
             told(&now)
         )))
     }
 
-    /// As [`Checkpoint::check_tests`], for a run that is to be compared with its evaluations before: they were made on
-    /// samples of the same kind.
+    /// As [`Checkpoint::check_tests`], for a run that is to be compared with its evaluations before, now on samples of
+    /// `split`: they were made on samples of the same kind.
     ///
     /// # Errors
     /// As [`Checkpoint::check_tests`], also when they were of another kind.
-    pub(in crate::train) fn check_evaluated(&self, config: &Config, source: &dyn Source) -> Result<()> {
-        self.check_tests(config, source)?;
+    pub(in crate::train) fn check_evaluated(&self, config: &Config, source: &dyn Source, split: Split) -> Result<()> {
+        self.check_tests(config, source, split)?;
         let Some(Header { data: Some(had), config: began, .. }) = self.own_header()? else { return Ok(()) };
         let Some(now) = TrainedOn::of(source) else { return Ok(()) };
         if had.evaluated(began) == now.evaluated(config) {
