@@ -61,8 +61,8 @@ pub struct EvalArgs {
     #[arg(long, value_name = "N", default_value_t = 0)]
     threads: usize,
 
-    /// Show calibration by so many buckets of probabilities, each of as many samples (equal ones stay together); in
-    /// --json 10 unless told otherwise, 0: none.
+    /// Show calibration by so many buckets of probabilities, each of as many samples, or of as much weight where
+    /// samples have weights (equal ones stay together); in --json 10 unless told otherwise, 0: none.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(0..=100_000))]
     calibration_buckets: Option<u64>,
 
@@ -144,6 +144,10 @@ impl EvalArgs {
         self.check_split(&*source)?;
         config.use_here(self.threads);
         let checkpoint = open_trained(&trained.path, self.verify, &*source)?;
+        checkpoint
+            .other_sample_weights(&*source)
+            .iter()
+            .for_each(|reason| note!("warning: {reason}, and so do the scores"));
         if self.data.is_none() {
             checkpoint.check_tests(&config, &*source)?;
         }

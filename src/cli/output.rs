@@ -4,10 +4,11 @@ use std::path::{Path, PathBuf};
 
 use crate::base::{Error, Result};
 use crate::data::blocks::MANIFEST;
+use crate::data::formats::Format;
 use crate::memory::{same_file, write_file};
 
 /// Refuses an output that is one of the command's inputs, or a file in a folder that is one, unless it is a picture or
-/// TOML other than a data set's.
+/// TOML other than a data set's; and one that would be read as a file of a folder of text ([`is_text_folder`]).
 ///
 /// # Errors
 /// [`Error::Config`] that names the flag.
@@ -21,14 +22,32 @@ pub fn refuse_overwriting(flag: &str, out: Option<&Path>, inputs: &[&Path]) -> R
         file.filter(of_data).and_then(|file| Some(same_file(file.parent()?, folder))) == Some(true)
     };
     let lost = |out: &Path| inputs.iter().any(|input| same_file(out, input) || within(out, input));
-    match out.filter(|out| lost(out)) {
-        None => Ok(()),
-        Some(out) => {
-            let reason =
-                format!("{} is an input of this command, which would be lost: name another file", out.display());
-            Err(Error::config(flag, reason))
-        }
+    let joins = |out: &Path| {
+        let name = out.file_name()?;
+        let is_read =
+            !name.to_string_lossy().starts_with(['.', '_']) && out.extension().is_none_or(|kind| kind != "toml");
+        let holds = |input: &&&Path| is_text_folder(input) && same_file(&input.join(name), out);
+        inputs.iter().find(holds).filter(|_| is_read)
+    };
+    let Some(out) = out else { return Ok(()) };
+    if lost(out) {
+        let reason = format!("{} is an input of this command, which would be lost: name another file", out.display());
+        return Err(Error::config(flag, reason));
     }
+    joins(out).map_or(Ok(()), |folder| Err(read_as_data(flag, out, folder)))
+}
+
+/// Whether all files in a folder are read as one table: it tells no format.
+pub fn is_text_folder(path: &Path) -> bool {
+    path.is_dir() && Format::detect(path).is_none()
+}
+
+/// The error of an output that whoever reads a folder of text would take for a part of it.
+pub fn read_as_data(flag: &str, out: &Path, folder: &Path) -> Error {
+    let (out, folder) = (out.display(), folder.display());
+    let reason =
+        format!("{out} lies in {folder}, all of whose files are read as data: name a place outside that folder");
+    Error::config(flag, reason)
 }
 
 /// Refuses `--json` where the file that a command writes would go to standard output as well; `and_so` says of what is

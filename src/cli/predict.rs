@@ -324,6 +324,7 @@ impl<W: Write> Taker for Answers<'_, W> {
     fn take(&mut self, probabilities: &[f32]) -> Result<bool> {
         if !self.is_read {
             self.written.rows += probabilities.len() as u64;
+            self.how.malformed.iter().for_each(Malformed::clear);
             return Ok(true);
         }
         let result = self.write(probabilities);

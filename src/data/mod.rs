@@ -36,7 +36,7 @@ mod unseen;
 pub mod wide;
 pub mod zipf;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::base::config::{Config, DataConfig, SourceKind};
@@ -82,23 +82,33 @@ pub fn open(config: &Config, opening: Opening<'_>) -> Result<Arc<dyn Source>> {
 }
 
 /// Refuses test samples in a file that is one for training, too: the file itself, or one of a folder of Parquet files,
-/// which are read all.
+/// or of described text, which are read all.
 fn refuse_tests_of_training(data: &DataConfig) -> Result<()> {
     if !data.is_stored() || data.test_path.is_empty() {
         return Ok(());
     }
     let [train, tests] = [&data.path, &data.test_path].map(Path::new);
-    let reads_all =
-        |folder: &Path| folder.is_dir() && formats::Format::detect(folder) == Some(formats::Format::Parquet);
-    let is_within = || tests.parent().is_some_and(|folder| same_file(folder, train)) && reads_all(train);
-    if !same_file(train, tests) && !is_within() {
-        return Ok(());
-    }
+    let reads_all = |folder: &Path| {
+        let is_parquet = || formats::Format::detect(folder) == Some(formats::Format::Parquet);
+        folder.is_dir() && (!data.schema.is_empty() || is_parquet())
+    };
+    let all = |path: &Path| match reads_all(path) {
+        true => formats::csv::files_at(path),
+        false => Ok(vec![path.to_owned()]),
+    };
+    let (both, remedy) = if same_file(train, tests) {
+        (tests.to_owned(), "name another file")
+    } else {
+        let files = all(train)?;
+        let is_read = |tests: &PathBuf| files.iter().any(|file| same_file(file, tests));
+        let Some(both) = all(tests)?.into_iter().find(is_read) else { return Ok(()) };
+        (both, "move it out of the folder")
+    };
     let reason = format!(
         "{} is among what data.path (--data {}) names for training, so that the model would be tested on samples that it was \
-         trained on: name another file, or keep a part of the training samples for tests, with data.test_fraction \
+         trained on: {remedy}, or keep a part of the training samples for tests, with data.test_fraction \
          (--test-fraction) and without data.test_path (--set data.test_path=)",
-        tests.display(),
+        both.display(),
         train.display()
     );
     Err(Error::config("data.test_path (--test-data)", reason))

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use super::fingerprint::of_bytes;
 use super::preprocess::identity;
 use crate::base::Result;
 
@@ -32,6 +33,25 @@ impl Numbering {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    /// A short text that tells it from others; "nothing" of no column.
+    #[must_use]
+    pub fn digest(&self) -> String {
+        if self.is_empty() {
+            return "nothing".to_owned();
+        }
+        let texts = self.0.iter().flat_map(|(name, values)| [name.as_bytes(), values.as_bytes()]);
+        format!("{:016x}", of_bytes(texts))
+    }
+
+    /// The same, and what others know of the columns of which it knows nothing.
+    #[must_use]
+    pub fn or(mut self, others: &Self) -> Self {
+        for (name, values) in &others.0 {
+            self.0.entry(name.clone()).or_insert_with(|| values.clone());
+        }
+        self
     }
 
     /// The first column that both know, and whose values have other rows here than there.

@@ -246,7 +246,8 @@ fn text_of(source: &dyn Source, table: TableId, row: u32) -> Option<String> {
 }
 
 /// The model's scores on all samples of `split`, `batch` at a time, and what else is asked; `None` where there is no
-/// sample. `mode` says who of the ranks reads. All machines of a job call it at the same time, and find the same.
+/// sample, or none of the first ones counts, where these are enough. `mode` says who of the ranks reads. All machines
+/// of a job call it at the same time, and find the same.
 ///
 /// Each rank keeps what it scores itself, 4 bytes a sample, 4 more where true probabilities are known and 8 for each
 /// column that groups samples; where they have weights, 16 and 16 for each such column. They are sorted there, and
@@ -293,14 +294,17 @@ pub fn evaluate(
         Ok(tally)
     })?;
     let groupings: Vec<_> = questions.groupings.iter().map(|by| by.grouping(&**source)).collect();
-    let mut found = Evaluation::new(&tallies, questions.buckets, &groupings, ranks)?;
+    let all = questions.samples.is_none();
+    let Some(mut found) = Evaluation::new(&tallies, all, questions.buckets, &groupings, ranks)? else {
+        return Ok(None);
+    };
     let by = questions.groupings.iter().find(|grouping| grouping.by);
     for (by, ByValue { values, .. }) in by.into_iter().zip(&mut found.by_value) {
         for value in values {
             value.value = value.row.and_then(|row| text_of(by.source(&**source), by.table, row));
         }
     }
-    Ok((found.scores.samples > 0).then_some(found))
+    Ok(Some(found))
 }
 
 /// Whether an evaluation is due after this step: by steps, or because a part of the epoch was completed.

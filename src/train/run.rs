@@ -22,7 +22,7 @@ use crate::base::config::{Config, TrainConfig};
 use crate::base::console::note;
 use crate::base::{Error, Result};
 use crate::data::hot::HotInputs;
-use crate::data::{Loader, LoaderMode, Plan, Position, Shuffle, Source, Split};
+use crate::data::{Loader, LoaderMode, Numbering, Plan, Position, Shuffle, Source, Split};
 
 /// Training goes on for so many times as long as the last checkpoint took, at least, until one is due by time: all but
 /// the first take less than 5 % of a run.
@@ -69,6 +69,8 @@ pub struct RunState {
     pub saved: Option<Writers>,
     /// Whether an earlier process has begun the run, and saved it.
     pub(super) is_resumed: bool,
+    /// Which values the rows of its data stood for by then.
+    pub(super) numbering: Numbering,
     /// The folder of the best model, if that is kept; of several machines the first one's.
     pub(super) best: Option<OutputDir>,
     /// Whether this process has written there how the model is trained.
@@ -127,6 +129,7 @@ impl Run {
         }
         checkpoint.load_into(&self.ranks)?;
         (self.state.progress, self.state.is_resumed) = (progress, true);
+        self.state.numbering = checkpoint.numbering()?;
         Ok(())
     }
 
@@ -232,7 +235,9 @@ impl Run {
     pub(super) fn save_as(&self, path: Option<&Path>, progress: Progress) -> Result<Writers> {
         let (schema, vocabulary, scales) = (self.source.schema(), self.source.vocabulary(), &self.source.scales()?);
         let (dense, schema_text) = (self.source.dense_columns(), self.source.schema_text());
-        let (data, numbering) = (TrainedOn::of(&*self.source), self.source.numbering());
+        // Of data that lie away from their vocabularies, what was known of them before holds.
+        let numbering = self.source.numbering().cloned().unwrap_or_default().or(&self.state.numbering);
+        let data = TrainedOn::of(&*self.source);
         let origin = Origin { schema, vocabulary, numbering, scales, dense, schema_text, data };
         let saved = checkpoint::save(path, &self.ranks, progress, &self.config, origin);
         if let Some(path) = path.filter(|path| saved.is_err() && path.exists()) {

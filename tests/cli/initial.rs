@@ -392,3 +392,33 @@ fn columns_of_other_names_are_told_before_values_are_looked_at() {
     let message = fail(&format!("{train} --init {}", to("empty")));
     assert!(message.contains("there is no checkpoint"), "{message}");
 }
+
+#[test]
+fn a_hashed_column_of_other_rows_is_named_and_ages_that_log_makes_nothing_of_are_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let to = |name: &str| folder.path().join(name).display().to_string();
+    let schema = |rows: u32| {
+        let dense = "[[dense]]\ncolumn = 'at'\ntime = 'age'\ntransform = 'log'\n";
+        let text = format!("label = 'click'\n{dense}[[categorical]]\ncolumn = 'user'\nrows = {rows}\n");
+        fs::write(to("log.toml"), text).unwrap();
+    };
+    let log = |name: &str, day: u32| {
+        let row = |n: u32| format!("{},{},u{}\n", n % 3 % 2, 1_700_000_000 + day * 86_400 + n * 60, n % 12);
+        fs::write(to(name), format!("click,at,user\n{}", (0..120).map(row).collect::<String>())).unwrap();
+        format!("train --data {} --schema {} {DAILY} --test-fraction 0 --steps 2", to(name), to("log.toml"))
+    };
+    let (first, second) = (log("day0.csv", 0), log("day1.csv", 1));
+    schema(20);
+    succeed(&format!("{first} --out {}", to("run")));
+    let told = |line: &str| {
+        let output = succeed(&format!("{line} --init {}", to("run")));
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let lost = "warning: column at: more than half of the first training samples are newer";
+    assert!(told(&second).contains(lost) && !told(&first).contains(lost), "{}", told(&second));
+    schema(40);
+    let message = fail(&format!("{first} --init {}", to("run")));
+    let rows = "--init: column user has 40 rows in these data, and 20 in the model that the run begins with: describe it with \
+                rows = 20, or";
+    assert!(message.contains(rows), "{message}");
+}

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use octorec::base::config::{Command, Config, Layers};
 use octorec::base::rng::{Random, Stream};
 use octorec::data::schema::Scales;
-use octorec::data::{Schema, Vocabulary};
+use octorec::data::{Numbering, Schema, Vocabulary};
 use octorec::model::TrainSpec;
 use octorec::optim::ByGroup;
 use octorec::simd::Isa;
@@ -58,7 +58,7 @@ fn every_flip_and_cut_of_a_checkpoint_is_found() {
     let (config, schema) = (config(), Schema::criteo(7, &[50, 3, 200]));
     let ranks = model(&config, &schema);
     let [good, bad] = ["good", "bad"].map(|name| folder.path().join(name));
-    let (scales, vocabulary, numbering) = (Scales::default(), None, None);
+    let (scales, vocabulary, numbering) = (Scales::default(), None, Numbering::default());
     let (dense, schema_text, data) = (Vec::new(), None, None);
     let origin = Origin { schema: &schema, vocabulary, numbering, scales: &scales, dense, schema_text, data };
     save(Some(&good), &ranks, Progress::default(), &config, origin).unwrap();

@@ -569,6 +569,19 @@ fn machines_that_mean_different_jobs_are_told_so() {
     let Some((done, message)) = where_one_differs(folder.path(), &line, "--lr 0.5") else { return };
     assert!(!done);
     assert!(message.contains("differ in train.lr: 0.5 and 0.1") && message.contains("machine 1"), "{message}");
+    // Other data of the same shape.
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    for (name, less) in [("one.csv", 0), ("other.csv", 1)] {
+        let rows: String = (0..100).map(|n| format!("{},{},u{}\n", n % 2, n % 7 - less, n % 9)).collect();
+        fs::write(at(name), format!("click,price,user\n{rows}")).unwrap();
+    }
+    let schema = "label = 'click'\ndense = [{ column = 'price' }]\ncategorical = [{ column = 'user', rows = 20 }]\n";
+    fs::write(at("schema.toml"), schema).unwrap();
+    let model = "--set model.bottom=[0,8,4] --set model.top=[8,1] --set model.dim=4 --batch 50";
+    let line = format!("train {model} --steps 3 --ranks 1 --threads 1 --schema {}", at("schema.toml"));
+    let words = ["one.csv", "other.csv"].map(|name| format!("--data {}", at(name)));
+    let (done, message) = where_both_differ(folder.path(), &line, [&words[0], &words[1]]).unwrap();
+    assert!(!done && message.contains("differ in files of the training samples"), "{message}");
 }
 
 #[test]
@@ -585,7 +598,7 @@ fn machines_whose_files_number_values_otherwise_are_told_so() {
     let line = format!("train {TINY} --data clicks.tsv --test-fraction 0 --steps 2 --ranks 1 --threads 1");
     let output = command.args(line.split_whitespace()).output().unwrap();
     let message = String::from_utf8_lossy(&output.stderr);
-    assert!(!output.status.success() && message.contains("differ in ") && message.contains("machine 1"), "{message}");
+    assert!(!output.status.success() && message.contains("differ in vocabulary of the data: "), "{message}");
 }
 
 #[test]

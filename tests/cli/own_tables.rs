@@ -296,6 +296,52 @@ fn files_of_a_folder_are_one_table() {
         assert!(predict("clicks.csv") == predict("parts"), "{more}");
     }
     succeed(&format!("train --resume {} --steps 14", at("several1")));
+    // By two ranks, the last file as that of tests; and in a folder of its own, which is as good.
+    let schema = format!("--schema {}", at("clicks.toml"));
+    let train = |data: &str| format!("train --data {} {schema} {SMALL} --threads 1 --steps 6", at(data));
+    let (last, tests) = (parts.join("day_11.csv.gz"), folder.path().join("tests"));
+    let message = fail(&format!("{} --test-data {}", train("parts"), last.display()));
+    assert!(message.contains("day_11.csv.gz is among what data.path"), "{message}");
+    assert!(message.contains("move it out of the folder"), "{message}");
+    let message = fail(&format!("{} --test-data {}", train("parts/day_2.csv"), at("parts")));
+    assert!(message.contains("day_2.csv is among what data.path"), "{message}");
+    fs::create_dir(&tests).unwrap();
+    fs::rename(&last, tests.join("day_11.csv.gz")).unwrap();
+    let scores: Vec<Value> = ["tests", "tests/day_11.csv.gz"]
+        .into_iter()
+        .map(|data| {
+            json(&format!("{} --ranks 2 --comm-cores 0 --test-data {} --json", train("parts"), at(data)))["auc"].clone()
+        })
+        .collect();
+    assert!(scores[0].is_number() && scores[0] == scores[1], "{scores:?}");
+    // What would be read as data is written elsewhere, or in a folder within.
+    let message = fail(&format!("{} --out {}", train("parts"), at("parts")));
+    assert!(message.contains("--out: a run lies in ") && message.contains("read as data"), "{message}");
+    let predict = format!("predict --checkpoint {} --data {} --out", at("one0"), at("parts"));
+    let message = fail(&format!("{predict} {}", at("parts/p.txt")));
+    assert!(message.contains("p.txt lies in ") && message.contains("name a place outside that folder"), "{message}");
+    succeed(&format!("{} --out {}", train("parts"), at("parts/run")));
+    succeed(&format!("{predict} {}", at("parts/run/p.txt")));
+    // Malformed rows of several files are left out, and samples for tests may begin where a file does.
+    fs::write(parts.join("day_2.csv"), rows(0, 130) + "1,x,,,\n").unwrap();
+    fs::write(
+        parts.join("day_10.csv"),
+        "click,price,segment,seen,user\n1,x,,,\n".to_owned() + &lines[131..=260].concat(),
+    )
+    .unwrap();
+    fs::write(at("clicks.csv"), rows(0, 260)).unwrap();
+    let [one, several] = ["clicks.csv", "parts"].map(|data| {
+        json(&format!(
+            "{} --on-bad-row skip --test-fraction 0.5 --out {} --json",
+            train(data),
+            at(&format!("{data}-half"))
+        ))
+    });
+    assert_eq!(one["auc"], several["auc"]);
+    assert!(weights("clicks.csv-half") == weights("parts-half"));
+    let message = String::from_utf8(succeed(&format!("{} --on-bad-row skip", train("parts"))).stderr).unwrap();
+    assert!(message.contains("left out 2 malformed rows"), "{message}");
+    fs::write(parts.join("day_2.csv"), rows(0, 130)).unwrap();
     // What is wrong is told of the file that it is in.
     fs::write(parts.join("day_10.csv"), rows(130, 310) + "1,x,,,\n").unwrap();
     let message = fail(&format!("train --data {} --schema {} {SMALL} --steps 3", at("parts"), at("clicks.toml")));
@@ -311,17 +357,25 @@ fn columns_that_are_hashed_to_fewer_rows_than_values_are_told() {
     let row = |n: u32| format!("{},{n},u{}\n", n % 2, n % 200);
     fs::write(at("clicks.csv"), "click,price,user\n".to_owned() + &(0..400).map(row).collect::<String>()).unwrap();
     // There are 200 values.
-    for (rows, is_told) in [(48, true), (100, true), (250, false), (5000, false)] {
+    for (rows, more, told_rows) in [
+        (48, "", Some(48)),
+        (100, "", Some(100)),
+        (250, "", None),
+        (5000, "", None),
+        // So few tell nothing.
+        (8, "", None),
+        (5000, "--rows-cap 48", Some(48)),
+    ] {
         let column = format!("{{ column = 'user', rows = {rows} }}");
         fs::write(
             at("s.toml"),
             format!("label = 'click'\ndense = [{{ column = 'price' }}]\ncategorical = [{column}]\n"),
         )
         .unwrap();
-        let line = format!("train --data {} --schema {} {SMALL} --steps 1", at("clicks.csv"), at("s.toml"));
+        let line = format!("train --data {} --schema {} {SMALL} --steps 1 {more}", at("clicks.csv"), at("s.toml"));
         let message = String::from_utf8(succeed(&line).stderr).unwrap();
-        let told = message.contains("column user has about ") && message.contains(&format!("hashed to {rows} rows"));
-        assert_eq!(told, is_told, "{message}");
+        assert_eq!(message.contains("column user has about "), told_rows.is_some(), "{message}");
+        assert!(told_rows.is_none_or(|rows| message.contains(&format!("hashed to {rows} rows"))), "{message}");
     }
 }
 
@@ -359,6 +413,16 @@ fn remedies_for_a_model_s_own_schema_are_of_the_data() {
     let message = fail(&train("rows.csv"));
     assert!(message.contains("looks like a row, not like the names of columns"), "{message}");
     assert!(message.contains("(columns = [..])") && !message.contains("did you mean"), "{message}");
+    // As pandas writes a table with its index; a name may be a number.
+    let indexed = |(at, line): (usize, &str)| match at {
+        0 => format!(",2026,{line}\n"),
+        _ => format!("{at},x,{line}\n"),
+    };
+    fs::write(at("pandas.csv"), text.lines().enumerate().map(indexed).collect::<String>()).unwrap();
+    succeed(&train("pandas.csv"));
+    fs::write(at("pandas.csv"), fs::read_to_string(at("pandas.csv")).unwrap().replacen("price", "prise", 1)).unwrap();
+    let message = fail(&train("pandas.csv"));
+    assert!(message.contains("has no column price (did you mean prise?)"), "{message}");
     // Weights that were learned for other labels.
     let init = format!("--init {}", at("run/checkpoint.safetensors"));
     let told = |line: &str| String::from_utf8(succeed(line).stderr).unwrap();
@@ -469,6 +533,17 @@ fn blocks_of_another_vocabulary_are_refused() {
     succeed(&tested("copy"));
     for data in ["away/part-00000.octo", "arrays"] {
         succeed(&uses(data)[0]);
+    }
+    // A run that goes on with such blocks still knows by which vocabulary its rows are numbered.
+    fs::copy(at("again/part-00000.octo"), at("away/again.octo")).unwrap();
+    let [.., begin, resume] = uses("away/again.octo");
+    succeed(&begin);
+    succeed(&resume);
+    let message = fail(&format!("predict --checkpoint {} --data {}", at("resumed"), at("turned")));
+    assert!(message.contains("is not the vocabulary that this model was trained with"), "{message}");
+    // Beside others, in either place.
+    for (train, tests) in [("away/again.octo", "copy"), ("copy", "away/again.octo")] {
+        succeed(&format!("train {SMALL} --steps 3 --data {} --test-data {}", at(train), at(tests)));
     }
     succeed(&format!("{} --no-verify", uses("turned")[0]));
 }

@@ -41,7 +41,7 @@ fn tensors(run: &Path) -> Vec<(String, Vec<u8>)> {
 }
 
 #[test]
-fn ranks_and_minibatches_weigh_samples_alike_and_weights_of_1_change_nothing() {
+fn ranks_weigh_samples_alike_and_weights_of_1_change_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name);
     let weighted = schema(folder.path(), SCHEMA, "w.toml");
@@ -157,7 +157,58 @@ fn blocks_keep_weights_through_preprocessing_and_conversion() {
     let plain = schema_without(folder.path());
     succeed(&format!("preprocess csv --in {data} --schema {plain} --out {}", at("plain")));
     let message = fail(&format!("train --resume {} --data {} --epochs 4", at("run"), at("plain")));
-    assert!(message.contains("samples counted by column w where this run began"), "{message}");
+    let other = "samples counted by column w where this model was trained, and these data have them count all the same";
+    assert!(message.contains(other), "{message}");
+    // Scores are those of the data that are named, and whether these count otherwise is told.
+    let told = |data: &str| {
+        let output = succeed(&format!("eval --checkpoint {} --data {} --threads 1", at("run"), at(data)));
+        String::from_utf8(output.stderr).unwrap()
+    };
+    assert!(told("plain").contains(&format!("warning: {other}, and so do the scores")), "{}", told("plain"));
+    assert!(!told("blocks").contains("samples counted"), "{}", told("blocks"));
+    assert!(eval("plain").get("weight").is_none());
+}
+
+#[test]
+fn a_run_on_text_goes_on_by_the_weight_that_it_began_with() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let data = log(&at("log.csv"), (0..200).map(|n| (n, format!("{}.5", n % 5))));
+    let [weighted, plain] = [schema(folder.path(), SCHEMA, "w.toml"), schema_without(folder.path())];
+    let told = |had: &str, has: &str| {
+        format!("samples counted {had} where this model was trained, and these data have them count {has}: name data")
+    };
+    let (by_column, alike) = ("by column w", "all the same");
+    for (own, other, told) in [(&weighted, &plain, told(by_column, alike)), (&plain, &weighted, told(alike, by_column))]
+    {
+        let run = at("run").display().to_string();
+        let train = format!("train --data {data} --schema {own} {MODEL} --batch 20 --epochs 1 --test-fraction 0");
+        succeed(&format!("{train} --out {run} --force"));
+        let resume = format!("train --resume {run} --epochs 2");
+        let message = fail(&format!("{resume} --schema {other}"));
+        assert!(message.contains(&told) && message.contains("--schema"), "{message}");
+        succeed(&format!("{resume} --schema {own}"));
+    }
+}
+
+#[test]
+fn what_columns_are_worth_is_told_of_weighed_samples_by_the_columns_of_the_data() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    let schema = schema(folder.path(), SCHEMA, "w.toml");
+    let data = log(Path::new(&at("log.csv")), (0..400).map(|n| (n, format!("{}.5", n % 5))));
+    let quotients = "--set model.qr_collisions=4 --set model.qr_threshold=10";
+    for (name, keys) in [("wide", "--set model.wide=true"), ("quotients", quotients)] {
+        let train = format!("train --data {data} --schema {schema} {MODEL} {keys} --batch 40 --epochs 1");
+        succeed(&format!("{train} --test-fraction 0.25 --out {}", at(name)));
+        let found = json(&format!("eval --checkpoint {} --threads 1 --importance --json", at(name)));
+        assert!(found["weight"].as_f64().unwrap() > 0.0, "{found}");
+        let worth = found["importance"].as_array().unwrap();
+        let mut columns: Vec<_> = worth.iter().map(|column| column["column"].as_str().unwrap()).collect();
+        columns.sort_unstable();
+        assert_eq!(columns, ["item", "price", "user"], "{name}");
+        assert!(worth.iter().all(|column| column["logloss"].as_f64().unwrap().is_finite()), "{found}");
+    }
 }
 
 fn schema_without(folder: &Path) -> String {
@@ -173,6 +224,10 @@ fn what_is_no_weight_is_told_and_predictions_need_none() {
     let train = |data: &str| format!("train --data {data} --schema {schema} {MODEL} --batch 20 --epochs 2");
     let message = fail(&train(&wrong));
     let told = "line 9: column w: a weight, which is a number from 0 to 10^9, is expected, found \"-1\"";
+    assert!(message.contains(told), "{message}");
+    // Which samples are hot is told of those that training reads.
+    let inspect = format!("inspect --hot {wrong} --schema {schema} --set model.bottom=[0,8,4] --set model.dim=4");
+    let message = fail(&format!("{inspect} --inputs --out {}", at("hot").display()));
     assert!(message.contains(told), "{message}");
     let run = at("run");
     let output = succeed(&format!("{} --on-bad-row skip --out {}", train(&wrong), run.display()));

@@ -198,11 +198,77 @@ fn malformed_rows_are_answered_in_their_place() {
     assert!(found[1] == expected[0] && found[3..] == expected[1..], "{found:?}");
     let told = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(told.contains("2 malformed rows answered with nan; the first: ") && told.contains("line 2"), "{told}");
+    // Damage of the file is no malformed row: here of the checksum behind its last row.
+    let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    packed.write_all(bad.as_bytes()).unwrap();
+    let mut packed = packed.finish().unwrap();
+    let answer = format!("{predict} {} --on-bad-row answer", at("bad.csv.gz"));
+    fs::write(at("bad.csv.gz"), &packed).unwrap();
+    assert_eq!(lines(&succeed(&answer).stdout), found);
+    let crc = packed.len() - 8;
+    packed[crc] ^= 1;
+    fs::write(at("bad.csv.gz"), &packed).unwrap();
+    let message = fail(&answer);
+    assert!(message.contains("the gzip file is corrupt"), "{message}");
     let message = fail(&format!("{predict} {} --on-bad-row answer", folder.path().display()));
     assert!(message.contains("is a folder"), "{message}");
     succeed(&format!("data generate {} --set data.train_samples=100 --set data.test_samples=50", at("blocks")));
     let message = fail(&format!("predict --checkpoint {run} --data {} --on-bad-row answer", at("blocks")));
     assert!(message.contains("--on-bad-row: has an effect only on text"), "{message}");
+}
+
+#[test]
+fn each_row_without_names_tells_whether_it_has_a_label() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    let rows = |fields: &[usize]| -> String {
+        let row = |n: usize| [format!("{}", n % 3 / 2), format!("{}", n % 17), format!("i{}", n % 5), "2".to_owned()];
+        let line = |n| fields.iter().map(|&field| row(n)[field].clone()).collect::<Vec<_>>().join(",") + "\n";
+        (0..100).map(line).collect()
+    };
+    let trained = |name: &str, columns: &str, weight: &str, fields: &[usize]| {
+        fs::write(at("log.csv"), rows(fields)).unwrap();
+        let schema = format!(
+            "label = \"clicked\"\n{weight}columns = [{columns}]\ndense = [{{ column = \"price\" }}]\n\
+             categorical = [{{ column = \"item\", rows = 9 }}]\n"
+        );
+        fs::write(at("schema.toml"), schema).unwrap();
+        let model = "--set model.bottom=[1,8,4] --set model.dim=4 --set model.top=[4,1] --threads 1 --batch 20";
+        let data = format!("--data {} --schema {}", at("log.csv"), at("schema.toml"));
+        succeed(&format!("train {data} {model} --steps 4 --out {}", at(name)));
+        let predict = format!("predict --checkpoint {} --data", at(name));
+        (lines(&succeed(&format!("{predict} {}", at("log.csv"))).stdout), predict)
+    };
+    // A malformed row is not what tells it of all others.
+    let (expected, predict) = trained("run", "\"clicked\", \"price\", \"item\"", "", &[0, 1, 2]);
+    fs::write(at("bad.csv"), "0,x,i1\n".to_owned() + &rows(&[1, 2])).unwrap();
+    let found = lines(&succeed(&format!("{predict} {} --on-bad-row answer", at("bad.csv"))).stdout);
+    assert!(found[0] == "nan" && found[1..] == expected, "{found:?}");
+
+    // Of a label and a weight that stand beside each other one may be missing, and of others both.
+    let weight = "weight = \"w\"\n";
+    for (name, columns, order) in [
+        ("beside", "\"w\", \"clicked\", \"price\", \"item\"", [3, 0, 1, 2]),
+        ("apart", "\"clicked\", \"price\", \"item\", \"w\"", [0, 1, 2, 3]),
+    ] {
+        let (expected, predict) = trained(name, columns, weight, &order);
+        for left_out in [&[0, 3][..], &[3], &[0]] {
+            let fields: Vec<usize> = order.into_iter().filter(|field| !left_out.contains(field)).collect();
+            fs::write(at("rows.csv"), rows(&fields)).unwrap();
+            for more in ["", "--on-bad-row answer"] {
+                let line = format!("{predict} {} {more}", at("rows.csv"));
+                if name == "beside" || left_out.len() == 2 {
+                    assert_eq!(lines(&succeed(&line).stdout), expected, "{line}: {left_out:?}");
+                } else if more.is_empty() {
+                    let message = fail(&line);
+                    let told = "is it the label (clicked) or the weight (w) that is missing? write both or neither";
+                    assert!(message.contains(told), "{message}");
+                } else {
+                    assert!(lines(&succeed(&line).stdout).iter().all(|line| line == "nan"), "{left_out:?}");
+                }
+            }
+        }
+    }
 }
 
 #[test]

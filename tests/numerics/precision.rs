@@ -5,7 +5,7 @@ use std::sync::Arc;
 use octorec::base::config::{Command, Config, Layers, Pooling, Precision, Update};
 use octorec::base::rng::{Random, Stream};
 use octorec::data::schema::Scales;
-use octorec::data::{Bag, Batch, Schema};
+use octorec::data::{Bag, Batch, Numbering, Schema};
 use octorec::embedding::{Lookups, Slots, Source, Spec, Table, Updater};
 use octorec::layer::{InputGradient, Mlp};
 use octorec::machine::team::Team;
@@ -220,7 +220,7 @@ fn a_checkpoint_holds_the_exact_weights_for_a_run_in_any_precision() {
         let origin = Origin {
             schema: &schema(),
             vocabulary: None,
-            numbering: None,
+            numbering: Numbering::default(),
             scales: &Scales::new(),
             dense: Vec::new(),
             schema_text: None,

@@ -94,7 +94,9 @@ impl HotProfileArgs {
         refuse_overwriting("--svg", self.svg.as_deref(), &inputs)?;
         refuse_overwriting("--out", self.out.as_deref(), &inputs)?;
         let mut config = configured(path, base, keys)?;
-        let source = open_data(&mut config, Learned::default(), Labels::Optional, OnUnseen::default())?;
+        // Tags are of the rows that training reads, to which one without a label or a weight is malformed.
+        let labels = if self.inputs { Labels::Required } else { Labels::Optional };
+        let source = open_data(&mut config, Learned::default(), labels, OnUnseen::default())?;
         let row_weights = config.model.weighs_rows();
         let kept =
             ParamState { precision: config.train.precision, optimizer: Optimizer::rows(&config.train), row_weights };

@@ -69,7 +69,7 @@ fn broken_tensor(path: &Path) -> Option<String> {
 }
 
 /// Checks that data have the columns of the model whose weights the run begins with, and that these are looked up as
-/// they were, however many values have come.
+/// they were, however many values have come, and have as many rows where none has.
 pub(super) fn check_columns(weights: &Checkpoint<'_>, config: &Config, source: &dyn Source) -> Result<()> {
     let dense = source.dense_columns();
     let dense: Vec<&str> = dense.iter().map(|(name, _)| &**name).collect();
@@ -107,6 +107,25 @@ pub(super) fn check_columns(weights: &Checkpoint<'_>, config: &Config, source: &
             );
             return Err(Error::config("model.md_temperature", reason));
         }
+    }
+    let is_grown = |at: usize| source.growth().get(at).is_some_and(|column| column.new > 0);
+    // Of quotients and remainders, several numbers of rows make one.
+    let is_kept = |at: usize| had.get(at) == model.rows.get(at) || is_grown(at) || now.contains(&at);
+    if had.len() == model.rows.len()
+        && let Some(at) = (0..had.len()).find(|at| !is_kept(*at))
+    {
+        let remedy = match trained.data.rows_cap {
+            cap if cap != config.data.rows_cap => format!("use --rows-cap {cap}"),
+            _ => format!("describe it with rows = {}", had[at]),
+        };
+        let reason = format!(
+            "column {} has {} rows in these data, and {} in the model that the run begins with: {remedy}, or train from the \
+             start, without --init",
+            model.column_names(had.len())[at],
+            Count(model.rows[at]),
+            Count(had[at])
+        );
+        return Err(Error::config("--init", reason));
     }
     Ok(())
 }

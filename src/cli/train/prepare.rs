@@ -12,7 +12,7 @@ use crate::base::units::{Count, Many};
 use crate::base::{Error, Result};
 use crate::cli::collective::Choice;
 use crate::cli::copies::{hot_inputs, revisions, slots};
-use crate::cli::output::refuse_overwriting;
+use crate::cli::output::{is_text_folder, read_as_data, refuse_overwriting};
 use crate::cli::ranks::{Beginning, Overlap, Purpose, Started};
 use crate::cli::session::{Learned, describe, open_data};
 use crate::collective::World;
@@ -20,7 +20,7 @@ use crate::data::hot::HotInputs;
 use crate::data::{Labels, OnUnseen, Source, Split};
 use crate::machine::limits::Processor;
 use crate::machine::placement::Placement;
-use crate::memory::forget_cached;
+use crate::memory::{forget_cached, same_file};
 use crate::simd::Isa;
 use crate::train::{
     Benchmark, LossTrace, MlLog, OutputDir, Rates, Run, RunState, Submission, digest, evaluated, hot_in, plan_in,
@@ -180,6 +180,11 @@ impl TrainArgs {
                 input.display()
             );
             return Err(Error::config("--out", reason));
+        }
+        let data = [&config.data.path, &config.data.test_path].map(Path::new);
+        let holds = |output: &OutputDir| data.into_iter().find(|data| same_file(data, output.path()));
+        if let Some(folder) = output.filter(|_| !resumed).and_then(holds).filter(|folder| is_text_folder(folder)) {
+            return Err(read_as_data("--out", Path::new("a run"), folder));
         }
         let own: Vec<PathBuf> = output.map_or_else(Vec::new, OutputDir::files);
         let inputs: Vec<&Path> = inputs.into_iter().chain(mine()).chain(own.iter().map(PathBuf::as_path)).collect();

@@ -9,11 +9,13 @@ use std::path::Path;
 use std::sync::OnceLock;
 
 use super::dataset::learned;
-use super::{Dataset, Format, Member, Reading, Rows, Table, bad, csv, open_for, refuse_described};
+use super::{Dataset, Format, Member, Reading, Rows, Table, bad, csv, open_for, refuse_described, scan};
 use crate::base::config::DataConfig;
+use crate::base::console::note;
 use crate::base::{Error, Result};
 use crate::data::blocks::Role;
 use crate::data::fingerprint::of_files;
+use crate::data::schema::feature::lost_ages;
 use crate::data::schema::{Dense, Label, Scales};
 use crate::data::tsv::first_part;
 use crate::data::unseen::UnseenCounts;
@@ -191,8 +193,26 @@ impl Files {
                 );
                 bad(self.members.first().map_or(Path::new("data"), |member| member.table.path()), reason)
             })?;
+            self.warn_of_lost_ages(&description)?;
         }
         Ok(self.scaled.get_or_init(|| description))
+    }
+
+    /// Warns, where training begins with another model's weights, of ages that have become nothing, as the first
+    /// samples tell.
+    fn warn_of_lost_ages(&self, description: &Description) -> Result<()> {
+        const FIRST: u64 = 1 << 12;
+        let Some(share) = self.train.first().filter(|_| self.begins) else { return Ok(()) };
+        scan(&*self.members[share.member].table, share.first, share.first + share.rows.min(FIRST), |samples| {
+            for column in lost_ages(description, samples) {
+                note!(
+                    "warning: column {column}: more than half of the first training samples are newer than all that the model \
+                     first began with, and transform = \"log\" makes 0 of their ages: train from the start, without --init, \
+                     and with transform = \"none\" or \"standardise\" where newer rows will come"
+                );
+            }
+            Ok(())
+        })
     }
 
     fn shares(&self, split: Split) -> &[Share] {

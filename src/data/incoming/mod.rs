@@ -149,6 +149,11 @@ impl Malformed {
         let is_next = rows.front().is_some_and(|(row, _)| *row == number);
         if is_next { rows.pop_front().map(|(_, error)| error) } else { None }
     }
+
+    /// Forgets those that were met: nobody asks for them any more.
+    pub fn clear(&self) {
+        self.rows().clear();
+    }
 }
 
 /// Rows that arrive.
@@ -207,14 +212,15 @@ impl Incoming {
         let parse: Box<dyn Parse> = if data.schema.is_empty() {
             if data.source == SourceKind::Files {
                 return refuse(
-                    "standard input has rows of text, and this run was trained on another format: name data of that with \
-                     --data PATH (`octorec guide serving` says how text becomes blocks of the same rows), or train on text",
+                    lines.path(),
+                    "these are rows of text, and this run was trained on another format: name data of that with --data PATH \
+                     (`octorec guide serving` says how text becomes blocks of the same rows), or train on text",
                 );
             }
-            Box::new(tsv::Arriving::new(data, &config.model.rows, opening.known, writing)?)
+            Box::new(tsv::Arriving::new(data, &config.model.rows, opening.known, (lines.path(), writing))?)
         } else {
             let (schema, _) = csv::TextSchema::kept_or_read(opening.schema.clone(), Path::new(&data.schema))?;
-            Box::new(csv::Arriving::new(data, schema, opening, writing)?)
+            Box::new(csv::Arriving::new(data, schema, opening, (lines.path(), writing))?)
         };
         let lines = Mutex::new(Some(lines.limited(data.max_line)));
         let unseen = UnseenCounts::of(parse.schema(), parse.vocabulary());
@@ -224,14 +230,15 @@ impl Incoming {
 }
 
 /// What standard input is called in messages.
-pub(super) const NAME: &str = "standard input";
+const NAME: &str = "standard input";
 
 /// What a value does that the model does not know.
 pub(super) const UNSEEN: OnUnseen = OnUnseen::EmptyBag;
 
-/// An error of `--data -`.
-pub(super) fn refuse<T>(reason: &str) -> Result<T> {
-    Err(Error::config("--data -", reason))
+/// An error of `--data -`, or of the file that is read in its place.
+pub(super) fn refuse<T>(path: &Path, reason: &str) -> Result<T> {
+    let named = if path == Path::new(NAME) { "-".to_owned() } else { path.display().to_string() };
+    Err(Error::config(format!("--data {named}"), reason))
 }
 
 impl Source for Incoming {
@@ -255,7 +262,7 @@ impl Source for Incoming {
     fn open(&self, _split: Split, start: u64) -> Result<Box<dyn Reader + '_>> {
         let lines = self.lines.lock().unpoisoned().take();
         let Some(lines) = lines.filter(|_| start == 0) else {
-            return refuse("what arrives is read once, from its start");
+            return refuse(Path::new(NAME), "what arrives is read once, from its start");
         };
         Ok(Box::new(Arrivals { of: self, lines: Some(lines), rows: None, before: 0, trouble: None }))
     }

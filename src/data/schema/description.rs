@@ -160,20 +160,23 @@ pub fn check_names<'a>(names: impl IntoIterator<Item = &'a str>) -> std::result:
 }
 
 impl Description {
-    /// In what these columns differ from others first, for people; nothing where they are the same.
+    /// In what these columns differ from others first, for people; nothing where they are the same. What is numbered by
+    /// no file of values, as blocks that have left the folder of theirs, may be numbered by any.
     #[must_use]
     pub fn difference(&self, others: &Self) -> Option<String> {
         let counts = |of: &Self| (of.dense.len(), of.categorical.len());
         if self == others {
             return None;
         }
+        // That of weights is one of the dense columns.
+        if self.weight != others.weight {
+            let told = |of: &Self| of.weight.as_ref().map_or("all the same".to_owned(), |name| format!("by {name}"));
+            let (has, had) = (told(self), told(others));
+            return Some(format!("its samples count {has}, not {had}: weigh both by a column of one name, or neither"));
+        }
         if counts(self) != counts(others) {
             let ((dense, categorical), (wanted, also)) = (counts(self), counts(others));
             return Some(format!("{dense} dense and {categorical} categorical ones, not {wanted} and {also}"));
-        }
-        if self.weight != others.weight {
-            let told = |of: &Self| of.weight.as_ref().map_or("all the same".to_owned(), |name| format!("by {name}"));
-            return Some(format!("its samples count {}, not {}", told(self), told(others)));
         }
         if let Some((has, had)) = self.dense.iter().zip(&others.dense).find(|(has, had)| has != had) {
             return Some(match has.name == had.name {
@@ -181,8 +184,14 @@ impl Description {
                 false => format!("{} stands in the place of {}", has.name, had.name),
             });
         }
-        let Some((has, had)) = self.categorical.iter().zip(&others.categorical).find(|(has, had)| has != had) else {
-            return Some(format!("its label is {}, not {}", self.label.name, others.label.name));
+        let differ = |(has, had): &(&Categorical, &Categorical)| {
+            let is_told = !has.vocabulary.is_empty() && !had.vocabulary.is_empty();
+            let vocabulary = if is_told { &has.vocabulary } else { &had.vocabulary };
+            Categorical { vocabulary: vocabulary.clone(), ..(*has).clone() } != **had
+        };
+        let Some((has, had)) = self.categorical.iter().zip(&others.categorical).find(differ) else {
+            let is_other = self.label != others.label;
+            return is_other.then(|| format!("its label is {}, not {}", self.label.name, others.label.name));
         };
         let name = &has.name;
         let hots = |column: &Categorical| match column.hots {
@@ -337,6 +346,11 @@ mod tests {
         assert_eq!(Description::parse(&text, Path::new("x")).unwrap(), description);
         assert_eq!((description.features().len(), description.weighs(2), description.weighs(3)), (3, false, true));
         assert_eq!((description.schema(0).dense, description.schema(0).weighted), (3, true));
+        // Before columns are counted, of which that of weights is one.
+        let alike = Description { weight: None, dense: description.features().to_vec(), ..description.clone() };
+        let told = "its samples count all the same, not by w: weigh both by a column of one name, or neither";
+        assert_eq!(alike.difference(&description).as_deref(), Some(told));
+        assert!(description.difference(&alike).unwrap().starts_with("its samples count by w, not all the same"));
         assert!([0.0, 0.5, 1e9].into_iter().all(is_weight));
         assert!(![-0.5, 2e9, f32::INFINITY, f32::NAN].into_iter().any(is_weight));
     }

@@ -122,6 +122,21 @@ impl Feature {
     }
 }
 
+/// The columns that are logarithms of ages in which more than half of the values are newer than the newest moment that
+/// was learned: nothing but 0 is left of these.
+#[must_use]
+pub fn lost_ages<'a>(description: &'a Description, samples: &Samples) -> Vec<&'a str> {
+    let is_lost = |(column, values): &(&Dense, &Values)| {
+        let Values::Integers(values) = values else { return false };
+        let there = values.iter().filter(|value| **value != MISSING);
+        let newer = |newest: i32| there.clone().filter(|value| **value > newest).count();
+        let is_log = column.age && column.transform == Transform::Log;
+        column.scale.filter(|_| is_log).is_some_and(|scale| 2 * newer(scale.newest) > there.clone().count())
+    };
+    let columns = description.dense.iter().zip(&samples.dense);
+    columns.filter(is_lost).map(|(column, _)| &*column.name).collect()
+}
+
 /// Learns scales from one pass over training samples.
 #[derive(Debug, Clone)]
 pub struct Learner {
@@ -257,6 +272,16 @@ mod tests {
             [0.0, 1.5f32.ln(), 3f32.ln(), 0.0, 0.0],
             "newer ones than any are 0 days old"
         );
+        let lost = |transform, values: Vec<i32>| {
+            let dense = vec![learned(column(transform, true, false), moments())];
+            let description = Description { dense, ..Description::default() };
+            let mut samples = Samples::new(&description);
+            samples.dense[0] = Values::Integers(values);
+            lost_ages(&description, &samples).len()
+        };
+        let newer = || vec![MISSING, MISSING, DAY, 2 * DAY, 3 * DAY];
+        assert_eq!([Transform::Log, Transform::Standardise].map(|transform| lost(transform, newer())), [1, 0]);
+        assert_eq!(lost(Transform::Log, vec![DAY, 2 * DAY]), 0, "half of them");
         let deviation = (2.0f64 / 3.0).sqrt() as f32;
         let found = features(Transform::Standardise);
         let expected = [-1.0, -0.5, 1.0, -2.0, 0.0].map(|days| days / deviation);

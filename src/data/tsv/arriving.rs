@@ -1,5 +1,7 @@
 //! Criteo's rows as they arrive, for a trained model.
 
+use std::path::Path;
+
 use super::encoding::{Encoding, cap};
 use super::layout::{Labels, Layout};
 use super::lines::{Line, Lines};
@@ -21,11 +23,16 @@ pub struct Arriving {
 }
 
 impl Arriving {
-    /// For a model that knows these values, or whose values are hashed.
+    /// Those at `path`, for a model that knows these values, or whose values are hashed.
     ///
     /// # Errors
     /// When it knows none, or has other columns.
-    pub fn new(config: &DataConfig, model_rows: &[u64], known: Option<Vocabulary>, writing: Writing) -> Result<Self> {
+    pub fn new(
+        config: &DataConfig,
+        model_rows: &[u64],
+        known: Option<Vocabulary>,
+        (path, writing): (&Path, Writing),
+    ) -> Result<Self> {
         let layout = Layout::criteo(Labels::Optional, config.max_line);
         let encoding = match known {
             Some(known) => {
@@ -33,7 +40,7 @@ impl Arriving {
                 Encoding::Vocabulary { vocabulary, cap: cap(config.rows_cap) }
             }
             None if config.vocab == Vocab::Hash => Encoding::modulo(layout.categorical, config.rows_cap, model_rows)?,
-            None => return refuse("this model knows no rows of categories: it was not trained on Criteo's text"),
+            None => return refuse(path, "this model knows no rows of categories: it was not trained on Criteo's text"),
         };
         let column = |name: String, numbers| Column { name, separator: None, numbers, truths: TRUTHS };
         let integers = (1..=layout.dense).map(|n| column(format!("I{n}"), Numbers::Whole));

@@ -65,6 +65,8 @@ pub struct Lines {
     from: usize,
     to: usize,
     place: Place,
+    /// What went wrong while somebody only asked whether to wait: a decoder tells it once.
+    trouble: Option<Error>,
 }
 
 impl Lines {
@@ -85,20 +87,28 @@ impl Lines {
     pub fn incoming(name: &Path, input: Box<dyn Input>) -> Self {
         let (path, bytes_read) = (name.to_owned(), Arc::default());
         let (compressed, longest, inside, bytes_total) = (false, LONGEST, false, 0);
-        let (buffer, from, to, place) = (vec![0; CHUNK], 0, 0, Place::default());
-        Self { path, input, compressed, longest, inside, bytes_read, bytes_total, buffer, from, to, place }
+        let (buffer, from, to, place, trouble) = (vec![0; CHUNK], 0, 0, Place::default(), None);
+        Self { path, input, compressed, longest, inside, bytes_read, bytes_total, buffer, from, to, place, trouble }
     }
 
     /// Whether the end of the next line has not come yet: [`Lines::next_line`] would wait. Takes in what has come; what
-    /// goes wrong by that, who reads the next line meets again.
+    /// goes wrong by that, who reads the next line is told.
     #[must_use]
     pub fn wait(&mut self) -> bool {
         while memchr::memchr(b'\n', &self.buffer[self.from..self.to]).is_none() {
+            if self.trouble.is_some() {
+                return false;
+            }
             if self.input.waits() {
                 return true;
             }
-            if self.inside || self.to - self.from > self.longest + MOST_CRS || !matches!(self.fill(), Ok(true)) {
+            if self.inside || self.to - self.from > self.longest + MOST_CRS {
                 return false;
+            }
+            match self.fill() {
+                Ok(true) => (),
+                Ok(false) => return false,
+                Err(trouble) => self.trouble = Some(trouble),
             }
         }
         false
@@ -216,6 +226,9 @@ impl Lines {
 
     /// Moves the unread bytes to the front and reads behind them; false at the end of the file.
     fn fill(&mut self) -> Result<bool> {
+        if let Some(trouble) = self.trouble.take() {
+            return Err(trouble);
+        }
         self.buffer.copy_within(self.from..self.to, 0);
         self.to -= self.from;
         self.from = 0;

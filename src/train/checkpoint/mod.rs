@@ -108,7 +108,7 @@ impl Header {
             weighted: Some(weighted(schema)),
             sequences,
             vocabulary: vocabulary.map(digest),
-            numbering: numbering.cloned().unwrap_or_default(),
+            numbering,
             scales: scales.clone(),
             dense,
             schema_text: schema_text.map(str::to_owned),
@@ -175,8 +175,8 @@ pub struct Origin<'a> {
     pub schema: &'a Schema,
     /// By what categories became rows, if by a vocabulary.
     pub vocabulary: Option<&'a Vocabulary>,
-    /// As [`Source::numbering`].
-    pub numbering: Option<&'a Numbering>,
+    /// As [`Source::numbering`], with what an earlier process knew.
+    pub numbering: Numbering,
     /// What was learned of dense columns.
     pub scales: &'a Scales,
     /// As [`Source::dense_columns`].

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::Checkpoint;
 use crate::base::Result;
-use crate::data::{Source, Vocabulary};
+use crate::data::{Numbering, Source, Vocabulary};
 use crate::train::export::torch::MODEL;
 use crate::train::vocabulary::digest;
 
@@ -75,6 +75,14 @@ impl Checkpoint<'_> {
              data set that it was trained on ({}) or one that was made by its vocabulary",
             header.config.data.path
         )))
+    }
+
+    /// Which values the rows of the stored data stood for that the model was trained on, as far as the file tells.
+    ///
+    /// # Errors
+    /// As [`Checkpoint::header`].
+    pub fn numbering(&self) -> Result<Numbering> {
+        Ok(self.own_header()?.map(|header| header.numbering.clone()).unwrap_or_default())
     }
 
     /// The [`digest`] of the vocabulary that its rows are numbered by, where the file tells it: a checkpoint, or a

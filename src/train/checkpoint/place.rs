@@ -49,6 +49,16 @@ impl Stored {
     }
 }
 
+/// The schema whose text this is.
+fn schema(text: &str) -> Option<TextSchema> {
+    toml::from_str(text).ok()
+}
+
+/// The column by whose values samples count: that of the text of a schema, where one describes them.
+fn weight(text: Option<&str>, told: Option<&str>) -> Option<String> {
+    text.map_or_else(|| told.map(str::to_owned), |text| schema(text)?.weight)
+}
+
 impl TrainedOn {
     /// That of a data set; nothing where its samples are generated or arrive.
     #[must_use]
@@ -84,6 +94,12 @@ impl Checkpoint<'_> {
         source: &dyn Source,
     ) -> Result<Progress> {
         let Some(Header { data: had, config: began, .. }) = self.own_header()? else { return Ok(progress) };
+        if let Some(other) = self.other_sample_weights(source) {
+            return Err(self.fail(format!(
+                "{other}: name data that weigh samples as those did (--data; of described text the same weight in --schema), or \
+                 start from its weights with --init"
+            )));
+        }
         let count = had.as_ref().map(|had| had.train.samples).or_else(|| source.samples(Split::Train));
         // Where hot and cold inputs take turns, samples are counted otherwise.
         let ended = progress.shuffled.is_none() && count.is_some_and(|count| progress.sample >= count);
@@ -93,18 +109,6 @@ impl Checkpoint<'_> {
         }
         let now = TrainedOn::of(source);
         let (Some(began_on), Some(now)) = (had, &now) else { return Ok(progress) };
-        if began_on.weight != now.weight {
-            let how = |weight: &Option<String>| match weight {
-                Some(column) => format!("by column {column}"),
-                None => "all the same".to_owned(),
-            };
-            return Err(self.fail(format!(
-                "samples counted {} where this run began, and these data have them count {}: name data that weigh samples as \
-                 those did (--data), or start from its weights with --init",
-                how(&began_on.weight),
-                how(&now.weight)
-            )));
-        }
         let (had, now) = (&began_on.train, &now.train);
         if had == now {
             return Ok(progress);
@@ -143,15 +147,35 @@ impl Checkpoint<'_> {
     /// they do not, or nobody says.
     #[must_use]
     pub fn other_label(&self, source: &dyn Source) -> Option<String> {
-        let label = |text: &str| toml::from_str::<TextSchema>(text).ok().map(|schema| schema.label);
         // Of a damaged header the weights are as good.
-        let had = label(self.schema_text().ok()??.as_str())?;
-        let has = label(source.schema_text()?)?;
+        let had = schema(self.schema_text().ok()??.as_str())?.label;
+        let has = schema(source.schema_text()?)?.label;
         let bare = |label: &str| label.split_whitespace().collect::<String>();
         (bare(&had) != bare(&has)).then(|| {
             format!(
                 "the model was trained with label = {had:?}, and these data have label = {has:?}: if other rows are positive now, \
                  what it has learned of them holds no more"
+            )
+        })
+    }
+
+    /// How samples of these data count otherwise than those that the model was trained on, for people; `None` where
+    /// they do not, or nobody says.
+    #[must_use]
+    pub fn other_sample_weights(&self, source: &dyn Source) -> Option<String> {
+        // Of a damaged header the weights are as good.
+        let Header { schema_text, data, .. } = self.own_header().ok()??;
+        let had = weight(schema_text.as_deref(), data.as_ref().and_then(|data| data.weight.as_deref()));
+        let has = weight(source.schema_text(), source.weight());
+        let how = |weight: &Option<String>| match weight {
+            Some(column) => format!("by column {column}"),
+            None => "all the same".to_owned(),
+        };
+        (had != has).then(|| {
+            format!(
+                "samples counted {} where this model was trained, and these data have them count {}",
+                how(&had),
+                how(&has)
             )
         })
     }

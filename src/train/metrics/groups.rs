@@ -40,7 +40,7 @@ pub struct Grouped {
     /// The sum of their weights, where they have some.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gauc_weight: Option<f64>,
-    /// Groups that are left out: all of their labels are the same.
+    /// Groups that are left out: all of their labels are the same, or are where weights are above 0.
     pub gauc_groups_of_one_class: u64,
     /// Samples in those.
     pub gauc_samples_of_one_class: u64,

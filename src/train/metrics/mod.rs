@@ -101,11 +101,18 @@ fn merged(tallies: &[Tally], stream: Stream, unit: Option<f64>) -> Box<dyn Itera
 
 impl Evaluation {
     /// Of the sorted tallies of this machine's ranks, and of those of all machines; all of them call it at the same
-    /// time. With calibration by so many `buckets`, and what is asked of groups.
+    /// time. With calibration by so many `buckets`, and what is asked of groups. `None` where there is no sample, or,
+    /// of samples that are not `all` that there are, none counts.
     ///
     /// # Errors
-    /// As [`Ranks::everywhere`].
-    pub(super) fn new(tallies: &[Tally], buckets: u64, groupings: &[Grouping], ranks: &Ranks) -> Result<Self> {
+    /// As [`Ranks::everywhere`], and when none of all samples counts.
+    pub(super) fn new(
+        tallies: &[Tally],
+        all: bool,
+        buckets: u64,
+        groupings: &[Grouping],
+        ranks: &Ranks,
+    ) -> Result<Option<Self>> {
         let total = |all: &mut dyn Iterator<Item = Sums>| {
             all.fold(Sums::default(), |mut sums, own| {
                 sums.plus(&own);
@@ -115,27 +122,23 @@ impl Evaluation {
         let own = total(&mut tallies.iter().map(|tally| tally.sums));
         let sums = total(&mut ranks.everywhere("gather scores", vec![own])?.into_iter().flatten());
         let weighted = tallies.iter().any(|tally| !tally.weighed.is_empty());
+        if !is_scored(&sums, all)? {
+            return Ok(None);
+        }
         let unit = weighted.then(|| unit_of(sums.weight.value()));
         let units = match unit {
             None => [sums.clicks, sums.samples - sums.broken],
-            Some(_) if sums.samples > 0 && sums.weight.value() == 0.0 => {
-                let reason = format!(
-                    "all {} that the model is to be judged by have weight 0, of which no score follows: name others \
-                     (--test-fraction or --test-data of train, --data of eval), or leave weight out of what describes the data",
-                    Many(sums.samples, "sample")
-                );
-                return Err(Error::config("weight", reason));
-            }
             Some(unit) => {
                 let own = tallies.iter().map(|tally| tally.weighed[0].units(unit)).fold([0, 0], both);
                 ranks.everywhere("gather weights", vec![own])?.into_iter().flatten().fold([0, 0], both)
             }
         };
         let (machine, machines) = (ranks.world().machine(), ranks.world().machines());
-        Self::of((&sums, units, unit), buckets, groupings, |stream, each| {
+        let found = Self::of((&sums, units, unit), buckets, groupings, |stream, each| {
             let exchange = |own| ranks.everywhere("merge scores", own);
             merge_machines(merged(tallies, stream, unit), machine, machines, exchange, each)
-        })
+        })?;
+        Ok(Some(found))
     }
 
     /// Of all samples' sums, as how many clicks and all count, the weight that counts as one where they have some, and
@@ -170,6 +173,22 @@ impl Evaluation {
         }
         Ok(Self { scores, best_possible_auc, calibration_buckets, grouped, by_value })
     }
+}
+
+/// Whether scores follow of samples with these sums: of none they do not, nor of those of which none counts, which is
+/// an error where they are `all` that there are.
+fn is_scored(sums: &Sums, all: bool) -> Result<bool> {
+    // Without weights, samples have the weight 1.
+    let counts = sums.weight.value() > 0.0;
+    if sums.samples > 0 && !counts && all {
+        let reason = format!(
+            "all {} that the model is to be judged by have weight 0, of which no score follows: name others (--test-fraction \
+             or --test-data of train, --data of eval)",
+            Many(sums.samples, "sample")
+        );
+        return Err(Error::config("weight", reason));
+    }
+    Ok(counts)
 }
 
 fn both(a: [u64; 2], b: [u64; 2]) -> [u64; 2] {

@@ -1,7 +1,7 @@
 //! Tests of scores of samples that have weights.
 
 use super::tests::{evaluation, weighed};
-use super::{Evaluation, Scores, ValueScores};
+use super::{Evaluation, Scores, Sums, ValueScores, is_scored};
 use crate::base::rng::{Random, Stream};
 
 const SAMPLES: u64 = 400;
@@ -89,4 +89,22 @@ fn equal_weights_change_no_score_and_the_formulas_hold_for_any() {
     near(found.auc, rightly / pairs);
     near(found.logloss, loss / all);
     assert_eq!((found.samples, found.weight), (SAMPLES, Some(all)));
+}
+
+#[test]
+fn samples_without_weight_are_an_error_where_there_are_no_others() {
+    let sums = |weights: &[f64]| {
+        let mut sums = Sums::default();
+        for weight in weights {
+            sums.add(0.5, 1.0, *weight);
+            sums.samples += 1;
+        }
+        sums
+    };
+    for all in [true, false] {
+        assert!(is_scored(&sums(&[0.0, 1e-3]), all).unwrap());
+        assert!(!is_scored(&sums(&[]), all).unwrap());
+    }
+    assert!(!is_scored(&sums(&[0.0, 0.0]), false).unwrap(), "the first of some say nothing");
+    assert!(is_scored(&sums(&[0.0, 0.0]), true).unwrap_err().to_string().contains("all 2 samples"));
 }

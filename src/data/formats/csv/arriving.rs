@@ -6,13 +6,13 @@ use super::bad;
 use super::encoding::Encoding;
 use super::records::{Record, Records, too_long};
 use super::row::{Projection, Row};
-use super::scan::header_of;
+use super::scan::{header_of, row_columns};
 use super::schema::TextSchema;
 use super::sniff::check_header;
 use crate::base::config::{DataConfig, Vocab};
 use crate::base::{Error, Reason, Result};
 use crate::data::formats::files::limit_rows;
-use crate::data::incoming::{Column, NAME, Next, Numbers, Objects, Parse, TRUTHS, UNSEEN, Writing, refuse};
+use crate::data::incoming::{Column, Next, Numbers, Objects, Parse, TRUTHS, UNSEEN, Writing, refuse};
 use crate::data::schema::{Dense, Description};
 use crate::data::tsv::{Line, Lines};
 use crate::data::{Batch, Labels, Opening, Samples, Schema, Vocabulary};
@@ -36,17 +36,23 @@ pub struct Arriving {
 }
 
 impl Arriving {
-    /// For a model that knows these values.
+    /// Those at `path`, for a model that knows these values.
     ///
     /// # Errors
     /// When it knows none of a column that needs them, or has learned nothing of a dense column that needs it.
-    pub fn new(config: &DataConfig, mut text: TextSchema, opening: Opening<'_>, writing: Writing) -> Result<Self> {
+    pub fn new(
+        config: &DataConfig,
+        mut text: TextSchema,
+        opening: Opening<'_>,
+        (path, writing): (&Path, Writing),
+    ) -> Result<Self> {
         let known = opening.known;
         if known.is_none() && config.vocab == Vocab::Hash {
             super::hash(&mut text, config.rows_cap)?;
         }
         if known.is_none() && text.categorical.iter().any(|column| column.fixed_rows().is_none()) {
             return refuse(
+                path,
                 "this model knows no rows of categories: it was not trained on text that this schema describes",
             );
         }
@@ -57,10 +63,7 @@ impl Arriving {
         let mut description = text.description(float, |at| encoding.table(at, &text.categorical[at], UNSEEN));
         let scales = opening.scales.unwrap_or_default();
         description.scaled(&scales).map_err(|column| {
-            bad(
-                Path::new(NAME),
-                format!("column {column} is standardised or an age, but the model has learned nothing of it"),
-            )
+            bad(path, format!("column {column} is standardised or an age, but the model has learned nothing of it"))
         })?;
         let lists = description.categorical.iter().map(|column| column.hots == 0).collect();
         let (cap, max_line) = (config.rows_cap, config.max_line);
@@ -117,21 +120,27 @@ impl Parse for Arriving {
     fn begin(&self, lines: Lines) -> Result<Box<dyn Next + '_>> {
         let path = lines.path().to_owned();
         let text = &*self.text.at(&path);
-        let (rows, names) = match self.writing {
+        let (rows, all) = match self.writing {
             Writing::Json => {
                 let objects = self.objects();
                 let names = objects.names().map(|name| name.as_bytes().to_vec()).collect();
-                (Written::Objects(Box::new(ObjectRows { lines, objects, record: Record::default() })), names)
+                (Written::Objects(Box::new(ObjectRows { lines, objects, record: Record::default() })), vec![names])
             }
             Writing::Text => {
                 let mut records = Records::of(lines, text.delimiter, self.max_line);
-                let names = header_of(&path, text, Labels::Optional, &mut records)?;
-                (Written::Text(Box::new(records)), names)
+                let all = match text.columns.is_empty() {
+                    true => vec![header_of(&path, &mut records)?],
+                    false => row_columns(&path, text, Labels::Optional)?,
+                };
+                (Written::Text(Box::new(records)), all)
             }
         };
-        check_header(&path, text, &names, true)?;
-        let columns = Projection::find(&path, text, &names, Labels::Optional)?.kept(true);
-        let (row, scratch) = (Row::new(&columns), Samples::new(&self.description));
+        let find = |names: &Vec<Vec<u8>>| {
+            check_header(&path, text, names, true)?;
+            Ok(Projection::find(&path, text, names, Labels::Optional)?.kept(true))
+        };
+        let columns = all.iter().map(find).collect::<Result<Vec<_>>>()?;
+        let (row, scratch) = (Row::new(&columns[0]), Samples::new(&self.description));
         let unseen = vec![0; self.lists.len()];
         Ok(Box::new(Arrivals { of: self, path, rows, columns, row, scratch, unseen }))
     }
@@ -181,7 +190,8 @@ struct Arrivals<'a> {
     /// The file, or what the input is called.
     path: PathBuf,
     rows: Written,
-    columns: Projection,
+    /// What a row may have, by its width: with all columns, first, and without some that it may lack.
+    columns: Vec<Projection>,
     row: Row<u32>,
     /// Rows that are not in the minibatch yet.
     scratch: Samples,
@@ -193,9 +203,12 @@ impl Next for Arrivals<'_> {
         let Some((line, record)) = self.rows.next(self.of.max_line)? else { return Ok(false) };
         let encoding = &self.of.encoding;
         let row_of = |at, spec: &_, value: &_| encoding.row(at, spec, value, UNSEEN);
-        let read = record.and_then(|record| self.row.read(record, &self.columns, row_of));
+        let read = record.and_then(|record| {
+            let columns = self.columns.iter().find(|columns| columns.width() == record.len());
+            self.row.read(record, columns.unwrap_or(&self.columns[0]), row_of)
+        });
         read.map_err(|reason| Error::BadRow { path: self.path.clone(), line, reason })?;
-        self.row.push(&mut self.scratch, &self.columns, &self.of.lists, &mut self.unseen);
+        self.row.push(&mut self.scratch, &self.columns[0], &self.of.lists, &mut self.unseen);
         Ok(true)
     }
 
@@ -203,8 +216,8 @@ impl Next for Arrivals<'_> {
         if let Written::Text(records) = &mut self.rows {
             records.keep_first_line();
         }
-        self.row.stand_in(&self.columns);
-        self.row.push(&mut self.scratch, &self.columns, &self.of.lists, &mut self.unseen);
+        self.row.stand_in(&self.columns[0]);
+        self.row.push(&mut self.scratch, &self.columns[0], &self.of.lists, &mut self.unseen);
     }
 
     fn finish(&mut self, batch: &mut Batch) {

@@ -116,7 +116,8 @@ pub const SECTIONS: [Section; 3] = [
                 name: "time",
                 takes: "\"age\"",
                 meaning: "Values are times; the feature is how many days before the newest training sample they are (negative \
-                          where they are newer). Goes with transform.",
+                          where they are newer, as rows to be served are by nature; log makes 0 of these). Goes with \
+                          transform.",
                 example: "column = \"timestamp\"\nname = \"age\"\ntime = \"age\"\ntransform = \"log\"",
             },
             Key {

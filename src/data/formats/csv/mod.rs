@@ -27,7 +27,7 @@ use encoding::Encoding;
 use label::finite as number;
 use lookups::trimmed;
 pub use propose::{LeftOut, Proposal, propose};
-use scan::{GoodRows, Part, RowPolicy};
+use scan::{GoodRows, InUse, Part, RowPolicy};
 pub use schema::{Clock, Span, TextCategorical, TextDense, TextSchema};
 
 use super::dataset::{Described, Member};
@@ -198,21 +198,33 @@ fn warn_of_one_class(path: &Path, schema: &TextSchema, choices: &Choices<'_>, pa
     );
 }
 
+/// Of which columns it is told that many values share a row: of those that are hashed, where whoever begins with the
+/// data may give them other rows.
+fn rows_in_use(schema: &TextSchema, choices: &Choices<'_>) -> Vec<Option<InUse>> {
+    let told = !choices.kept && choices.labels == Labels::Required;
+    let cap = if choices.rows_cap == 0 { u64::MAX } else { choices.rows_cap };
+    let columns = schema.categorical.iter();
+    columns.map(|spec| if told { InUse::new(spec.rows.min(cap)) } else { None }).collect()
+}
+
 /// Says which columns are hashed to fewer rows than they have different values, as far as the rows in use tell that.
-fn note_shared_rows(schema: &TextSchema, used: &[Option<Vec<u64>>]) {
+fn note_shared_rows(schema: &TextSchema, used: &[Option<InUse>]) {
     for (spec, used) in schema.categorical.iter().zip(used) {
         let Some(used) = used else { continue };
-        let used: u64 = used.iter().map(|bits| u64::from(bits.count_ones())).sum();
-        let rows = spec.rows as f64;
+        let rows = used.rows as f64;
         // Of so many values that fall on rows by chance, this part of the rows has none: e^(-values / rows).
-        let values = -rows * ((rows - used as f64).max(0.5) / rows).ln();
+        let values = -rows * ((rows - used.count() as f64).max(0.5) / rows).ln();
         if values > rows {
+            let remedy = match used.rows < spec.rows {
+                true => "a larger --rows-cap",
+                false => "rows = N in the schema, or --rows-cap with --vocab hash",
+            };
             note!(
                 "note: column {} has about {} different values or more, which are hashed to {}: many share a row, so give it \
-                 more of them (rows = N in the schema, or --rows-cap with --vocab hash), if memory allows",
+                 more of them ({remedy}), if memory allows",
                 escaped(spec.name()),
                 Count(values.round() as u64),
-                Many(spec.rows, "row")
+                Many(used.rows, "row")
             );
         }
     }
@@ -228,19 +240,27 @@ pub fn hash(schema: &mut TextSchema, rows_cap: u64) -> Result<()> {
         )))
 }
 
-/// The text files that a path names, each with its bytes: of a folder those in it, in the order of their names. What
-/// describes them may lie beside them.
-fn files_at(path: &Path) -> Result<Vec<(PathBuf, u64)>> {
+/// The text files that a path names: of a folder those in it, in the order of their names. What describes them may lie
+/// beside them.
+///
+/// # Errors
+/// When the folder cannot be read, or has none.
+pub(in crate::data) fn files_at(path: &Path) -> Result<Vec<PathBuf>> {
     let mut files = input_files(&[path.to_owned()])?;
     files.retain(|file| file == path || file.extension().is_none_or(|end| end != "toml"));
     if files.is_empty() {
         return Err(bad(path, "there is no file of text in it: name another folder"));
     }
+    Ok(files)
+}
+
+/// As [`files_at`], each with its bytes.
+fn sized_at(path: &Path) -> Result<Vec<(PathBuf, u64)>> {
     let sized = |file: PathBuf| {
         let bytes = std::fs::metadata(&file).map_err(Error::io(&file, "open"))?.len();
         Ok((file, bytes))
     };
-    files.into_iter().map(sized).collect()
+    files_at(path)?.into_iter().map(sized).collect()
 }
 
 /// Reads all files, then those of the test samples; tells how many are none of these.
@@ -250,22 +270,22 @@ fn scan_all(
     choices: &Choices<'_>,
     progress: &mut Progress<'_>,
 ) -> Result<(Vec<Part>, usize, Encoding)> {
-    let (files, tests) = (files_at(path)?, choices.test.map(files_at).transpose()?.unwrap_or_default());
+    let (files, tests) = (sized_at(path)?, choices.test.map(sized_at).transpose()?.unwrap_or_default());
     let total = files.iter().chain(&tests).map(|(_, bytes)| bytes).sum();
     let mut encoding = Encoding::new(schema, choices.known, choices.grows, choices.rows_cap)?;
     let policy = choices.policy();
     // Values that the vocabulary lacks are no fault of test samples.
     let of_tests = RowPolicy { unseen: OnUnseen::EmptyBag, ..policy };
-    let (mut done, mut rows, mut used) = (0, 0, Vec::new());
+    let (mut done, mut rows, mut used) = (0, 0, rows_in_use(schema, choices));
     let mut scan = |files: &[(PathBuf, u64)], policy, encoding: &mut Encoding, begins: bool| {
         if begins {
-            (done, rows, used) = (0, 0, Vec::new());
+            (done, rows, used) = (0, 0, rows_in_use(schema, choices));
         }
         let mut parts = Vec::new();
         for (file, bytes) in files {
-            let mut part = Part::scan(file, schema, policy, encoding, (done, total), (rows, choices.rows), progress)?;
+            let into = (&mut *encoding, &mut used[..]);
+            let part = Part::scan(file, schema, policy, into, (done, total), (rows, choices.rows), progress)?;
             (done, rows) = (done + bytes, rows + part.rows);
-            unite(&mut used, std::mem::take(&mut part.used));
             parts.push(part);
         }
         Ok::<_, Error>(parts)
@@ -292,16 +312,6 @@ fn scan_all(
     }
     note_shared_rows(schema, &used);
     Ok((parts, files.len(), encoding))
-}
-
-/// Adds the rows in use of a further file to those of the files before it.
-fn unite(used: &mut Vec<Option<Vec<u64>>>, more: Vec<Option<Vec<u64>>>) {
-    if used.is_empty() {
-        *used = more;
-    } else {
-        let both = used.iter_mut().flatten().flatten().zip(more.iter().flatten().flatten());
-        both.for_each(|(used, more)| *used |= more);
-    }
 }
 
 struct CsvTable {

@@ -131,8 +131,6 @@ pub(super) struct Records {
     held: (Vec<u8>, usize),
     /// Whether a line that is too long stands behind those.
     too_long: bool,
-    /// What comes once more.
-    again: Option<Read>,
 }
 
 /// The first line of a record, and what is wrong with it as text.
@@ -156,18 +154,13 @@ impl Records {
         let (splitter, record) = (Splitter::new(delimiter), Record::default());
         let (line, behind, held) = (Vec::new(), Vec::new(), (Vec::new(), 0));
         let number = lines.place().lines;
-        let (first, too_long, again) = (0, false, None);
-        Self { lines, max_line, splitter, record, line, number, first, behind, held, too_long, again }
-    }
-
-    /// Has the record that was read last come once more.
-    pub(super) fn again(&mut self, read: Option<Read>) {
-        self.again = read;
+        let (first, too_long) = (0, false);
+        Self { lines, max_line, splitter, record, line, number, first, behind, held, too_long }
     }
 
     /// Whether the next record has not come yet.
     pub(super) fn wait(&mut self) -> bool {
-        self.again.is_none() && self.held.0.is_empty() && !self.too_long && self.lines.wait()
+        self.held.0.is_empty() && !self.too_long && self.lines.wait()
     }
 
     /// Where the next record begins; nothing where the file cannot be entered there.
@@ -217,9 +210,6 @@ impl Records {
     /// Reads the next record; nothing at the end of the file. Returns its first line, and what is wrong with it as
     /// text. Empty lines are no records.
     pub(super) fn next(&mut self) -> Result<Option<Read>> {
-        if let Some(again) = self.again.take() {
-            return Ok(Some(again));
-        }
         self.behind.clear();
         loop {
             match self.next_line()? {

@@ -94,9 +94,26 @@ impl Projection {
         Self { kept, ..self }
     }
 
+    /// What to do where a row without names has one field less than the schema lists, which may be the label or the
+    /// weight, and other fields stand between these.
+    fn one_of_two(&self, fields: usize) -> Option<String> {
+        let weight = self.schema.weight.as_ref().filter(|_| self.labels == Labels::Optional)?;
+        (fields + 1 == self.schema.columns.len()).then(|| {
+            format!(
+                "is it the label ({}) or the weight ({weight}) that is missing? write both or neither",
+                self.label_name
+            )
+        })
+    }
+
     /// What is wrong with a field, and how the schema would tell that it stands for a missing value.
     fn advised(&self, reason: String, field: &[u8]) -> String {
         if self.kept { reason } else { reason + &missing_hint(field) }
+    }
+
+    /// Columns of a record.
+    pub(super) fn width(&self) -> usize {
+        self.width
     }
 
     /// Whether rows have a label.
@@ -238,9 +255,10 @@ impl<K> Row<K> {
             // A header that was read has shown that the delimiter is right.
             let unsure = record.len() == 1 && !columns.schema.columns.is_empty();
             let kept = columns.kept.then_some(columns.schema.delimiter);
-            let advice = unsure.then(|| separated(&record[0], kept, |parts| parts.len() == columns.width));
+            let advice = unsure.then(|| separated(&record[0], kept, |parts| parts.len() == columns.width)).flatten();
+            let advice = advice.or_else(|| columns.one_of_two(record.len()));
             let reason = format!("expected {} columns {whose}, found {}", columns.width, record.len());
-            return Err(match advice.flatten() {
+            return Err(match advice {
                 Some(advice) => Reason::with_remedy(format!("{reason}: {advice}")),
                 None => reason.into(),
             });

@@ -3,6 +3,7 @@
 //! Samples are numbered over good rows only, so this pass judges rows exactly as the reader does later: both call
 //! [`GoodRows::next`].
 
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use super::bad;
@@ -10,7 +11,7 @@ use super::encoding::Encoding;
 use super::label::Rule;
 use super::records::Records;
 use super::row::{Projection, Row};
-use super::schema::{TextCategorical, TextSchema};
+use super::schema::TextSchema;
 use super::sniff::check_header;
 use crate::base::config::OnBadRow;
 use crate::base::input::Found;
@@ -21,8 +22,31 @@ use crate::data::tsv::{OnUnseen, Place, Progress};
 /// Rows between two places at which the file can be entered.
 const ROWS_A_MARK: u64 = 1 << 12;
 
-/// The most rows of a column of which it is counted how many are in use.
-const MOST_COUNTED: u64 = 1 << 26;
+/// Which rows of a column that is hashed some value has.
+pub(super) struct InUse {
+    /// Rows of its table.
+    pub(super) rows: u64,
+    /// A bit for each.
+    bits: Vec<u64>,
+}
+
+impl InUse {
+    /// Of no row yet; nothing where they are so few that they tell nothing, or so many that counting them would cost.
+    pub(super) fn new(rows: u64) -> Option<Self> {
+        const COUNTED: RangeInclusive<u64> = 32..=1 << 26;
+        COUNTED.contains(&rows).then(|| Self { rows, bits: vec![0; rows.div_ceil(64) as usize] })
+    }
+
+    /// How many there are.
+    pub(super) fn count(&self) -> u64 {
+        self.bits.iter().map(|bits| u64::from(bits.count_ones())).sum()
+    }
+
+    fn note(&mut self, row: u32) {
+        let row = u64::from(row) % self.rows;
+        self.bits[(row / 64) as usize] |= 1 << (row % 64);
+    }
+}
 
 /// What makes a row a good one.
 #[derive(Debug, Clone, Copy)]
@@ -59,8 +83,6 @@ pub(super) struct Part {
     pub(super) longest: Vec<u32>,
     /// Whether a dense column holds nothing but i32s.
     pub(super) whole: Vec<bool>,
-    /// Of each column that is hashed, which rows some value has, a bit each; nothing where nobody is told of that.
-    pub(super) used: Vec<Option<Vec<u64>>>,
     /// Some good rows, and where each begins; none where the file cannot be entered in the middle.
     marks: Vec<(u64, Place)>,
 }
@@ -85,8 +107,8 @@ pub(super) struct GoodRows<'a> {
     first_skipped: Option<String>,
 }
 
-/// The names of a file's columns: its first record, or what the schema lists where it has no header. The label need not
-/// be among them where it is optional, nor, without it, the weight.
+/// The names of a file's columns: its first record, or what the schema lists where it has no header; of that the first
+/// record tells what is missing ([`row_columns`]).
 pub(in crate::data) fn header(
     path: &Path,
     schema: &TextSchema,
@@ -94,32 +116,41 @@ pub(in crate::data) fn header(
     max_line: usize,
 ) -> Result<Vec<Vec<u8>>> {
     let mut records = Records::open_at(path, schema.delimiter, max_line, Place::default())?;
-    header_of(path, schema, labels, &mut records)
+    if schema.columns.is_empty() {
+        return header_of(path, &mut records);
+    }
+    let (first, mut all) = (records.next()?, row_columns(path, schema, labels)?);
+    let is_whole = matches!(first, Some((_, Ok(()))));
+    let found = all.iter().position(|names| is_whole && names.len() == records.record.len());
+    Ok(all.swap_remove(found.unwrap_or(0)))
 }
 
-/// The same of records that stand at their first one; where that is a row, it comes again.
-pub(super) fn header_of(
-    path: &Path,
-    schema: &TextSchema,
-    labels: Labels,
-    records: &mut Records,
-) -> Result<Vec<Vec<u8>>> {
-    let first = records.next()?;
-    if !schema.columns.is_empty() {
-        let (label, _) = Rule::parse(&schema.label).map_err(|reason| bad(path, reason))?;
-        let listed = schema.columns.len();
-        let optional = labels == Labels::Optional && matches!(first, Some((_, Ok(()))));
-        let lacks = |columns: usize| optional && records.record.len() + columns == listed;
-        let absent: Vec<&String> = match &schema.weight {
-            _ if lacks(1) => vec![&label],
-            Some(weight) if lacks(2) => vec![&label, weight],
-            _ => Vec::new(),
-        };
-        records.again(first);
-        let names = schema.columns.iter().filter(|name| !absent.contains(name));
-        return Ok(names.map(|name| name.clone().into_bytes()).collect());
+/// The columns that a row may have of those that a schema lists: all, first; where there need be no label, all but that
+/// and the weight, if there is one; of these two one alone may be missing where they stand beside each other, so that
+/// it does not matter which.
+pub(super) fn row_columns(path: &Path, schema: &TextSchema, labels: Labels) -> Result<Vec<Vec<Vec<u8>>>> {
+    let (label, _) = Rule::parse(&schema.label).map_err(|reason| bad(path, reason))?;
+    let place = |name: &str| schema.columns.iter().position(|column| column == name);
+    let without = |absent: &[&str]| {
+        let names = schema.columns.iter().filter(|name| !absent.contains(&name.as_str()));
+        names.map(|name| name.clone().into_bytes()).collect()
+    };
+    let mut all = vec![without(&[])];
+    match &schema.weight {
+        _ if labels == Labels::Required => (),
+        None => all.push(without(&[&label])),
+        Some(weight) => {
+            let beside = place(&label).zip(place(weight)).is_some_and(|(a, b)| a.abs_diff(b) == 1);
+            all.extend(beside.then(|| without(&[&label])));
+            all.push(without(&[&label, weight]));
+        }
     }
-    match first {
+    Ok(all)
+}
+
+/// The names of columns that the first of these records has.
+pub(super) fn header_of(path: &Path, records: &mut Records) -> Result<Vec<Vec<u8>>> {
+    match records.next()? {
         Some((_, Ok(()))) => Ok(records.record.iter().map(<[u8]>::to_vec).collect()),
         Some((line, Err(reason))) => {
             let reason = reason.of("its header: ", ": mend the line");
@@ -188,12 +219,13 @@ impl<'a> GoodRows<'a> {
 
 impl Part {
     /// Reads a file once, whole or its first `most` good rows, of which the first one is number `first` of all files'.
-    /// `done` and `total` are the bytes for `progress` before this file and in all files.
+    /// `done` and `total` are the bytes for `progress` before this file and in all files; `used` is of those categorical
+    /// columns of which somebody is told.
     pub(super) fn scan(
         path: &Path,
         schema: &TextSchema,
         policy: RowPolicy,
-        encoding: &mut Encoding,
+        (encoding, used): (&mut Encoding, &mut [Option<InUse>]),
         (done, total): (u64, u64),
         (first, most): (u64, u64),
         progress: &mut Progress<'_>,
@@ -206,13 +238,6 @@ impl Part {
         let (mut rows, mut labels, mut marks) = (0, [None; 2], Vec::<(u64, Place)>::new());
         let mut first_unseen = None;
         let mut longest = vec![1; schema.categorical.len()];
-        // Whoever begins with data may give columns other rows.
-        let told = !policy.kept && policy.labels == Labels::Required;
-        let bits = |spec: &TextCategorical| {
-            let is_small = told && (1..=MOST_COUNTED).contains(&spec.rows);
-            is_small.then(|| vec![0; spec.rows.div_ceil(64) as usize])
-        };
-        let mut used: Vec<Option<Vec<u64>>> = schema.categorical.iter().map(bits).collect();
         let mut whole: Vec<bool> = schema.dense.iter().map(|column| !column.float).collect();
         let mut good = GoodRows::open(path, &columns, policy, None)?;
         loop {
@@ -241,8 +266,8 @@ impl Part {
             let bags = good.row.lookups.iter();
             longest.iter_mut().zip(bags).for_each(|(most, bag)| *most = (*most).max(bag.rows.len() as u32));
             for (used, bag) in used.iter_mut().zip(&good.row.lookups) {
-                let Some(bits) = used else { continue };
-                bag.rows.iter().for_each(|row| bits[*row as usize / 64] |= 1 << (row % 64));
+                let Some(used) = used else { continue };
+                bag.rows.iter().for_each(|&row| used.note(row));
             }
             whole.iter_mut().zip(&good.row.whole).for_each(|(all, one)| *all &= *one);
             for (first, label) in labels.iter_mut().zip([0.0, 1.0]) {
@@ -268,7 +293,6 @@ impl Part {
             labels,
             longest,
             whole,
-            used,
             marks,
         })
     }

@@ -106,15 +106,17 @@ pub(super) fn separated(line: &[u8], kept: Option<char>, is_wanted: impl Fn(&[&[
     })
 }
 
-/// Refuses the first line of a text as names of columns where some that the schema reads are not there, and it is a row
-/// or, by a schema that a trained model keeps, has another delimiter.
+/// Refuses the first line of a text as names of columns where none that the schema reads is there, and it is a row, or
+/// where one is not there and the line has, by a schema that a trained model keeps, another delimiter. A name may be
+/// blank, as that of the index that pandas writes.
 ///
 /// # Errors
 /// [`Error::BadFile`](crate::base::Error::BadFile) with what to do.
 pub(in crate::data) fn check_header(path: &Path, schema: &TextSchema, names: &[Vec<u8>], kept: bool) -> Result<()> {
     let dense = schema.dense.iter().filter(|column| !column.weighs).map(|column| column.column.as_bytes());
-    let mut wanted = dense.chain(schema.categorical.iter().map(|column| column.column.as_bytes()));
-    let Some(missing) = wanted.find(|name| names.iter().all(|found| *found != **name)) else { return Ok(()) };
+    let wanted: Vec<&[u8]> = dense.chain(schema.categorical.iter().map(|column| column.column.as_bytes())).collect();
+    let is_there = |name: &&[u8]| names.iter().any(|found| *found == **name);
+    let Some(&missing) = wanted.iter().find(|name| !is_there(name)) else { return Ok(()) };
     if !schema.columns.is_empty() {
         return Ok(());
     }
@@ -124,8 +126,8 @@ pub(in crate::data) fn check_header(path: &Path, schema: &TextSchema, names: &[V
     {
         return Err(bad(path, format!("has no column {column}: {advice}")));
     }
-    let is_value = |name: &Vec<u8>| name.trim_ascii().is_empty() || finite(name).is_some();
-    if !names.iter().any(is_value) {
+    // One that is misspelt leaves the others.
+    if wanted.iter().any(is_there) || names.iter().all(|name| finite(name).is_none()) {
         return Ok(());
     }
     let remedy = match kept {

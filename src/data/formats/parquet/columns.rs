@@ -260,7 +260,7 @@ pub(super) fn of_trained(
         Some(columns) => columns.iter().map(read).collect::<Result<_, String>>()?,
         None => inferred(leaves, merlin)?.dense,
     };
-    dense.retain(|column| Some(&column.name) != weight);
+    dense.retain(|column| Some(&column.name) != trained.weight.as_ref());
     dense.extend(weight.map(|name| Dense { name: name.clone(), float: true, ..Dense::default() }));
     Ok(Description {
         weight: weight.cloned(),
@@ -361,6 +361,26 @@ mod tests {
                 weight: None,
             };
             assert_eq!(of_trained(&leaves, None, &trained, Labels::Required).unwrap().label, label(name));
+        }
+    }
+
+    #[test]
+    fn the_weight_of_a_trained_model_is_a_feature_to_nobody() {
+        let message =
+            "message rows { required int32 label; required double price; required double w; required int64 user; }";
+        let leaves = leaves(&SchemaDescriptor::new(Arc::new(parse_message_type(message).unwrap())));
+        // Of blocks, which do not say how dense columns were read.
+        let trained = TrainedColumns {
+            names: vec!["user".to_owned()],
+            rows: vec![10],
+            dense: None,
+            label: None,
+            weight: Some("w".to_owned()),
+        };
+        for (labels, weight) in [(Labels::Required, Some("w")), (Labels::Optional, None)] {
+            let found = of_trained(&leaves, None, &trained, labels).unwrap();
+            let features: Vec<_> = found.features().iter().map(|column| &*column.name).collect();
+            assert_eq!((features, found.weight.as_deref()), (vec!["price"], weight));
         }
     }
 }

@@ -26,7 +26,7 @@ use crate::base::units::Count;
 use crate::base::{Error, Result, interrupt};
 use crate::data::formats::bad;
 use crate::data::schema::is_weight;
-use crate::data::tsv::{Labels, Place};
+use crate::data::tsv::Place;
 
 /// The one name by which a column is taken for that of samples' weights: `weight` alone is as often a body's.
 const SAMPLE_WEIGHT: &str = "sample_weight";
@@ -74,7 +74,7 @@ pub fn propose(path: &Path, rows: u64, label: Option<&str>, max_line: usize, on_
         dense: Vec::new(),
         categorical: Vec::new(),
     };
-    let names = header_of(path, &bare, Labels::Required, &mut records)?;
+    let names = header_of(path, &mut records)?;
     let seen = |name: &Vec<u8>| match std::str::from_utf8(name) {
         Ok(name) => Ok(Seen::new(name)),
         Err(error) => {
