@@ -15,6 +15,7 @@ use crate::machine::cluster::cluster;
 use crate::machine::figures::Network;
 use crate::machine::placement::Placement;
 use crate::simd::Isa;
+use crate::train::digest;
 
 /// What a machine tells all others.
 #[derive(Serialize, Deserialize)]
@@ -103,6 +104,7 @@ fn same(config: &Config, source: &dyn Source, placement: &Placement, isa: Isa) -
         same.push((format!("samples of the data ({split:?})").to_lowercase(), format!("{:?}", source.samples(split))));
     }
     same.push(("columns of the data".to_owned(), format!("{:?}", source.schema())));
+    same.push(("vocabulary of the data".to_owned(), source.vocabulary().map_or_else(|| "none".to_owned(), digest)));
     // Each judges by its own data what a checkpoint says of them.
     let numbering = source.numbering().map_or_else(|| Numbering::default().digest(), Numbering::digest);
     same.push(("vocabularies beside the data (their fingerprint)".to_owned(), numbering));

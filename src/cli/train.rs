@@ -22,6 +22,7 @@ use super::overrides::{BaseArgs, KeyArgs};
 use super::profile::{LimitsBracket, Profiled};
 use super::ranks::{ExchangeArgs, RankArgs};
 use super::trained::{VerifyArgs, saved_in};
+use super::unseen::Unseen;
 use crate::base::console::note;
 use crate::base::{Error, Result};
 use crate::collective::World;
@@ -155,7 +156,8 @@ impl TrainArgs {
             collective: collective.as_ref(),
             warnings: Vec::new(),
         };
-        let told = self.report(&run, results);
+        let unseen = Unseen(run.source.unseen_values()).together(world, Duration::from_secs_f64(self.ranks.timeout));
+        let told = self.report(&run, results, unseen.as_ref().ok());
         if let Some(path) = self.trace.as_ref().filter(|_| world.is_first()) {
             let text = run.ranks.trace()?;
             write_file(path, text.as_bytes())?;
@@ -163,6 +165,7 @@ impl TrainArgs {
         limits?;
         breakdowns?;
         traffic?;
+        unseen?;
         told?;
         if summary.outcome == Outcome::Interrupted { Err(Error::Interrupted) } else { Ok(()) }
     }

@@ -66,12 +66,16 @@ impl Unseen {
         self.0.iter().map(Unknown::of).collect()
     }
 
-    /// Says of which columns a run's test samples have values that count as empty: training samples have none such.
-    pub(super) fn report_tests(&self) {
+    /// Says of which columns the samples that a run's model is judged by have values that count as empty: training
+    /// samples have none such.
+    pub(super) fn report_judged(&self) {
         let columns: Vec<_> = self.0.iter().filter(|met| met.left_out > 0).map(|met| &*met.column).collect();
         if !columns.is_empty() {
             let columns = columns.join(", ");
-            note!("test samples have values that are not in the model's vocabulary, and count as empty: of {columns}");
+            note!(
+                "samples that the model is judged by have values that are not in the model's vocabulary, and count as empty: of \
+                 {columns}"
+            );
         }
     }
 

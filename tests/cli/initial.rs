@@ -3,7 +3,8 @@
 use std::fs;
 use std::path::Path;
 
-use safetensors::SafeTensors;
+use safetensors::tensor::TensorView;
+use safetensors::{SafeTensors, serialize};
 
 use super::{SGD, fail, json, succeed, tiny_training, tsv};
 
@@ -269,6 +270,99 @@ fn new_values_get_new_rows_and_known_ones_keep_theirs() {
     assert_eq!(weights[1][12..], [1.0; 3]);
     let kept = [&had, &has].map(|checkpoint| numbers(checkpoint, "state.emb_l.0.weight.momentum"));
     assert!(kept[1].len() == 15 && kept[1][..2] == kept[0][..2] && kept[0][0] > 0.0, "{kept:?}");
+}
+
+#[test]
+fn tables_that_have_other_rows_than_their_vocabulary_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let to = |name: &str| folder.path().join(name);
+    let run = to("run").display().to_string();
+    let [first, second] =
+        [("day0.csv", 0..12), ("day1.csv", 2..15)].map(|(name, users)| day(folder.path(), name, users));
+    let known = |flags: &str| succeed(&format!("train {first} {DAILY} {flags} --steps 2 --out {run} --force"));
+    let begin = |flags: &str| format!("train {second} {DAILY} {flags} --steps 1 --lr 1e-30 --init {run}");
+    // Where values share rows, one of them has none of its own; as PyTorch writes a file again, it tells of no limit.
+    fs::create_dir(to("bare")).unwrap();
+    let bare = to("bare/model.safetensors").display().to_string();
+    for (vocab, cap, needs) in [("all", 8, 15), ("train", 12, 16)] {
+        known(&format!("--vocab {vocab} --rows-cap {cap}"));
+        let whole = fs::read(to("run/checkpoint.safetensors")).unwrap();
+        let tensors = SafeTensors::deserialize(&whole).unwrap().tensors();
+        fs::write(&bare, serialize::<_, TensorView<'_>, _>(tensors, None).unwrap()).unwrap();
+        fs::copy(to("run/vocabulary.safetensors"), to("bare/vocabulary.safetensors")).unwrap();
+        let begin = format!("train {second} {DAILY} --vocab {vocab} --steps 1 --init {bare}");
+        let message = fail(&begin);
+        let told = format!("emb_l.0.weight has shape [{cap}, 8] but the model needs [{needs}, 8]");
+        assert!(message.contains(&told), "{message}");
+        // With as few rows it goes on.
+        succeed(&format!("{begin} --rows-cap {cap}"));
+    }
+    // All 15 users have a row, but beside that of unseen values.
+    for (vocab, shares) in [("all", false), ("train", true)] {
+        let flags = format!("--vocab {vocab} --rows-cap 15");
+        known(&flags);
+        let told = String::from_utf8(succeed(&begin(&flags)).stderr).unwrap();
+        assert!(told.contains("3 new values (user 3) added"), "{told}");
+        assert_eq!(told.contains("beyond data.rows_cap rows, values share rows"), shares, "{told}");
+    }
+    // Quotients grow, and remainders do not.
+    let quotients = "--set model.qr_threshold=9 --set model.qr_collisions=";
+    known(&format!("{quotients}4"));
+    succeed(&format!("{} --out {}", begin(&format!("{quotients}4")), to("next").display()));
+    let [had, has] = ["run", "next"].map(|run| rows_of(&to(run), "emb_l.0.weight_q"));
+    assert!(had.len() == 3 && has.len() == 4 && has[..3] == had[..], "{had:?} {has:?}");
+    let message = fail(&begin(&format!("{quotients}5")));
+    assert!(message.contains("emb_l.0.weight_r has shape [4, 8] but the model needs [5, 8]"), "{message}");
+}
+
+#[test]
+fn a_list_that_was_blank_on_the_first_day_goes_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let to = |name: &str| folder.path().join(name).display().to_string();
+    let columns = "[[dense]]\ncolumn = 'price'\nfloat = true\n[[categorical]]\ncolumn = 'user'\n";
+    let list = "[[categorical]]\ncolumn = 'tags'\nseparator = '|'\n";
+    fs::write(to("day.toml"), format!("label = 'click'\n{columns}{list}")).unwrap();
+    let day = |name: &str, tags: fn(u32) -> String| {
+        let row = |n: u32| format!("{},{}.5,u{},{}\n", n % 3 % 2, n % 11, n / 10, tags(n));
+        let rows: String = (0..120).map(row).collect();
+        fs::write(to(name), format!("click,price,user,tags\n{rows}")).unwrap();
+        format!("--data {} --schema {} --test-fraction 0", to(name), to("day.toml"))
+    };
+    let first = day("day0.csv", |_| String::new());
+    let second = day("day1.csv", |n| format!("t{}|t{}", n % 3, n % 5));
+    for (vocab, rows) in [("all", 5), ("train", 6)] {
+        let [known, next] = [&first, &second].map(|data| format!("train {data} {DAILY} --vocab {vocab} --seed 5"));
+        succeed(&format!("{known} --steps 3 --out {} --force", to("run")));
+        // What a new model begins with.
+        succeed(&format!("{next} --steps 1 --lr 1e-30 --out {} --force", to("new")));
+        let init = format!("{next} --steps 1 --lr 1e-30 --init {}", to("run"));
+        let output = succeed(&format!("{init} --out {} --force", to("next")));
+        let told = String::from_utf8(output.stderr).unwrap();
+        assert!(told.contains("and 5 new values (tags 5) added"), "{told}");
+        let [had, drawn, has] = ["run", "new", "next"].map(|run| rows_of(&folder.path().join(run), "emb_l.1.weight"));
+        assert_eq!((had.len(), has.len()), (1, rows));
+        assert!(has == drawn, "{vocab}: the row that nobody had is not taken");
+        let [had, has] = ["run", "next"].map(|run| rows_of(&folder.path().join(run), "emb_l.0.weight"));
+        assert!(has == had, "{vocab}: users keep theirs");
+    }
+}
+
+/// With mixed dimensions the rows of the smallest column say how wide those of others are.
+#[test]
+fn widths_that_would_be_others_are_refused_whichever_column_has_grown() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = folder.path().join("run").display().to_string();
+    let [first, second] = ["day0.csv", "day1.csv"].map(|name| day(folder.path(), name, 0..12));
+    // Genres are 11 instead of 7.
+    let row = |n: u32| format!("{},{}.5,u{},g{}\n", n % 3 % 2, n % 11, n / 10, n % 11);
+    let rows: String = (0..120).map(row).collect();
+    fs::write(folder.path().join("day1.csv"), format!("click,price,user,genre\n{rows}")).unwrap();
+    let widths = "--set model.md_temperature=0.5 --set model.md_threshold=4 --steps 2";
+    succeed(&format!("train {first} {DAILY} {widths} --out {run}"));
+    succeed(&format!("train {first} {DAILY} {widths} --init {run}"));
+    let message = fail(&format!("train {second} {DAILY} {widths} --init {run}"));
+    let told = "rows of column user would have 8 elements, by how many rows columns have now, and have 6 in the model";
+    assert!(message.contains("model.md_temperature") && message.contains(told), "{message}");
 }
 
 #[test]

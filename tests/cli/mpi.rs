@@ -364,6 +364,20 @@ fn values_that_the_model_does_not_know_are_those_of_all_machines() {
     let note = one.lines().find(|line| line.contains("not in the model's vocabulary")).expect("it is told");
     let two = String::from_utf8_lossy(&two.stderr).into_owned();
     assert!(two.contains(note), "{two}, not {note}");
+    // Of test samples of a run the second half of a minibatch is the second machine's to read.
+    let mut lines: Vec<&str> = text.lines().take(64).collect();
+    let other = lines[40].rsplit_once('\t').unwrap().0.to_owned() + "\tdeadbeef";
+    lines[40] = &other;
+    let tests = folder.path().join("test.tsv");
+    fs::write(&tests, lines.join("\n") + "\n").unwrap();
+    fs::write(&data, &text).unwrap();
+    let (from, tests) = (format!("--init {run}/checkpoint.safetensors"), format!("--test-data {}", tests.display()));
+    let line = format!("train {TINY} --data {} {tests} {from} --steps 1 --ranks 1 --threads 1", data.display());
+    let Some(two) = mpirun(2, Wire::SharedMemory, &line) else { return };
+    let told = String::from_utf8_lossy(&two.stderr).into_owned();
+    let note = "samples that the model is judged by have values that are not in the model's vocabulary, and count as empty: \
+                of C26\n";
+    assert!(two.status.success() && told.contains(note), "{told}");
 }
 
 /// Changes a byte of a table's weights in a run's checkpoint.
@@ -568,6 +582,23 @@ fn machines_that_mean_different_jobs_are_told_so() {
     let words = ["one.csv", "other.csv"].map(|name| format!("--data {}", at(name)));
     let (done, message) = where_both_differ(folder.path(), &line, [&words[0], &words[1]]).unwrap();
     assert!(!done && message.contains("differ in files of the training samples"), "{message}");
+}
+
+#[test]
+fn machines_whose_files_number_values_otherwise_are_told_so() {
+    let (folder, program) = (tempdir().unwrap(), env!("CARGO_BIN_EXE_octorec"));
+    let data = crate::tsv(&folder.path().join("clicks.tsv"), 300);
+    // As many rows with as many values, the other way round.
+    let turned: String = fs::read_to_string(&data).unwrap().lines().rev().map(|line| line.to_owned() + "\n").collect();
+    let other = folder.path().join("other");
+    fs::create_dir(&other).unwrap();
+    fs::write(other.join("clicks.tsv"), turned).unwrap();
+    let scripts = [folder.path(), &other].map(|at| format!("cd {} && exec {program} \"$@\"", at.display()));
+    let Some(mut command) = two(folder.path(), [&scripts[0], &scripts[1]]) else { return };
+    let line = format!("train {TINY} --data clicks.tsv --test-fraction 0 --steps 2 --ranks 1 --threads 1");
+    let output = command.args(line.split_whitespace()).output().unwrap();
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && message.contains("differ in vocabulary of the data: "), "{message}");
 }
 
 #[test]

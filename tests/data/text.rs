@@ -8,7 +8,7 @@ use std::process::{Command, Output};
 use octorec::base::config::{DataConfig, OnBadRow, Vocab};
 use octorec::data::formats::csv::sniff;
 use octorec::data::formats::{self, Files, Format};
-use octorec::data::{Batch, Growth, OnUnseen, Opening, Source, Split, Tsv, UnseenValues};
+use octorec::data::{Batch, Growth, OnUnseen, Opening, Source, Split, Tsv, UnseenValues, Vocabulary};
 use proptest::prelude::*;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -153,7 +153,6 @@ fn a_vocabulary_grows_by_the_values_of_training_samples() {
     let folder = Folder::new();
     let (path, schema) = (folder.file("a.csv", users(&["a", "b", "c"])), folder.file("s.toml", USERS));
     let next = folder.file("b.csv", users(&["c", "d", "a", "e", "f", "a"]));
-    let grown = [Growth { column: "user".to_owned(), kept: 3, absent: 1, new: 2 }];
     // The same rows in two files, of which the second one has the first test sample.
     std::fs::create_dir(folder.at("parts")).unwrap();
     folder.file("parts/1.csv", users(&["c", "d", "a"]));
@@ -165,6 +164,8 @@ fn a_vocabulary_grows_by_the_values_of_training_samples() {
         (Vocab::All, 4, 4, [2, 3, 0, 0], vec![0]),
         (Vocab::Train, 5, 5, [2, 3, 0, 0], vec![4, 0]),
     ] {
+        let unseen_row = vocab == Vocab::Train;
+        let grown = [Growth { column: "user".to_owned(), kept: 3, absent: 1, new: 2, unseen_row }];
         let config = DataConfig { vocab, rows_cap, ..config(&path, &schema) };
         let known = open(&config).vocabulary().cloned();
         let mut config = DataConfig { path: next.clone(), test_fraction: 1.0 / 3.0, ..config };
@@ -178,7 +179,7 @@ fn a_vocabulary_grows_by_the_values_of_training_samples() {
             assert_eq!((files.unseen_values(), files.skipped_rows()), (vec![met], 0));
             let grown = files.vocabulary().unwrap();
             let texts: Vec<&[u8]> = grown.texts()[0].iter().map(|text| &**text).collect();
-            assert_eq!((texts, grown.unseen_row()), (vec![b"a", b"b", b"c", b"d", &b"e"[..]], vocab == Vocab::Train));
+            assert_eq!((texts, grown.unseen_row()), (vec![b"a", b"b", b"c", b"d", &b"e"[..]], unseen_row));
             // Whoever goes on with that run reads the same, as does one whose tests lie in a file of their own.
             let again = Files::open(&config, Opening { known: Some(grown.clone()), ..Opening::default() }).unwrap();
             assert!(again.growth().is_empty());
@@ -203,6 +204,38 @@ fn a_vocabulary_grows_by_the_values_of_training_samples() {
             }
             assert_eq!((begun.growth(), again.growth().len()), (files.growth(), 0));
         }
+    }
+}
+
+/// Rows with new values are left out where training goes on with other data, and those of a file of test samples are
+/// not.
+#[test]
+fn test_samples_of_a_file_of_their_own_stay_whatever_training_samples_have() {
+    let folder = Folder::new();
+    let schema = folder.file("s.toml", USERS);
+    let known = open(&config(&folder.file("a.csv", users(&["a", "b", "c"])), &schema)).vocabulary().cloned();
+    let config = DataConfig {
+        test_path: folder.file("test.csv", users(&["f", "a"])),
+        validation_fraction: 0.25,
+        on_bad_row: OnBadRow::Skip,
+        ..config(&folder.file("b.csv", users(&["a", "d", "b", "c", "a", "e"])), &schema)
+    };
+    let files = Files::open(&config, Opening { known, ..Opening::default() }).unwrap();
+    assert_eq!(Split::ALL.map(|split| files.samples(split)), [3, 1, 2].map(Some));
+    assert_eq!(Split::ALL.map(|split| ids(&files, split)), [vec![0, 1, 2], vec![0], vec![0]]);
+    assert_eq!(files.skipped_rows(), 2);
+}
+
+#[test]
+fn a_vocabulary_with_a_value_twice_is_refused() {
+    let folder = Folder::new();
+    let config = config(&folder.file("a.csv", users(&["a", "b", "c"])), &folder.file("s.toml", USERS));
+    let values = ["a", "b", "a"].map(|value| value.as_bytes().into());
+    let known = Vocabulary::of_texts(vec![values.to_vec()]);
+    for begins in [false, true] {
+        let opening = Opening { known: Some(known.clone()), begins, ..Opening::default() };
+        let error = Files::open(&config, opening).err().expect("it should be refused").to_string();
+        assert!(error.starts_with("vocabulary: column user: the value \"a\" stands in it twice"), "{error}");
     }
 }
 

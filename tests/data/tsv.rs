@@ -325,7 +325,8 @@ fn a_vocabulary_grows_by_the_values_of_training_samples() {
             config.on_bad_row = skips;
             let opening = Opening { known: known.clone(), begins: true, ..Opening::default() };
             let tsv = Tsv::open(&config, &[], opening).unwrap();
-            let growth = Growth { column: "C1".to_owned(), kept: 3, absent: 1, new: 2 };
+            let growth =
+                Growth { column: "C1".to_owned(), kept: 3, absent: 1, new: 2, unseen_row: vocab == Vocab::Train };
             assert_eq!((&tsv.growth()[0], tsv.growth().len(), tsv.schema().rows()[0]), (&growth, 26, rows));
             assert_eq!((ids(&tsv, Split::Train), ids(&tsv, Split::Test)), (vec![2, 3, 0, 4], test.clone()));
             let met = &tsv.unseen_values()[0];
@@ -338,6 +339,24 @@ fn a_vocabulary_grows_by_the_values_of_training_samples() {
             assert_eq!((again.samples(Split::Test), again.skipped_rows()), (Some(2), 0));
         }
     }
+}
+
+/// As of described text: rows with new values are left out where training goes on with other data, and those of a file
+/// of test samples are not.
+#[test]
+fn test_samples_of_a_file_of_their_own_stay_whatever_training_samples_have() {
+    let folder = Folder::new();
+    let known = open(&config(&folder.file("a.tsv", rows(&["a", "b", "c"])))).vocabulary().cloned();
+    let config = DataConfig {
+        test_path: folder.file("test.tsv", rows(&["f", "a"])),
+        validation_fraction: 0.25,
+        on_bad_row: OnBadRow::Skip,
+        ..config(&folder.file("b.tsv", rows(&["a", "d", "b", "c", "a", "e"])))
+    };
+    let tsv = Tsv::open(&config, &[], Opening { known, ..Opening::default() }).unwrap();
+    assert_eq!(Split::ALL.map(|split| tsv.samples(split)), [3, 1, 2].map(Some));
+    assert_eq!(Split::ALL.map(|split| ids(&tsv, split)), [vec![0, 1, 2], vec![0], vec![0]]);
+    assert_eq!(tsv.skipped_rows(), 2);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::path::Path;
 use memchr::memmem;
 use safetensors::tensor::{Dtype, SafeTensors};
 
-use crate::base::config::Config;
+use crate::base::config::{Config, ModelConfig};
 use crate::base::units::{Count, Many};
 use crate::base::{Error, Result};
 use crate::data::{Growth, Source};
@@ -79,8 +79,8 @@ pub(super) fn check_columns(weights: &Checkpoint<'_>, config: &Config, source: &
     let Some((_, trained)) = weights.header().ok().flatten() else { return Ok(()) };
     let (model, had) = (&config.model, &trained.model.rows);
     let (now, before) = (model.own_composed(), model.composed(had));
-    let grown = source.growth().iter().enumerate().filter(|(_, column)| column.new > 0);
-    for (at, Growth { column, .. }) in grown.filter(|(at, _)| *at < had.len()) {
+    let grown = || source.growth().iter().enumerate().filter(|(at, column)| column.new > 0 && *at < had.len());
+    for (at, Growth { column, .. }) in grown() {
         let rows = Count(model.rows[at]);
         if now.contains(&at) && !before.contains(&at) {
             // Not by a value at which columns that were looked up so would no longer be.
@@ -94,10 +94,16 @@ pub(super) fn check_columns(weights: &Checkpoint<'_>, config: &Config, source: &
             );
             return Err(Error::config("model.qr_threshold", reason));
         }
-        if model.md_temperature > 0.0 && !model.wide && model.dims(&model.rows)[at] != model.dims(had)[at] {
+    }
+    if model.md_temperature > 0.0 && grown().next().is_some() {
+        // Those of a wide part have one column, whatever their rows.
+        let deep = ModelConfig { wide: false, ..model.clone() };
+        // Of a column that has not grown, too: widths follow from the rows of the smallest one.
+        let mut widths = deep.dims(&model.rows).into_iter().zip(deep.dims(had)).zip(&model.columns);
+        if let Some(((now, before), column)) = widths.find(|((now, before), _)| now != before) {
             let reason = format!(
-                "column {column} has {rows} rows now, by which they would be of another width than in the model that the run \
-                 begins with: train from the start, without --init"
+                "rows of column {column} would have {now} elements, by how many rows columns have now, and have {before} in the \
+                 model that the run begins with: train from the start, without --init"
             );
             return Err(Error::config("model.md_temperature", reason));
         }
@@ -139,7 +145,7 @@ pub(super) fn growth_told(config: &Config, growth: &[Growth]) -> Option<String> 
         _ => format!(" ({names}, ...)"),
     };
     let cap = config.data.rows_cap;
-    let is_full = cap > 0 && grown.iter().any(|column| column.kept + column.new > cap);
+    let is_full = cap > 0 && grown.iter().any(|column| column.kept + column.new + u64::from(column.unseen_row) > cap);
     let shared = if is_full { "; beyond data.rows_cap rows, values share rows" } else { "" };
     (!growth.is_empty()).then(|| {
         format!(

@@ -19,7 +19,7 @@ const RISEN: f64 = 1.1;
 
 impl TrainArgs {
     /// Tells what came out; training has ended and saved, whoever reads.
-    pub(super) fn report(&self, run: &Run, mut results: Results<'_>) -> Result<()> {
+    pub(super) fn report(&self, run: &Run, mut results: Results<'_>, unseen: Option<&Unseen>) -> Result<()> {
         let Results { summary, profile, traffic, .. } = results;
         if let Some(profile) = profile {
             note!("{profile}");
@@ -32,7 +32,7 @@ impl TrainArgs {
             note!("sent among ranks: {} ({})", Bytes(traffic.total().total() as u64), sent.join(", "));
         }
         report_skipped(summary.skipped_rows);
-        Unseen(run.source.unseen_values()).report_tests();
+        unseen.iter().for_each(|unseen| unseen.report_judged());
         if summary.outcome == Outcome::TargetReached {
             let (target, took) = (run.config.train.target_auc, Seconds(summary.seconds));
             match summary.target_seconds.filter(|_| summary.steps > 0) {

@@ -74,8 +74,8 @@ pub struct Tsv {
     layout: Layout,
     on_bad_row: OnBadRow,
     encoding: Encoding,
-    /// What a value without a row does in training samples, and in those that a model is judged by.
-    on_unseen: [OnUnseen; 2],
+    /// What a value without a row does, by split.
+    on_unseen: [OnUnseen; 3],
     growth: Vec<Growth>,
     schema: Schema,
     train: Part,
@@ -148,7 +148,7 @@ impl Tsv {
         let train = |first: &Scan| first_part(first.rows, held_out);
         // Values that a model's vocabulary lacks are no fault of samples that it is judged by.
         let of_tests = if opening.known.is_some() { OnUnseen::EmptyBag } else { opening.unseen };
-        let mut on_unseen = [opening.unseen, of_tests];
+        let mut on_unseen = [opening.unseen, of_tests, of_tests];
         let mut growth = Vec::new();
 
         let (encoding, first, second) = match (opening.known, config.vocab) {
@@ -172,12 +172,12 @@ impl Tsv {
                 let kept = seen.kept(train(&first));
                 vocabulary.keep_first(&kept);
                 if grows {
-                    growth = seen.growth((1..).map(|n| format!("C{n}")), &kept);
+                    growth = seen.growth((1..).map(|n| format!("C{n}")), &kept, vocabulary.unseen_row());
                 } else {
                     vocabulary = vocabulary.with_unseen_row(true);
                 }
                 let encoding = Encoding::Vocabulary { vocabulary, cap };
-                let check = |path: &Path| pass(path, Task::Check(&encoding, on_unseen[1]), sizes.0);
+                let check = |path: &Path| pass(path, Task::Check(&encoding, of_tests), sizes.0);
                 let second = test_path.as_deref().map(check).transpose()?;
                 (encoding, first, second)
             }
@@ -194,10 +194,12 @@ impl Tsv {
                 // Which samples of a single file are for tests is known when all are counted.
                 let mut first = pass(&path, task(on_unseen[usize::from(held_out > 0.0)]), 0)?;
                 if on_unseen[0] == OnUnseen::Reject && first.first_unseen.is_some_and(|row| row < train(&first)) {
-                    on_unseen = [OnUnseen::Reject; 2];
+                    // Test samples of a file of their own are judged as ever.
+                    let cut = if test_path.is_some() { Split::Test as usize } else { Split::ALL.len() };
+                    on_unseen[..cut].fill(OnUnseen::Reject);
                     first = pass(&path, task(OnUnseen::Reject), 0)?;
                 }
-                let second = test_path.as_deref().map(|path| pass(path, task(on_unseen[1]), sizes.0)).transpose()?;
+                let second = test_path.as_deref().map(|path| pass(path, task(of_tests), sizes.0)).transpose()?;
                 (encoding, first, second)
             }
         };
@@ -286,7 +288,7 @@ impl Source for Tsv {
         part.found.check(&part.path)?;
         let (place, mut at) = part.scan.place_before(part.first + start);
         let rows = GoodRows::open_at(&part.path, &self.layout, self.on_bad_row, place)?;
-        let on_unseen = self.on_unseen[usize::from(split != Split::Train)];
+        let on_unseen = self.on_unseen[split as usize];
         let mut reader = TsvReader { tsv: self, part, rows, on_unseen, left: part.samples - start, before: Vec::new() };
         if reader.left == 0 {
             return Ok(Box::new(reader));

@@ -147,6 +147,16 @@ pub struct Growth {
     pub absent: u64,
     /// Values that it had not.
     pub new: u64,
+    /// Whether values that it does not list have one more row, the last.
+    pub unseen_row: bool,
+}
+
+impl Growth {
+    /// Rows of the column's table before, where nothing limited them.
+    #[must_use]
+    pub fn rows_before(&self) -> u64 {
+        (self.kept + u64::from(self.unseen_row)).max(1)
+    }
 }
 
 /// In which row of a pass the values of each column first appear, by their ids.
@@ -186,13 +196,19 @@ impl FirstSeen {
     }
 
     /// What a vocabulary of columns of these names has grown by, where as many values as `kept` says stay.
-    pub(in crate::data) fn growth(&self, names: impl Iterator<Item = String>, kept: &[usize]) -> Vec<Growth> {
+    pub(in crate::data) fn growth(
+        &self,
+        names: impl Iterator<Item = String>,
+        kept: &[usize],
+        unseen_row: bool,
+    ) -> Vec<Growth> {
         let columns = names.zip(&self.known).zip(self.rows.iter().zip(kept));
         let column = |((column, &known), (rows, &kept)): ((String, &usize), (&Vec<u64>, &usize))| Growth {
             column,
             kept: known as u64,
             absent: rows[..known].iter().filter(|row| **row == ABSENT).count() as u64,
             new: (kept - known) as u64,
+            unseen_row,
         };
         columns.map(column).collect()
     }

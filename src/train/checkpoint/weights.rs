@@ -57,7 +57,7 @@ impl Checkpoint<'_> {
     /// As [`Checkpoint::load_into`], where a run begins with this model and its data have added values to the
     /// vocabulary: `growth` says to which of the columns. Their tables' rows come first, and the last one, where it is
     /// that of unseen values, stays the last; new rows, with what the optimizer keeps of them, begin as those of a new
-    /// model by this seed.
+    /// model by this seed, and so do all of a column that had no values.
     ///
     /// # Errors
     /// As [`Checkpoint::load_into`].
@@ -88,8 +88,8 @@ impl Checkpoint<'_> {
         let mut updates: [Option<f32>; 2] = [None; 2];
         let (stored, held) = (ranks.stored_tables()?, ranks.held_tables());
         for parameter in &parameters {
-            let shorter = self.shorter(parameter, growth);
-            let filed = shorter.as_ref().unwrap_or(parameter);
+            let grown = self.grown(parameter, growth, &ranks.setup.config);
+            let filed = grown.as_ref().map_or(parameter, |(filed, _)| filed);
             let bytes = self.tensor(filed)?;
             let stays = match parameter.slot {
                 TensorSlot::Table(table, TableTensor::Weight) => !held[table.index()] || stored[table.index()],
@@ -100,7 +100,8 @@ impl Checkpoint<'_> {
                 | TensorSlot::RowUpdates
                 | TensorSlot::LayerUpdates => false,
             };
-            if stays {
+            // The only row of a column that had no values was nobody's.
+            if stays || grown.as_ref().is_some_and(|(_, column)| column.kept == 0) {
                 continue;
             }
             if parameter.counts_updates() {
@@ -195,14 +196,21 @@ impl Checkpoint<'_> {
         self.metadata.info(name)?.shape.first().copied()
     }
 
-    /// Of a tensor that has a number of rows of a table, as many as the file has, where its column has grown since.
-    fn shorter(&self, of: &Parameter, growth: &[Growth]) -> Option<Parameter> {
+    /// A tensor of a table as the file has it, where its column has grown by these values since and the file has the
+    /// rows that it had before.
+    fn grown<'a>(&self, of: &Parameter, growth: &'a [Growth], model: &ModelConfig) -> Option<(Parameter, &'a Growth)> {
         let TensorSlot::Table(table, _) = of.slot else { return None };
-        // A wide part has a table of each column once more, in their order, and quotients have their column's place.
-        let column = growth.iter().cycle().take(2 * growth.len()).nth(table.index())?;
-        let rows = self.rows_of(&of.name).filter(|rows| column.kept > 0 && column.new > 0 && *rows < of.rows())?;
+        // A wide part has a table of each column once more, in their order; other tables behind them are of remainders,
+        // which do not grow. Quotients have their column's place.
+        let at = table.index();
+        let at = if model.wide && at >= growth.len() { at - growth.len() } else { at };
+        let column = growth.get(at).filter(|column| column.new > 0)?;
+        let is_composed = model.rows.get(at).is_some_and(|rows| !model.composed(&[*rows]).is_empty());
+        let before = column.rows_before();
+        let before = if is_composed { before.div_ceil(model.qr_collisions) } else { before };
+        let rows = self.rows_of(&of.name).filter(|rows| *rows as u64 == before && *rows < of.rows())?;
         let shape = std::iter::once(rows).chain(of.shape[1..].iter().copied()).collect();
-        Some(Parameter { shape, ..of.clone() })
+        Some((Parameter { shape, ..of.clone() }, column))
     }
 
     /// The bytes of a tensor of this shape.

@@ -41,7 +41,7 @@ impl Encoding {
     /// By the vocabulary of a trained model, which is learned on if it `grows`, or by one that is learned.
     ///
     /// # Errors
-    /// [`Error::Config`] when the vocabulary is of other columns.
+    /// [`Error::Config`] when the vocabulary is of other columns, or has a value twice.
     pub(super) fn new(schema: &TextSchema, known: Option<&Vocabulary>, grows: bool, cap: u64) -> Result<Self> {
         let columns = schema.categorical.len();
         let (ids, bytes) = (vec![HashMap::new(); columns], vec![0; columns]);
@@ -56,7 +56,19 @@ impl Encoding {
             );
             return Err(Error::config("vocabulary", reason));
         }
-        let ids = known.texts().iter().map(|values| values.iter().cloned().zip(0..).collect()).collect();
+        let ids: Vec<HashMap<Box<[u8]>, u32>> =
+            known.texts().iter().map(|values| values.iter().cloned().zip(0..).collect()).collect();
+        let mut columns = ids.iter().zip(known.texts()).zip(&schema.categorical);
+        if let Some(((ids, values), spec)) = columns.find(|((ids, values), _)| ids.len() < values.len()) {
+            // Of equal values the last one's number is there.
+            let twice = values.iter().zip(0..).find(|(value, id)| ids.get(&value[..]) != Some(id));
+            let value = twice.map(|(value, _)| shown(value)).unwrap_or_default();
+            let reason = format!(
+                "column {}: the value \"{value}\" stands in it twice: use vocabulary.safetensors as the run has written it",
+                spec.name()
+            );
+            return Err(Error::config("vocabulary", reason));
+        }
         let bytes = known.texts().iter().map(|values| values.iter().map(|value| value.len() as u64).sum()).collect();
         let learning = grows.then(|| FirstSeen::of(known.texts().iter().map(Vec::len).collect()));
         Ok(Self { ids, bytes, unseen_row: known.unseen_row(), learning, ..empty })
@@ -114,7 +126,8 @@ impl Encoding {
     /// all others what it has done.
     pub(super) fn grow_before(&mut self, train: u64, schema: &TextSchema) {
         let Some((seen, kept)) = self.keep_before(train) else { return };
-        self.growth = seen.growth(schema.categorical.iter().map(|column| column.name().to_owned()), &kept);
+        let names = schema.categorical.iter().map(|column| column.name().to_owned());
+        self.growth = seen.growth(names, &kept, self.unseen_row);
     }
 
     /// Whether values were forgotten that have no row now.
