@@ -307,7 +307,8 @@ fn open_beside(
     let schema = TextSchema { weight: None, dense: Vec::new(), categorical, ..schema };
     let mut config = config.clone();
     (config.data.vocab, config.data.rows_cap) = (Vocab::All, 0);
-    let opening = Opening { labels: Labels::Required, schema: Some(schema.to_toml()), ..Opening::default() };
+    let (labels, unseen) = (Labels::Required, OnUnseen::EmptyBag);
+    let opening = Opening { labels, unseen, schema: Some(schema.to_toml()), ..Opening::default() };
     let data = open_watched(&config, opening).map_err(|error| match error {
         Error::Interrupted => error,
         other => fail(other.to_string()),

@@ -170,7 +170,8 @@ impl TrainArgs {
         if summary.outcome == Outcome::Interrupted { Err(Error::Interrupted) } else { Ok(()) }
     }
 
-    /// Has --auto-resume continue what --out holds, if that has saved anything; of several machines the first one knows.
+    /// Has --auto-resume continue what --out holds, if that has saved anything; of several machines the first one
+    /// knows.
     fn find_begun(&mut self, world: &World) -> Result<()> {
         let Some(out) = self.out.as_ref().filter(|_| self.auto_resume) else { return Ok(()) };
         let has_saved = out.is_dir() && checkpoint_in(out).exists();

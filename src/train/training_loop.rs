@@ -177,8 +177,8 @@ impl<'a> TrainingLoop<'a> {
         Ok(Outcome::Finished)
     }
 
-    /// Whether a checkpoint is due after this step, behind which training goes on: at the end all is saved anyway. While
-    /// the loss may have exploded, the one before stays.
+    /// Whether a checkpoint is due after this step, behind which training goes on: at the end all is saved anyway.
+    /// While the loss may have exploded, the one before stays.
     fn is_to_be_saved(&self, step: u64) -> bool {
         let every = self.run.config.train.checkpoint_every;
         let is_due = every > 0 && step.is_multiple_of(every) || self.run.ranks.save_due();

@@ -554,7 +554,10 @@ fn b14_look_ups_of_text_have_weights_in_every_command() {
         run(&format!("train {model} {data} --trace-loss {trace} --out {out}"));
         let losses = std::fs::read_to_string(trace).unwrap();
         let last = |line: &str| line.split_whitespace().last().unwrap().to_owned();
-        (losses.lines().map(last).collect(), json(&format!("eval --checkpoint {out} --json")))
+        let mut scores = json(&format!("eval --checkpoint {out} --json"));
+        // Row numbers of blocks have no values that a vocabulary could lack.
+        scores.as_object_mut().unwrap().remove("unknown_values_by_column");
+        (losses.lines().map(last).collect(), scores)
     };
     let varied = |n: u32, k: u32| 1.5 - ((n * 7919 + k * 104_729) % 1009) as f32 / 613.0;
     let one = |_: u32, _: u32| 1.0;

@@ -170,9 +170,9 @@ impl Held {
 
 impl RankLoader {
     /// Starts to read for the ranks `local` of `ranks`, those of this process; one loader each, in their order.
-    /// Minibatches may be cut into grains, which no two ranks share. Each of these ranks' own loaders runs on processing
-    /// units of its own, `asides` in the order of ranks, as far as there are any; who reads for all of them runs
-    /// anywhere.
+    /// Minibatches may be cut into grains, which no two ranks share. Each of these ranks' own loaders runs on
+    /// processing units of its own, `asides` in the order of ranks, as far as there are any; who reads for all of them
+    /// runs anywhere.
     ///
     /// # Errors
     /// When the system gives no thread.

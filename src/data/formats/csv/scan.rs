@@ -219,8 +219,8 @@ impl<'a> GoodRows<'a> {
 
 impl Part {
     /// Reads a file once, whole or its first `most` good rows, of which the first one is number `first` of all files'.
-    /// `done` and `total` are the bytes for `progress` before this file and in all files; `used` is of those categorical
-    /// columns of which somebody is told.
+    /// `done` and `total` are the bytes for `progress` before this file and in all files; `used` is of those
+    /// categorical columns of which somebody is told.
     pub(super) fn scan(
         path: &Path,
         schema: &TextSchema,
