@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::best::Evaluations;
-use super::checkpoint::{self, Checkpoint, Origin, Progress, TrainedOn, Writers};
+use super::checkpoint::{self, Checkpoint, Origin, Progress, Start, TrainedOn, Writers};
 use super::evaluation::evaluated;
 use super::hot_file::save_hot;
 use super::loss_trace::LossTrace;
@@ -43,6 +43,8 @@ pub struct Run {
     pub revisions: Option<Revisions>,
     /// What trains.
     pub ranks: Ranks,
+    /// With whose weights it began, if with another model's.
+    pub start: Option<Start>,
     /// Where results go, if anywhere; of several machines the first one's.
     pub output: Option<OutputDir>,
     /// Whether results go somewhere, be it from another machine.
@@ -133,6 +135,7 @@ impl Run {
         checkpoint.load_into(&self.ranks)?;
         (self.state.progress, self.state.is_resumed) = (progress, true);
         self.state.numbering = checkpoint.numbering()?;
+        self.start = checkpoint.start()?;
         Ok(())
     }
 
@@ -246,7 +249,8 @@ impl Run {
         // Of data that lie away from their vocabularies, what was known of them before holds.
         let numbering = self.source.numbering().cloned().unwrap_or_default().or(&self.state.numbering);
         let data = TrainedOn::of(&*self.source);
-        let origin = Origin { schema, vocabulary, numbering, scales, dense, schema_text, data };
+        let start = self.start.as_ref();
+        let origin = Origin { schema, vocabulary, numbering, scales, dense, schema_text, data, start };
         let saved = checkpoint::save(path, &self.ranks, progress, &self.config, origin);
         if let Some(path) = path.filter(|path| saved.is_err() && path.exists()) {
             note!("note: {} is still that of an earlier step, whole and safe", path.display());
