@@ -29,6 +29,9 @@ use crate::data::{Loader, LoaderMode, Numbering, Plan, Position, Shuffle, Source
 /// the first take less than 5 % of a run.
 const REST: u32 = 20;
 
+/// Initial weights hardly prefer a label, so that the first loss is about ln 2; one beyond this comes of the data.
+const HIGHEST_FIRST_LOSS: f64 = 3.0;
+
 /// Everything that a training run needs.
 pub struct Run {
     /// Fully resolved.
@@ -302,8 +305,21 @@ impl Run {
         Error::Diverged { step, loss, rate, cause: self.unscaled(), saved }
     }
 
+    /// A first loss that comes of the data, and what in them it comes of.
+    pub(super) fn doubt(&self, loss: f64) -> Option<String> {
+        if loss == 0.0 {
+            let column = self.source.weight()?;
+            return Some(format!(
+                "0: all its samples have weight 0 by column {column}, and nothing is learned of such samples"
+            ));
+        }
+        // An optimizer whose steps are bounded survives it, with a network that tells nothing any more.
+        let cause = if loss > HIGHEST_FIRST_LOSS { self.unscaled() } else { None };
+        cause.map(|cause| format!("{loss:.3e}: {cause}"))
+    }
+
     /// As [`unscaled`], of the next minibatch.
-    pub(super) fn unscaled(&self) -> Option<String> {
+    fn unscaled(&self) -> Option<String> {
         let plan = Plan { depth: 1, ..self.plan() };
         let (batch, _) = Loader::start(Arc::clone(&self.source), plan).ok()?.next_batch().ok()??;
         unscaled(&batch, &self.source.dense_columns())
