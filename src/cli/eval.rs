@@ -164,7 +164,12 @@ impl EvalArgs {
         let Some(found) = found else {
             let (origin, reason) = match &self.data {
                 Some(path) => ("--data", format!("{} has no samples: name labelled data", path.display())),
-                None => ("eval", "this run kept no test samples: name labelled data with --data FILE".to_owned()),
+                None => {
+                    let is_validated = source.samples(Split::Validation).is_some_and(|samples| samples > 0);
+                    let own =
+                        if is_validated { "score its validation samples with --split validation, or " } else { "" };
+                    ("eval", format!("this run kept no test samples: {own}name labelled data with --data FILE"))
+                }
             };
             return Err(Error::config(origin, reason));
         };

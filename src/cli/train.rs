@@ -51,7 +51,7 @@ pub struct TrainArgs {
     resume: Option<PathBuf>,
 
     /// Continue the run that --out holds, if it has saved anything, as --resume does, and begin it otherwise: for a
-    /// command that is given again after a crash. The configuration must be the run's.
+    /// command that is given again after a crash. The configuration and --init must be the run's.
     #[arg(long, requires = "out", conflicts_with_all = ["force", "mllog"], help_heading = OUTPUT)]
     auto_resume: bool,
 
@@ -178,6 +178,9 @@ impl TrainArgs {
         let deadline = Duration::from_secs_f64(self.ranks.timeout);
         let told = world.all_gather("find the run", vec![u8::from(has_saved)], deadline)?;
         if told[0] == [1] {
+            if has_saved {
+                init::refuse_another(self.init.as_deref(), out, self.verify)?;
+            }
             self.resume = self.out.take();
             // It has its weights by now.
             self.init = None;

@@ -18,9 +18,10 @@ use crate::data::{Plan, Position, Source, Split};
 
 /// Why nothing can be learned from data without a training sample.
 pub fn untrainable(source: &dyn Source) -> Error {
-    let validates = source.samples(Split::Validation).is_some_and(|samples| samples > 0);
+    let [validates, tests] = [Split::Validation, Split::Test].map(|split| source.samples(split).is_some_and(|n| n > 0));
     let reason = match source.has_own_tests() {
         true => "has samples for tests only: name training samples by it, and these by --test-data",
+        false if validates && tests => "there is no training sample: lower --validation-fraction or --test-fraction",
         false if validates => "there is no training sample: lower --validation-fraction (data.validation_fraction)",
         false => "there is no training sample: lower data.test_fraction",
     };

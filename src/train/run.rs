@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::best::Evaluations;
-use super::checkpoint::{self, Checkpoint, Origin, Progress, TrainedOn, Writers};
+use super::checkpoint::{self, Checkpoint, Origin, Progress, Start, TrainedOn, Writers};
 use super::evaluation::evaluated;
 use super::hot_file::save_hot;
 use super::loss_trace::LossTrace;
@@ -29,6 +29,9 @@ use crate::data::{Loader, LoaderMode, Numbering, Plan, Position, Shuffle, Source
 /// the first take less than 5 % of a run.
 const REST: u32 = 20;
 
+/// Initial weights hardly prefer a label, so that the first loss is about ln 2; one beyond this comes of the data.
+const HIGHEST_FIRST_LOSS: f64 = 3.0;
+
 /// Everything that a training run needs.
 pub struct Run {
     /// Fully resolved.
@@ -43,6 +46,8 @@ pub struct Run {
     pub revisions: Option<Revisions>,
     /// What trains.
     pub ranks: Ranks,
+    /// With whose weights it began, if with another model's.
+    pub start: Option<Start>,
     /// Where results go, if anywhere; of several machines the first one's.
     pub output: Option<OutputDir>,
     /// Whether results go somewhere, be it from another machine.
@@ -133,6 +138,7 @@ impl Run {
         checkpoint.load_into(&self.ranks)?;
         (self.state.progress, self.state.is_resumed) = (progress, true);
         self.state.numbering = checkpoint.numbering()?;
+        self.start = checkpoint.start()?;
         Ok(())
     }
 
@@ -246,7 +252,8 @@ impl Run {
         // Of data that lie away from their vocabularies, what was known of them before holds.
         let numbering = self.source.numbering().cloned().unwrap_or_default().or(&self.state.numbering);
         let data = TrainedOn::of(&*self.source);
-        let origin = Origin { schema, vocabulary, numbering, scales, dense, schema_text, data };
+        let start = self.start.as_ref();
+        let origin = Origin { schema, vocabulary, numbering, scales, dense, schema_text, data, start };
         let saved = checkpoint::save(path, &self.ranks, progress, &self.config, origin);
         if let Some(path) = path.filter(|path| saved.is_err() && path.exists()) {
             note!("note: {} is still that of an earlier step, whole and safe", path.display());
@@ -298,8 +305,21 @@ impl Run {
         Error::Diverged { step, loss, rate, cause: self.unscaled(), saved }
     }
 
+    /// A first loss that comes of the data, and what in them it comes of.
+    pub(super) fn doubt(&self, loss: f64) -> Option<String> {
+        if loss == 0.0 {
+            let column = self.source.weight()?;
+            return Some(format!(
+                "0: all its samples have weight 0 by column {column}, and nothing is learned of such samples"
+            ));
+        }
+        // An optimizer whose steps are bounded survives it, with a network that tells nothing any more.
+        let cause = if loss > HIGHEST_FIRST_LOSS { self.unscaled() } else { None };
+        cause.map(|cause| format!("{loss:.3e}: {cause}"))
+    }
+
     /// As [`unscaled`], of the next minibatch.
-    pub(super) fn unscaled(&self) -> Option<String> {
+    fn unscaled(&self) -> Option<String> {
         let plan = Plan { depth: 1, ..self.plan() };
         let (batch, _) = Loader::start(Arc::clone(&self.source), plan).ok()?.next_batch().ok()??;
         unscaled(&batch, &self.source.dense_columns())

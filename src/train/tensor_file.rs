@@ -26,7 +26,7 @@ use crate::memory::{FilePart, Flush, WholeFile};
 /// The metadata key of the tensors' hashes.
 const HASHES: &str = "octorec.hashes";
 /// The metadata key of the head's hash.
-const HEAD: &str = "octorec.head";
+pub(super) const HEAD: &str = "octorec.head";
 /// What precedes the head's hash in the file; within a string of JSON its quotes would be escaped.
 const BEFORE: &[u8] = b"\"octorec.head\":\"";
 const ZEROS: [u8; 16] = *b"0000000000000000";

@@ -23,9 +23,6 @@ use crate::optim::Schedule;
 /// Metrics are handed to the system this often, so that a watcher sees them.
 const FLUSH_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Initial weights hardly prefer a label, so that the first loss is about ln 2; one beyond this comes of the data.
-const HIGHEST_FIRST_LOSS: f64 = 3.0;
-
 /// A loss of so many times the run's first one, or of so many if that was less than 1...
 const EXPLODED: f64 = 100.0;
 
@@ -214,13 +211,10 @@ impl<'a> TrainingLoop<'a> {
         {
             self.reporter.say(&format!("update of embedding rows: {choice}"));
         }
-        // An optimizer whose steps are bounded survives it, with a network that tells nothing any more.
         if self.tally.samples == 0
-            && made.step.loss > HIGHEST_FIRST_LOSS
-            && let Some(cause) = self.run.unscaled()
+            && let Some(doubt) = self.run.doubt(made.step.loss)
         {
-            let loss = made.step.loss;
-            self.reporter.say(&format!("warning: the loss of the first step is {loss:.3e}: {cause}"));
+            self.reporter.say(&format!("warning: the loss of the first step is {doubt}"));
         }
         let progress = &mut self.run.state.progress;
         if progress.step == 0 {

@@ -222,6 +222,51 @@ fn the_same_command_begins_a_run_goes_on_with_it_and_ends_it() {
 }
 
 #[test]
+fn a_command_that_begins_with_other_weights_does_not_go_on_with_the_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    let (first, second, moved) = (at("first"), at("second"), at("moved"));
+    succeed(&format!("{} --steps 3 --out {first}", tiny_training()));
+    succeed(&format!("{} --steps 3 --seed 9 --out {second}", tiny_training()));
+    let goes_on = |line: &str| assert_eq!(json(&format!("{line} --json"))["outcome"], "already-finished", "{line}");
+    let line = format!("{} --steps 5 --auto-resume --out", tiny_training());
+    let (plain, begun) = (format!("{line} {}", at("plain")), format!("{line} {}", at("begun")));
+    succeed(&plain);
+    goes_on(&plain);
+    let message = fail(&format!("{plain} --init {first}"));
+    assert!(message.contains(&format!("began without --init, and one with --init {first} is asked for")), "{message}");
+    succeed(&format!("{begun} --init {first}"));
+    let refused = || {
+        for (more, asked) in [
+            (format!("--init {second}"), format!("with --init {second}")),
+            (String::new(), "without --init".to_owned()),
+        ] {
+            let message = fail(&format!("{begun} {more}"));
+            let told =
+                format!("--init with --auto-resume: {} holds a run that began with --init {first}, ", at("begun"));
+            assert!(message.contains(&told) && message.contains(&format!("and one {asked} is asked for")), "{message}");
+        }
+    };
+    refused();
+    // What is said of it stays, also where a process that did not begin the run saves.
+    succeed(&format!("train --resume {} --steps 6", at("begun")));
+    let begun = begun.replace("--steps 5", "--steps 6");
+    goes_on(&format!("{begun} --init {first}"));
+    // By the same path other weights, or none any more.
+    succeed(&format!("train --resume {first} --steps 4"));
+    goes_on(&format!("{begun} --init {first}"));
+    fs::rename(&first, &moved).unwrap();
+    goes_on(&format!("{begun} --init {first}"));
+    let message = fail(&format!("{begun} --init {moved}"));
+    assert!(message.contains(&format!("and one with --init {moved} is asked for")), "{message}");
+    // The same weights by another path.
+    let copied = format!("{line} {}", at("copied"));
+    succeed(&format!("{copied} --init {second}"));
+    fs::rename(&second, at("again")).unwrap();
+    goes_on(&format!("{copied} --init {}", at("again")));
+}
+
+#[test]
 fn a_taken_directory_is_refused_and_force_replaces_it() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("run");

@@ -236,6 +236,14 @@ fn what_is_no_weight_is_told_and_predictions_need_none() {
     let nothing = log(&at("nothing.csv"), (0..100).map(|n| (n, u32::from(n < 75).to_string())));
     let message = fail(&format!("{} --test-fraction 0.25", train(&nothing)));
     assert!(message.contains("weight: all 25 samples that the model is to be judged by have weight 0"), "{message}");
+    // Training samples of which none counts.
+    let nothing = log(&at("untrained.csv"), (0..100).map(|n| (n, u32::from(n >= 75).to_string())));
+    let told = String::from_utf8(succeed(&format!("{} --test-fraction 0.25", train(&nothing))).stderr).unwrap();
+    assert!(
+        told.contains("warning: the loss of the first step is 0: all its samples have weight 0 by column w"),
+        "{told}"
+    );
+    assert!(!told.contains("normalised entropy is"), "{told}");
     // Probabilities are the same without the label and the weight, as text and as objects.
     let (bare, objects) = (at("bare.csv"), at("rows.json"));
     let rows: Vec<Vec<String>> = (0..40).map(|n| row(n).split(',').map(str::to_owned).collect()).collect();

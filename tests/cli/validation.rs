@@ -240,6 +240,12 @@ fn what_a_run_has_found_and_kept_outlives_a_resumption_that_trains_nothing() {
     assert!(fs::read(&best).unwrap() == kept, "it is still there");
 }
 
+/// What the process of a search's best trial told at its end.
+fn json_of_best(report: &Value) -> Value {
+    let best = report["trials"].as_array().unwrap().iter().find(|trial| trial["trial"] == report["best"]).unwrap();
+    serde_json::from_str(&fs::read_to_string(format!("{}.json", best["run"].as_str().unwrap())).unwrap()).unwrap()
+}
+
 #[test]
 fn searches_and_mlperfs_log_go_by_validation_samples() {
     let folder = tempfile::tempdir().unwrap();
@@ -254,6 +260,13 @@ fn searches_and_mlperfs_log_go_by_validation_samples() {
         assert_eq!((&trial["auc"], tested.len()), (&validated.last().unwrap().1.into(), 1), "{trial}");
         assert_eq!(trial["evaluations"], validated.len());
     }
+    // The search is over: what is told of it says which samples are which.
+    let told = succeed(&format!("{line} {data} {SHARES} {STEPS}").replace(" --json", ""));
+    let (table, said) = (String::from_utf8_lossy(&told.stdout), String::from_utf8_lossy(&told.stderr));
+    let auc = json_of_best(&report)["auc"].as_f64().unwrap();
+    assert!(table.contains("validation AUC"), "{table}");
+    assert!(fs::read_to_string(at("search/search.html")).unwrap().contains("<th>validation AUC</th>"));
+    assert!(said.contains(&format!(", with test AUC {auc:.5}; its config.toml")), "{said}");
     succeed(&format!("train {data} {SHARES} {STEPS} --mllog {}", at("log")));
     let log = fs::read_to_string(at("log")).unwrap();
     let event = |key: &str| log.lines().filter(|line| line.contains(&format!("\"{key}\""))).collect::<Vec<_>>();
@@ -280,6 +293,17 @@ fn a_split_that_is_not_there_is_told() {
     assert!(message.contains("--split validation: these data have no validation samples"), "{message}");
     let message = fail(&format!("eval --checkpoint {run} --split test --data {}/clicks.csv", folder.path().display()));
     assert!(message.contains("--split test: these data have no test samples"), "{message}");
+    let message = fail(&format!("train {data} {STEPS} --validation-fraction 0.5 --test-fraction 0.5"));
+    assert!(message.contains("--validation-fraction") && message.contains("--test-fraction"), "{message}");
+    // Without test samples those that there are can be scored.
+    let shares = "--validation-fraction 0.2 --test-fraction 0";
+    succeed(&format!("train {data} {STEPS} {shares} --steps 4 --out {run} --force"));
+    let message = fail(&format!("eval --checkpoint {run}"));
+    assert!(
+        message.contains("kept no test samples: score its validation samples with --split validation"),
+        "{message}"
+    );
+    assert_eq!(json(&format!("eval --checkpoint {run} --split validation --json"))["samples"], 1000);
     // Generated data have parts as well.
     succeed(&format!("{} --steps 2 --out {run} --force", tiny_training()));
     assert_eq!(json(&format!("eval --checkpoint {run} --split train --json"))["samples"], 2560);

@@ -569,6 +569,8 @@ fn unknown_files_and_formats_are_refused() {
         message.contains("tell no format: name one of octorec, mlperf, nvidia, torchrec, hugectr, parquet, csv"),
         "{message}"
     );
+    let train = format!("octorec train --data {} --schema FILE", folder.path().display());
+    assert!(message.contains(&train), "{message}");
     assert!(
         formats::open(&folder.path().join("nothing"), None, None).err().unwrap().to_string().contains("cannot open")
     );

@@ -225,7 +225,10 @@ impl SearchArgs {
         let places: Vec<(Vec<f64>, f64)> =
             scored.iter().map(|(trial, score, _)| (trial.places.clone(), *score)).collect();
         let shares = importance::shares(space, &places);
-        let page = Page { space, trials: &scored, target: self.target.name(), shares: &shares }.html();
+        let results = |trial: &Trial| Files::of(&self.out, trial.number).results().unwrap_or_default();
+        let is_validated = |trial: &Trial| results(trial)["validation_auc"].is_number();
+        let heading = &self.target.heading(ended.iter().any(|trial| is_validated(trial)));
+        let page = Page { space, trials: &scored, target: self.target, heading, shares: &shares }.html();
         let path = self.out.join("search.html");
         write_file(&path, page.as_bytes())?;
         scored.sort_by(|a, b| a.1.total_cmp(&b.1));
@@ -240,7 +243,7 @@ impl SearchArgs {
             };
             console::json(&report)?;
         } else {
-            console::result(format_args!("{}\n{}", self.table(space, &scored), matters(space, &shares)))?;
+            console::result(format_args!("{}\n{}", self.table(space, heading, &scored), matters(space, &shares)))?;
         }
         note!("page: {}", path.display());
         if let Some(best) = best {
@@ -248,8 +251,10 @@ impl SearchArgs {
             // One that was stopped may have gone on behind the evaluation that it was stopped by.
             let kept = best.kept.filter(|_| best.end != Some(End::Stopped));
             let model = kept.map_or_else(String::new, |_| format!("; its best model is in {}/best", run.display()));
+            let auc = results(best)["auc"].as_f64().filter(|_| best.end != Some(End::Stopped) && is_validated(best));
+            let tested = auc.map_or_else(String::new, |auc| format!(", with test AUC {auc:.5}"));
             note!(
-                "best: trial {} in {}; its config.toml is a configuration for `train --config`{model}",
+                "best: trial {} in {}{tested}; its config.toml is a configuration for `train --config`{model}",
                 best.number,
                 run.display()
             );
@@ -274,9 +279,9 @@ impl SearchArgs {
         })
     }
 
-    fn table(&self, space: &Space, scored: &[(&Trial, f64, String)]) -> Table {
+    fn table(&self, space: &Space, heading: &str, scored: &[(&Trial, f64, String)]) -> Table {
         let keys = space.parameters.iter().map(|parameter| parameter.key.clone());
-        let headings = ["trial", self.target.name(), "end", "training"].map(str::to_owned);
+        let headings = ["trial", heading, "end", "training"].map(str::to_owned);
         let mut table = Table::new(headings.into_iter().chain(keys));
         for (trial, _, score) in scored {
             let end = trial.end.map_or("under way", End::name).to_owned();

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::journal::{End, Trial};
 use super::space::Space;
-use super::target::NEVER;
+use super::target::{NEVER, Target};
 
 /// Pixels of a plot.
 const SIZE: (u32, u32) = (900, 420);
@@ -25,8 +25,10 @@ pub struct Page<'a> {
     pub space: &'a Space,
     /// With what is wanted of each, small where that is good, and how it is written.
     pub trials: &'a [(&'a Trial, f64, String)],
-    /// What is wanted, and where up is better.
-    pub target: &'a str,
+    /// What is wanted.
+    pub target: Target,
+    /// As [`Target::heading`].
+    pub heading: &'a str,
     pub shares: &'a [Option<f64>],
 }
 
@@ -41,7 +43,7 @@ impl Page<'_> {
         );
         let ended = self.trials.len();
         let _ =
-            write!(html, "<p>{ended} trials for {}.</p>\n<h2>Best so far</h2>\n{}\n", self.target, self.best_so_far());
+            write!(html, "<p>{ended} trials for {}.</p>\n<h2>Best so far</h2>\n{}\n", self.heading, self.best_so_far());
         let _ = write!(html, "<h2>Trials by their values</h2>\n{}\n<h2>What matters</h2>\n<table>\n", self.parallel());
         html += "<tr><th>key</th><th>share of the variance of ranks</th><th></th></tr>\n";
         for (parameter, share) in self.space.parameters.iter().zip(self.shares) {
@@ -57,7 +59,7 @@ impl Page<'_> {
             );
         }
         html += "</table>\n<h2>Trials</h2>\n<table>\n<tr><th>trial</th><th>";
-        html += &escaped(self.target);
+        html += &escaped(self.heading);
         html += "</th><th>end</th><th>evaluations</th>";
         self.space.parameters.iter().for_each(|parameter| html += &format!("<th>{}</th>", escaped(&parameter.key)));
         html += "</tr>\n";
@@ -110,7 +112,7 @@ impl Page<'_> {
             // Of what is to be small, up is better all the same.
             let label = |height: &f64| format!("{:.4}", self.written(-height));
             let mut mesh = chart.configure_mesh();
-            mesh.x_desc("trial").y_desc(self.target).light_line_style(WHITE).y_label_formatter(&label);
+            mesh.x_desc("trial").y_desc(self.heading).light_line_style(WHITE).y_label_formatter(&label);
             mesh.x_label_formatter(&|number| format!("{number:.0}")).draw().expect(DRAWN);
             chart.draw_series(LineSeries::new(line, BEST.stroke_width(2))).expect(DRAWN);
             let dot = |(number, height, stopped): &(f64, f64, bool)| {
@@ -125,7 +127,7 @@ impl Page<'_> {
 
     /// A score as people write it.
     fn written(&self, score: f64) -> f64 {
-        if self.target == "AUC" { 1.0 - score } else { score }
+        if self.target == Target::Auc { 1.0 - score } else { score }
     }
 
     /// An axis a key and one for what is wanted, a line a trial, from the worst to the best.
@@ -168,7 +170,7 @@ impl Page<'_> {
                     }
                     None => {
                         let of = |height: f64| format!("{:.4}", self.written(-height));
-                        (self.target.to_owned(), of(low), of(high))
+                        (self.heading.to_owned(), of(low), of(high))
                     }
                 };
                 let labels = [text(axis, 1.1, name), text(axis, 1.04, top), text(axis, -0.04, bottom)];
@@ -244,7 +246,8 @@ mod tests {
             (&trials[1], 0.25, "0.7500".to_owned()),
             (&trials[2], f64::INFINITY, "-".to_owned()),
         ];
-        let page = Page { space: &space, trials: &scored, target: "AUC", shares: &[Some(0.5), None] };
+        let page =
+            Page { space: &space, trials: &scored, target: Target::Auc, heading: "AUC", shares: &[Some(0.5), None] };
         let html = page.html();
         for text in
             ["train.lr", "train.optimizer", "a&lt;b", "0.7500", "stopped early", "failed", "50 %", "too few trials"]

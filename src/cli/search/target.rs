@@ -29,6 +29,14 @@ impl Target {
         }
     }
 
+    /// The same, and of which samples, where validation samples are judged by.
+    pub fn heading(self, by_validation: bool) -> String {
+        match self {
+            Self::Auc | Self::Logloss if by_validation => format!("validation {}", self.name()),
+            _ => self.name().to_owned(),
+        }
+    }
+
     /// What an evaluation found, small where it is good.
     pub fn of(self, found: &Found) -> f64 {
         match self {

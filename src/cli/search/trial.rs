@@ -38,7 +38,7 @@ impl Files {
     }
 
     /// What the trial's process has told at its end, if it came there.
-    fn results(&self) -> Option<Value> {
+    pub fn results(&self) -> Option<Value> {
         serde_json::from_str(&fs::read_to_string(&self.results).ok()?).ok()
     }
 

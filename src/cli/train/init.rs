@@ -1,5 +1,5 @@
 //! Weights that a run is to begin with: what is wrong with the file of another program, and the lines of Python that
-//! mend it; whether data have its columns, and what they add to its vocabulary.
+//! mend it; whether data have its columns, and what they add to its vocabulary; and whether a run began with them.
 
 use std::path::Path;
 
@@ -9,9 +9,10 @@ use safetensors::tensor::{Dtype, SafeTensors};
 use crate::base::config::{Config, ModelConfig};
 use crate::base::units::{Count, Many};
 use crate::base::{Error, Result};
+use crate::cli::trained::VerifyArgs;
 use crate::data::{Growth, Source};
 use crate::memory::FileMap;
-use crate::train::Checkpoint;
+use crate::train::{Checkpoint, Start, checkpoint_in};
 
 /// What files of PyTorch and NumPy begin with: archives, arrays, pickles.
 const FOREIGN: [&[u8]; 3] = [b"PK\x03\x04", b"\x93NUMPY", b"\x80"];
@@ -42,6 +43,36 @@ pub(super) fn check(path: &Path) -> Result<()> {
         return Ok(());
     };
     Err(Error::config("--init", reason))
+}
+
+/// Refuses to continue the run in a folder by a command that begins with other weights than it did. A path that is the
+/// same will do: what it names may have been removed since, or trained on.
+///
+/// # Errors
+/// [`Error::Config`] with both paths, and when the run's checkpoint cannot be read.
+pub(super) fn refuse_another(init: Option<&Path>, run: &Path, verify: VerifyArgs) -> Result<()> {
+    let checkpoint = checkpoint_in(run);
+    let began = Checkpoint::open_as(&checkpoint, !verify.no_verify)?.start()?;
+    let sealed = |path: &Path| Start::of(path, &Checkpoint::open_as(&checkpoint_in(path), false).ok()?).seal;
+    let is_same = match (init, &began) {
+        (None, None) => true,
+        (Some(path), Some(began)) => {
+            path.display().to_string() == began.path || began.seal.is_some() && sealed(path) == began.seal
+        }
+        _ => false,
+    };
+    if is_same {
+        return Ok(());
+    }
+    let words =
+        |path: Option<String>| path.map_or_else(|| "without --init".to_owned(), |path| format!("with --init {path}"));
+    let [asked, began] = [init.map(|path| path.display().to_string()), began.map(|began| began.path)].map(words);
+    let shown = run.display();
+    let reason = format!(
+        "{shown} holds a run that began {began}, and one {asked} is asked for: go on with its own by --resume {shown}, or begin \
+         another run with another --out or --force in the place of --auto-resume"
+    );
+    Err(Error::config("--init with --auto-resume", reason))
 }
 
 /// The error of a run that began with these weights: where it diverged and they are no numbers, that is the cause.

@@ -23,8 +23,8 @@ use crate::machine::placement::Placement;
 use crate::memory::{forget_cached, same_file};
 use crate::simd::Isa;
 use crate::train::{
-    Benchmark, LossTrace, MlLog, OutputDir, Rates, Run, RunState, Submission, digest, evaluated, hot_in, plan_in,
-    vocabulary_in,
+    Benchmark, LossTrace, MlLog, OutputDir, Rates, Run, RunState, Start, Submission, digest, evaluated, hot_in,
+    plan_in, vocabulary_in,
 };
 
 /// A run that can begin.
@@ -61,7 +61,7 @@ impl TrainArgs {
         let beginning = Beginning { plan: kept.as_deref(), hot: hot_slots, sample: from };
         let purpose = Purpose::Train(self.exchange.overlap);
         let started = self.ranks.start(world, &config, &*source, purpose, beginning, self.trace.is_some())?;
-        self.set_weights(&config, &*source, &started, numbers)?;
+        let start = self.set_weights(&config, &*source, &started, numbers)?;
         if let Some(log) = &mut mllog {
             self.describe_in_log(log, &config, &*source)?;
         }
@@ -91,6 +91,7 @@ impl TrainArgs {
             hot,
             revisions,
             ranks,
+            start,
             output,
             saves: self.out.is_some() || self.resume.is_some(),
             plan,
@@ -219,14 +220,14 @@ impl TrainArgs {
     }
 
     /// Takes weights from --init, or draws them; those of a run that is continued are its checkpoint's. `numbers` tells
-    /// by which vocabulary values of --init have their rows.
+    /// by which vocabulary values of --init have their rows. Returns with whose weights the run begins.
     fn set_weights(
         &self,
         config: &Config,
         source: &dyn Source,
         started: &Started,
         numbers: Option<String>,
-    ) -> Result<()> {
+    ) -> Result<Option<Start>> {
         match (&self.init, self.init_file()) {
             (Some(path), Some(file)) => {
                 let weights = self.verify.open(&file)?;
@@ -247,10 +248,10 @@ impl TrainArgs {
                 init::growth_told(config, source.growth())
                     .iter()
                     .for_each(|told| note!("--init {}: {told}", path.display()));
-                Ok(())
+                Ok(Some(Start::of(path, &weights)))
             }
-            _ if self.resume.is_some() => Ok(()),
-            _ => started.ranks.initialise(config.train.seed),
+            _ if self.resume.is_some() => Ok(None),
+            _ => started.ranks.initialise(config.train.seed).map(|()| None),
         }
     }
 

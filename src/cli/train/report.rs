@@ -143,7 +143,10 @@ fn doubts(run: &Run, summary: &Summary) -> Vec<String> {
     let [auc, logloss] = evaluated(summary);
     let is_missed = train.target_auc > 0.0 && auc.is_some() && is_told && !is_reached;
     let target = is_missed.then(|| format!("train.target_auc = {} was not reached", train.target_auc));
-    let worse = summary.normalised_entropy.filter(|entropy| *entropy > 1.0).map(|entropy| {
+    // Of samples without weight nothing was learned, which is told, and no other rate would help.
+    let is_weightless = run.source.weight().is_some() && summary.final_loss == Some(0.0);
+    let entropy = summary.normalised_entropy.filter(|entropy| *entropy > 1.0 && !is_weightless);
+    let worse = entropy.map(|entropy| {
         format!(
             "the normalised entropy is {entropy:.4}, above 1: these probabilities are worse than the mean label for all, as those \
              of a model that was trained for too long (--patience N), at too high a rate (--lr), or not for long enough"

@@ -185,8 +185,9 @@ pub fn open_for(
             let flags = "--from-format of convert, --format of inspect and data verify";
             let reason = format!(
                 "its files tell no format: name one of {known} ({flags}); text in Criteo's layout becomes a data set by \
-                 `octorec preprocess criteo-kaggle` or `criteo-terabyte`, and files with a header line by `octorec preprocess \
-                 csv --in {} --schema FILE --out BLOCKS`, with the schema that `octorec inspect` proposes for one of them",
+                 `octorec preprocess criteo-kaggle` or `criteo-terabyte`; files with a header line are trained on by `octorec \
+                 train --data {0} --schema FILE`, or become one by `octorec preprocess csv --in {0} --schema FILE --out \
+                 BLOCKS`, with the schema that `octorec inspect` proposes for one of them",
                 path.display()
             );
             Err(bad(path, reason))

@@ -21,9 +21,11 @@ mod head;
 mod numbers;
 mod place;
 mod rounds;
+mod start;
 mod weights;
 
 pub use place::TrainedOn;
+pub use start::Start;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -98,11 +100,14 @@ pub(in crate::train) struct Header {
     /// What it was trained on; `None` of samples that are not stored, and in files of versions that did not say.
     #[serde(default, rename = "trained_on", skip_serializing_if = "Option::is_none")]
     data: Option<TrainedOn>,
+    /// With whose weights it began; `None` of a run that drew its own, and in files of versions that did not say.
+    #[serde(default, rename = "init", skip_serializing_if = "Option::is_none")]
+    start: Option<Start>,
 }
 
 impl Header {
     fn of(progress: Progress, config: &Config, origin: Origin<'_>) -> Self {
-        let Origin { schema, vocabulary, numbering, scales, dense, schema_text, data } = origin;
+        let Origin { schema, vocabulary, numbering, scales, dense, schema_text, data, start } = origin;
         let positions = schema.positions(&config.model).into_iter().enumerate();
         let sequences = positions.filter(|(_, positions)| *positions > 1).map(|(table, _)| table).collect();
         Self {
@@ -116,6 +121,7 @@ impl Header {
             dense,
             schema_text: schema_text.map(str::to_owned),
             data,
+            start: start.cloned(),
         }
     }
 
@@ -188,6 +194,8 @@ pub struct Origin<'a> {
     pub schema_text: Option<&'a str>,
     /// Which samples it is trained on, if they are stored.
     pub data: Option<TrainedOn>,
+    /// With whose weights it began, if with another model's.
+    pub start: Option<&'a Start>,
 }
 
 /// Writes the model of `ranks`, where it stands, how it is configured and what it comes of to `path`, piece by piece.
@@ -428,9 +436,20 @@ mod tests {
     fn header() -> serde_json::Value {
         let (config, weighted, sequences) = (Config::default(), Some(vec![1]), Vec::new());
         let (progress, scales, dense) = (Progress::default(), Scales::new(), Vec::new());
-        let (vocabulary, schema_text, data, numbering) = (None, None, None, Numbering::default());
-        let header =
-            Header { progress, config, weighted, sequences, vocabulary, numbering, scales, dense, schema_text, data };
+        let (vocabulary, schema_text, data, start, numbering) = (None, None, None, None, Numbering::default());
+        let header = Header {
+            progress,
+            config,
+            weighted,
+            sequences,
+            vocabulary,
+            numbering,
+            scales,
+            dense,
+            schema_text,
+            data,
+            start,
+        };
         serde_json::to_value(header).unwrap()
     }
 
