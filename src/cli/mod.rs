@@ -125,6 +125,7 @@ impl Cli {
         const LEAVE_OUT: &str = "mend the line, or leave such rows out with --on-bad-row skip";
         const EVERY_ROW: &str = "mend the line, or have such rows answered in their place with --on-bad-row answer: a \
                                  probability is written for every row, so none is left out";
+        const ALL_ROWS: &str = "mend the line: a probability is written for every row, so none is left out";
         const ELSEWHERE: &str =
             "mend the line, or leave such rows out with `octorec preprocess` and its --on-bad-row skip";
         const NOT_CRITEO: &str = "mend the line, or leave such rows out with --on-bad-row skip; a table that is no log of \
@@ -137,7 +138,10 @@ impl Cli {
         match self.command {
             Command::Train(args) => args.run(world).map_err(told_of_data),
             Command::Eval(args) => args.run(world).map_err(told(LEAVE_OUT)),
-            Command::Predict(args) => args.run(world).map_err(told(EVERY_ROW)),
+            // Of one file alone, malformed rows can be answered.
+            Command::Predict(args) => {
+                args.run(world).map_err(told(if args.is_of_folder() { ALL_ROWS } else { EVERY_ROW }))
+            }
             Command::Bench(args) => args.run(world),
             Command::Topo(args) if args.measure => topo::run(&args, world),
             // The others are one machine's.

@@ -109,6 +109,11 @@ enum BadRow {
 const STDOUT: &str = "stdout";
 
 impl PredictArgs {
+    /// Whether the rows are those of all files of a folder.
+    pub fn is_of_folder(&self) -> bool {
+        self.data.is_dir()
+    }
+
     /// Writes the probabilities.
     pub fn run(&self, world: &World) -> Result<()> {
         heed_signals()?;

@@ -385,12 +385,60 @@ fn columns_of_other_names_are_told_before_values_are_looked_at() {
         let message = fail(&format!("{train} --init {}", to("run")));
         assert!(message.contains(told) && message.contains("run/checkpoint.safetensors"), "{message}");
     }
+    // As many rows, which are other values' now.
+    let users = rows_of(&folder.path().join("run"), "emb_l.0.weight").len();
+    let user = "column = 'user'\n";
+    fs::write(to("day.toml"), schema.replace(user, &format!("{user}rows = {users}\n"))).unwrap();
+    let resume = format!("train --resume {} --schema {} --steps 4", to("run"), to("day.toml"));
+    for line in [&format!("{train} --init {}", to("run")), &resume] {
+        let message = fail(line);
+        let told =
+            "values of column user got their rows by a vocabulary where this model was trained, and get them by a hash";
+        assert!(message.contains(told), "{message}");
+    }
     fs::write(to("day.toml"), schema).unwrap();
     succeed(&format!("{train} --init {}", to("run")));
+    succeed(&resume);
     // A folder without a run.
     fs::create_dir(to("empty")).unwrap();
     let message = fail(&format!("{train} --init {}", to("empty")));
     assert!(message.contains("there is no checkpoint"), "{message}");
+}
+
+#[test]
+fn dense_columns_of_blocks_are_compared_by_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let to = |name: &str| folder.path().join(name).display().to_string();
+    let row = |n: u32| format!("{},{}.5,{}.25,u{}\n", n % 3 % 2, n % 11, n % 7, n % 12);
+    fs::write(to("day.csv"), format!("click,price,bid,user\n{}", (0..120).map(row).collect::<String>())).unwrap();
+    let blocks = |name: &str, dense: [&str; 2]| {
+        let dense = dense.map(|column| format!("[[dense]]\ncolumn = '{column}'\nfloat = true\n")).concat();
+        let text = format!("label = 'click'\n{dense}[[categorical]]\ncolumn = 'user'\nrows = 20\n");
+        fs::write(to("day.toml"), text).unwrap();
+        succeed(&format!("preprocess csv --in {} --schema {} --out {}", to("day.csv"), to("day.toml"), to(name)));
+    };
+    blocks("blocks", ["price", "bid"]);
+    blocks("turned", ["bid", "price"]);
+    let train = |data: &str| format!("train --data {} {DAILY} --test-fraction 0 --steps 2", to(data));
+    succeed(&format!("{} --out {}", train("blocks"), to("run")));
+    let message = fail(&format!("{} --init {}", train("turned"), to("run")));
+    assert!(message.contains("describe them in the model's, price, bid"), "{message}");
+    let of = |command: &str, data: &str| format!("{command} --checkpoint {} --data {}", to("run"), to(data));
+    for command in ["eval", "predict"] {
+        let message = fail(&of(command, "turned"));
+        assert!(message.contains("dense column price was number 1 where this model was trained"), "{message}");
+        succeed(&of(command, "blocks"));
+    }
+    let found = json(&format!("{} --importance --json", of("eval", "blocks")));
+    let found = found["importance"].to_string();
+    assert!(found.contains("\"price\"") && found.contains("\"bid\""), "{found}");
+    // Through a format that numbers its columns.
+    succeed(&format!("convert {} {} --format torchrec", to("blocks"), to("arrays")));
+    succeed(&format!("convert {} {}", to("arrays"), to("again")));
+    succeed(&format!("{} --init {}", train("again"), to("run")));
+    for data in ["arrays", "again"] {
+        assert_eq!(succeed(&of("predict", data)).stdout, succeed(&of("predict", "blocks")).stdout, "{data}");
+    }
 }
 
 #[test]

@@ -348,6 +348,23 @@ fn files_of_a_folder_are_one_table() {
     assert!(message.contains("day_10.csv: line 182: column price"), "{message}");
     let message = fail(&format!("predict --checkpoint {} --data {} --on-bad-row answer", at("one0"), at("parts")));
     assert!(message.contains("one file after another"), "{message}");
+    let message = fail(&format!("predict --checkpoint {} --data {}", at("one0"), at("parts")));
+    assert!(message.contains("day_10.csv: line 182") && !message.contains("--on-bad-row"), "{message}");
+    assert!(message.contains("end the line: a probability is written for every row"), "{message}");
+    // A day without rows is a note, and none with any an error.
+    let header = rows(0, 0);
+    fs::write(parts.join("day_10.csv"), rows(130, 310)).unwrap();
+    let predict = format!("predict --checkpoint {} --data {}", at("one0"), at("parts"));
+    let whole = succeed(&predict).stdout;
+    fs::write(parts.join("day_1.csv"), &header).unwrap();
+    fs::write(parts.join("day_11.csv"), "").unwrap();
+    let output = succeed(&predict);
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert!(told.contains("no rows are in day_1.csv, day_11.csv") && output.stdout == whole, "{told}");
+    fs::write(parts.join("day_2.csv"), &header).unwrap();
+    fs::write(parts.join("day_10.csv"), &header).unwrap();
+    let message = fail(&predict);
+    assert!(message.contains("day_1.csv: has no rows behind its header"), "{message}");
 }
 
 #[test]

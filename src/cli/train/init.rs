@@ -106,6 +106,7 @@ pub(super) fn check_columns(weights: &Checkpoint<'_>, config: &Config, source: &
     let dense: Vec<&str> = dense.iter().map(|(name, _)| &**name).collect();
     let categorical: Vec<&str> = config.model.columns.iter().map(|name| &**name).collect();
     weights.check_names(&dense, &categorical)?;
+    weights.check_kinds(config, source, "--init")?;
     // Of a damaged header the weights are as good.
     let Some((_, trained)) = weights.header().ok().flatten() else { return Ok(()) };
     let (model, had) = (&config.model, &trained.model.rows);

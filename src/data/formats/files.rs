@@ -38,8 +38,8 @@ pub struct Files {
     learned: bool,
     /// Whether each sample must have a label.
     labels: Labels,
-    /// Whether the user or Parquet describes the columns; other formats may have transformed them already.
-    described: bool,
+    /// Whether the user, Parquet or blocks name the columns; other formats number them, or have names of their own.
+    named: bool,
     /// What described them.
     schema_text: Option<String>,
     vocabulary: Option<Vocabulary>,
@@ -157,7 +157,8 @@ impl Files {
             begins: false,
             learned,
             labels: Labels::Optional,
-            described: !config.schema.is_empty() || Format::detect(Path::new(&config.path)) == Some(Format::Parquet),
+            named: !config.schema.is_empty()
+                || matches!(Format::detect(Path::new(&config.path)), Some(Format::Parquet | Format::Octorec)),
             schema_text: None,
             vocabulary,
             growth,
@@ -309,7 +310,7 @@ impl Source for Files {
     }
 
     fn dense_columns(&self) -> Vec<(String, String)> {
-        self.description.features().iter().filter(|_| self.described).map(Dense::title).collect()
+        self.description.features().iter().filter(|_| self.named).map(Dense::title).collect()
     }
 
     fn label(&self) -> Option<&Label> {

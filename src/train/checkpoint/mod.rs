@@ -42,7 +42,7 @@ use super::tensor_file::{Hashes, Landmark, TensorFile};
 use super::vocabulary::digest;
 use crate::base::config::{Config, ModelConfig};
 use crate::base::{Error, Result};
-use crate::data::schema::{Scales, TrainedColumns};
+use crate::data::schema::{Dense, Scales, TrainedColumns};
 use crate::data::{Numbering, Schema, Source, Vocabulary};
 use crate::memory::FileMap;
 
@@ -343,7 +343,7 @@ impl<'a> Checkpoint<'a> {
     }
 
     /// Checks that columns of these data, where they have the names of columns that the model was trained on, come in
-    /// its order, are transformed alike, and have the same values in their rows.
+    /// its order, are transformed alike as far as they say how, and have the same values in their rows.
     ///
     /// # Errors
     /// [`Error::Checkpoint`] with the first one that is not.
@@ -352,9 +352,14 @@ impl<'a> Checkpoint<'a> {
         let Some(header) = self.own_header().ok().flatten() else { return Ok(()) };
         let plain = |names: Vec<String>| names.into_iter().map(|name| (name, String::new())).collect::<Vec<_>>();
         let categories = [header.config.model.columns.clone(), source.schema().names()].map(plain);
-        for (kind, had, has) in
-            [("dense", &header.dense, &source.dense_columns()), ("categorical", &categories[0], &categories[1])]
-        {
+        let (had_dense, has_dense) = (&header.dense, &source.dense_columns());
+        // Stored without transforms, as by formats that know none, values may be transformed already.
+        let is_plain = |columns: &[(String, String)], schema: Option<&str>| {
+            let as_is = Dense::default().title().1;
+            schema.is_none() && columns.iter().all(|(_, read)| *read == as_is)
+        };
+        let is_told = !is_plain(had_dense, header.schema_text.as_deref()) && !is_plain(has_dense, source.schema_text());
+        for (kind, had, has) in [("dense", had_dense, has_dense), ("categorical", &categories[0], &categories[1])] {
             for (at, (column, read)) in had.iter().enumerate() {
                 let found = has.iter().enumerate().find(|(_, (other, _))| other == column);
                 let reason = match found {
@@ -368,7 +373,7 @@ impl<'a> Checkpoint<'a> {
                             order.join(", ")
                         )
                     }
-                    Some((_, (_, now))) if now != read => format!(
+                    Some((_, (_, now))) if now != read && is_told => format!(
                         "{kind} column {column} was read {read} where this model was trained, and these data give it {now}: \
                          describe it as it was"
                     ),

@@ -4,11 +4,11 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Checkpoint, Header, Progress};
-use crate::base::config::{Config, EvalSplit, OnBadRow};
+use crate::base::config::{Config, EvalSplit, OnBadRow, Vocab};
 use crate::base::console::note;
 use crate::base::units::{Count, Many};
 use crate::base::{Error, Result};
-use crate::data::formats::csv::TextSchema;
+use crate::data::formats::csv::{self, Clock, TextCategorical, TextSchema};
 use crate::data::schema::Label;
 use crate::data::{Source, Split};
 
@@ -59,6 +59,17 @@ fn weight(text: Option<&str>, told: Option<&str>) -> Option<String> {
     text.map_or_else(|| told.map(str::to_owned), |text| schema(text)?.weight)
 }
 
+/// How values of a column get their rows, for people.
+fn rows_by(column: &TextCategorical) -> &'static str {
+    match column.time {
+        Some(Clock::Hour) => "by the hour",
+        Some(Clock::Weekday) => "by the weekday",
+        None if !column.buckets.is_empty() => "by buckets",
+        None if column.rows > 0 => "by a hash",
+        None => "by a vocabulary",
+    }
+}
+
 impl TrainedOn {
     /// That of a data set; nothing where its samples are generated or arrive.
     #[must_use]
@@ -103,6 +114,7 @@ impl Checkpoint<'_> {
         source: &dyn Source,
     ) -> Result<Progress> {
         let Some(Header { data: had, config: began, .. }) = self.own_header()? else { return Ok(progress) };
+        self.check_kinds(config, source, "--resume")?;
         if let Some(other) = self.other_sample_weights(source) {
             return Err(self.fail(format!(
                 "{other}: name data that weigh samples as those did (--data; of described text the same weight in --schema), or \
@@ -150,6 +162,35 @@ impl Checkpoint<'_> {
             return Ok(Progress { epoch: progress.epoch + 1, sample: 0, ..progress });
         }
         Ok(progress)
+    }
+
+    /// Checks that values of described columns get their rows in the way in which those that the model was trained on
+    /// got them, where both have a schema; `flag` is that by which training begins or goes on.
+    ///
+    /// # Errors
+    /// [`Error::Checkpoint`] with the first column whose values get them in another way.
+    pub fn check_kinds(&self, config: &Config, source: &dyn Source, flag: &str) -> Result<()> {
+        // Of a damaged header the weights are as good.
+        let Some(header) = self.own_header().ok().flatten() else { return Ok(()) };
+        let columns = |text: Option<&str>, config: &Config| {
+            let mut schema = schema(text?)?;
+            if config.data.vocab == Vocab::Hash {
+                csv::hash(&mut schema, config.data.rows_cap).ok()?;
+            }
+            Some(schema.categorical)
+        };
+        let had = columns(header.schema_text.as_deref(), &header.config).unwrap_or_default();
+        let has = columns(source.schema_text(), config).unwrap_or_default();
+        match had.iter().zip(&has).find(|(had, has)| rows_by(had) != rows_by(has)) {
+            None => Ok(()),
+            Some((had, has)) => Err(self.fail(format!(
+                "values of column {} got their rows {} where this model was trained, and get them {} by the schema of these \
+                 data: describe it as it was, or train from the start, without {flag}",
+                has.name(),
+                rows_by(had),
+                rows_by(has)
+            ))),
+        }
     }
 
     /// How labels of these data come of another rule than those that the model was trained on, for people; `None` where

@@ -254,13 +254,31 @@ pub(in crate::data) fn files_at(path: &Path) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// As [`files_at`], each with its bytes.
-fn sized_at(path: &Path) -> Result<Vec<(PathBuf, u64)>> {
+/// As [`files_at`], each with its bytes; of a folder those with rows, if any has some, and says which have none.
+fn sized_at(path: &Path, schema: &TextSchema, max_line: usize) -> Result<Vec<(PathBuf, u64)>> {
     let sized = |file: PathBuf| {
         let bytes = std::fs::metadata(&file).map_err(Error::io(&file, "open"))?.len();
         Ok((file, bytes))
     };
-    files_at(path)?.into_iter().map(sized).collect()
+    let mut files = files_at(path)?;
+    if path.is_dir() {
+        let (mut empty, mut others) = (Vec::new(), Vec::new());
+        for file in files {
+            let is_empty = scan::is_empty(&file, schema, max_line)?;
+            if is_empty { &mut empty } else { &mut others }.push(file);
+        }
+        // Of those without rows alone, the pass says what is wrong with the first.
+        if others.is_empty() {
+            std::mem::swap(&mut empty, &mut others);
+        }
+        if !empty.is_empty() {
+            let name = |file: &PathBuf| file.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            let names: Vec<String> = empty.iter().map(name).collect();
+            note!("note: {}: no rows are in {}", path.display(), listed(names.iter().map(String::as_str)));
+        }
+        files = others;
+    }
+    files.into_iter().map(sized).collect()
 }
 
 /// Reads all files, then those of the test samples; tells how many are none of these.
@@ -270,7 +288,8 @@ fn scan_all(
     choices: &Choices<'_>,
     progress: &mut Progress<'_>,
 ) -> Result<(Vec<Part>, usize, Encoding)> {
-    let (files, tests) = (sized_at(path)?, choices.test.map(sized_at).transpose()?.unwrap_or_default());
+    let sized = |path| sized_at(path, schema, choices.max_line);
+    let (files, tests) = (sized(path)?, choices.test.map(sized).transpose()?.unwrap_or_default());
     let total = files.iter().chain(&tests).map(|(_, bytes)| bytes).sum();
     let mut encoding = Encoding::new(schema, choices.known, choices.grows, choices.rows_cap)?;
     let policy = choices.policy();

@@ -160,6 +160,14 @@ pub(super) fn header_of(path: &Path, records: &mut Records) -> Result<Vec<Vec<u8
     }
 }
 
+/// Whether a file has no row: nothing behind its header, if it is to have one, or nothing at all.
+pub(super) fn is_empty(path: &Path, schema: &TextSchema, max_line: usize) -> Result<bool> {
+    let schema = schema.at(path);
+    let mut records = Records::open_at(path, schema.delimiter, max_line, Place::default())?;
+    let is_header = schema.columns.is_empty();
+    Ok(is_header && records.next()?.is_none() || records.next()?.is_none())
+}
+
 impl<'a> GoodRows<'a> {
     fn open(path: &'a Path, columns: &'a Projection, policy: RowPolicy, place: Option<Place>) -> Result<Self> {
         let delimiter = columns.schema.delimiter;

@@ -369,7 +369,7 @@ mod tests {
         let message =
             "message rows { required int32 label; required double price; required double w; required int64 user; }";
         let leaves = leaves(&SchemaDescriptor::new(Arc::new(parse_message_type(message).unwrap())));
-        // Of blocks, which do not say how dense columns were read.
+        // Of blocks, in files of versions that did not say how dense columns were read.
         let trained = TrainedColumns {
             names: vec!["user".to_owned()],
             rows: vec![10],
