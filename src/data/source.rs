@@ -127,7 +127,7 @@ pub trait Source: Send + Sync {
         self.made_of()?.label()
     }
 
-    /// The column of samples' weights, where samples have some and the label is known as well.
+    /// The column of samples' weights, where samples have some.
     fn weight(&self) -> Option<&str> {
         self.made_of()?.weight()
     }

@@ -20,6 +20,9 @@ use crate::data::{Plan, Position, Source, Split};
 pub fn untrainable(source: &dyn Source) -> Error {
     let [validates, tests] = [Split::Validation, Split::Test].map(|split| source.samples(split).is_some_and(|n| n > 0));
     let reason = match source.has_own_tests() {
+        true if validates => {
+            "all of its samples are for validation or tests: lower --validation-fraction, or name training samples by it"
+        }
         true => "has samples for tests only: name training samples by it, and these by --test-data",
         false if validates && tests => "there is no training sample: lower --validation-fraction or --test-fraction",
         false if validates => "there is no training sample: lower --validation-fraction (data.validation_fraction)",

@@ -217,7 +217,8 @@ impl<'a> TrainingLoop<'a> {
             self.reporter.say(&format!("warning: the loss of the first step is {doubt}"));
         }
         let progress = &mut self.run.state.progress;
-        if progress.step == 0 {
+        // A minibatch without weight has none.
+        if progress.step == 0 || progress.first_loss.is_none() && self.tally.final_loss == Some(0.0) {
             progress.first_loss = Some(made.step.loss).filter(|loss| *loss > 1.0);
         }
         let has_exploded = made.step.loss > EXPLODED * progress.first_loss.unwrap_or(1.0);

@@ -466,7 +466,7 @@ fn a_hashed_column_of_other_rows_is_named_and_ages_that_log_makes_nothing_of_are
     assert!(told(&second).contains(lost) && !told(&first).contains(lost), "{}", told(&second));
     schema(40);
     let message = fail(&format!("{first} --init {}", to("run")));
-    let rows = "--init: column user has 40 rows in these data, and 20 in the model that the run begins with: describe it with \
-                rows = 20, or";
+    let rows = "--init: column user has 40 rows in these data, and 20 in the model that the run begins with: describe it as \
+                it was (rows = 20 of one that is hashed), or";
     assert!(message.contains(rows), "{message}");
 }

@@ -193,7 +193,7 @@ fn a_search_that_could_tell_nothing_says_why() {
         format!("search {TINY} --steps 2 --threads 1 --data {data} --test-data {tests} --space {space} --out {out}")
     };
     let message = fail(&line("auc"));
-    assert!(message.contains("an AUC needs test samples of both kinds, and these are all of one"), "{message}");
+    assert!(message.contains("an AUC needs samples of both kinds to judge by, and these are all of one"), "{message}");
     assert!(message.contains("needs another --out"), "{message}");
     // The remedy.
     let report = json(&format!("{} --target logloss --json", line("logloss")));

@@ -78,8 +78,8 @@ impl Target {
         let why = match trials.iter().find_map(|trial| trial.reason.as_deref()) {
             Some(reason) => format!("the first that failed: {reason}"),
             None if tested().any(|found| found.logloss.is_some()) => {
-                "an AUC needs test samples of both kinds, and these are all of one: name others with --test-data or \
-                 --test-fraction, or use --target logloss"
+                "an AUC needs samples of both kinds to judge by, and these are all of one: name others with --test-data, \
+                 --test-fraction or --validation-fraction, or use --target logloss"
                     .to_owned()
             }
             None if tested().next().is_some() => {

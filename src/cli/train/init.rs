@@ -107,6 +107,7 @@ pub(super) fn check_columns(weights: &Checkpoint<'_>, config: &Config, source: &
     let categorical: Vec<&str> = config.model.columns.iter().map(|name| &**name).collect();
     weights.check_names(&dense, &categorical)?;
     weights.check_kinds(config, source, "--init")?;
+    weights.check_columns(source)?;
     // Of a damaged header the weights are as good.
     let Some((_, trained)) = weights.header().ok().flatten() else { return Ok(()) };
     let (model, had) = (&config.model, &trained.model.rows);
@@ -148,7 +149,7 @@ pub(super) fn check_columns(weights: &Checkpoint<'_>, config: &Config, source: &
     {
         let remedy = match trained.data.rows_cap {
             cap if cap != config.data.rows_cap => format!("use --rows-cap {cap}"),
-            _ => format!("describe it with rows = {}", had[at]),
+            _ => format!("describe it as it was (rows = {} of one that is hashed)", had[at]),
         };
         let reason = format!(
             "column {} has {} rows in these data, and {} in the model that the run begins with: {remedy}, or train from the \

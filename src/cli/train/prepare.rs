@@ -235,10 +235,10 @@ impl TrainArgs {
                 let numbers = numbers.filter(|_| source.vocabulary().is_some());
                 let doubt = weights.check_numbers(numbers.as_deref(), &vocabulary_in(path))?;
                 doubt.iter().for_each(|reason| note!("warning: {reason}"));
-                if config.data.is_stored() {
-                    init::check_columns(&weights, config, source)?;
+                match config.data.is_stored() {
+                    true => init::check_columns(&weights, config, source)?,
+                    false => weights.check_columns(source)?,
                 }
-                weights.check_columns(source)?;
                 weights
                     .other_label(source)
                     .iter()

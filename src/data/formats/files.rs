@@ -318,7 +318,7 @@ impl Source for Files {
     }
 
     fn weight(&self) -> Option<&str> {
-        self.description.weight.as_deref().filter(|_| self.schema_text.is_none())
+        self.description.weight.as_deref()
     }
 
     fn has_own_tests(&self) -> bool {

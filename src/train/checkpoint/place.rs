@@ -81,7 +81,8 @@ impl TrainedOn {
             tests,
             validation,
             label: source.label().cloned(),
-            weight: source.weight().map(str::to_owned),
+            // Of described text the schema tells it.
+            weight: source.weight().filter(|_| source.schema_text().is_none()).map(str::to_owned),
         })
     }
 
@@ -241,7 +242,10 @@ impl Checkpoint<'_> {
         let left_out = leaves_more_out(began, config);
         let same = |(had, now): (&Stored, &Stored)| had == now || left_out && now.may_be_left_of(had);
         // Where they are the last of all samples, they follow from those before them.
-        let apart = !config.data.test_path.is_empty() || source.has_own_tests();
+        let apart = match split {
+            Split::Validation => config.data.validation_fraction == 0.0,
+            _ => !config.data.test_path.is_empty() || source.has_own_tests(),
+        };
         let train = (!apart || split == Split::Train).then_some((&had.train, &now.train));
         let asked = had.held_out(split).zip(now.held_out(split));
         if train.into_iter().chain(asked).all(same) {

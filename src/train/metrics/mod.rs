@@ -182,8 +182,8 @@ fn is_scored(sums: &Sums, all: bool) -> Result<bool> {
     let counts = sums.weight.value() > 0.0;
     if sums.samples > 0 && !counts && all {
         let reason = format!(
-            "all {} that the model is to be judged by have weight 0, of which no score follows: name others (--test-fraction \
-             or --test-data of train, --data of eval)",
+            "all {} that the model is to be judged by have weight 0, of which no score follows: name others \
+             (--test-fraction, --validation-fraction or --test-data of train, --data of eval)",
             Many(sums.samples, "sample")
         );
         return Err(Error::config("weight", reason));
