@@ -74,7 +74,7 @@ pub struct TextSchema {
     /// Texts that count as blank fields, in every column.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub missing: Vec<String>,
-    /// Dense features, in order; behind them the weight, once it is there ([`TextSchema::weighing`]).
+    /// Dense features, in order; behind them the weight, once it is there (`weighing`).
     #[serde(default)]
     pub dense: Vec<TextDense>,
     /// Categorical columns, in order.
