@@ -17,7 +17,7 @@ use super::checkpoint::{Checkpoint, Progress, Writers};
 use super::metrics::Scores;
 use super::output::OutputDir;
 use super::run::Run;
-use crate::base::config::BestBy;
+use crate::base::config::{BestBy, TrainConfig};
 use crate::base::console::note;
 use crate::base::{Error, Result};
 
@@ -33,6 +33,10 @@ pub struct Best {
 }
 
 impl Best {
+    fn reaches_target_of(&self, train: &TrainConfig) -> bool {
+        self.auc.is_some_and(|auc| train.reaches_target(auc))
+    }
+
     /// What these scores say of the model after a step.
     pub(super) fn new(step: u64, scores: &Scores) -> Self {
         let [auc, logloss] = [scores.auc, scores.logloss].map(|score| Some(score).filter(|score| score.is_finite()));
@@ -105,9 +109,9 @@ impl Evaluations {
     }
 
     /// Whether the model of a step has reached the target AUC that there is now, if there is one.
-    pub(super) fn have_reached(&self, target_auc: f64, step: u64) -> bool {
-        let reached = self.reached.filter(|reached| target_auc > 0.0 && reached.step == step);
-        reached.is_some_and(|reached| reached.auc >= Some(target_auc))
+    pub(super) fn have_reached(&self, train: &TrainConfig, step: u64) -> bool {
+        let reached = self.reached.filter(|reached| reached.step == step);
+        reached.is_some_and(|reached| reached.reaches_target_of(train))
     }
 }
 
@@ -184,8 +188,7 @@ impl Run {
     pub(super) fn take_evaluation(&mut self, now: Best, on_the_way: bool, has_trained: bool) -> Result<()> {
         let before = self.state.progress.evaluations;
         let (mut evaluations, is_best) = before.with(now, self.config.train.best_by, on_the_way);
-        let target = self.config.train.target_auc;
-        evaluations.reached = Some(now).filter(|now| target > 0.0 && now.auc >= Some(target));
+        evaluations.reached = Some(now).filter(|now| now.reaches_target_of(&self.config.train));
         if is_best && self.keeps_best() && (on_the_way || has_trained || !self.state.is_best_others) {
             self.save_best(evaluations)?;
         }

@@ -3,7 +3,7 @@
 //!
 //! Source: Adnan, Maboud, Mahajan and Nair (FAE, VLDB 2022), section 4.4. An epoch's cold and hot inputs are cut into
 //! minibatches of their own. They take turns, cold ones first: at the rate R(r) a turn is r % of the epoch's
-//! minibatches of its kind, one at least. Between two turns the model is tested. A test loss that has not fallen halves
+//! minibatches of its kind, one at least. Between two turns the model is judged. A loss that has not fallen halves
 //! the rate, and one that has fallen four times in a row doubles it, within R(1) and R(100); the first rate is R(50).
 //! (The paper's Equation 5 has `min` and `max` the wrong way round, as its text says.)
 
@@ -35,7 +35,7 @@ pub fn untrainable(source: &dyn Source) -> Error {
 const FIRST: f64 = 50.0;
 /// The least and the greatest rate.
 const RATES: [f64; 2] = [1.0, 100.0];
-/// Falls of the test loss in a row that double the rate: the paper's u.
+/// Falls of that loss in a row that double the rate: the paper's u.
 const FALLS: u32 = 4;
 
 /// What takes turns: cold inputs, then hot ones.
@@ -46,9 +46,9 @@ const KINDS: [Inputs; 2] = [Inputs::Cold, Inputs::Hot];
 pub struct Shuffled {
     /// Percent of an epoch's minibatches of a kind that are a turn.
     pub rate: f64,
-    /// Times in a row that the test loss has fallen.
+    /// Times in a row that the loss of the samples that it is judged by has fallen.
     pub falls: u32,
-    /// The last test loss, if there was one.
+    /// The last of these losses, if there was one.
     pub loss: Option<f64>,
     /// Whether hot inputs have the turn; else cold ones.
     pub hot: bool,

@@ -236,7 +236,7 @@ impl<'a> TrainingLoop<'a> {
     /// How evaluations have ended the run, if they have.
     fn ended(&self) -> Option<Outcome> {
         let (train, progress) = (&self.run.config.train, &self.run.state.progress);
-        if progress.evaluations.have_reached(train.target_auc, progress.step) {
+        if progress.evaluations.have_reached(train, progress.step) {
             return Some(Outcome::TargetReached);
         }
         progress.evaluations.exhaust(train.patience).then_some(Outcome::NoImprovement)
@@ -346,8 +346,7 @@ impl<'a> TrainingLoop<'a> {
             result => result?,
         };
         let Some(Evaluation { scores, best_possible_auc, .. }) = found else { return Ok(false) };
-        let target = run.config.train.target_auc;
-        if target > 0.0 && scores.auc >= target {
+        if run.config.train.reaches_target(scores.auc) {
             tally.reached = Some(tally.began.elapsed());
         }
         if let Some(log) = &mut run.mllog {

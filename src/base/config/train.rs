@@ -155,6 +155,12 @@ impl TrainConfig {
         self.batch * self.accumulate
     }
 
+    /// Whether an evaluation of this AUC reaches the target, if there is one.
+    #[must_use]
+    pub fn reaches_target(&self, auc: f64) -> bool {
+        self.target_auc > 0.0 && auc >= self.target_auc
+    }
+
     /// Whether the best model is kept, where anything is.
     #[must_use]
     pub const fn keeps_best(&self) -> bool {

@@ -50,7 +50,7 @@ use crate::base::{Error, Result};
 pub struct Opening<'a> {
     /// The vocabulary of a trained model; without it one is learned, where `data.vocab` asks for one.
     pub known: Option<Vocabulary>,
-    /// Whether rows need a label; for tab-separated files.
+    /// Whether rows need a label.
     pub labels: Labels,
     /// What a value of a training sample does that `known` lacks; one of a test sample is left out in any case.
     pub unseen: OnUnseen,
