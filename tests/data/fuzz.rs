@@ -10,8 +10,8 @@ use std::sync::LazyLock;
 
 use octorec::base::config::{Command, Config, DataConfig, KEYS, Layers, OnBadRow, SourceKind, Vocab};
 use octorec::collective::Payload;
-use octorec::data::blocks::{BlockFile, Codec, Cursor, Manifest, Options, Role};
-use octorec::data::formats::{self, Format, Target, csv};
+use octorec::data::blocks::{BlockFile, Codec, Manifest, Options, Role};
+use octorec::data::formats::{self, Format, Rows, Table, Target, csv};
 use octorec::data::stack_distance::StackProfile;
 use octorec::data::{Batch, Criteo, Opening, Samples, Source, Split, Tsv};
 use octorec::machine::{Machine, Routes, discover};
@@ -368,8 +368,8 @@ proptest! {
             fs::write(&path, damaged(seed, &fs::read(&victim).unwrap())).unwrap();
             if let Ok(file) = BlockFile::open(&path) {
                 // By readers of their own, so that each block is entered, whatever is wrong with others.
-                let read = |mut cursor: Cursor<'_>| cursor.read(&mut Samples::new(file.description()), 1);
-                (0..file.rows()).for_each(|at| drop(file.open_at(at).and_then(read)));
+                let read = |mut rows: Box<dyn Rows + '_>| rows.read(&mut Samples::new(file.description()), 1);
+                (0..file.rows()).for_each(|at| drop(file.open(at).and_then(read)));
             }
             let _ = Manifest::read(folder.path());
         }

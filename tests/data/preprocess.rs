@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use octorec::base::config::{DataConfig, OnBadRow};
 use octorec::data::blocks::{Manifest, Role};
-use octorec::data::formats::{self, csv::TextSchema};
+use octorec::data::formats::{self, Table, csv::TextSchema};
 use octorec::data::preprocess::{
     Options, Recipe, ShuffleBy, SplitBy, Summary, avazu, fingerprint, preprocess, taobao, taobao_sequences,
 };
@@ -88,7 +88,7 @@ fn read(folder: &Path, role: Option<Role>) -> Rows {
     let mut all = Samples::new(&manifest.schema);
     for part in manifest.parts.iter().filter(|part| role.is_none_or(|role| part.role == role)) {
         let file = manifest.open(folder, part).unwrap();
-        let mut cursor = file.open_at(0).unwrap();
+        let mut cursor = file.open(0).unwrap();
         while cursor.read(&mut all, 1000).unwrap() > 0 {}
     }
     let integers = all.dense.iter().map(|column| match column {
@@ -368,7 +368,7 @@ fn one_schema_gives_the_same_samples_in_training_and_in_preprocessing() {
         assert_eq!(manifest.schema.dense, direct.description.dense);
         let mut found = Samples::new(&manifest.schema);
         let file = manifest.open(&options.out, &manifest.parts[0]).unwrap();
-        file.open_at(0).unwrap().read(&mut found, 900).unwrap();
+        file.open(0).unwrap().read(&mut found, 900).unwrap();
         assert!(found == expected, "{name}: the ids, lists and values are those of training on the text");
         // New data is mapped as the old was.
         let again =
@@ -377,7 +377,7 @@ fn one_schema_gives_the_same_samples_in_training_and_in_preprocessing() {
         let manifest = Manifest::read(&again.out).unwrap();
         let mut mapped = Samples::new(&manifest.schema);
         let file = manifest.open(&again.out, &manifest.parts[0]).unwrap();
-        file.open_at(0).unwrap().read(&mut mapped, 900).unwrap();
+        file.open(0).unwrap().read(&mut mapped, 900).unwrap();
         assert!(mapped == expected, "{name}");
         let new = folder.file("new.csv", "user,genres,age,price,rating\nu1,g1,3,1.5,4\nu4,g1|zzz,3,1.5,4\n");
         let new = folder.options(Recipe::Table(layout.clone()), &[new], &format!("{name}-new"));
@@ -407,7 +407,7 @@ fn rows_with_lists_are_shuffled_whole() {
         let manifest = Manifest::read(out).unwrap();
         let mut samples = Samples::new(&manifest.schema);
         for part in &manifest.parts {
-            manifest.open(out, part).unwrap().open_at(0).unwrap().read(&mut samples, ROWS).unwrap();
+            manifest.open(out, part).unwrap().open(0).unwrap().read(&mut samples, ROWS).unwrap();
         }
         samples.check(&manifest.schema);
         (samples, manifest.schema)
@@ -455,7 +455,7 @@ fn tables_of_text_by_name() {
     let manifest = Manifest::read(&options.out).unwrap();
     let mut all = Samples::new(&manifest.schema);
     let file = manifest.open(&options.out, &manifest.parts[0]).unwrap();
-    file.open_at(0).unwrap().read(&mut all, 500).unwrap();
+    file.open(0).unwrap().read(&mut all, 500).unwrap();
     for n in 0..500usize {
         assert_eq!(all.labels[n], f32::from(u8::from(n % 6 >= 4)));
         let (Values::Integers(age), Values::Floats(price)) = (&all.dense[0], &all.dense[1]) else { panic!("kinds") };
@@ -509,7 +509,7 @@ fn tables_of_text_by_name() {
     done(&options);
     let manifest = Manifest::read(&options.out).unwrap();
     let mut stored = Samples::new(&manifest.schema);
-    manifest.open(&options.out, &manifest.parts[0]).unwrap().open_at(0).unwrap().read(&mut stored, 2).unwrap();
+    manifest.open(&options.out, &manifest.parts[0]).unwrap().open(0).unwrap().read(&mut stored, 2).unwrap();
     assert_eq!(stored.dense, [Values::Integers(vec![5, MISSING]), Values::Floats(vec![1.0, 2.5])]);
     let inputs = [folder.file("a.csv", &text), folder.file("b.csv", text.replace("genre", "kind"))];
     let found = message(&folder.options(Recipe::Table(layout), &inputs, "header"));
@@ -576,7 +576,7 @@ fn the_sequences_of_taobao() {
     let rows = |column: usize| manifest.schema.categorical[column].rows;
     assert_eq!([0, 1, 2, 3, 4].map(rows), [40, 17, 5, 17, 5], "zeros are no values");
     let mut samples = Samples::new(&manifest.schema);
-    manifest.open(&options.out, &manifest.parts[0]).unwrap().open_at(0).unwrap().read(&mut samples, 40).unwrap();
+    manifest.open(&options.out, &manifest.parts[0]).unwrap().open(0).unwrap().read(&mut samples, 40).unwrap();
     samples.check(&manifest.schema);
     assert_eq!(samples.dense[0], Values::Integers((0..40).map(|n| 1 + n % 4).collect()));
     let ends: Vec<u32> = (0..40)
@@ -831,7 +831,7 @@ fn points_of_a_behaviour_log_are_stretches_of_histories_and_items_of_others() {
     let read = |out: &Path, rows: usize| {
         let manifest = Manifest::read(out).unwrap();
         let mut samples = Samples::new(&manifest.schema);
-        manifest.open(out, &manifest.parts[0]).unwrap().open_at(0).unwrap().read(&mut samples, rows).unwrap();
+        manifest.open(out, &manifest.parts[0]).unwrap().open(0).unwrap().read(&mut samples, rows).unwrap();
         samples.check(&manifest.schema);
         samples
     };

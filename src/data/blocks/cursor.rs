@@ -8,11 +8,12 @@ use super::file::{Block, BlockFile};
 use super::layout::{Content, Section};
 use super::writer::Codec;
 use crate::base::Result;
+use crate::data::formats::{Rows, Table};
 use crate::data::samples::{Samples, Values};
 use crate::data::{Batch, Description};
 
 /// Streams samples from a block file.
-pub struct Cursor<'a> {
+pub(super) struct Cursor<'a> {
     file: &'a BlockFile,
     /// The block that is entered next, or was entered last.
     number: usize,
@@ -55,19 +56,6 @@ impl<'a> Cursor<'a> {
         let columns = file.contents.iter().map(|_| Column::default()).collect();
         let (entries, packed, codes) = (Vec::new(), Vec::new(), Vec::new());
         Self { file, number, entered: None, next, columns, entries, packed, codes, bytes: 0, row_bytes: 0 }
-    }
-
-    /// Steps over up to `count` samples and returns how many; their blocks are not entered.
-    pub fn skip(&mut self, count: u64) -> u64 {
-        let count = count.min(self.file.rows() - self.next);
-        self.next += count;
-        count
-    }
-
-    /// Bytes that were read so far: blocks when they are checked or unpacked, otherwise the samples of theirs.
-    #[must_use]
-    pub fn bytes_read(&self) -> u64 {
-        self.bytes
     }
 
     /// Enters block `number`: verifies it, unless that was done, and unpacks all of its columns.
@@ -186,19 +174,6 @@ impl<'a> Cursor<'a> {
         Ok(Some(start..end))
     }
 
-    /// Appends up to `limit` samples as they are stored; fewer only at the end.
-    ///
-    /// # Errors
-    /// [`crate::base::Error::BadFile`] that names the damaged block and column.
-    pub fn read(&mut self, samples: &mut Samples, limit: usize) -> Result<usize> {
-        let mut read = 0;
-        while let Some(range) = self.advance(limit - read)? {
-            self.copy(samples, &range)?;
-            read += range.len();
-        }
-        Ok(read)
-    }
-
     fn copy(&mut self, samples: &mut Samples, range: &Range<usize>) -> Result<()> {
         let description = self.file.description();
         // Where the current column's look-ups stand in the block.
@@ -244,23 +219,6 @@ impl<'a> Cursor<'a> {
             }
         }
         self.file.check()
-    }
-
-    /// Appends up to `limit` samples to a minibatch, dense features transformed: `description` is the file's, with what
-    /// was learned of its columns.
-    ///
-    /// # Errors
-    /// As [`Cursor::read`].
-    ///
-    /// # Panics
-    /// When a column's scale is needed and was not learned.
-    pub fn read_batch(&mut self, batch: &mut Batch, limit: usize, description: &Description) -> Result<usize> {
-        let mut read = 0;
-        while let Some(range) = self.advance(limit - read)? {
-            self.fill(batch, &range, description)?;
-            read += range.len();
-        }
-        Ok(read)
     }
 
     fn fill(&mut self, batch: &mut Batch, range: &Range<usize>, description: &Description) -> Result<()> {
@@ -315,6 +273,43 @@ impl<'a> Cursor<'a> {
             }
         }
         self.file.check()
+    }
+}
+
+impl Rows for Cursor<'_> {
+    fn read(&mut self, samples: &mut Samples, limit: usize) -> Result<usize> {
+        let mut read = 0;
+        while let Some(range) = self.advance(limit - read)? {
+            self.copy(samples, &range)?;
+            read += range.len();
+        }
+        Ok(read)
+    }
+
+    fn read_batch(
+        &mut self,
+        batch: &mut Batch,
+        limit: usize,
+        (_, description): (&mut Samples, &Description),
+    ) -> Result<usize> {
+        let mut read = 0;
+        while let Some(range) = self.advance(limit - read)? {
+            self.fill(batch, &range, description)?;
+            read += range.len();
+        }
+        Ok(read)
+    }
+
+    /// Blocks that are stepped over are not entered.
+    fn skip(&mut self, count: u64) -> Result<u64> {
+        let count = count.min(self.file.rows() - self.next);
+        self.next += count;
+        Ok(count)
+    }
+
+    /// Blocks count when they are checked or unpacked, otherwise the samples of theirs.
+    fn bytes_read(&self) -> u64 {
+        self.bytes
     }
 }
 

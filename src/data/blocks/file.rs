@@ -17,6 +17,7 @@ use super::layout::{
 use super::writer::Codec;
 use crate::base::{Error, Result};
 use crate::data::fingerprint::of_bytes;
+use crate::data::formats::{Rows, Table};
 use crate::data::schema::Description;
 use crate::memory::{Access, FileMap};
 
@@ -126,48 +127,6 @@ impl BlockFile {
         ))
     }
 
-    /// The file.
-    #[must_use]
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// The columns.
-    #[must_use]
-    pub fn description(&self) -> &Description {
-        &self.description
-    }
-
-    /// Samples.
-    #[must_use]
-    pub fn rows(&self) -> u64 {
-        self.rows
-    }
-
-    /// Blocks.
-    #[must_use]
-    pub fn blocks(&self) -> usize {
-        self.blocks.len()
-    }
-
-    /// The most look-ups of a sample, one entry a categorical column.
-    #[must_use]
-    pub fn longest(&self) -> &[u32] {
-        &self.longest
-    }
-
-    /// A reader whose first sample is number `start`.
-    ///
-    /// # Errors
-    /// When there are fewer.
-    pub fn open_at(&self, start: u64) -> Result<Cursor<'_>> {
-        if start > self.rows {
-            let reason = format!("sample {start} is asked for, but this file has {} samples", self.rows);
-            return Err(self.fail(reason));
-        }
-        Ok(Cursor::new(self, self.block_of(start), start))
-    }
-
     /// The last block that begins at or before a sample; blocks of no samples do not exist.
     pub(super) fn block_of(&self, sample: u64) -> usize {
         self.blocks.partition_point(|block| block.first <= sample).saturating_sub(1)
@@ -177,17 +136,6 @@ impl BlockFile {
     pub(super) fn is_sound(&self, number: usize) -> bool {
         // Relaxed: the bytes that it speaks of never change.
         self.sound[number / 64].load(Ordering::Relaxed) >> (number % 64) & 1 == 1
-    }
-
-    /// What tells its samples from others: what the file says of itself, of its first and of its last block. A file
-    /// that was damaged and is whole again has the one that it had.
-    #[must_use]
-    pub fn fingerprint(&self) -> Option<u64> {
-        let trailer: Trailer = read(&self.bytes, self.bytes.len().checked_sub(size_of::<Trailer>())?)?;
-        let head = |block: &BlockRef| Some(read::<BlockHead>(&self.bytes, usize::try_from(block.offset).ok()?)?.crc);
-        let ends: Vec<u32> =
-            self.blocks.first().into_iter().chain(self.blocks.last()).map(head).collect::<Option<_>>()?;
-        Some(of_bytes([bytemuck::bytes_of(&trailer), bytemuck::cast_slice(&ends)]))
     }
 
     /// Notes that a block is sound.
@@ -254,6 +202,42 @@ impl BlockFile {
     /// What is wrong: that the file was cut short, if it was, since all else may follow from it.
     fn fail(&self, reason: String) -> Error {
         self.check().err().unwrap_or(Error::bad_file(self.path.clone(), reason))
+    }
+}
+
+impl Table for BlockFile {
+    fn description(&self) -> &Description {
+        &self.description
+    }
+
+    fn rows(&self) -> u64 {
+        self.rows
+    }
+
+    fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn longest(&self) -> Vec<u32> {
+        self.longest.clone()
+    }
+
+    /// What the file says of itself, of its first and of its last block. A file that was damaged and is whole again
+    /// has the one that it had.
+    fn fingerprint(&self) -> Option<u64> {
+        let trailer: Trailer = read(&self.bytes, self.bytes.len().checked_sub(size_of::<Trailer>())?)?;
+        let head = |block: &BlockRef| Some(read::<BlockHead>(&self.bytes, usize::try_from(block.offset).ok()?)?.crc);
+        let ends: Vec<u32> =
+            self.blocks.first().into_iter().chain(self.blocks.last()).map(head).collect::<Option<_>>()?;
+        Some(of_bytes([bytemuck::bytes_of(&trailer), bytemuck::cast_slice(&ends)]))
+    }
+
+    fn open(&self, start: u64) -> Result<Box<dyn Rows + '_>> {
+        if start > self.rows {
+            let reason = format!("sample {start} is asked for, but this file has {} samples", self.rows);
+            return Err(self.fail(reason));
+        }
+        Ok(Box::new(Cursor::new(self, self.block_of(start), start)))
     }
 }
 

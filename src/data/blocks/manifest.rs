@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::file::BlockFile;
 use crate::base::{Error, Result, input};
+use crate::data::formats::Table;
 use crate::data::schema::Description;
 use crate::memory::write_file;
 

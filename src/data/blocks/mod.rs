@@ -11,10 +11,9 @@ mod layout;
 mod manifest;
 mod writer;
 
-pub use cursor::Cursor;
 pub use file::BlockFile;
 pub use manifest::{MANIFEST, Manifest, Part, Role};
-pub use writer::{Codec, Options, Writer, Written};
+pub use writer::{Codec, Options, Writer};
 
 /// How block files are called: `part-00000.octo`.
 pub const EXTENSION: &str = "octo";

@@ -12,6 +12,7 @@ use super::layout::{
     contents, index_crc,
 };
 use crate::base::{Error, Result};
+use crate::data::formats::Sink;
 use crate::data::samples::{Samples, Values};
 use crate::data::schema::Description;
 use crate::memory::WholeFile;
@@ -50,17 +51,6 @@ impl Default for Options {
     fn default() -> Self {
         Self { codec: Codec::Raw, block_rows: 4096 }
     }
-}
-
-/// What a writer has written.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Written {
-    /// Samples.
-    pub rows: u64,
-    /// Bytes of the file.
-    pub bytes: u64,
-    /// The most look-ups of a sample, one entry a categorical column.
-    pub longest: Vec<u32>,
 }
 
 /// A block file on its way.
@@ -120,55 +110,6 @@ impl Writer {
             description: description.clone(),
             scratch: Scratch::default(),
         })
-    }
-
-    /// Appends samples.
-    ///
-    /// # Errors
-    /// [`Error::RowBeyondTable`] for a row number that the description does not have, [`Error::Io`].
-    ///
-    /// # Panics
-    /// When the samples contradict the description ([`Samples::check`]).
-    pub fn push(&mut self, samples: &Samples) -> Result<()> {
-        samples.check(&self.description);
-        let block = self.options.block_rows as usize;
-        let mut from = 0;
-        while from < samples.len() {
-            let take = (block - self.pending.len()).min(samples.len() - from);
-            if take == block {
-                self.encode(samples, from..from + block)?;
-            } else {
-                self.pending.extend_from(samples, from..from + take, &self.description);
-                if self.pending.len() == block {
-                    self.flush()?;
-                }
-            }
-            from += take;
-        }
-        Ok(())
-    }
-
-    /// Writes what is left and the index; only now the file has its name.
-    ///
-    /// # Errors
-    /// As [`Writer::push`].
-    pub fn finish(mut self) -> Result<Written> {
-        if !self.pending.is_empty() {
-            self.flush()?;
-        }
-        let index = [bytemuck::cast_slice(&self.blocks), bytemuck::cast_slice::<u32, u8>(&self.longest)].concat();
-        let trailer = Trailer {
-            index: self.file.written(),
-            blocks: self.blocks.len() as u64,
-            rows: self.rows,
-            version: VERSION,
-            crc: 0,
-            magic: END,
-        };
-        let trailer = Trailer { crc: index_crc(&trailer, &index), ..trailer };
-        self.file.append(&index)?;
-        self.file.append(bytemuck::bytes_of(&trailer))?;
-        Ok(Written { rows: self.rows, bytes: self.file.finish()?, longest: self.longest })
     }
 
     fn flush(&mut self) -> Result<()> {
@@ -286,6 +227,49 @@ impl Writer {
         }
         let count = u32::try_from(count).map_err(|_| too_large(&self.file))?;
         Ok(Section { count, base, width, ..Section::zeroed() })
+    }
+}
+
+impl Sink for Writer {
+    /// Of samples that the description cannot hold, fails with the place of the first. Panics when they contradict it
+    /// ([`Samples::check`]).
+    fn push(&mut self, samples: &Samples) -> Result<()> {
+        samples.check(&self.description);
+        let block = self.options.block_rows as usize;
+        let mut from = 0;
+        while from < samples.len() {
+            let take = (block - self.pending.len()).min(samples.len() - from);
+            if take == block {
+                self.encode(samples, from..from + block)?;
+            } else {
+                self.pending.extend_from(samples, from..from + take, &self.description);
+                if self.pending.len() == block {
+                    self.flush()?;
+                }
+            }
+            from += take;
+        }
+        Ok(())
+    }
+
+    /// Writes what is left and the index; only now the file has its name.
+    fn finish(mut self: Box<Self>) -> Result<u64> {
+        if !self.pending.is_empty() {
+            self.flush()?;
+        }
+        let index = [bytemuck::cast_slice(&self.blocks), bytemuck::cast_slice::<u32, u8>(&self.longest)].concat();
+        let trailer = Trailer {
+            index: self.file.written(),
+            blocks: self.blocks.len() as u64,
+            rows: self.rows,
+            version: VERSION,
+            crc: 0,
+            magic: END,
+        };
+        let trailer = Trailer { crc: index_crc(&trailer, &index), ..trailer };
+        self.file.append(&index)?;
+        self.file.append(bytemuck::bytes_of(&trailer))?;
+        self.file.finish()
     }
 }
 

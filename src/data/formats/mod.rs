@@ -39,7 +39,7 @@ mod write;
 
 use std::path::Path;
 
-use super::blocks::{BlockFile, EXTENSION, MANIFEST};
+use super::blocks::{EXTENSION, MANIFEST};
 use super::fingerprint::of_ends;
 use super::{Batch, Description, Samples};
 use crate::base::error::nearest;
@@ -289,53 +289,4 @@ fn unfit(values: &[f32], gaps: bool) -> Option<(usize, String)> {
 /// The error of a file that cannot be used as it is.
 fn bad(path: &Path, reason: impl Into<String>) -> Error {
     Error::bad_file(path, reason.into())
-}
-
-impl Table for BlockFile {
-    fn description(&self) -> &Description {
-        self.description()
-    }
-
-    fn rows(&self) -> u64 {
-        self.rows()
-    }
-
-    fn path(&self) -> &Path {
-        self.path()
-    }
-
-    fn longest(&self) -> Vec<u32> {
-        self.longest().to_vec()
-    }
-
-    fn fingerprint(&self) -> Option<u64> {
-        self.fingerprint()
-    }
-
-    fn open(&self, start: u64) -> Result<Box<dyn Rows + '_>> {
-        Ok(Box::new(self.open_at(start)?))
-    }
-}
-
-impl Rows for super::blocks::Cursor<'_> {
-    fn read(&mut self, samples: &mut Samples, limit: usize) -> Result<usize> {
-        self.read(samples, limit)
-    }
-
-    fn read_batch(
-        &mut self,
-        batch: &mut Batch,
-        limit: usize,
-        (_, description): (&mut Samples, &Description),
-    ) -> Result<usize> {
-        self.read_batch(batch, limit, description)
-    }
-
-    fn skip(&mut self, count: u64) -> Result<u64> {
-        Ok(self.skip(count))
-    }
-
-    fn bytes_read(&self) -> u64 {
-        self.bytes_read()
-    }
 }

@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use super::Dataset;
 use super::dataset::Member;
+use super::{Dataset, Table};
 use crate::base::Result;
 use crate::data::Description;
 use crate::data::blocks::{BlockFile, MANIFEST, Manifest, Part, Role};

@@ -89,7 +89,7 @@ impl Target {
         let description = &self.description;
         let name = format!("part-{:05}.{EXTENSION}", self.parts.len());
         let mut sink: Box<dyn Sink> = match self.format {
-            Format::Octorec => Box::new(Blocks(Writer::create(&self.folder.join(&name), description, self.options)?)),
+            Format::Octorec => Box::new(Writer::create(&self.folder.join(&name), description, self.options)?),
             Format::Mlperf => Box::new(mlperf::BinSink::create(&self.folder, role, description)?),
             Format::Nvidia => Box::new(nvidia::SplitSink::create(&self.folder, role, description)?),
             Format::Torchrec => Box::new(torchrec::ArraySink::create(&self.folder, role, description)?),
@@ -155,17 +155,5 @@ fn held(description: &Description) -> std::result::Result<(), String> {
     match description.categorical.iter().find(|column| column.rows > 1 << 31) {
         Some(column) => Err(format!("numbers rows with an i32, but column {} has {} rows", column.name, column.rows)),
         None => Ok(()),
-    }
-}
-
-struct Blocks(Writer);
-
-impl Sink for Blocks {
-    fn push(&mut self, samples: &Samples) -> Result<()> {
-        self.0.push(samples)
-    }
-
-    fn finish(self: Box<Self>) -> Result<u64> {
-        self.0.finish().map(|written| written.bytes)
     }
 }

@@ -13,6 +13,7 @@ use crate::base::console::note;
 use crate::base::units::Bytes;
 use crate::base::{Error, Result};
 use crate::data::blocks::{BlockFile, EXTENSION, MANIFEST};
+use crate::data::formats::Table;
 use crate::memory;
 
 /// Says of a full disk what to do about it, and how much is missing where that can be told; other errors stay as they
@@ -129,6 +130,7 @@ mod tests {
     use super::*;
     use crate::data::Samples;
     use crate::data::blocks::{Options, Writer};
+    use crate::data::formats::Sink;
     use crate::data::samples::Values;
     use crate::data::schema::{Dense, Description};
 
@@ -150,7 +152,7 @@ mod tests {
         let description = Description { dense, ..Description::default() };
         let mut samples = Samples::new(&description);
         (samples.labels, samples.dense) = (vec![1.0; 100], vec![Values::Integers(vec![7; 100])]);
-        let mut writer = Writer::create(&whole, &description, Options::default()).unwrap();
+        let mut writer = Box::new(Writer::create(&whole, &description, Options::default()).unwrap());
         writer.push(&samples).unwrap();
         writer.finish().unwrap();
         // A file of 100 rows, and 50 of one that found no room.

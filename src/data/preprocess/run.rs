@@ -25,6 +25,7 @@ use super::{Options, Recipe, ShuffleBy};
 use crate::base::{Error, Result};
 use crate::data::Samples;
 use crate::data::blocks::{self, BlockFile, EXTENSION, MANIFEST, Manifest, Part, Role, Writer};
+use crate::data::formats::{Sink, Table as _};
 use crate::data::schema::{Categorical, Description};
 use crate::data::table::Key;
 use crate::data::tsv::Labels;
@@ -373,7 +374,7 @@ impl<'a> Run<'a> {
     ) -> Result<()> {
         let path = self.output.work.join(&target.name);
         let options = blocks::Options { codec: self.options.codec, ..blocks::Options::default() };
-        let mut writer = Writer::create(&path, &self.description, options)?;
+        let mut writer = Box::new(Writer::create(&path, &self.description, options)?);
         rows(&mut |samples| {
             writer.push(samples)?;
             meter.add(Stage::Blocks, samples.len() as u64);
