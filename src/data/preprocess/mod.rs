@@ -115,7 +115,8 @@ pub struct Options {
     pub file_rows: u64,
     /// Replaces the data set that is there, once the new one is whole, and an unfinished run with other options.
     pub force: bool,
-    /// Bytes of text taken at once; 0: as memory and threads allow.
+    /// Bytes of text taken at once; 0: as memory and threads allow, which is all that a command has. Others are for
+    /// tests.
     pub piece_bytes: u64,
 }
 
