@@ -37,7 +37,7 @@ impl UnseenCounts {
         let count = |(number, column): (usize, &super::Column)| Count {
             column: column.name.clone(),
             numbered: known.is_some_and(|known| known.numbers(number)),
-            // Rows are numbers of 32 bits.
+            // A number of 32 bits, and never 0: the only row of a table is no row of unseen values.
             unseen_row: column.unseen().map(|row| row as u32),
             met: AtomicU64::new(0),
             shared: AtomicU64::new(0),
@@ -55,7 +55,7 @@ impl UnseenCounts {
             count.met.fetch_add(rows.len() as u64 - stand_ins, Ordering::Relaxed);
             if let Some(unseen) = count.unseen_row {
                 let shared = rows.iter().filter(|row| **row == unseen).count() as u64;
-                count.shared.fetch_add(shared - if unseen == 0 { stand_ins } else { 0 }, Ordering::Relaxed);
+                count.shared.fetch_add(shared, Ordering::Relaxed);
             }
         }
     }
