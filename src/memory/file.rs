@@ -54,6 +54,21 @@ pub fn listed(folder: &Path, action: &'static str) -> Result<Vec<PathBuf>> {
     Ok(paths)
 }
 
+/// Text with every number as its length and digits, so that it sorts by value: day_2 before day_10.
+#[must_use]
+pub fn natural(text: &str) -> String {
+    let mut key = String::new();
+    let mut rest = text;
+    while let Some(at) = rest.find(|c: char| c.is_ascii_digit()) {
+        let digits = rest[at..].find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len() - at);
+        let number = rest[at..at + digits].trim_start_matches('0');
+        key.push_str(&rest[..at]);
+        key.push_str(&format!("{:04}{number}", number.len()));
+        rest = &rest[at + digits..];
+    }
+    key + rest
+}
+
 /// A mapped file: one that is replaced and not written into, as octorec's own are.
 ///
 /// Another program can write into it all the same, as `cp` onto it does. Whoever reads a mapping is ready for that:
@@ -283,6 +298,14 @@ mod tests {
     use std::io::{Read, Seek, SeekFrom};
 
     use super::*;
+
+    #[test]
+    fn numbers_in_names_are_compared_as_numbers() {
+        let (long, longer) = ("part_18446744073709551616", "part_18446744073709551617");
+        let mut names = [longer, "part_10", "part_9", long, "part_9_2", "a2b", "part"];
+        names.sort_by_key(|name| natural(name));
+        assert_eq!(names, ["a2b", "part", "part_9", "part_9_2", "part_10", long, longer]);
+    }
 
     #[test]
     fn a_file_that_is_cut_short_is_an_error_that_names_it() {

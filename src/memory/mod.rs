@@ -17,7 +17,7 @@ mod whole;
 pub use arena::{Arena, Binding};
 pub use buffer::{Buffer, Supply, recycled};
 pub use capacity::{Demand, NodeMemory, check_capacity, check_host};
-pub use file::{Access, FileBytes, FileCursor, FileMap, forget_cached, listed};
+pub use file::{Access, FileBytes, FileCursor, FileMap, forget_cached, listed, natural};
 pub use groups::{ControlGroup, control_groups, groups_below};
 pub use heap::{Heap, exhausted, watch_starts_of_threads};
 pub use homes::Homes;

@@ -7,7 +7,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use crate::base::{Error, Result};
-use crate::memory::listed;
+use crate::memory::{listed, natural};
 
 /// The input files: folders stand for what is in them, day_2 before day_10.
 ///
@@ -110,18 +110,4 @@ pub(super) fn refuse_empty<'a>(inputs: impl Iterator<Item = &'a Path>, found: &[
         reason += ": mend or replace it and run the same command again, or leave it away and add --force";
     }
     Err(Error::bad_file(*first, reason))
-}
-
-/// Text with every number as its length and digits, so that it sorts by value.
-fn natural(text: &str) -> String {
-    let mut key = String::new();
-    let mut rest = text;
-    while let Some(at) = rest.find(|c: char| c.is_ascii_digit()) {
-        let digits = rest[at..].find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len() - at);
-        let number = rest[at..at + digits].trim_start_matches('0');
-        key.push_str(&rest[..at]);
-        key.push_str(&format!("{:04}{number}", number.len()));
-        rest = &rest[at + digits..];
-    }
-    key + rest
 }

@@ -14,7 +14,7 @@ use crate::data::blocks::Role;
 use crate::data::formats::{Dataset, Member, Reading, SCHEMA, bad, folder, sidecar};
 use crate::data::schema::Categorical;
 use crate::data::{Description, Labels};
-use crate::memory::listed;
+use crate::memory::{listed, natural};
 
 /// What NVTabular tells HugeCTR of the columns.
 const MERLIN: &str = "_metadata.json";
@@ -108,24 +108,6 @@ fn parts(path: &Path) -> Result<Vec<(Role, PathBuf)>> {
     Ok(found)
 }
 
-/// A name cut at its numbers, so that 10 comes after 9.
-fn natural(name: &str) -> Vec<(String, u64)> {
-    let mut key = vec![(String::new(), 0u64)];
-    let mut in_number = false;
-    for letter in name.chars() {
-        if let Some(digit) = letter.to_digit(10) {
-            let last = key.last_mut().expect("never empty");
-            (last.1, in_number) = (last.1.saturating_mul(10).saturating_add(digit.into()), true);
-        } else {
-            if std::mem::take(&mut in_number) {
-                key.push((String::new(), 0));
-            }
-            key.last_mut().expect("never empty").0.push(letter);
-        }
-    }
-    key
-}
-
 fn merlin(folders: &[&Path]) -> Result<Option<Merlin>> {
     let Some(path) = folders.iter().map(|folder| folder.join(MERLIN)).find(|path| path.exists()) else {
         return Ok(None);
@@ -214,13 +196,6 @@ fn scanned(table: &ParquetTable, group: usize, leaf: &Leaf) -> Result<Size> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn numbers_in_names_are_compared_as_numbers() {
-        let mut names = ["part_10", "part_9", "part_9_2", "a2b", "part"];
-        names.sort_by_key(|name| natural(name));
-        assert_eq!(names, ["a2b", "part", "part_9", "part_9_2", "part_10"]);
-    }
 
     #[test]
     fn names_of_equal_numbers_come_in_one_order_wherever_they_lie() {
