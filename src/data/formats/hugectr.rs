@@ -29,7 +29,7 @@ pub(super) fn role(name: &str) -> Option<Role> {
 
 /// Whether rows of one width can hold these columns.
 fn fits(description: &Description) -> std::result::Result<(), String> {
-    match description.categorical.iter().find(|column| column.hots == 0 || column.weighted) {
+    match description.not_multi_hot() {
         Some(column) => Err(format!(
             "raw rows hold the same number of look-ups for every sample, without weights, unlike column {}",
             column.name

@@ -83,7 +83,7 @@ fn fits(description: &Description) -> std::result::Result<(), String> {
     if let Some(column) = description.dense.iter().find(|column| column.float) {
         return Err(format!("rows of 160 bytes hold integers, but column {} holds floats", column.name));
     }
-    match description.categorical.iter().find(|column| column.hots != 1 || column.weighted) {
+    match description.not_one_hot() {
         Some(column) => {
             Err(format!("rows of 160 bytes hold one look-up a column without weight, unlike column {}", column.name))
         }

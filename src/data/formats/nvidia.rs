@@ -203,7 +203,7 @@ pub(super) fn writes(name: &str) -> bool {
 
 impl SplitSink {
     pub(super) fn create(folder: &Path, role: Role, description: &Description) -> Result<Self> {
-        if let Some(column) = description.categorical.iter().find(|column| column.hots != 1 || column.weighted) {
+        if let Some(column) = description.not_one_hot() {
             let reason =
                 format!("split binary holds one look-up a column without weight, unlike column {}", column.name);
             return Err(bad(folder, reason));

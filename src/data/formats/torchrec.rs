@@ -186,11 +186,9 @@ enum Sparse {
 
 impl ArraySink {
     pub(super) fn create(folder: &Path, role: Role, description: &Description) -> Result<Self> {
-        for column in &description.categorical {
-            if column.hots == 0 || column.weighted {
-                let reason = "TorchRec's arrays hold the same number of look-ups for every sample, without weights";
-                return Err(bad(folder, format!("{reason}, unlike column {}", column.name)));
-            }
+        if let Some(column) = description.not_multi_hot() {
+            let reason = "TorchRec's arrays hold the same number of look-ups for every sample, without weights";
+            return Err(bad(folder, format!("{reason}, unlike column {}", column.name)));
         }
         let stem = role.of(STEMS);
         let begin = |name: &str| {

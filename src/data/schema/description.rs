@@ -269,6 +269,18 @@ impl Description {
         self.weight.is_some() && dense + 1 == self.dense.len()
     }
 
+    /// The first categorical column of which a sample does not look up one row, without a weight.
+    #[must_use]
+    pub fn not_one_hot(&self) -> Option<&Categorical> {
+        self.categorical.iter().find(|column| column.hots != 1 || column.weighted)
+    }
+
+    /// The first categorical column of which samples look up differently many rows, or rows with weights.
+    #[must_use]
+    pub fn not_multi_hot(&self) -> Option<&Categorical> {
+        self.categorical.iter().find(|column| column.hots == 0 || column.weighted)
+    }
+
     /// Takes over what was learned of dense columns.
     ///
     /// # Errors
@@ -327,6 +339,14 @@ mod tests {
             hots: 4,
             ..description.categorical[2].clone()
         };
+        let names = |description: &Description| {
+            [description.not_one_hot(), description.not_multi_hot()]
+                .map(|column| column.map(|column| column.name.clone()))
+        };
+        assert_eq!(names(&description), [Some("C2".to_owned()), Some("C2".to_owned())]);
+        description.categorical[1].hots = 2;
+        assert_eq!(names(&description), [Some("C2".to_owned()), Some("C3".to_owned())]);
+        description.categorical[1].hots = 0;
         let text = description.to_toml();
         assert_eq!(Description::parse(&text, Path::new("x")).unwrap(), description);
         let message = |from: &str, to: &str| {

@@ -147,7 +147,7 @@ fn described(mut known: Description, layout: &Layout, folder: &Path) -> Result<D
         let (is, float) = if layout.fractions { ("fractions", "true") } else { ("whole numbers", "false") };
         return fail(format!("column {}: the files have {is} there: write float = {float}", column.name));
     }
-    if let Some(column) = known.categorical.iter().find(|column| column.hots != 1 || column.weighted) {
+    if let Some(column) = known.not_one_hot() {
         let reason = "FAE's samples look up one row a column, without weights";
         return fail(format!("column {}: {reason}: leave hots and weighted away", column.name));
     }
