@@ -137,6 +137,20 @@ impl Bench {
         Ok(Self { machine, rates, usual: Rates::default(), paper, own: Options::default(), configs })
     }
 
+    /// Of the paper's implementation, whose communication is overlapped.
+    fn question<'a>(&'a self, config: &'a Config, workload: &'a Workload) -> Question<'a> {
+        Question {
+            config,
+            machine: &self.machine,
+            workload,
+            rank_per: RankPer::default(),
+            comm_cores: CommCores::Count(COMM_CORES),
+            overlap: true,
+            options: &self.paper,
+            rates: &self.rates,
+        }
+    }
+
     fn ask(&self, model: &Model, ranks: usize, batch: usize, way: Way) -> Result<Answer> {
         let (config, workload) = &self.configs[model.name];
         let mut config = config.clone();
@@ -145,15 +159,10 @@ impl Bench {
             config.train.collective = crate::base::config::Collective::Ring;
             rates.whole_sample_s = if model.loads { loader_s(&rates) } else { 0.0 };
         }
-        let question = Question {
-            config: &config,
-            machine: &self.machine,
-            workload,
-            rank_per: RankPer::default(),
-            comm_cores: CommCores::Count(COMM_CORES),
-            overlap: way != Way::Blocking,
-            options: if way == Way::Octorec { &self.own } else { &self.paper },
-            rates: if way == Way::Octorec { &self.usual } else { &rates },
+        let asked = self.question(&config, workload);
+        let question = match way {
+            Way::Octorec => Question { options: &self.own, rates: &self.usual, ..asked },
+            _ => Question { overlap: way == Way::Overlapped, rates: &rates, ..asked },
         };
         question.ask(Some(ranks), batch)
     }
@@ -228,16 +237,8 @@ fn hidden(sockets: &Bench, figures: &Figures<'_>) -> Result<Vec<Case>> {
     let mut config = layers.finish(Command::Simulate)?;
     config.train.collective = crate::base::config::Collective::TwoRing;
     let workload = in_one_part(planned(&mut config, None, None)?);
-    let question = Question {
-        config: &config,
-        machine: &sockets.machine,
-        workload: &workload,
-        rank_per: RankPer::default(),
-        comm_cores: CommCores::Count(COMM_CORES),
-        overlap: true,
-        options: &sockets.own,
-        rates: &Rates { bucket_bytes: 0, copies_gradients: false, ..sockets.usual.clone() },
-    };
+    let rates = Rates { bucket_bytes: 0, copies_gradients: false, ..sockets.usual.clone() };
+    let question = Question { options: &sockets.own, rates: &rates, ..sockets.question(&config, &workload) };
     let answer = question.ask(Some(8), 8 * 1024)?;
     let dense = MessageKind::DenseGradients as usize;
     let [hidden, exposed] = [answer.outcome.hidden_s, answer.outcome.exposed_s].map(|kinds| kinds[dense] * 1e3);
@@ -254,22 +255,11 @@ fn hidden(sockets: &Bench, figures: &Figures<'_>) -> Result<Vec<Case>> {
 
 /// Section VI-D3, Figure 15: what an all-to-all that does not know the links gains from 4 to 8 sockets.
 fn flat(sockets: &Bench, figures: &Figures<'_>) -> Result<Case> {
-    let (_, workload) = &sockets.configs["mlperf"];
+    let (config, workload) = &sockets.configs["mlperf"];
     let bytes = workload.dims().iter().sum::<usize>() * MLPERF.strong * 4;
     let mut all = Vec::new();
     for ranks in [2, 4, 8] {
-        let (config, workload) = &sockets.configs["mlperf"];
-        let question = Question {
-            config,
-            machine: &sockets.machine,
-            workload,
-            rank_per: RankPer::default(),
-            comm_cores: CommCores::Count(COMM_CORES),
-            overlap: true,
-            options: &sockets.paper,
-            rates: &sockets.rates,
-        };
-        let (_, site) = question.site(Some(ranks), CommCores::Count(0))?;
+        let (_, site) = sockets.question(config, workload).site(Some(ranks), CommCores::Count(0))?;
         let parcels = Parcels::uniform(ranks, bytes / ranks / ranks / 4);
         // As MPI's libraries do it, whatever the links are.
         let flat = Exchange::Pairwise.plan(&parcels, Payload::Raw(4));
