@@ -1,9 +1,13 @@
-//! Charts as SVG: lines over the number of ranks or over thresholds, and bars of parts.
+//! Charts as SVG: lines over the number of ranks or over thresholds, bars of parts, and the trials of a search.
 
+use plotters::coord::Shift;
 use plotters::prelude::*;
 
 /// Pixels of a chart.
 const SIZE: (u32, u32) = (760, 440);
+
+/// Pixels of a chart of trials.
+const WIDE: (u32, u32) = (900, 420);
 
 /// Told apart by most people, also in print.
 const COLOURS: [RGBColor; 7] = [
@@ -38,6 +42,44 @@ fn largest(values: impl Iterator<Item = f64>) -> f64 {
 /// What a backend that writes into a string cannot fail at.
 const DRAWN: &str = "a text takes every drawing";
 
+type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+
+/// What is drawn on an area of so many pixels.
+fn drawn(size: (u32, u32), draw: impl FnOnce(&Area<'_>)) -> String {
+    let mut svg = String::new();
+    {
+        let area = SVGBackend::with_string(&mut svg, size).into_drawing_area();
+        area.fill(&WHITE).expect(DRAWN);
+        draw(&area);
+        area.present().expect(DRAWN);
+    }
+    svg
+}
+
+/// A chart with room for what its axes are called.
+fn framed<'a, 'b, 's>(area: &'a Area<'s>) -> ChartBuilder<'a, 'b, SVGBackend<'s>> {
+    let mut chart = ChartBuilder::on(area);
+    chart.margin(14).x_label_area_size(40).y_label_area_size(56);
+    chart
+}
+
+/// Draws a line as dots of so many pixels, joined where they are to be, and names it.
+fn series<'a, C: CoordTranslate<From = (f64, f64)>>(
+    chart: &mut ChartContext<'a, SVGBackend<'a>, C>,
+    line: &Line,
+    colour: RGBColor,
+    radius: i32,
+) {
+    if line.joined {
+        chart.draw_series(LineSeries::new(line.points.iter().copied(), colour.stroke_width(2))).expect(DRAWN);
+    }
+    chart
+        .draw_series(line.points.iter().map(|point| Circle::new(*point, radius, colour.filled())))
+        .expect(DRAWN)
+        .label(&line.name)
+        .legend(move |(x, y)| Circle::new((x + 8, y), 4, colour.filled()));
+}
+
 /// Names what was drawn, in a corner of its chart.
 fn legend<'a, C: CoordTranslate>(chart: &mut ChartContext<'a, SVGBackend<'a>, C>, corner: SeriesLabelPosition) {
     let mut labels = chart.configure_series_labels();
@@ -47,36 +89,17 @@ fn legend<'a, C: CoordTranslate>(chart: &mut ChartContext<'a, SVGBackend<'a>, C>
 
 /// Lines over x, both axes from 0.
 pub(super) fn lines(title: &str, [x, y]: [&str; 2], all: &[Line]) -> String {
-    let mut svg = String::new();
-    {
-        let area = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
-        area.fill(&WHITE).expect(DRAWN);
-        let points = || all.iter().flat_map(|line| &line.points);
-        let (right, top) = (largest(points().map(|point| point.0)), largest(points().map(|point| point.1)));
-        let mut chart = ChartBuilder::on(&area)
-            .caption(title, ("sans-serif", 18))
-            .margin(14)
-            .x_label_area_size(40)
-            .y_label_area_size(56)
-            .build_cartesian_2d(0.0..right, 0.0..top)
-            .expect(DRAWN);
+    let points = || all.iter().flat_map(|line| &line.points);
+    let (right, top) = (largest(points().map(|point| point.0)), largest(points().map(|point| point.1)));
+    drawn(SIZE, |area| {
+        let mut chart =
+            framed(area).caption(title, ("sans-serif", 18)).build_cartesian_2d(0.0..right, 0.0..top).expect(DRAWN);
         chart.configure_mesh().x_desc(x).y_desc(y).light_line_style(WHITE).draw().expect(DRAWN);
         for (line, colour) in all.iter().zip(COLOURS.iter().cycle()) {
-            let colour = if line.joined { *colour } else { BLACK };
-            if line.joined {
-                chart.draw_series(LineSeries::new(line.points.iter().copied(), colour.stroke_width(2))).expect(DRAWN);
-            }
-            let dots = line.points.iter().map(|point| Circle::new(*point, 4, colour.filled()));
-            chart
-                .draw_series(dots)
-                .expect(DRAWN)
-                .label(&line.name)
-                .legend(move |(x, y)| Circle::new((x + 8, y), 4, colour.filled()));
+            series(&mut chart, line, if line.joined { *colour } else { BLACK }, 4);
         }
         legend(&mut chart, SeriesLabelPosition::UpperLeft);
-        area.present().expect(DRAWN);
-    }
-    svg
+    })
 }
 
 /// Lines over thresholds.
@@ -90,33 +113,19 @@ pub(super) struct Panel<'a> {
 
 /// Panels side by side, each over thresholds on a logarithmic axis, of which the one at `chosen` is marked.
 pub(super) fn thresholds(x: &str, chosen: f64, panels: &[Panel<'_>]) -> String {
-    let mut svg = String::new();
-    {
-        let area = SVGBackend::with_string(&mut svg, (SIZE.0 * panels.len() as u32, SIZE.1)).into_drawing_area();
-        area.fill(&WHITE).expect(DRAWN);
+    drawn((SIZE.0 * panels.len() as u32, SIZE.1), |area| {
         for (panel, area) in panels.iter().zip(area.split_evenly((1, panels.len()))) {
             let points = || panel.lines.iter().flat_map(|line| &line.points);
             let right = points().map(|point| point.0).fold(f64::MIN_POSITIVE, f64::max);
             let left = points().map(|point| point.0).fold(right / 10.0, f64::min);
             let level = panel.level.map(|(_, value)| value);
             let top = largest(points().map(|point| point.1).chain(level));
-            let mut chart = ChartBuilder::on(&area)
-                .margin(14)
-                .x_label_area_size(40)
-                .y_label_area_size(56)
-                .build_cartesian_2d((left..right).log_scale(), 0.0..top)
-                .expect(DRAWN);
+            let mut chart = framed(&area).build_cartesian_2d((left..right).log_scale(), 0.0..top).expect(DRAWN);
             let number = |x: &f64| format!("{x:.0e}");
             let mut mesh = chart.configure_mesh();
             mesh.x_desc(x).y_desc(panel.y).x_label_formatter(&number).light_line_style(WHITE).draw().expect(DRAWN);
             for (line, colour) in panel.lines.iter().zip(COLOURS.iter().cycle()) {
-                let colour = *colour;
-                chart.draw_series(LineSeries::new(line.points.iter().copied(), colour.stroke_width(2))).expect(DRAWN);
-                chart
-                    .draw_series(line.points.iter().map(|point| Circle::new(*point, 3, colour.filled())))
-                    .expect(DRAWN)
-                    .label(&line.name)
-                    .legend(move |(x, y)| Circle::new((x + 8, y), 4, colour.filled()));
+                series(&mut chart, line, *colour, 3);
             }
             let across = panel.level.map(|(name, value)| (name, vec![(left, value), (right, value)]));
             let down = (chosen > 0.0).then(|| ("chosen", vec![(chosen, 0.0), (chosen, top)]));
@@ -129,23 +138,15 @@ pub(super) fn thresholds(x: &str, chosen: f64, panels: &[Panel<'_>]) -> String {
             }
             legend(&mut chart, SeriesLabelPosition::UpperRight);
         }
-        area.present().expect(DRAWN);
-    }
-    svg
+    })
 }
 
 /// Bars side by side.
 pub(super) fn bars(title: &str, y: &str, parts: &[&str], all: &[Bar]) -> String {
-    let mut svg = String::new();
-    {
-        let area = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
-        area.fill(&WHITE).expect(DRAWN);
-        let top = largest(all.iter().map(|bar| bar.parts.iter().sum()));
-        let mut chart = ChartBuilder::on(&area)
+    let top = largest(all.iter().map(|bar| bar.parts.iter().sum()));
+    drawn(SIZE, |area| {
+        let mut chart = framed(area)
             .caption(title, ("sans-serif", 18))
-            .margin(14)
-            .x_label_area_size(40)
-            .y_label_area_size(56)
             .build_cartesian_2d((0..all.len().max(1)).into_segmented(), 0.0..top * 1.2)
             .expect(DRAWN);
         let name = |at: &SegmentValue<usize>| match at {
@@ -171,9 +172,77 @@ pub(super) fn bars(title: &str, y: &str, parts: &[&str], all: &[Bar]) -> String 
                 .legend(move |(x, y)| Rectangle::new([(x, y - 5), (x + 12, y + 5)], colour.filled()));
         }
         legend(&mut chart, SeriesLabelPosition::UpperRight);
-        area.present().expect(DRAWN);
+    })
+}
+
+/// Of trials, their numbers, how high each stands and whether it was stopped: a dot each, and the best so far as a
+/// line.
+pub(super) fn trials(y: &str, label: impl Fn(&f64) -> String, all: &[(f64, f64, bool)]) -> String {
+    let mut best = f64::NEG_INFINITY;
+    let line = all.iter().map(|(number, height, _)| {
+        best = best.max(*height);
+        (*number, best)
+    });
+    let (low, high) = bounds(all.iter().map(|trial| trial.1));
+    let last = all.last().map_or(1.0, |trial| trial.0).max(1.0);
+    drawn(WIDE, |area| {
+        let mut chart =
+            framed(area).y_label_area_size(70).build_cartesian_2d(-0.5..last + 0.5, low..high).expect(DRAWN);
+        let mut mesh = chart.configure_mesh();
+        mesh.x_desc("trial").y_desc(y).light_line_style(WHITE).y_label_formatter(&label);
+        mesh.x_label_formatter(&|number| format!("{number:.0}")).draw().expect(DRAWN);
+        chart.draw_series(LineSeries::new(line, COLOURS[0].stroke_width(2))).expect(DRAWN);
+        let dot = |(number, height, stopped): &(f64, f64, bool)| {
+            Circle::new((*number, *height), 4, COLOURS[usize::from(*stopped)].filled())
+        };
+        chart.draw_series(all.iter().map(dot)).expect(DRAWN);
+    })
+}
+
+/// An axis of several, with what stands at its ends.
+#[derive(Debug, Clone)]
+pub(super) struct Axis {
+    pub name: String,
+    pub bottom: String,
+    pub top: String,
+}
+
+/// Axes side by side, and lines through their places on all of these, from 0 to 1: the first, which is the best, is
+/// told from the last by its colour.
+pub(super) fn parallel(axes: &[Axis], all: &[Vec<f64>]) -> String {
+    let (best, worst) = (COLOURS[0], RGBColor(0xd8, 0xd8, 0xd8));
+    drawn(WIDE, |area| {
+        let right = axes.len() as f64 - 0.7;
+        let mut chart = ChartBuilder::on(area).margin(30).build_cartesian_2d(-0.3..right, -0.15..1.12).expect(DRAWN);
+        let count = all.len().max(2) as f64 - 1.0;
+        for (rank, places) in all.iter().enumerate().rev() {
+            let share = rank as f64 / count;
+            let mixed = |a: u8, b: u8| (f64::from(a) + (f64::from(b) - f64::from(a)) * share.sqrt()) as u8;
+            let colour = RGBColor(mixed(best.0, worst.0), mixed(best.1, worst.1), mixed(best.2, worst.2));
+            let width = if rank == 0 { 3 } else { 1 };
+            let points = places.iter().enumerate().map(|(axis, place)| (axis as f64, *place));
+            chart.draw_series(LineSeries::new(points, colour.stroke_width(width))).expect(DRAWN);
+        }
+        for (at, axis) in axes.iter().enumerate() {
+            let at = at as f64;
+            chart.draw_series(LineSeries::new([(at, 0.0), (at, 1.0)], BLACK.stroke_width(1))).expect(DRAWN);
+            let text = |height: f64, words: &String| {
+                Text::new(words.clone(), (at - 0.04, height), ("sans-serif", 13).into_font().color(&BLACK))
+            };
+            let labels = [text(1.1, &axis.name), text(1.04, &axis.top), text(-0.04, &axis.bottom)];
+            chart.draw_series(labels).expect(DRAWN);
+        }
+    })
+}
+
+/// A little more than what the numbers span.
+pub(super) fn bounds(numbers: impl Iterator<Item = f64>) -> (f64, f64) {
+    let (low, high) = numbers.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), x| (low.min(x), high.max(x)));
+    if low > high {
+        return (0.0, 1.0);
     }
-    svg
+    let room = ((high - low) * 0.05).max(1e-6);
+    (low - room, high + room)
 }
 
 #[cfg(test)]

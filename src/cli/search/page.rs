@@ -3,22 +3,12 @@
 
 use std::fmt::Write;
 
-use plotters::prelude::*;
 use serde_json::Value;
 
 use super::journal::{End, Trial};
-use super::space::Space;
+use super::space::{Parameter, Space};
 use super::target::{NEVER, Target};
-
-/// Pixels of a plot.
-const SIZE: (u32, u32) = (900, 420);
-
-/// What a backend that writes into a string cannot fail at.
-const DRAWN: &str = "a text takes every drawing";
-
-const BEST: RGBColor = RGBColor(0x1b, 0x6c, 0xa8);
-const WORST: RGBColor = RGBColor(0xd8, 0xd8, 0xd8);
-const STOPPED: RGBColor = RGBColor(0xe0, 0x7b, 0x00);
+use crate::cli::chart::{self, Axis};
 
 /// What a page shows.
 pub struct Page<'a> {
@@ -83,113 +73,33 @@ impl Page<'_> {
     /// Every trial as a dot, and the best so far as a line: up is better.
     fn best_so_far(&self) -> String {
         // Trials that failed or did not reach their target have no place.
-        let points: Vec<(f64, f64, bool)> = self
-            .trials
-            .iter()
-            .filter(|(_, score, _)| *score < NEVER)
-            .map(|(trial, score, _)| (trial.number as f64, -score, trial.end == Some(End::Stopped)))
-            .collect();
-        let mut best = f64::NEG_INFINITY;
-        let line: Vec<(f64, f64)> = points
-            .iter()
-            .map(|(number, height, _)| {
-                best = best.max(*height);
-                (*number, best)
-            })
-            .collect();
-        let (low, high) = bounds(points.iter().map(|point| point.1));
-        let mut svg = String::new();
-        {
-            let area = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
-            area.fill(&WHITE).expect(DRAWN);
-            let last = points.last().map_or(1.0, |point| point.0).max(1.0);
-            let mut chart = ChartBuilder::on(&area)
-                .margin(14)
-                .x_label_area_size(40)
-                .y_label_area_size(70)
-                .build_cartesian_2d(-0.5..last + 0.5, low..high)
-                .expect(DRAWN);
-            // Of what is to be small, up is better all the same.
-            let label = |height: &f64| format!("{:.4}", self.written(-height));
-            let mut mesh = chart.configure_mesh();
-            mesh.x_desc("trial").y_desc(self.heading).light_line_style(WHITE).y_label_formatter(&label);
-            mesh.x_label_formatter(&|number| format!("{number:.0}")).draw().expect(DRAWN);
-            chart.draw_series(LineSeries::new(line, BEST.stroke_width(2))).expect(DRAWN);
-            let dot = |(number, height, stopped): &(f64, f64, bool)| {
-                let colour = if *stopped { STOPPED } else { BEST };
-                Circle::new((*number, *height), 4, colour.filled())
-            };
-            chart.draw_series(points.iter().map(dot)).expect(DRAWN);
-            area.present().expect(DRAWN);
-        }
-        svg
+        let placed = self.trials.iter().filter(|(_, score, _)| *score < NEVER);
+        let dots: Vec<_> =
+            placed.map(|(trial, score, _)| (trial.number as f64, -score, trial.end == Some(End::Stopped))).collect();
+        chart::trials(self.heading, |height| self.written(*height), &dots)
     }
 
-    /// A score as people write it.
-    fn written(&self, score: f64) -> f64 {
-        if self.target == Target::Auc { 1.0 - score } else { score }
+    /// A score by its height as people write it: of what is to be small, up is better all the same.
+    fn written(&self, height: f64) -> String {
+        format!("{:.4}", if self.target == Target::Auc { 1.0 + height } else { -height })
     }
 
     /// An axis a key and one for what is wanted, a line a trial, from the worst to the best.
     fn parallel(&self) -> String {
-        let axes = self.space.parameters.len();
-        let finite: Vec<f64> = self.trials.iter().map(|trial| trial.1).filter(|score| *score < NEVER).collect();
-        let (low, high) = bounds(finite.iter().map(|score| -score));
-        let mut svg = String::new();
-        {
-            let area = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
-            area.fill(&WHITE).expect(DRAWN);
-            let mut chart = ChartBuilder::on(&area)
-                .margin(30)
-                .build_cartesian_2d(-0.3..axes as f64 + 0.3, -0.15..1.12)
-                .expect(DRAWN);
-            let count = finite.len().max(2) as f64 - 1.0;
-            let mut trials: Vec<_> = self.in_order().into_iter().filter(|trial| trial.1 < NEVER).enumerate().collect();
-            trials.reverse();
-            for (rank, (trial, score, _)) in trials {
-                let height = (-score - low) / (high - low);
-                let points = trial.places.iter().copied().chain([height]).enumerate();
-                let share = rank as f64 / count;
-                let mixed = |a: u8, b: u8| (f64::from(a) + (f64::from(b) - f64::from(a)) * share.sqrt()) as u8;
-                let colour = RGBColor(mixed(BEST.0, WORST.0), mixed(BEST.1, WORST.1), mixed(BEST.2, WORST.2));
-                let width = if rank == 0 { 3 } else { 1 };
-                let points = points.map(|(axis, place)| (axis as f64, place));
-                chart.draw_series(LineSeries::new(points, colour.stroke_width(width))).expect(DRAWN);
-            }
-            let text = |axis: usize, height: f64, words: String| {
-                let style = ("sans-serif", 13).into_font().color(&BLACK);
-                Text::new(words, (axis as f64 - 0.04, height), style)
-            };
-            for axis in 0..=axes {
-                let line = [(axis as f64, 0.0), (axis as f64, 1.0)];
-                chart.draw_series(LineSeries::new(line, BLACK.stroke_width(1))).expect(DRAWN);
-                let (name, bottom, top) = match self.space.parameters.get(axis) {
-                    Some(parameter) => {
-                        let of = |place: f64| shown(&json_of(&parameter.domain.at(place)));
-                        (parameter.key.clone(), of(0.0), of(1.0 - f64::EPSILON))
-                    }
-                    None => {
-                        let of = |height: f64| format!("{:.4}", self.written(-height));
-                        (self.heading.to_owned(), of(low), of(high))
-                    }
-                };
-                let labels = [text(axis, 1.1, name), text(axis, 1.04, top), text(axis, -0.04, bottom)];
-                chart.draw_series(labels).expect(DRAWN);
-            }
-            area.present().expect(DRAWN);
-        }
-        svg
+        let trials: Vec<_> = self.in_order().into_iter().filter(|trial| trial.1 < NEVER).collect();
+        let (low, high) = chart::bounds(trials.iter().map(|trial| -trial.1));
+        let line = |(trial, score, _): &&(&Trial, f64, String)| {
+            trial.places.iter().copied().chain([(-score - low) / (high - low)]).collect()
+        };
+        let lines: Vec<Vec<f64>> = trials.iter().map(line).collect();
+        let of_key = |parameter: &Parameter| {
+            let of = |place: f64| shown(&json_of(&parameter.domain.at(place)));
+            Axis { name: parameter.key.clone(), bottom: of(0.0), top: of(1.0 - f64::EPSILON) }
+        };
+        let wanted = Axis { name: self.heading.to_owned(), bottom: self.written(low), top: self.written(high) };
+        let axes: Vec<Axis> = self.space.parameters.iter().map(of_key).chain([wanted]).collect();
+        chart::parallel(&axes, &lines)
     }
-}
-
-/// A little more than what the numbers span.
-fn bounds(numbers: impl Iterator<Item = f64>) -> (f64, f64) {
-    let (low, high) = numbers.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), x| (low.min(x), high.max(x)));
-    if low > high {
-        return (0.0, 1.0);
-    }
-    let room = ((high - low) * 0.05).max(1e-6);
-    (low - room, high + room)
 }
 
 /// A value of a configuration as JSON.
