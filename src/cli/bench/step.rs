@@ -119,8 +119,8 @@ impl StepArgs {
         if self.exchange.loader.is_some() {
             return refuse("--loader", "minibatches are drawn before the clock starts: leave it away");
         }
-        let cap = if config.data.rows_cap == 0 { u64::MAX } else { config.data.rows_cap };
-        config.model.rows.iter_mut().for_each(|rows| *rows = (*rows).min(cap));
+        let data = &config.data;
+        config.model.rows.iter_mut().for_each(|rows| *rows = data.capped(*rows));
         // No evaluation will need more room.
         config.train.eval_batch = 1;
         Ok(config)
