@@ -135,7 +135,7 @@ impl Config {
     fn check_determinism(&self) -> std::result::Result<(), Contradiction> {
         let train = &self.train;
         if train.determinism != Determinism::None && matches!(train.update, Update::Atomic | Update::Rtm) {
-            let name = if train.update == Update::Atomic { "atomic" } else { "rtm" };
+            let name = train.update.name();
             return fail(
                 &["train.update", "train.determinism"],
                 format!(

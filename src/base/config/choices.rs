@@ -114,23 +114,24 @@ pub enum IsaChoice {
     AmxBf16x3,
 }
 
-/// How embedding rows are moved. All but `atomic` and `rtm` give the same bits for every number of threads.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Update {
-    /// One of the deterministic ones, chosen by the size and the skew of the minibatches.
-    #[default]
-    Auto,
-    /// One thread, look-up by look-up: the definition.
-    Serial,
-    /// Look-ups shared out, each element added by compare and exchange: the order of sums is left to chance.
-    Atomic,
-    /// As `atomic`, each row in a transaction where the processor has them.
-    Rtm,
-    /// Rows shared out; each thread reads all look-ups and moves its own rows (SC20, Algorithm 4).
-    RaceFree,
-    /// Look-ups are sorted by row and shared out by number, a row's to one thread.
-    Sorted,
+named! {
+    /// How embedding rows are moved. All but `atomic` and `rtm` give the same bits for every number of threads.
+    #[derive(Default)]
+    pub enum Update {
+        /// One of the deterministic ones, chosen by the size and the skew of the minibatches.
+        #[default]
+        Auto = "auto",
+        /// One thread, look-up by look-up: the definition.
+        Serial = "serial",
+        /// Look-ups shared out, each element added by compare and exchange: the order of sums is left to chance.
+        Atomic = "atomic",
+        /// As `atomic`, each row in a transaction where the processor has them.
+        Rtm = "rtm",
+        /// Rows shared out; each thread reads all look-ups and moves its own rows (SC20, Algorithm 4).
+        RaceFree = "race-free",
+        /// Look-ups are sorted by row and shared out by number, a row's to one thread.
+        Sorted = "sorted",
+    }
 }
 
 /// What may differ between two runs that give the same bits.

@@ -347,11 +347,6 @@ impl EmbeddingArgs {
     }
 }
 
-/// As people write it.
-fn name(update: Update) -> String {
-    serde_json::to_value(update).ok().and_then(|name| name.as_str().map(str::to_owned)).unwrap_or_default()
-}
-
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { machine, threads, tables, rows, dim, lookups, batch, precision, optimizer, .. } = self;
@@ -371,13 +366,13 @@ impl fmt::Display for Report {
             line("look up".to_owned(), &load.forward);
             for row in &load.updates {
                 let form = if row.fused { "fused" } else { "separate" };
-                line(format!("update {}, {form}", name(row.update)), &row.row);
+                line(format!("update {}, {form}", row.update.name()), &row.row);
             }
             writeln!(f, "\n{table}")?;
             let mut table = Text::new(["times as fast", "fused / separate", "this / atomic"]);
             for SpeedUp { update, fused, against_atomic } in &load.speed_ups {
                 let against = against_atomic.map_or_else(|| "-".to_owned(), |times| format!("{times:.2}"));
-                table.row([name(*update), format!("{fused:.2}"), against]);
+                table.row([update.name().to_owned(), format!("{fused:.2}"), against]);
             }
             write!(f, "{table}")?;
             let choice = load.updates.iter().find_map(|row| row.choice.as_ref().filter(|_| row.fused));
