@@ -89,11 +89,9 @@ impl fmt::Display for Report {
         let mut table = Table::new(["", "pages", "threads", "median", "min", "max", "prefetch ahead"]);
         for (what, _) in WHAT {
             for row in self.rows.iter().filter(|row| row.what == what) {
-                let figure = |x: f64| format!("{x:.1}");
                 let ahead = row.prefetch_ahead.map_or(String::new(), |rows| format!("{rows} rows"));
-                let figures = [figure(row.gb_s.median), figure(row.gb_s.min), figure(row.gb_s.max), ahead];
                 let names = [what.to_owned(), row.pages.name().to_owned(), row.threads.to_string()];
-                table.row(names.into_iter().chain(figures));
+                table.row(names.into_iter().chain(row.gb_s.cells()).chain([ahead]));
             }
         }
         writeln!(f, "{table}")?;

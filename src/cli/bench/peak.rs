@@ -62,9 +62,7 @@ impl fmt::Display for Report {
         writeln!(f, "GFLOP/s, 10^9 operations a second\n")?;
         let mut table = Table::new(["numbers, vectors", "threads", "median", "min", "max"]);
         for Row { what, isa, threads, gflop_s, .. } in &self.rows {
-            let figure = |x: f64| format!("{x:.1}");
-            let figures = [figure(gflop_s.median), figure(gflop_s.min), figure(gflop_s.max)];
-            table.row([format!("{what} {isa}"), threads.to_string()].into_iter().chain(figures));
+            table.row([format!("{what} {isa}"), threads.to_string()].into_iter().chain(gflop_s.cells()));
         }
         writeln!(f, "{table}")?;
         writeln!(f, "  f32    {F32_PEAK_FORMULA}")?;

@@ -74,6 +74,12 @@ impl Rate {
         Self::of(units, seconds)
     }
 
+    /// The median, the least and the greatest, for a table.
+    #[must_use]
+    pub fn cells(&self) -> [String; 3] {
+        [self.median, self.min, self.max].map(|rate| format!("{rate:.1}"))
+    }
+
     /// Of passes that took so many seconds each.
     fn of(units: f64, mut seconds: Vec<f64>) -> Self {
         let median = median(&mut seconds);
