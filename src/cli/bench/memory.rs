@@ -2,9 +2,10 @@
 
 use std::fmt;
 
+use clap::Args;
 use serde::Serialize;
 
-use super::{MemoryArgs, thread_counts, within_processors};
+use super::{thread_counts, within_processors};
 use crate::base::Result;
 use crate::base::units::Bytes;
 use crate::cli::table::Table;
@@ -21,6 +22,28 @@ const WHAT: [(&str, &str); 5] = [
     ("row gather", GATHER_FORMULA),
     ("row update", UPDATE_FORMULA),
 ];
+
+/// Flags of `octorec bench memory`.
+#[derive(Debug, Clone, Copy, Args)]
+pub struct MemoryArgs {
+    /// The largest number of threads; default: one for each core
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    threads: usize,
+    /// Memory to measure on; default: the larger of 1 GiB and four last-level caches, but an eighth of what is free
+    #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u64).range(4..1 << 24))]
+    mib: Option<u64>,
+    /// Bytes of a row: a multiple of 64 up to 16384
+    #[arg(long, value_name = "BYTES", default_value_t = 256, value_parser = row_bytes)]
+    row_bytes: usize,
+    /// Print one JSON object, for scripts
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+fn row_bytes(text: &str) -> std::result::Result<usize, String> {
+    let bytes = text.parse().ok().filter(|bytes: &usize| bytes.is_multiple_of(64) && (64..=16384).contains(bytes));
+    bytes.ok_or_else(|| "a multiple of 64 from 64 to 16384 is expected".to_owned())
+}
 
 /// What was measured.
 #[derive(Debug, Serialize)]
@@ -99,5 +122,15 @@ impl fmt::Display for Report {
             writeln!(f, "  {what:<17}   {formula}")?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_of_whole_cache_lines() {
+        assert!(row_bytes("100").is_err() && row_bytes("0").is_err() && row_bytes("256") == Ok(256));
     }
 }

@@ -31,9 +31,9 @@ pub struct BenchArgs {
 #[derive(Debug, Clone, Subcommand)]
 enum What {
     /// What it costs to start a region on all threads and to wait for its end.
-    Team(TeamArgs),
+    Team(team::TeamArgs),
     /// Memory bandwidth: streams, copies, random rows; small and huge pages.
-    Memory(MemoryArgs),
+    Memory(memory::MemoryArgs),
     /// The passes of multilayer perceptrons against the limit of the cores.
     Mlp(gemm::MlpArgs),
     /// The passes of single layers of any shape against the limit of the cores.
@@ -43,7 +43,7 @@ enum What {
     /// A training step on random data, stage by stage, against the least that this machine allows.
     Step(Box<step::StepArgs>),
     /// The most multiply-adds that the cores can do.
-    Peak(PeakArgs),
+    Peak(peak::PeakArgs),
     /// An exchange of rows among ranks, against the limit of copying.
     Alltoall(alltoall::AllToAllArgs),
     /// A sum over ranks, against the limit of copying.
@@ -66,53 +66,6 @@ impl LimitArgs {
     fn bytes(self) -> Option<usize> {
         self.limit_mib.map(|mib| (mib as usize) << 20)
     }
-}
-
-/// Flags of `octorec bench team`.
-#[derive(Debug, Clone, Copy, Args)]
-pub struct TeamArgs {
-    /// Threads of the team; default: one for each core of the first NUMA node
-    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
-    threads: usize,
-    /// Hot regions that are timed
-    #[arg(long, value_name = "N", default_value_t = 50_000, value_parser = clap::value_parser!(u32).range(1..))]
-    regions: u32,
-    /// Print one JSON object, for scripts
-    #[arg(long)]
-    json: bool,
-}
-
-/// Flags of `octorec bench memory`.
-#[derive(Debug, Clone, Copy, Args)]
-pub struct MemoryArgs {
-    /// The largest number of threads; default: one for each core
-    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
-    threads: usize,
-    /// Memory to measure on; default: the larger of 1 GiB and four last-level caches, but an eighth of what is free
-    #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u64).range(4..1 << 24))]
-    mib: Option<u64>,
-    /// Bytes of a row: a multiple of 64 up to 16384
-    #[arg(long, value_name = "BYTES", default_value_t = 256, value_parser = row_bytes)]
-    row_bytes: usize,
-    /// Print one JSON object, for scripts
-    #[arg(long)]
-    json: bool,
-}
-
-/// Flags of `octorec bench peak`.
-#[derive(Debug, Clone, Copy, Args)]
-pub struct PeakArgs {
-    /// The largest number of threads; default: one for each core
-    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
-    threads: usize,
-    /// Print one JSON object, for scripts
-    #[arg(long)]
-    json: bool,
-}
-
-fn row_bytes(text: &str) -> std::result::Result<usize, String> {
-    let bytes = text.parse().ok().filter(|bytes: &usize| bytes.is_multiple_of(64) && (64..=16384).contains(bytes));
-    bytes.ok_or_else(|| "a multiple of 64 from 64 to 16384 is expected".to_owned())
 }
 
 impl BenchArgs {
@@ -171,6 +124,5 @@ mod tests {
         assert_eq!(thread_counts(1), [1]);
         assert_eq!(thread_counts(2), [1, 2]);
         assert_eq!(thread_counts(28), [1, 2, 4, 8, 16, 28]);
-        assert!(row_bytes("100").is_err() && row_bytes("0").is_err() && row_bytes("256") == Ok(256));
     }
 }

@@ -2,9 +2,10 @@
 
 use std::fmt;
 
+use clap::Args;
 use serde::Serialize;
 
-use super::{PeakArgs, thread_counts, within_processors};
+use super::{thread_counts, within_processors};
 use crate::base::Result;
 use crate::cli::table::Table;
 use crate::machine::limits::{
@@ -12,6 +13,17 @@ use crate::machine::limits::{
 };
 use crate::machine::team::Team;
 use crate::simd::Isa;
+
+/// Flags of `octorec bench peak`.
+#[derive(Debug, Clone, Copy, Args)]
+pub struct PeakArgs {
+    /// The largest number of threads; default: one for each core
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    threads: usize,
+    /// Print one JSON object, for scripts
+    #[arg(long)]
+    pub(super) json: bool,
+}
 
 /// What was measured.
 #[derive(Debug, Serialize)]

@@ -11,10 +11,10 @@ use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use clap::Args;
 use crossbeam::utils::CachePadded;
 use serde::Serialize;
 
-use super::TeamArgs;
 use crate::base::Result;
 use crate::cli::table::Table;
 use crate::machine::describe::Machine;
@@ -34,6 +34,20 @@ const WARM_UP: usize = 1_000;
 const TEAMS: usize = 5;
 /// Cache lines whose journeys are timed: they differ by half.
 const LINES: usize = 16;
+
+/// Flags of `octorec bench team`.
+#[derive(Debug, Clone, Copy, Args)]
+pub struct TeamArgs {
+    /// Threads of the team; default: one for each core of the first NUMA node
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    threads: usize,
+    /// Hot regions that are timed
+    #[arg(long, value_name = "N", default_value_t = 50_000, value_parser = clap::value_parser!(u32).range(1..))]
+    regions: u32,
+    /// Print one JSON object, for scripts
+    #[arg(long)]
+    pub(super) json: bool,
+}
 
 /// What was measured.
 #[derive(Debug, Serialize)]
