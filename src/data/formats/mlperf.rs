@@ -151,10 +151,9 @@ impl BinRows<'_> {
         self.read += rows.len() as u64;
         Ok(rows)
     }
-}
 
-impl Rows for BinRows<'_> {
-    fn read(&mut self, samples: &mut Samples, limit: usize) -> Result<usize> {
+    /// Calls `visit` with the next rows, at most `limit`, a few at a time; returns how many there were.
+    fn each(&mut self, limit: usize, mut visit: impl FnMut(&[[i32; WIDTH]])) -> Result<usize> {
         let mut read = 0;
         loop {
             let rows = self.take(limit - read)?;
@@ -162,18 +161,24 @@ impl Rows for BinRows<'_> {
                 return Ok(read);
             }
             read += rows.len();
-            for rows in rows.chunks(TURNED) {
-                samples.labels.extend(rows.iter().map(|row| row[0] as f32));
-                for (values, at) in samples.dense.iter_mut().zip(1..) {
-                    if let Values::Integers(values) = values {
-                        values.extend(rows.iter().map(|row| row[at]));
-                    }
-                }
-                for (lookups, at) in samples.lookups.iter_mut().zip(1 + DENSE..) {
-                    lookups.rows.extend(rows.iter().map(|row| row[at] as u32));
+            rows.chunks(TURNED).for_each(&mut visit);
+        }
+    }
+}
+
+impl Rows for BinRows<'_> {
+    fn read(&mut self, samples: &mut Samples, limit: usize) -> Result<usize> {
+        self.each(limit, |rows| {
+            samples.labels.extend(rows.iter().map(|row| row[0] as f32));
+            for (values, at) in samples.dense.iter_mut().zip(1..) {
+                if let Values::Integers(values) = values {
+                    values.extend(rows.iter().map(|row| row[at]));
                 }
             }
-        }
+            for (lookups, at) in samples.lookups.iter_mut().zip(1 + DENSE..) {
+                lookups.rows.extend(rows.iter().map(|row| row[at] as u32));
+            }
+        })
     }
 
     fn read_batch(
@@ -185,32 +190,22 @@ impl Rows for BinRows<'_> {
         let logarithms = description.dense.iter().all(|column| column.transform == Transform::Log && !column.age);
         let features = description.dense.iter().filter(|_| !logarithms).map(Dense::feature);
         let features: Vec<Feature> = features.collect();
-        let mut read = 0;
-        loop {
-            let rows = self.take(limit - read)?;
-            if rows.is_empty() {
-                return Ok(read);
-            }
-            read += rows.len();
-            for rows in rows.chunks(TURNED) {
-                batch.labels.extend(rows.iter().map(|row| row[0] as f32));
-                for row in rows {
-                    let integers = &row[1..=DENSE];
-                    if logarithms {
-                        batch.dense.extend(integers.iter().map(|&value| log_count(Some(value.into()))));
-                    } else {
-                        batch.dense.extend(integers.iter().zip(&features).map(|(&value, to)| to.integer(value)));
-                    }
-                }
-                for (bag, at) in batch.bags.iter_mut().zip(1 + DENSE..) {
-                    bag.rows.extend(rows.iter().map(|row| row[at] as u32));
+        self.each(limit, |rows| {
+            batch.labels.extend(rows.iter().map(|row| row[0] as f32));
+            for row in rows {
+                let integers = &row[1..=DENSE];
+                if logarithms {
+                    batch.dense.extend(integers.iter().map(|&value| log_count(Some(value.into()))));
+                } else {
+                    batch.dense.extend(integers.iter().zip(&features).map(|(&value, to)| to.integer(value)));
                 }
             }
-            for bag in &mut batch.bags {
+            for (bag, at) in batch.bags.iter_mut().zip(1 + DENSE..) {
+                bag.rows.extend(rows.iter().map(|row| row[at] as u32));
                 let before = bag.offsets[bag.offsets.len() - 1];
                 bag.offsets.extend((1..=rows.len() as u32).map(|n| before + n));
             }
-        }
+        })
     }
 
     fn skip(&mut self, count: u64) -> Result<u64> {
