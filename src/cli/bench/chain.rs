@@ -222,9 +222,10 @@ impl Chain {
             // All corners, and places that share no factor with blocks.
             let spread = (0..24).map(|place| (place * 7919 % rows, place * 104_729 % columns));
             for (row, column) in [(0, columns - 1), (rows - 1, 0), (rows - 1, columns - 1)].into_iter().chain(spread) {
+                let place = Place { layer, row, column };
                 let (found, expected) = match &self.numbers {
-                    Numbers::F32(matrices) => self.f32_result(matrices, isa, pass, layer, row, column),
-                    Numbers::Bf16(matrices, _) => self.bf16_result(matrices, isa, pass, layer, row, column),
+                    Numbers::F32(matrices) => self.f32_result(matrices, isa, pass, place),
+                    Numbers::Bf16(matrices, _) => self.bf16_result(matrices, isa, pass, place),
                 };
                 assert!(
                     found == expected,
@@ -236,15 +237,8 @@ impl Chain {
     }
 
     /// What a pass wrote at a place, and the sum that belongs there.
-    fn f32_result(
-        &self,
-        matrices: &Matrices<f32, f32>,
-        isa: Isa,
-        pass: Pass,
-        layer: usize,
-        row: usize,
-        column: usize,
-    ) -> (f32, f32) {
+    fn f32_result(&self, matrices: &Matrices<f32, f32>, isa: Isa, pass: Pass, place: Place) -> (f32, f32) {
+        let Place { layer, row, column } = place;
         let Matrices { activations, gradients, weights } = matrices;
         let (x, w, dy) = (&activations[layer], &weights[layer], &gradients[layer + 1]);
         let thirds = brgemm::thirds_for(isa, w.rows(), w.columns()).is_some();
@@ -272,15 +266,8 @@ impl Chain {
     }
 
     /// As [`Chain::f32_result`].
-    fn bf16_result(
-        &self,
-        matrices: &Matrices<u16, u32>,
-        isa: Isa,
-        pass: Pass,
-        layer: usize,
-        row: usize,
-        column: usize,
-    ) -> (f32, f32) {
+    fn bf16_result(&self, matrices: &Matrices<u16, u32>, isa: Isa, pass: Pass, place: Place) -> (f32, f32) {
+        let Place { layer, row, column } = place;
         let Matrices { activations, gradients, weights } = matrices;
         let (x, dy) = (&activations[layer], &gradients[layer + 1]);
         let w = |i: usize, j: usize| (at(&weights[layer], i / 2, j) >> (16 * (i % 2))) as u16;
@@ -311,6 +298,14 @@ impl Chain {
             }
         }
     }
+}
+
+/// Where a layer's pass writes.
+#[derive(Clone, Copy)]
+struct Place {
+    layer: usize,
+    row: usize,
+    column: usize,
 }
 
 fn at<T: bytemuck::Pod>(panels: &Panels<T>, row: usize, column: usize) -> T {
