@@ -27,7 +27,7 @@ use encoding::Encoding;
 use label::finite as number;
 use lookups::trimmed;
 pub use propose::{LeftOut, Proposal, propose};
-use scan::{GoodRows, InUse, Part, RowPolicy};
+use scan::{GoodRows, InUse, Part, Pass, RowPolicy};
 pub use schema::{Clock, Span, TextCategorical, TextDense, TextSchema};
 
 use super::dataset::{Described, Member};
@@ -295,16 +295,17 @@ fn scan_all(
     let policy = choices.policy();
     // Values that the vocabulary lacks are no fault of test samples.
     let of_tests = RowPolicy { unseen: OnUnseen::EmptyBag, ..policy };
-    let (mut done, mut rows, mut used) = (0, 0, rows_in_use(schema, choices));
+    let mut used = rows_in_use(schema, choices);
+    let mut pass = Pass { done: 0, total, rows: 0, most: choices.rows, progress };
     let mut scan = |files: &[(PathBuf, u64)], policy, encoding: &mut Encoding, begins: bool| {
         if begins {
-            (done, rows, used) = (0, 0, rows_in_use(schema, choices));
+            (pass.done, pass.rows, used) = (0, 0, rows_in_use(schema, choices));
         }
         let mut parts = Vec::new();
         for (file, bytes) in files {
             let into = (&mut *encoding, &mut used[..]);
-            let part = Part::scan(file, schema, policy, into, (done, total), (rows, choices.rows), progress)?;
-            (done, rows) = (done + bytes, rows + part.rows);
+            let part = Part::scan(file, schema, policy, into, &mut pass)?;
+            (pass.done, pass.rows) = (pass.done + bytes, pass.rows + part.rows);
             parts.push(part);
         }
         Ok::<_, Error>(parts)

@@ -48,6 +48,25 @@ impl InUse {
     }
 }
 
+/// How far a pass over several files has come.
+pub(super) struct Pass<'a> {
+    /// Bytes of the files before, and of all.
+    pub(super) done: u64,
+    pub(super) total: u64,
+    /// Good rows of the files before.
+    pub(super) rows: u64,
+    /// Good rows that are read of each file, at most.
+    pub(super) most: u64,
+    pub(super) progress: &'a mut Progress<'a>,
+}
+
+impl Pass<'_> {
+    /// Tells of so many bytes of the file that is read.
+    fn tell(&mut self, bytes: u64) {
+        (self.progress)(self.done + bytes, self.total);
+    }
+}
+
 /// What makes a row a good one.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RowPolicy {
@@ -226,23 +245,17 @@ impl<'a> GoodRows<'a> {
 }
 
 impl Part {
-    /// Reads a file once, whole or its first `most` good rows, of which the first one is number `first` of all files'.
-    /// `done` and `total` are the bytes for `progress` before this file and in all files; `used` is of those
-    /// categorical columns of which somebody is told.
+    /// Reads the next file of a pass once; `used` is of those categorical columns of which somebody is told.
     pub(super) fn scan(
         path: &Path,
         schema: &TextSchema,
         policy: RowPolicy,
         (encoding, used): (&mut Encoding, &mut [Option<InUse>]),
-        (done, total): (u64, u64),
-        (first, most): (u64, u64),
-        progress: &mut Progress<'_>,
+        pass: &mut Pass<'_>,
     ) -> Result<Self> {
         let found = Found::at(path)?;
         let schema = &*schema.at(path);
-        let names = header(path, schema, policy.labels, policy.max_line)?;
-        check_header(path, schema, &names, policy.kept)?;
-        let columns = Projection::find(path, schema, &names, policy.labels)?.kept(policy.kept);
+        let columns = columns_of(path, schema, policy)?;
         let (mut rows, mut labels, mut marks) = (0, [None; 2], Vec::<(u64, Place)>::new());
         let mut first_unseen = None;
         let mut longest = vec![1; schema.categorical.len()];
@@ -250,14 +263,14 @@ impl Part {
         let mut good = GoodRows::open(path, &columns, policy, None)?;
         loop {
             if (rows + good.skipped).is_multiple_of(ROWS_A_MARK) {
-                progress(done + good.bytes_read(), total);
+                pass.tell(good.bytes_read());
                 if interrupt::requested() {
                     return Err(Error::Interrupted);
                 }
             }
             // Malformed rows between this place and the next good row are skipped again by whoever starts there.
             let place = good.records.place();
-            if rows == most || !good.next(encoding)? {
+            if rows == pass.most || !good.next(encoding)? {
                 break;
             }
             if let Some(place) = place
@@ -266,10 +279,10 @@ impl Part {
                 marks.push((rows, place));
             }
             if encoding.learns() {
-                good.learn(encoding, first + rows)?;
+                good.learn(encoding, pass.rows + rows)?;
             }
             if first_unseen.is_none() && good.row.has_unseen() {
-                first_unseen = Some(first + rows);
+                first_unseen = Some(pass.rows + rows);
             }
             let bags = good.row.lookups.iter();
             longest.iter_mut().zip(bags).for_each(|(most, bag)| *most = (*most).max(bag.rows.len() as u32));
@@ -283,7 +296,7 @@ impl Part {
             }
             rows += 1;
         }
-        progress(done + good.bytes_read(), total);
+        pass.tell(good.bytes_read());
         let (skipped, first_skipped) = (good.skipped, good.first_skipped.take());
         if rows == 0 {
             return Err(bad(path, no_rows(schema, skipped)));
@@ -317,6 +330,13 @@ impl Part {
         }
         Ok(good)
     }
+}
+
+/// Where a file has the columns of its schema, once its header is checked.
+fn columns_of(path: &Path, schema: &TextSchema, policy: RowPolicy) -> Result<Projection> {
+    let names = header(path, schema, policy.labels, policy.max_line)?;
+    check_header(path, schema, &names, policy.kept)?;
+    Ok(Projection::find(path, schema, &names, policy.labels)?.kept(policy.kept))
 }
 
 fn no_rows(schema: &TextSchema, skipped: u64) -> String {
