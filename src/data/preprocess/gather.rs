@@ -15,7 +15,7 @@ use super::part::{Contents, Maker, finished};
 use super::pieces::{Input, Stream};
 use super::progress::{Meter, Stage};
 use super::recipe::Rows;
-use crate::base::{Error, Result, interrupt};
+use crate::base::{Error, Result, Unpoisoned, interrupt};
 use crate::data::tsv::Columns;
 
 /// A finished part and where it comes from.
@@ -60,7 +60,7 @@ struct Failure {
 
 impl Failure {
     fn report(&self, at: (usize, u64), error: Error) {
-        let mut first = self.first.lock().expect("no thread panics with this lock");
+        let mut first = self.first.lock().unpoisoned();
         if first.as_ref().is_none_or(|(known, _)| at < *known) {
             *first = Some((at, error));
         }
@@ -70,12 +70,39 @@ impl Failure {
 
     fn stops(&self, at: (usize, u64)) -> bool {
         self.seen.load(Ordering::Relaxed) > 0
-            && self
-                .first
-                .lock()
-                .expect("no thread panics with this lock")
-                .as_ref()
-                .is_some_and(|(known, _)| at > *known)
+            && self.first.lock().unpoisoned().as_ref().is_some_and(|(known, _)| at > *known)
+    }
+}
+
+/// What the threads of a pass share.
+struct Work {
+    /// The compressed inputs, and how many of them are begun.
+    streams: Vec<usize>,
+    begun: AtomicUsize,
+    /// The pieces of all plain inputs, the first one last.
+    ranges: Mutex<Vec<(usize, u64)>>,
+    /// Pieces that were decoded.
+    decoded: Receiver<Piece>,
+    /// Texts go back to be filled again: memory that is handed around is memory that is already there.
+    used: Sender<Vec<u8>>,
+    free: Receiver<Vec<u8>>,
+    parts: Mutex<Vec<Source>>,
+    failure: Failure,
+}
+
+impl Work {
+    /// The next compressed input.
+    fn stream(&self) -> Option<usize> {
+        // Relaxed: who takes which file does not matter.
+        self.streams.get(self.begun.fetch_add(1, Ordering::Relaxed)).copied()
+    }
+
+    /// The next piece; nothing once there will be none.
+    fn piece(&self) -> Option<Piece> {
+        self.decoded.try_recv().ok().or_else(|| {
+            let next = self.ranges.lock().unpoisoned().pop();
+            next.map(|(input, number)| Piece::Range { input, number }).or_else(|| self.decoded.recv().ok())
+        })
     }
 }
 
@@ -95,59 +122,60 @@ impl Gather<'_> {
 
     /// The same by what parses pieces, which a thread begins with: compiled once for all kinds of rows.
     fn by<'a>(&self, parser: &(dyn Fn() -> Parse<'a> + Sync)) -> Result<Vec<Source>> {
-        let failure = Failure::default();
-        let parts = Mutex::new(Vec::new());
-        let next_stream = AtomicUsize::new(0);
-        let streams: Vec<usize> = (0..self.inputs.len()).filter(|&at| self.inputs[at].compressed).collect();
-        let ranges = Mutex::new(self.ranges());
-        let (hand, take) = bounded::<Piece>(self.threads);
-        // Texts come back to be filled again: memory that is handed around is memory that is already there.
+        let (hand, decoded) = bounded::<Piece>(self.threads);
         let (used, free) = bounded::<Vec<u8>>(2 * self.threads + 2);
+        let work = Work {
+            streams: (0..self.inputs.len()).filter(|&at| self.inputs[at].compressed).collect(),
+            begun: AtomicUsize::new(0),
+            ranges: Mutex::new(self.ranges()),
+            decoded,
+            used,
+            free,
+            parts: Mutex::default(),
+            failure: Failure::default(),
+        };
         std::thread::scope(|scope| {
             // Where the system has no more threads to give, fewer do the work.
-            for number in 0..streams.len().min(self.threads.div_ceil(2)) {
-                let (hand, free, failure) = (hand.clone(), free.clone(), &failure);
-                let (streams, next_stream) = (&streams, &next_stream);
+            for number in 0..work.streams.len().min(self.threads.div_ceil(2)) {
+                let (hand, work) = (hand.clone(), &work);
                 let decoder = std::thread::Builder::new().spawn_scoped(scope, move || {
-                    // Relaxed: who takes which file does not matter.
                     while !interrupt::requested()
-                        && let Some(&input) = streams.get(next_stream.fetch_add(1, Ordering::Relaxed))
+                        && let Some(input) = work.stream()
                     {
-                        if let Err((number, error)) = self.decode(input, &hand, &free, failure) {
-                            failure.report((input, number), error);
+                        if let Err((number, error)) = self.decode(input, &hand, work) {
+                            work.failure.report((input, number), error);
                         }
                     }
                 });
                 if let Err(source) = decoder {
                     if number == 0 {
-                        failure.report((streams[0], 0), Error::Threads { wanted: self.threads, source });
+                        work.failure.report((work.streams[0], 0), Error::Threads { wanted: self.threads, source });
                     }
                     break;
                 }
             }
+            // Who waits for pieces is told of the end by the last decoder alone.
             drop(hand);
+            let parse = || parse_all(parser(), &work);
             let mut parsers = 0;
             for _ in 0..self.threads {
-                let (take, used) = (take.clone(), used.clone());
-                let (ranges, parts, failure) = (&ranges, &parts, &failure);
-                let parse = move || self.parse_all(parser(), &take, ranges, &used, parts, failure);
                 if std::thread::Builder::new().spawn_scoped(scope, parse).is_err() {
                     break;
                 }
                 parsers += 1;
             }
             if parsers == 0 {
-                self.parse_all(parser(), &take, &ranges, &used, &parts, &failure);
+                parse();
             }
         });
-        if let Some((_, error)) = failure.first.into_inner().expect("no thread panics with this lock") {
+        if let Some((_, error)) = work.failure.first.into_inner().unpoisoned() {
             return Err(error);
         }
         // Decoders have stopped, and a parser says so only of a piece that it takes.
         if interrupt::requested() {
             return Err(Error::Interrupted);
         }
-        let mut parts = parts.into_inner().expect("no thread panics with this lock");
+        let mut parts = work.parts.into_inner().unpoisoned();
         parts.sort_unstable_by_key(|part: &Source| (part.input, part.piece));
         Ok(parts)
     }
@@ -159,17 +187,11 @@ impl Gather<'_> {
     }
 
     /// Hands over the pieces of a compressed file.
-    fn decode(
-        &self,
-        input: usize,
-        hand: &Sender<Piece>,
-        free: &Receiver<Vec<u8>>,
-        failure: &Failure,
-    ) -> std::result::Result<(), (u64, Error)> {
+    fn decode(&self, input: usize, hand: &Sender<Piece>, work: &Work) -> std::result::Result<(), (u64, Error)> {
         let mut stream = Stream::open(&self.inputs[input], self.size).map_err(|error| (0, error))?;
         let (mut next, mut before) = (0, 0);
         loop {
-            let mut text = free.try_recv().unwrap_or_default();
+            let mut text = work.free.try_recv().unwrap_or_default();
             match stream.next_piece(&mut text).map_err(|error| (next, error))? {
                 Some((number, lines)) => {
                     next = number + 1;
@@ -177,46 +199,11 @@ impl Gather<'_> {
                     before += bytes;
                     let piece = Piece::Text { input, number, lines, bytes, text };
                     // Parsers leave only when all is taken or somebody stopped them.
-                    if failure.stops((input, number)) || interrupt::requested() || hand.send(piece).is_err() {
+                    if work.failure.stops((input, number)) || interrupt::requested() || hand.send(piece).is_err() {
                         return Ok(());
                     }
                 }
                 None => return Ok(()),
-            }
-        }
-    }
-
-    fn parse_all(
-        &self,
-        mut parse: Parse<'_>,
-        take: &Receiver<Piece>,
-        ranges: &Mutex<Vec<(usize, u64)>>,
-        used: &Sender<Vec<u8>>,
-        parts: &Mutex<Vec<Source>>,
-        failure: &Failure,
-    ) {
-        loop {
-            let piece = take.try_recv().ok().or_else(|| {
-                let next = ranges.lock().expect("no thread panics with this lock").pop();
-                next.map(|(input, number)| Piece::Range { input, number }).or_else(|| take.recv().ok())
-            });
-            let Some(piece) = piece else { return };
-            let (Piece::Range { input, number } | Piece::Text { input, number, .. }) = piece;
-            if failure.stops((input, number)) {
-                // Decoders wait until what they hand over is taken.
-                continue;
-            }
-            if interrupt::requested() {
-                failure.report((0, 0), Error::Interrupted);
-                continue;
-            }
-            match parse(&piece) {
-                Ok(part) => parts.lock().expect("no thread panics with this lock").push(part),
-                Err(error) => failure.report((input, number), error),
-            }
-            if let Piece::Text { text, .. } = piece {
-                // Full: enough of them are on their way.
-                let _ = used.try_send(text);
             }
         }
     }
@@ -268,5 +255,28 @@ impl Gather<'_> {
         let contents = maker.write(&path, columns, widths, tally)?;
         self.meter.add(Stage::Text, bytes);
         Ok(Source { path, input, piece: number, contents })
+    }
+}
+
+/// Makes parts of pieces until there are none.
+fn parse_all(mut parse: Parse<'_>, work: &Work) {
+    while let Some(piece) = work.piece() {
+        let (Piece::Range { input, number } | Piece::Text { input, number, .. }) = piece;
+        if work.failure.stops((input, number)) {
+            // Decoders wait until what they hand over is taken.
+            continue;
+        }
+        if interrupt::requested() {
+            work.failure.report((0, 0), Error::Interrupted);
+            continue;
+        }
+        match parse(&piece) {
+            Ok(part) => work.parts.lock().unpoisoned().push(part),
+            Err(error) => work.failure.report((input, number), error),
+        }
+        if let Piece::Text { text, .. } = piece {
+            // Full: enough of them are on their way.
+            let _ = work.used.try_send(text);
+        }
     }
 }

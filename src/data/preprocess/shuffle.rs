@@ -22,7 +22,7 @@ use super::part::read_at;
 use super::progress::{Meter, Stage};
 use super::stored::{Scratch, Stored};
 use crate::base::rng::{Random, Stream};
-use crate::base::{Error, Result, interrupt};
+use crate::base::{Error, Result, Unpoisoned, interrupt};
 use crate::data::Samples;
 use crate::data::samples::Values;
 use crate::data::schema::{Categorical, Description};
@@ -141,12 +141,12 @@ impl Shuffle<'_> {
                     None => self.write(&path, rows, division.lanes)?,
                 };
                 meter.add(Stage::Shuffle, count);
-                let mut all = all.lock().expect("no thread panics with this lock");
+                let mut all = all.lock().unpoisoned();
                 all.iter_mut().zip(starts).for_each(|(all, start)| *all += start);
             }
             Ok(())
         })?;
-        let starts = all.into_inner().expect("no thread panics with this lock");
+        let starts = all.into_inner().unpoisoned();
         Ok(Shuffled { of: self, starts, division })
     }
 
