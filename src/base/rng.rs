@@ -29,6 +29,16 @@ pub fn philox4x32(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
     counter
 }
 
+/// The finaliser of SplitMix64 (Steele, Lea, Flood, OOPSLA 2014): a bijection that spreads the bits of a word over all
+/// of it.
+#[must_use]
+#[inline]
+pub const fn spread(mut x: u64) -> u64 {
+    x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x = (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ x >> 31
+}
+
 /// What a sequence of random numbers is for. Two streams never share a number under one seed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Stream {

@@ -7,9 +7,11 @@ use std::fmt::Debug;
 
 use bytemuck::Pod;
 
+use crate::base::rng;
+
 /// A categorical value: 32 bits (Criteo's hashes) or 64 (fingerprints of text).
 pub(super) trait Key: Pod + Default + Eq + Ord + Send + Sync + Debug {
-    /// The value with its bits spread over the word (the finaliser of SplitMix64, a bijection).
+    /// The value with its bits spread over the word ([`rng::spread`]).
     fn spread(self) -> u64;
 
     /// The value as people know it.
@@ -19,17 +21,10 @@ pub(super) trait Key: Pod + Default + Eq + Ord + Send + Sync + Debug {
     fn row(self) -> u32;
 }
 
-#[inline]
-fn mix(mut x: u64) -> u64 {
-    x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    x = (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    x ^ x >> 31
-}
-
 impl Key for u32 {
     #[inline]
     fn spread(self) -> u64 {
-        mix(u64::from(self))
+        rng::spread(u64::from(self))
     }
 
     fn shown(self) -> String {
@@ -44,7 +39,7 @@ impl Key for u32 {
 impl Key for u64 {
     #[inline]
     fn spread(self) -> u64 {
-        mix(self)
+        rng::spread(self)
     }
 
     fn shown(self) -> String {

@@ -8,6 +8,7 @@ use super::derived::DerivedColumns;
 use super::{Bag, Batch, Column, Schema};
 use crate::base::config::ModelConfig;
 use crate::base::error::nearest;
+use crate::base::rng::spread;
 use crate::base::{Error, Result};
 
 /// Most look-ups that a sample has in a cross: bags of 100 values in three columns would make a million.
@@ -157,12 +158,9 @@ pub fn bucket(rows: &[u32], buckets: u64) -> u64 {
     rows.iter().fold(0, |hash, &row| mixed(hash, row)) % buckets
 }
 
-/// Takes one more row into a hash, by the finalizer of `SplitMix64` (Steele, Lea, Flood 2014).
+/// Takes one more row into a hash, as `SplitMix64` goes on.
 const fn mixed(hash: u64, row: u32) -> u64 {
-    let z = hash.wrapping_add(row as u64 + 1).wrapping_add(0x9E37_79B9_7F4A_7C15);
-    let z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    z ^ (z >> 31)
+    spread(hash.wrapping_add(row as u64 + 1).wrapping_add(0x9E37_79B9_7F4A_7C15))
 }
 
 #[cfg(test)]
