@@ -8,7 +8,8 @@ use crate::base::named;
 
 /// Seconds from the start of 1970, from which logs count, to that of 2000, from which a [`Moment`] does.
 const EPOCH: i64 = 946_684_800;
-const DAY: i64 = 86_400;
+/// Seconds of a day.
+pub(super) const DAY: i64 = 86_400;
 
 named! {
     /// How a column writes moments.
@@ -140,7 +141,8 @@ fn moment_of(year: i64, month: i64, day: i64) -> Option<i64> {
 
 /// `2014-10-21`, or that with ` 03:00`, `T03:00:00`, a fraction of the second, a Z, ` UTC` or an [`offset`] behind it.
 fn written(text: &str) -> Option<i64> {
-    let number = |text: &str, width: usize| (text.len() == width && digits(text)).then(|| text.parse::<i64>().ok())?;
+    let number =
+        |text: &str, width: usize| (text.len() == width && is_digits(text)).then(|| text.parse::<i64>().ok())?;
     let (date, time) = text.split_once([' ', 'T']).map_or((text, None), |(date, time)| (date, Some(time)));
     let mut parts = date.split('-');
     let day = moment_of(number(parts.next()?, 4)?, number(parts.next()?, 2)?, number(parts.next()?, 2)?)?;
@@ -156,13 +158,13 @@ fn written(text: &str) -> Option<i64> {
     let (hour, minute) = (below(number(parts.next()?, 2)?, 24)?, below(number(parts.next()?, 2)?, 60)?);
     let second = parts.next().map_or(Some(0), |text| {
         let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
-        below(number(whole, 2)?, 61).filter(|_| digits(fraction))
+        below(number(whole, 2)?, 61).filter(|_| is_digits(fraction))
     })?;
     parts.next().is_none().then_some(day + 3600 * hour + 60 * minute + second - ahead)
 }
 
 /// Whether a text is digits and nothing else.
-fn digits(text: &str) -> bool {
+pub(super) fn is_digits(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
@@ -171,7 +173,7 @@ fn offset(text: &str) -> Option<i64> {
     let sign = if text.starts_with('-') { -1 } else { 1 };
     let number = |from: usize| {
         let pair = text.get(from..from + 2)?;
-        digits(pair).then(|| pair.parse::<i64>().ok())?
+        is_digits(pair).then(|| pair.parse::<i64>().ok())?
     };
     let minutes = match (text.len(), text.as_bytes().get(3)) {
         (3, _) => 0,

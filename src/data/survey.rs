@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use serde::Serialize;
 
+use super::moment::DAY;
 use super::samples::{MISSING, Samples, Values};
 use super::schema::Description;
 
@@ -184,7 +185,7 @@ impl Survey {
             let mean = seen.sum / seen.present as f64;
             let (least, mean, most) = if column.age {
                 // Of moments, the age in days against the newest that was seen.
-                let days = |moment: f64| (seen.most - moment) / 86_400.0;
+                let days = |moment: f64| (seen.most - moment) / DAY as f64;
                 (0.0, days(mean), days(seen.least))
             } else {
                 (seen.least, mean, seen.most)

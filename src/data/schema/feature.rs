@@ -11,7 +11,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::{Dense, Description, Transform};
 use crate::data::dense::log_count;
-use crate::data::moment::Moment;
+use crate::data::moment::{DAY, Moment};
 use crate::data::samples::{MISSING, Samples, Values};
 
 /// What was learned of a dense column.
@@ -203,12 +203,8 @@ impl Seen {
             return Scale { newest: 0, mean: self.mean, deviation };
         }
         let newest = if self.count > 0.0 { self.newest } else { 0 };
-        const DAY: f64 = 86_400.0;
-        Scale {
-            newest,
-            mean: (f64::from(newest) - self.mean) / DAY,
-            deviation: (deviation / DAY).max(f64::MIN_POSITIVE),
-        }
+        let days = |seconds: f64| seconds / DAY as f64;
+        Scale { newest, mean: days(f64::from(newest) - self.mean), deviation: days(deviation).max(f64::MIN_POSITIVE) }
     }
 }
 

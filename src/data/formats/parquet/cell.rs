@@ -17,14 +17,13 @@ use parquet::schema::types::{ColumnDescriptor, SchemaDescriptor};
 
 use super::columns::{Leaf, leaves};
 use super::numbers::records;
+use crate::data::moment::DAY;
 
 /// What stands between the values of a list.
 pub(super) const BAR: u8 = b'|';
 /// Digits of the largest decimals, and the bytes that hold them.
 const DIGITS: i32 = 38;
 const BYTES: usize = 16;
-/// Seconds of a day.
-const DAY: i64 = 86_400;
 
 /// A column that is text.
 pub(super) struct Cell {

@@ -1,6 +1,6 @@
 //! Numbers and times in forms that no schema reads, so that `inspect` says what they are and not that they are names.
 
-use crate::data::moment::Unit;
+use crate::data::moment::{Unit, is_digits};
 
 /// What a text looks like.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,10 +73,6 @@ fn is_number(text: &str) -> bool {
         _ => others.iter().all(|part| part.split('.').next().is_some_and(|part| part.len() == 3 && is_digits(part))),
     };
     digits.starts_with(|c: char| c.is_ascii_digit()) && (is_marked || has_comma && is_digits(&first.replace('.', "")))
-}
-
-fn is_digits(part: &str) -> bool {
-    !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 fn is_time(text: &str) -> bool {
