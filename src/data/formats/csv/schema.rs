@@ -2,45 +2,16 @@
 //! `preprocess csv` alike.
 //!
 //! ```toml
-//! label = "rating >= 4"          # or "behavior == buy", or a column that holds 0 and 1
-//! weight = "importance"          # a number of each row, by which it counts; the default is all the same
-//! delimiter = ","                # the default
-//! columns = ["user", "price"]    # the names of all columns, where the file has no header line
-//! missing = ["NULL", "nan"]      # texts that count as blank
+//! label = "rating >= 4"
 //! [[dense]]
 //! column = "price"
-//! float = true                   # decimal fractions; without it integers, or what the file turns out to hold
-//! transform = "log"              # ln(x + 1), or "standardise"; the default is none
-//! [[dense]]
-//! column = "history"             # 17,4,0,0
-//! name = "length"
-//! count = ","                    # the number of its values: 2
-//! padding = "0"
-//! [[dense]]
-//! column = "timestamp"
-//! name = "age"
-//! time = "age"                   # days to the newest training sample
-//! [[categorical]]
-//! column = "timestamp"
-//! time = "hour"                  # of the day; or "weekday"
-//! unit = "milliseconds"          # since 1970; the default is seconds
+//! transform = "log"
 //! [[categorical]]
 //! column = "genres"              # Animation|Children's
 //! separator = "|"
-//! weights = "shares"             # the column of as many weights, 0.7|0.3, by which rows are multiplied
-//! [[categorical]]
-//! column = "tags"                # drama:0.7 old:0.3
-//! separator = " "
-//! weight_separator = ":"         # weights stand behind their values
-//! [[categorical]]
-//! column = "age"
-//! buckets = [18.0, 25.0, 50.0]
-//! [[categorical]]
-//! column = "device"
-//! rows = 1000                    # values are hashed; without it they are numbered as they appear
 //! ```
 //!
-//! Every key is explained in [`super::keys`], which `octorec schema` prints.
+//! Every key is explained, with an example, in [`super::keys`], which `octorec schema` prints.
 
 use std::borrow::Cow;
 use std::path::Path;
