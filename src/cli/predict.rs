@@ -114,12 +114,20 @@ impl PredictArgs {
         self.data.is_dir()
     }
 
-    /// Writes the probabilities.
-    pub fn run(&self, world: &World) -> Result<()> {
-        heed_signals()?;
+    /// Whether the rows come by standard input.
+    fn arrives(&self) -> bool {
+        self.data.as_os_str() == "-"
+    }
+
+    fn is_json(&self) -> bool {
+        self.format == Some(Format::Json)
+    }
+
+    /// Refuses what cannot be read, and flags that do not go together.
+    fn check(&self, world: &World) -> Result<()> {
         let refuse = |origin: &str, reason: &str| Err(Error::config(origin, reason));
+        let arrives = self.arrives();
         refuse_mixing(self.json, self.out.as_deref(), "do the probabilities")?;
-        let arrives = self.data.as_os_str() == "-";
         if self.format.is_some() && !arrives {
             return refuse("--format", "is of rows that come by standard input: add --data -, or leave it away");
         }
@@ -134,6 +142,14 @@ impl PredictArgs {
             );
             return refuse("--data", &reason);
         }
+        Ok(())
+    }
+
+    /// Writes the probabilities.
+    pub fn run(&self, world: &World) -> Result<()> {
+        heed_signals()?;
+        self.check(world)?;
+        let (arrives, is_json) = (self.arrives(), self.is_json());
         let trained = Trained::find(&self.checkpoint, false, self.verify)?;
         let mut config = trained.config()?;
         let files = run_files(&self.checkpoint);
@@ -141,7 +157,6 @@ impl PredictArgs {
         refuse_overwriting("--out", self.out.as_deref(), &inputs)?;
         // A row that is left out would shift all lines behind it.
         config.data.on_bad_row = OnBadRow::Fail;
-        let is_json = self.format == Some(Format::Json);
         if !arrives {
             whole_file(&mut config, &trained.known, &self.data)?;
         }
@@ -167,7 +182,7 @@ impl PredictArgs {
         };
         let began = Instant::now();
         let how = Answering { is_json, malformed };
-        let Written { rows, malformed_rows, first, is_read } = match &self.out {
+        let written = match &self.out {
             _ if !world.is_first() => {
                 return predict(&mut Answers::new(std::io::sink(), Path::new("nowhere"), how, false));
             }
@@ -187,16 +202,21 @@ impl PredictArgs {
                 answers.finish()?
             }
         };
-        let (seconds, unseen) = (began.elapsed().as_secs_f64(), Unseen(source.unseen_values()));
+        self.report(written, began.elapsed().as_secs_f64(), &Unseen(source.unseen_values()))
+    }
+
+    /// Tells what was written in so many seconds.
+    fn report(&self, written: Written, seconds: f64, unseen: &Unseen) -> Result<()> {
+        let Written { rows, malformed_rows, first, is_read } = written;
         unseen.report();
         if let Some(first) = first {
-            let answer = if is_json { "an error" } else { "nan" };
+            let answer = if self.is_json() { "an error" } else { "nan" };
             note!("warning: {} answered with {answer}; the first: {first}", Many(malformed_rows, "malformed row"));
         }
         if rows == 0 {
             note!("warning: 0 rows came: nothing is predicted");
         }
-        let whose = if arrives { "standard input".to_owned() } else { self.data.display().to_string() };
+        let whose = if self.arrives() { "standard input".to_owned() } else { self.data.display().to_string() };
         match is_read {
             true => note!("{}: one for each row of {whose}, in its order", Many(rows, "probability")),
             false => note!(
