@@ -19,12 +19,12 @@ const FIRST_TEST: u64 = 1 << 40;
 pub struct Random {
     schema: Schema,
     common: Numbers,
-    tables: Vec<Table>,
+    tables: Vec<RandomColumn>,
     fixed: bool,
     test_samples: u64,
 }
 
-struct Table {
+struct RandomColumn {
     draws: Draws,
     lookups: u64,
 }
@@ -66,7 +66,7 @@ impl Random {
         let rows: Vec<u64> = model_rows.iter().map(|rows| config.capped(*rows)).collect();
         let tables = (0u32..)
             .zip(&rows)
-            .map(|(table, &rows)| Table {
+            .map(|(table, &rows)| RandomColumn {
                 draws: Draws::new(config.seed, table, rows, config.zipf),
                 lookups: config.lookups.of(table as usize) as u64,
             })
