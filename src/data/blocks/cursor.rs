@@ -178,7 +178,7 @@ impl<'a> Cursor<'a> {
         let description = self.file.description();
         // Where the current column's look-ups stand in the block.
         let mut span = 0..0;
-        for (column, content) in self.columns.iter().zip(&self.file.contents) {
+        for (at, (column, content)) in self.columns.iter().zip(&self.file.contents).enumerate() {
             let (section, bytes) = (column.section(), column.bytes());
             let codes = &mut self.codes;
             codes.clear();
@@ -206,7 +206,7 @@ impl<'a> Cursor<'a> {
                     }
                 },
                 Content::Ends(table) => {
-                    let (rows, found) = looked_up(self.file, &self.columns, self.entered, *content, range, codes)?;
+                    let (rows, found) = looked_up(self.file, &self.columns, self.entered, at, range, codes)?;
                     span = found;
                     let lookups = &mut samples.lookups[table];
                     let before = lookups.rows.len() as u32;
@@ -226,7 +226,7 @@ impl<'a> Cursor<'a> {
         batch.dense.resize(first + range.len() * width, 0.0);
         // Where the look-ups of the last column stand in the block.
         let mut span = 0..0;
-        for (column, content) in self.columns.iter().zip(&self.file.contents) {
+        for (at, (column, content)) in self.columns.iter().zip(&self.file.contents).enumerate() {
             let (section, bytes) = (column.section(), column.bytes());
             let codes = &mut self.codes;
             codes.clear();
@@ -262,7 +262,7 @@ impl<'a> Cursor<'a> {
                     }
                 }
                 Content::Ends(table) => {
-                    let (rows, found) = looked_up(self.file, &self.columns, self.entered, *content, range, codes)?;
+                    let (rows, found) = looked_up(self.file, &self.columns, self.entered, at, range, codes)?;
                     span = found;
                     let bag = &mut batch.bags[table];
                     let before = bag.rows.len() as u32;
@@ -313,17 +313,16 @@ impl Rows for Cursor<'_> {
     }
 }
 
-/// Fills `codes` with the ends of samples `range`, from the section that holds `content`; returns the column of their
-/// rows, and where their look-ups stand in it.
+/// Fills `codes` with the ends of samples `range`, from section `at`; returns the column of their rows, and where their
+/// look-ups stand in it.
 fn looked_up<'c, 'a>(
     file: &BlockFile,
     columns: &'c [Column<'a>],
     block: Option<Block<'_>>,
-    content: Content,
+    at: usize,
     range: &Range<usize>,
     codes: &mut Vec<u32>,
 ) -> Result<(&'c Column<'a>, Range<usize>)> {
-    let at = file.contents.iter().position(|known| *known == content).expect("a section of the block holds it");
     let (rows, column) = (&columns[at - 1], &columns[at]);
     let known = ends(column.section(), column.bytes(), range, codes);
     // Ends that are none would lead anywhere.
