@@ -343,7 +343,8 @@ impl Rank {
         }
     }
 
-    fn overwrite_copies(&mut self) {
+    /// Has all copies of hot rows written before they are read again. Ranks do so together: each of them is told.
+    pub(super) fn overwrite_copies(&mut self) {
         self.hot.iter_mut().for_each(|hot| hot.state = CopyState::Overwritten);
     }
 
