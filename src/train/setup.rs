@@ -114,8 +114,8 @@ impl Setup {
     /// Checks that model, data, division and host go together, and rounds minibatches to what ranks make room for.
     ///
     /// # Errors
-    /// When the schema's columns are not the model's, the host cannot hold what connects the ranks, or a table is too
-    /// large for any machine.
+    /// When the schema's columns are not the model's, the host cannot hold what connects the ranks, or this machine's
+    /// part of the tables is too large for it.
     ///
     /// # Panics
     /// When places and sharding have different numbers of ranks.
@@ -126,7 +126,7 @@ impl Setup {
         check_columns(self.sharding.schemes(), &self.config, self.spec.optimizers[ParamGroup::Sparse])?;
         assert!(self.stored.is_none() || !self.spec.learns(), "a checkpoint's rows are not moved");
         if self.stored.is_none() {
-            check_tables(&self.schema, &self.config, &self.spec)?;
+            check_tables(&self.schema, &self.config, &self.spec, (&self.sharding, &self.local()))?;
         }
         if self.grains.is_some() {
             // Grains part no pair of samples: a minibatch of an odd number may take the place of one more.
