@@ -313,6 +313,18 @@ fn machines_send_each_other_what_ranks_of_one_send() {
 }
 
 #[test]
+fn machines_tell_what_all_ranks_have_read_and_of_which_machine_the_profile_is() {
+    let line = format!("{} --steps 3 --ranks 1 --threads 1 --profile --json", tiny_training());
+    let Some(output) = mpirun(2, Wire::SharedMemory, &line) else { return };
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{told}");
+    let results: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(results["data_bytes_read"].as_array().unwrap().len(), 2, "{results}");
+    assert_eq!([&results["profile"]["ranks"], &results["profile"]["machines"]], [1, 2], "{results}");
+    assert!(told.contains("those of the 1 rank of this machine, one of 2"), "{told}");
+}
+
+#[test]
 fn what_machines_have_trained_goes_on_on_any_number_of_them_and_is_scored_by_all() {
     let folder = tempdir().unwrap();
     let words = "--determinism ranks --checkpoint-every 4";
