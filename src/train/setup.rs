@@ -175,6 +175,11 @@ impl Setup {
         check_host(&format!("what connects {ranks} ranks"), pairs + threads as u64 * THREAD, 0)
     }
 
+    /// Whether communication threads reduce dense gradients: on all ranks or on none.
+    pub(super) fn reduces_aside(&self) -> bool {
+        all_communicate(&self.places)
+    }
+
     /// The lanes of the dense reduction: windows only where its schedule sends something.
     pub(super) fn dense_lanes(&self) -> Vec<Links> {
         /// Elements of a slice: as much as a window's piece holds.
@@ -205,8 +210,16 @@ pub(crate) const MOST_REDUCERS: usize = 16;
 /// compute threads, [`MOST_REDUCERS`] at most; the least of any rank.
 fn reducers(places: &[RankPlace]) -> usize {
     let least = |threads: fn(&RankPlace) -> usize| places.iter().map(threads).min().unwrap_or(1);
-    let comm = least(|place| place.comm.len());
-    if comm > 0 { comm } else { least(|place| place.compute.len()).min(MOST_REDUCERS) }
+    match all_communicate(places) {
+        true => least(|place| place.comm.len()),
+        false => least(|place| place.compute.len()).min(MOST_REDUCERS),
+    }
+}
+
+/// Whether all ranks have communication threads, which reduce dense gradients then. Where some have none, compute
+/// threads do so on all ranks: the two come to layers and replicated tables in different orders.
+fn all_communicate(places: &[RankPlace]) -> bool {
+    places.iter().all(|place| !place.comm.is_empty())
 }
 
 /// The longest that a rank waits for another unless somebody says otherwise.
