@@ -18,6 +18,7 @@ use crate::data::{Labels, OnUnseen, Schema, Source};
 use crate::machine::placement::Placement;
 use crate::machine::site::Known;
 use crate::machine::{Machine, Site};
+use crate::math::Grains;
 use crate::model::{Shape, StoredTables, param_states, table_param_groups};
 use crate::optim::{ByGroup, Optimizer, ParamGroup, ParamState};
 use crate::shard::demand::{Demand, measured};
@@ -303,6 +304,12 @@ fn kept_by_group(config: &Config, aim: Aim<'_>) -> ByGroup<ParamState> {
     param_states(&config.model, config.train.precision, optimizers)
 }
 
+/// What minibatches are cut into, if the number of ranks shall change no bit.
+#[must_use]
+pub fn grains(train: &TrainConfig) -> Option<Grains> {
+    (train.determinism == Determinism::Ranks).then(|| Grains::of(train.minibatch()))
+}
+
 /// What a configuration makes of tables.
 fn workload(config: &Config, tables: Vec<TableLoad>, aim: Aim<'_>) -> Workload {
     let learns = matches!(aim, Aim::Train);
@@ -340,7 +347,7 @@ fn workload(config: &Config, tables: Vec<TableLoad>, aim: Aim<'_>) -> Workload {
         sample_operations: shape.operations() as u64,
         bf16: layers.precision.is_split(),
         learns,
-        by_grains: config.train.determinism == Determinism::Ranks,
+        grains: grains(&config.train),
         reserve,
     }
 }

@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum};
 
 use super::collective::{Choice, Dense, choose, idle, rows_note};
 use super::copies::hot_rows;
-use super::division::{Aim, Division, Wanted, divide};
+use super::division::{Aim, Division, Wanted, divide, grains};
 use super::figures;
 use super::help::{DATA, MACHINE};
 use super::machines::{Everyone, introduce};
@@ -24,7 +24,7 @@ use crate::data::{LoaderMode, Schema, Source};
 use crate::ffi::linux::current_affinity;
 use crate::machine::placement::{CommCores, Placement, RankPlace, Wishes};
 use crate::machine::{Machine, place};
-use crate::math::{Grains, part_for};
+use crate::math::part_for;
 use crate::model::{Shape, StoredTables, TrainSpec};
 use crate::optim::ByGroup;
 use crate::shard::Sharding;
@@ -377,7 +377,7 @@ impl RankArgs {
             spec = TrainSpec { samples: config.train.eval_batch, ..spec.to_predict() };
         }
         let setup = Setup::new(&config.model, source.schema(), sharding, spec, placement);
-        let grains = (config.train.determinism == Determinism::Ranks).then(|| Grains::of(config.train.minibatch()));
+        let grains = grains(&config.train);
         let (isa, overlap) = (Isa::chosen(config.train.isa)?, purpose != Purpose::Train(Overlap::Off));
         let wires = config.wires();
         Ok(Setup { isa, overlap, grains, wires, deadline: Duration::from_secs_f64(self.timeout), ..setup })
