@@ -25,7 +25,6 @@ use crate::shard::demand::{Demand, measured};
 use crate::shard::planner::{plan_by_free, price};
 use crate::shard::scheme::{Scheme, Sharding};
 use crate::shard::{Model, Options, Plan, Reserve, TableLoad, Workload, file};
-use crate::train::Setup;
 
 /// Samples from which look-ups and their skew are measured: a minibatch, within these bounds.
 const MEASURED: std::ops::RangeInclusive<usize> = 2048..=16_384;
@@ -85,8 +84,6 @@ pub fn divide(
     wanted: Wanted<'_>,
     aim: Aim<'_>,
 ) -> Result<Division> {
-    // Dividing takes long for very many.
-    Setup::check_host(&placement.ranks)?;
     source.schema().check_model(&config.model).map_err(|error| match error {
         // What the data lacks is told of its file.
         Error::Config { origin, reason } if origin == "data" && config.data.is_stored() => {

@@ -231,6 +231,9 @@ impl RankArgs {
         let StartSpec { world, config, source, purpose, wanted, traced, .. } = task;
         let (isa, deadline) = (Isa::chosen(config.train.isa)?, Duration::from_secs_f64(self.timeout));
         let everyone = introduce(world, config, source, (own, &placement), isa, deadline)?;
+        let machines = Machines::new(&everyone.counts);
+        // Dividing takes long for very many.
+        Setup::check_host(&everyone.placement.ranks, &machines.ranks(world.machine()))?;
         let aim = Aim::of(purpose == Purpose::Predict, task.stored.as_ref());
         let site = (&everyone.machine, &everyone.placement);
         let Division { sharding, toml: plan, collective: kept, told } = divide(config, source, site, wanted, aim)?;
@@ -251,7 +254,6 @@ impl RankArgs {
         }
         // Where a rank's threads and memory are is numbered as on its own machine.
         let mut places = setup.places;
-        let machines = Machines::new(&everyone.counts);
         for (place, own) in places[machines.ranks(world.machine())].iter_mut().zip(&placement.ranks) {
             *place = RankPlace { rank: place.rank, ..own.clone() };
         }
