@@ -120,10 +120,11 @@ pub enum Error {
         sample: usize,
     },
 
-    /// The embedding tables do not fit into this machine's memory.
+    /// What this machine has of the embedding tables does not fit into its memory.
     #[error(
-        "the model needs {need}, {free} are available: table {table} ({name}) alone needs {table_need} \
-         ({rows} rows of {dim}): lower --rows-cap or model.dim, or use a machine with more memory"
+        "this machine's part of the tables needs {need}, {free} are available: its part of table {table} ({name}; \
+         {rows} rows of {dim}) alone needs {table_need}: lower --rows-cap or model.dim, divide the tables among more machines, or \
+         use one with more memory"
     )]
     TableTooBig {
         /// The largest table's number.
@@ -134,9 +135,9 @@ pub enum Error {
         rows: u64,
         /// Its columns.
         dim: usize,
-        /// Its bytes.
+        /// Bytes of what this machine has of it.
         table_need: Bytes,
-        /// All tables' bytes.
+        /// The same of all tables.
         need: Bytes,
         /// What the system has to give.
         free: Bytes,

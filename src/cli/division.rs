@@ -18,13 +18,13 @@ use crate::data::{Labels, OnUnseen, Schema, Source};
 use crate::machine::placement::Placement;
 use crate::machine::site::Known;
 use crate::machine::{Machine, Site};
+use crate::math::Grains;
 use crate::model::{Shape, StoredTables, param_states, table_param_groups};
 use crate::optim::{ByGroup, Optimizer, ParamGroup, ParamState};
 use crate::shard::demand::{Demand, measured};
 use crate::shard::planner::{plan_by_free, price};
 use crate::shard::scheme::{Scheme, Sharding};
 use crate::shard::{Model, Options, Plan, Reserve, TableLoad, Workload, file};
-use crate::train::Setup;
 
 /// Samples from which look-ups and their skew are measured: a minibatch, within these bounds.
 const MEASURED: std::ops::RangeInclusive<usize> = 2048..=16_384;
@@ -84,8 +84,6 @@ pub fn divide(
     wanted: Wanted<'_>,
     aim: Aim<'_>,
 ) -> Result<Division> {
-    // Dividing takes long for very many.
-    Setup::check_host(&placement.ranks)?;
     source.schema().check_model(&config.model).map_err(|error| match error {
         // What the data lacks is told of its file.
         Error::Config { origin, reason } if origin == "data" && config.data.is_stored() => {
@@ -303,6 +301,12 @@ fn kept_by_group(config: &Config, aim: Aim<'_>) -> ByGroup<ParamState> {
     param_states(&config.model, config.train.precision, optimizers)
 }
 
+/// What minibatches are cut into, if the number of ranks shall change no bit.
+#[must_use]
+pub fn grains(train: &TrainConfig) -> Option<Grains> {
+    (train.determinism == Determinism::Ranks).then(|| Grains::of(train.minibatch()))
+}
+
 /// What a configuration makes of tables.
 fn workload(config: &Config, tables: Vec<TableLoad>, aim: Aim<'_>) -> Workload {
     let learns = matches!(aim, Aim::Train);
@@ -340,7 +344,7 @@ fn workload(config: &Config, tables: Vec<TableLoad>, aim: Aim<'_>) -> Workload {
         sample_operations: shape.operations() as u64,
         bf16: layers.precision.is_split(),
         learns,
-        by_grains: config.train.determinism == Determinism::Ranks,
+        grains: grains(&config.train),
         reserve,
     }
 }

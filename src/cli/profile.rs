@@ -8,6 +8,7 @@ use super::table::Table;
 use super::timing::machine_team;
 use crate::base::Result;
 use crate::base::config::Config;
+use crate::base::units::Many;
 use crate::machine::limits::{Bracket, CEILINGS, Ceiling, Rate};
 use crate::machine::placement::Placement;
 use crate::machine::team::Team;
@@ -24,6 +25,8 @@ pub struct Profiled {
     /// Mean milliseconds a step in which communication threads were at work while the compute threads were, too.
     hidden_dense_ms: f64,
     pub(super) ranks: usize,
+    /// Of the job: of several, ranks, times and work are those of one.
+    machines: usize,
     /// The least milliseconds of a step whose f32 are multiplied on tiles; the stages' are of fused multiply-adds.
     #[serde(skip_serializing_if = "Option::is_none")]
     tiles_roofline_ms: Option<f64>,
@@ -87,8 +90,13 @@ impl<'a> LimitsBracket<'a> {
 }
 
 impl Profiled {
-    /// The profile of the steps that `clock` timed, between two measurements of the limits.
-    pub fn new(profile: &Profile, ranks: &[Breakdown], brackets: [Bracket; CEILINGS.len()]) -> Self {
+    /// The profile of the steps that `ranks` timed, those of one of so many machines, between two measurements of its
+    /// limits.
+    pub fn new(
+        profile: &Profile,
+        (ranks, machines): (&[Breakdown], usize),
+        brackets: [Bracket; CEILINGS.len()],
+    ) -> Self {
         let [gflop_s, stream_gb_s, gather_gb_s, scatter_gb_s, tiles] = brackets.map(|bracket| bracket.mean());
         let limits = Limits { gflop_s, stream_gb_s, gather_gb_s, scatter_gb_s };
         let (stages, on_tiles) = (profile.stages(ranks, &limits), brackets[0] != brackets[4]);
@@ -103,6 +111,7 @@ impl Profiled {
             wait_ms: mean(|rank| rank.stages_ms[Stage::WaitData as usize]),
             hidden_dense_ms: mean(|rank| rank.hidden_dense_ms),
             ranks: ranks.len(),
+            machines,
             stages,
             tiles_roofline_ms,
             limits,
@@ -147,6 +156,10 @@ impl Profiled {
         }
         if let Some(ms) = self.tiles_roofline_ms {
             writeln!(f, "  f32 of wide layers go over tiles, where a step takes at least {ms:.3} ms")?;
+        }
+        if self.machines > 1 {
+            let (ranks, machines) = (Many(self.ranks as u64, "rank"), self.machines);
+            writeln!(f, "  times and work are those of the {ranks} of this machine, one of {machines}")?;
         }
         if self.ranks > 1 {
             writeln!(

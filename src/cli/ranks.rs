@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum};
 
 use super::collective::{Choice, Dense, choose, idle, rows_note};
 use super::copies::hot_rows;
-use super::division::{Aim, Division, Wanted, divide};
+use super::division::{Aim, Division, Wanted, divide, grains};
 use super::figures;
 use super::help::{DATA, MACHINE};
 use super::machines::{Everyone, introduce};
@@ -24,7 +24,7 @@ use crate::data::{LoaderMode, Schema, Source};
 use crate::ffi::linux::current_affinity;
 use crate::machine::placement::{CommCores, Placement, RankPlace, Wishes};
 use crate::machine::{Machine, place};
-use crate::math::{Grains, part_for};
+use crate::math::part_for;
 use crate::model::{Shape, StoredTables, TrainSpec};
 use crate::optim::ByGroup;
 use crate::shard::Sharding;
@@ -231,6 +231,9 @@ impl RankArgs {
         let StartSpec { world, config, source, purpose, wanted, traced, .. } = task;
         let (isa, deadline) = (Isa::chosen(config.train.isa)?, Duration::from_secs_f64(self.timeout));
         let everyone = introduce(world, config, source, (own, &placement), isa, deadline)?;
+        let machines = Machines::new(&everyone.counts);
+        // Dividing takes long for very many.
+        Setup::check_host(&everyone.placement.ranks, &machines.ranks(world.machine()))?;
         let aim = Aim::of(purpose == Purpose::Predict, task.stored.as_ref());
         let site = (&everyone.machine, &everyone.placement);
         let Division { sharding, toml: plan, collective: kept, told } = divide(config, source, site, wanted, aim)?;
@@ -251,7 +254,6 @@ impl RankArgs {
         }
         // Where a rank's threads and memory are is numbered as on its own machine.
         let mut places = setup.places;
-        let machines = Machines::new(&everyone.counts);
         for (place, own) in places[machines.ranks(world.machine())].iter_mut().zip(&placement.ranks) {
             *place = RankPlace { rank: place.rank, ..own.clone() };
         }
@@ -377,7 +379,7 @@ impl RankArgs {
             spec = TrainSpec { samples: config.train.eval_batch, ..spec.to_predict() };
         }
         let setup = Setup::new(&config.model, source.schema(), sharding, spec, placement);
-        let grains = (config.train.determinism == Determinism::Ranks).then(|| Grains::of(config.train.minibatch()));
+        let grains = grains(&config.train);
         let (isa, overlap) = (Isa::chosen(config.train.isa)?, purpose != Purpose::Train(Overlap::Off));
         let wires = config.wires();
         Ok(Setup { isa, overlap, grains, wires, deadline: Duration::from_secs_f64(self.timeout), ..setup })

@@ -93,12 +93,13 @@ pub struct TrainArgs {
     mllog_org: Option<String>,
 
     /// Print where the steps' time went: a table of stages beside this machine's limits, which are measured before and
-    /// after training. With --json they are in the object, too.
+    /// after training; of several machines, those of the first one. With --json they are in the object, too.
     #[arg(long, help_heading = OUTPUT)]
     profile: bool,
 
     /// Write a trace of the first thousand steps for Perfetto (ui.perfetto.dev) or chrome://tracing: a process a rank,
-    /// in it the stages of its compute threads and the work of each communication thread.
+    /// in it the stages of its compute threads and the work of each communication thread; of several machines, those of
+    /// the first one.
     #[arg(long, value_name = "FILE", help_heading = OUTPUT)]
     trace: Option<PathBuf>,
 
@@ -144,7 +145,9 @@ impl TrainArgs {
         let limits = bracket.close();
         let (breakdowns, traffic) = (run.ranks.breakdowns(), run.ranks.traffic());
         let profiled = match (&limits, &breakdowns, &run.state.profile) {
-            (Ok(Some(limits)), Ok(breakdowns), Some(profile)) => Some(Profiled::new(profile, breakdowns, *limits)),
+            (Ok(Some(limits)), Ok(breakdowns), Some(profile)) => {
+                Some(Profiled::new(profile, (breakdowns, world.machines()), *limits))
+            }
             _ => None,
         };
         // What the run found is told before anything that may fail.

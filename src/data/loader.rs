@@ -55,6 +55,14 @@ pub struct Waited {
     any: bool,
 }
 
+impl Waited {
+    /// So long in all, and so long of that for the first minibatch.
+    #[must_use]
+    pub const fn new(all: Duration, first: Duration) -> Self {
+        Self { all, first, any: true }
+    }
+}
+
 impl std::ops::Add for Waited {
     type Output = Self;
 

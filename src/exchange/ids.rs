@@ -47,6 +47,8 @@ pub struct Ids {
     found: Vec<Found>,
     /// By owner: where the vectors lie of what it pools for this rank, and of their gradients.
     asked: Vec<[Vectors; 2]>,
+    /// Whether the last ones went to the owners.
+    asked_owners: bool,
 }
 
 /// What a rank has sent.
@@ -107,6 +109,7 @@ impl Ids {
             into: all().map(into).collect(),
             found: all().map(found).collect(),
             asked: all().map(|owner| vectors(Route { owner, asking: rank })).collect(),
+            asked_owners: false,
         })
     }
 
@@ -144,7 +147,8 @@ impl Ids {
                 vectors.place(groups, |stream| sent.list(owner, stream, pass).len());
             }
         }
-        if layout.asks_owners(inputs) {
+        self.asked_owners = layout.asks_owners(inputs);
+        if self.asked_owners {
             let out = &self.out;
             self.words.all_to_all_v(
                 &context.team,
@@ -253,12 +257,15 @@ impl Ids {
         &self.out[self.division.streams().list(owner, stream, pass)]
     }
 
-    /// Bytes of the last message to a rank, as they go over the wire.
+    /// Bytes of the last message to a rank, as they go over the wire: none where copies serve all look-ups.
     ///
     /// # Panics
     /// When there is no such rank.
     #[must_use]
     pub fn bytes_to(&self, to: RankId) -> usize {
+        if !self.asked_owners {
+            return 0;
+        }
         Line::BYTES + self.division.streams().message(to).len() * size_of::<u32>()
     }
 

@@ -92,16 +92,16 @@ const PIECE: usize = 256 << 10;
 /// or 22 of 64 threads each) pieces are so short that one thread copies them.
 const LIST: usize = 1 << 20;
 
-/// Bytes of a message between any two of many ranks: pieces become smaller, so that the windows of all pairs together
-/// take no more than those of 8 ranks, until they are a page.
+/// Bytes of a message between the ranks of one of so many pairs: pieces become smaller, so that the windows of all
+/// pairs of a machine together take no more than those of 8 ranks, until they are a page.
 #[must_use]
-pub const fn piece_of_pairs(ranks: usize) -> usize {
-    part_of_pairs(PIECE, ranks)
+pub const fn piece_of_pairs(pairs: usize) -> usize {
+    part_of_pairs(PIECE, pairs)
 }
 
 /// The same of a message of so many bytes between any two of 8 ranks.
-const fn part_of_pairs(bytes: usize, ranks: usize) -> usize {
-    let shared = bytes * 64 / if ranks > 8 { ranks * ranks } else { 64 };
+const fn part_of_pairs(bytes: usize, pairs: usize) -> usize {
+    let shared = bytes * 64 / if pairs > 64 { pairs } else { 64 };
     if shared < 4096 { 4096 } else { shared / Line::BYTES * Line::BYTES }
 }
 
@@ -126,11 +126,13 @@ impl<T> LanePlan<T> {
 
 impl LanePlan<LaneSpec> {
     /// For minibatches of up to `batch` samples; `dense` says how long the messages of a thread's dense reduction are.
+    /// Of several machines, one has windows for up to so many `pairs` of ranks: all say the same number, since what
+    /// ranks of two machines send each other goes in pieces of one size.
     #[must_use]
-    pub fn new(layout: &Layout, batch: usize, dense: Vec<Links>) -> Self {
+    pub fn new(layout: &Layout, (batch, pairs): (usize, usize), dense: Vec<Links>) -> Self {
         let ranks = layout.ranks();
         let list =
-            |bytes: usize| bytes.next_multiple_of(Line::BYTES).clamp(piece_of_pairs(ranks), part_of_pairs(LIST, ranks));
+            |bytes: usize| bytes.next_multiple_of(Line::BYTES).clamp(piece_of_pairs(pairs), part_of_pairs(LIST, pairs));
         let together = |bytes: &dyn Fn(RankId, RankId) -> usize| LaneSpec::together(Links::from_fn(ranks, bytes));
         let sums = || together(&|from, to| list(hot::sum_bytes(layout, batch, from, to)));
         let rows = || {
@@ -146,7 +148,7 @@ impl LanePlan<LaneSpec> {
                 ids: together(&|from, to| ids::expected(layout, batch, from, to).clamp(64, PIECE)),
                 pooled: vectors(Pass::Forward),
                 gradients: vectors(Pass::Backward),
-                unpooled: layout.grains().map(|_| together(&|_, _| piece_of_pairs(ranks))),
+                unpooled: layout.grains().map(|_| together(&|_, _| piece_of_pairs(pairs))),
             },
             hot: layout.hot().map(|_| HotLanes { gradients: layout.grains().is_none().then(sums), rows: rows() }),
             replicas: (!layout.replicated().is_empty()).then(|| {
@@ -204,4 +206,16 @@ pub fn message_bytes(layout: &Layout, ids: &Ids, whole: usize, pass: Pass, route
 /// Elements of pooled rows on a route, at most: a row of the owner's stride a sample of the rank that asks.
 fn row_elements(layout: &Layout, batch: usize, Route { owner, asking }: Route) -> usize {
     layout.samples(batch, asking) * layout.of(owner).stride
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn windows_of_all_pairs_of_a_machine_take_no_more_than_those_of_8_ranks() {
+        // Of 2, 8, 16 and 64 ranks of one machine, and of 8 on each of 8 machines.
+        let found = [4, 64, 256, 4096, 512].map(piece_of_pairs);
+        assert_eq!(found, [PIECE, PIECE, 64 << 10, 4 << 10, 32 << 10]);
+    }
 }

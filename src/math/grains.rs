@@ -11,6 +11,8 @@
 
 use std::ops::Range;
 
+use serde::Serialize;
+
 use crate::base::even_part;
 use crate::machine::team::Team;
 use crate::simd::{Kernel, Simd, combine};
@@ -27,7 +29,7 @@ const MANY_SAMPLES: usize = 256;
 const TOGETHER: usize = 2;
 
 /// How minibatches are cut.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Grains(usize);
 
 impl Grains {

@@ -1,12 +1,14 @@
 //! How a model is trained: what follows from the configuration beside the network.
 
+use std::ops::Range;
+
 use crate::base::config::{ModelConfig, Precision, Update};
 use crate::base::units::Bytes;
-use crate::base::{Error, Result};
+use crate::base::{Error, Result, TableId};
 use crate::data::Schema;
 use crate::memory::available_bytes;
 use crate::optim::{ByGroup, Optimizer, ParamGroup, ParamState};
-use crate::shard::scheme::Scheme;
+use crate::shard::scheme::{Scheme, Shard, Sharding};
 
 /// How a model is trained, and the largest minibatch.
 #[derive(Debug, Clone, Copy)]
@@ -72,28 +74,35 @@ pub fn table_param_groups(model: &ModelConfig, tables: usize) -> Vec<ParamGroup>
     (0..tables).map(|table| if table < deep { ParamGroup::Sparse } else { ParamGroup::WideSparse }).collect()
 }
 
-/// Refuses tables of a model that the machine cannot hold, before the first page is touched: of each its own columns,
-/// and what is kept of them.
+/// Refuses tables whose parts on these ranks, those of this machine, it cannot hold, before the first page is touched:
+/// of each part its own rows and columns, what is kept of them, and a copy a rank where all have the table.
 ///
 /// # Errors
-/// [`Error::TableTooBig`], which names the largest.
-pub fn check_tables(schema: &Schema, model: &ModelConfig, spec: &TrainSpec) -> Result<()> {
-    let tables = schema.tables.len();
-    let (groups, kept, dims) =
-        (table_param_groups(model, tables), spec.param_states(model), model.dims(&schema.rows()));
-    let bytes = |table: usize| {
-        let kept = kept[groups[table]];
-        schema.tables[table].rows.saturating_mul((dims[table] * kept.bytes() + kept.row_bytes()) as u64)
+/// [`Error::TableTooBig`], which names the table that takes most.
+pub fn check_tables(
+    schema: &Schema,
+    model: &ModelConfig,
+    spec: &TrainSpec,
+    (sharding, local): (&Sharding, &Range<usize>),
+) -> Result<()> {
+    let (groups, kept) = (table_param_groups(model, schema.tables.len()), spec.param_states(model));
+    let bytes = |table: TableId| {
+        let kept = kept[groups[table.index()]];
+        let of_shard = |shard: &Shard| {
+            shard.rows.count.saturating_mul((shard.columns.len() * kept.bytes() + kept.row_bytes()) as u64)
+        };
+        let here = sharding.of_table(table).iter().filter(|shard| local.contains(&shard.rank.index()));
+        here.map(of_shard).fold(0, u64::saturating_add)
     };
-    let need = (0..tables).fold(0u64, |sum, table| sum.saturating_add(bytes(table)));
+    let tables = || TableId::all(sharding.tables());
+    let need = tables().map(bytes).fold(0, u64::saturating_add);
     let Some(free) = available_bytes() else { return Ok(()) };
-    let largest = (0..tables).max_by_key(|table| bytes(*table));
-    match largest {
+    match tables().max_by_key(|table| bytes(*table)) {
         Some(table) if need > free => Err(Error::TableTooBig {
-            table: table as u32,
-            name: schema.tables[table].name.clone(),
-            rows: schema.tables[table].rows,
-            dim: dims[table],
+            table: table.0,
+            name: schema.tables[table.index()].name.clone(),
+            rows: sharding.rows(table),
+            dim: sharding.dim(table),
             table_need: Bytes(bytes(table)),
             need: Bytes(need),
             free: Bytes(free),
@@ -134,6 +143,36 @@ pub fn check_columns(schemes: &[Scheme], model: &ModelConfig, optimizer: Optimiz
                  rows, as a plan without --scheme column does, or use {or}"
             );
             Err(Error::config(origin, reason))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::RankId;
+    use crate::data::Column;
+    use crate::shard::scheme::Part;
+
+    #[test]
+    fn tables_are_refused_by_the_machine_that_has_them_alone() {
+        // Of the huge one, 2^31 x 2^20 numbers, most rows are on the second of three machines, with a rank each.
+        let (rows, dim) = ([1 << 31, 9], 1 << 20);
+        let tables = vec![Column::new("huge", rows[0]), Column::new("small", rows[1])];
+        let schema = Schema { dense: 1, weighted: false, tables };
+        let model = ModelConfig { dim, ..ModelConfig::default() };
+        let parts = [(0, 5), (1, rows[0] - 5)].map(|(rank, size)| Part { rank: RankId(rank), size });
+        let schemes = vec![Scheme::RowContiguous(parts.to_vec()), Scheme::Replicated];
+        let sharding = Sharding::new(&rows, vec![dim; 2], 3, schemes).unwrap();
+        let check = |local: Range<usize>| check_tables(&schema, &model, &TrainSpec::sgd(64), (&sharding, &local));
+        for local in [0..1, 2..3] {
+            check(local.clone()).unwrap_or_else(|error| panic!("ranks {local:?}: {error}"));
+        }
+        for local in [1..2, 0..3] {
+            let message = check(local.clone()).expect_err("8 PiB").to_string();
+            for told in ["table 0 (huge)", "2147483648 rows of 1048576", "more machines"] {
+                assert!(message.contains(told), "ranks {local:?}: {message}");
+            }
         }
     }
 }

@@ -1,7 +1,8 @@
 //! What a division of tables costs on a machine: seconds of each rank a minibatch, and bytes of each memory.
 //!
-//! A minibatch of N samples on R ranks; rank r has N_r of them ([`Slice`]). All quantities are whole
-//! bytes until the last division, so sums do not depend on the order in which tables are added. Per rank:
+//! A minibatch of N samples on R ranks; rank r has N_r of them ([`Workload::slices`]), nearly N / R, or where the
+//! number of ranks shall change no bit as many as whole grains have, which may be far from that. All quantities are
+//! whole bytes until the last division, so sums do not depend on the order in which tables are added. Per rank:
 //!
 //! * look-up: rows that the minibatch names, each once from memory in whole cache lines, further times from cache
 //!   ([`CACHE_GAIN`] as fast), over the bandwidth of random rows; ids read, pooled sums written, over that of streams.
@@ -34,7 +35,6 @@ use super::ways::Ways;
 use super::workload::{Load, TableLoad, Workload};
 use crate::base::{RankId, TableId};
 use crate::collective::{Priced, candidates, priced};
-use crate::data::Slice;
 use crate::machine::Site;
 use crate::sync::Line;
 
@@ -98,6 +98,11 @@ pub struct Model<'a> {
     lists: Vec<f64>,
     /// N_r of each rank.
     pub(super) slices: Vec<i64>,
+    /// Samples of the longest one.
+    longest: i64,
+    /// Samples of the largest minibatch, an evaluation's included, and of each rank's slice of it.
+    pub(super) room: usize,
+    pub(super) room_slices: Vec<usize>,
     ways: Ways,
     /// Seconds of each rank's MLPs.
     mlp_s: Vec<f64>,
@@ -116,7 +121,10 @@ impl<'a> Model<'a> {
     #[must_use]
     pub fn new(workload: &'a Workload, site: &'a Site) -> Self {
         let ranks = site.ranks.len();
-        let slices: Vec<i64> = (0..ranks).map(|rank| Slice::new(rank, ranks).of(workload.batch).len() as i64).collect();
+        let slices: Vec<i64> = workload.slices(workload.batch, ranks).into_iter().map(|slice| slice as i64).collect();
+        let longest = slices.iter().copied().max().unwrap_or(0);
+        let room = workload.batch.max(workload.reserve.samples);
+        let room_slices = workload.slices(room, ranks);
         let skews: Vec<Skew> = workload.tables.iter().map(|table| Skew::new(table.rows, table.skew)).collect();
         let unique = |(skew, table): (&Skew, &TableLoad)| {
             skew.unique(&Rows::all(table.rows), workload.batch as f64 * table.lookups)
@@ -127,9 +135,9 @@ impl<'a> Model<'a> {
             if !workload.learns {
                 return 0.0;
             }
-            let draws = slices[0] as f64 * table.lookups;
-            if workload.by_grains {
-                let bags = (slices[0] as usize * table.positions) as f64;
+            let draws = longest as f64 * table.lookups;
+            if workload.grains.is_some() {
+                let bags = (longest as usize * table.positions) as f64;
                 return bags * (table.dim + 1) as f64 + draws * table.words() as f64 + 2.0;
             }
             skew.unique(&Rows::all(table.rows), draws).min(draws) * (table.dim + 2) as f64 + 2.0
@@ -143,7 +151,7 @@ impl<'a> Model<'a> {
         let candidates = if reduces { candidates(workload.collective, site) } else { Vec::new() };
         let dense = priced(candidates, &workload.layers, workload.payload, site).into_iter().next();
         let ways = Ways::new(site, &slices);
-        Self { workload, site, skews, uniques, lists, slices, ways, mlp_s, dense }
+        Self { workload, site, skews, uniques, lists, slices, longest, room, room_slices, ways, mlp_s, dense }
     }
 
     /// Seconds in which the gradients of all layers are reduced and the weights come back.
@@ -216,7 +224,7 @@ impl<'a> Model<'a> {
     fn unpooled(&self, table: TableId, rows: &Rows) -> f64 {
         let load = &self.workload.tables[table.index()];
         let whole = rows.count == load.rows;
-        if !self.workload.by_grains || whole || load.positions > 1 {
+        if self.workload.grains.is_none() || whole || load.positions > 1 {
             return 0.0;
         }
         let alone = libm::pow(1.0 - self.skews[table.index()].share(rows), (load.lookups - 1.0).max(0.0));
@@ -236,7 +244,7 @@ impl<'a> Model<'a> {
         let work = self.workload;
         let load = &work.tables[table.index()];
         let (rows, lookups) = (load.rows, load.lookups);
-        let slice = self.slices[0] as f64;
+        let slice = self.longest as f64;
         let draws = slice * lookups;
         let unique = self.skews[table.index()].unique(&Rows::all(rows), draws).min(draws);
         let (row, moved) = self.row_bytes(load, load.dim);
@@ -246,13 +254,13 @@ impl<'a> Model<'a> {
         let elements = rows as f64 * load.dim as f64;
         let updated = if work.learns { 1.0 } else { 0.0 };
         // Sums are made as rows are moved.
-        let updaters = if work.by_grains { 1 } else { 2 };
+        let updaters = if work.grains.is_some() { 1 } else { 2 };
         let of_rows = (rows as usize * load.row_state_bytes) as f64;
         let weights = if load.stored { 0.0 } else { elements * (work.weight_bytes + load.state_bytes) as f64 };
-        let gradient = if work.by_grains { 0.0 } else { updated * elements * WORD_BYTES };
+        let gradient = if work.grains.is_some() { 0.0 } else { updated * elements * WORD_BYTES };
         let names = self.uniques[table.index()];
         // Without sums of ranks, a row is moved for each of its look-ups.
-        let more = if work.by_grains { (work.batch as f64 * lookups - names).max(0.0) } else { 0.0 };
+        let more = if work.grains.is_some() { (work.batch as f64 * lookups - names).max(0.0) } else { 0.0 };
         let moved = (names + more / CACHE_GAIN) * moved;
         let lists = self.ranks() as f64 * self.lists[table.index()] * WORD_BYTES;
         Load {
@@ -273,10 +281,10 @@ impl<'a> Model<'a> {
             return [0.0; 2];
         }
         let load = &self.workload.tables[table.index()];
-        let slice = self.slices[0] as f64;
+        let slice = self.longest as f64;
         let draws = slice * load.lookups;
         let sums = slice * (load.positions * load.dim * size_of::<f32>()) as f64;
-        if self.workload.by_grains {
+        if self.workload.grains.is_some() {
             return [0.0, sums];
         }
         let unique = self.skews[table.index()].unique(&Rows::all(load.rows), draws).min(draws);

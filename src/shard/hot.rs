@@ -13,7 +13,6 @@ use super::skew::Skew;
 use super::traffic::{ID_BYTES, brings_ids, id_streams};
 use super::workload::{TableLoad, Workload};
 use crate::base::TableId;
-use crate::data::Slice;
 
 /// Halvings of the interval that holds the threshold, in decades.
 const HALVINGS: usize = 40;
@@ -98,8 +97,8 @@ impl<'a> HotPrices<'a> {
     #[must_use]
     pub fn new(workload: &'a Workload, sharding: &'a Sharding) -> Self {
         let skews = workload.tables.iter().map(|table| Skew::new(table.rows, table.skew)).collect();
-        let slice = |rank| Slice::new(rank, sharding.ranks()).of(workload.batch).len();
-        let slices = (0..sharding.ranks()).map(|rank| slice(rank) as f64).collect();
+        let slices = workload.slices(workload.batch, sharding.ranks());
+        let slices = slices.into_iter().map(|slice| slice as f64).collect();
         let mut copied = workload.copied();
         for (table, copied) in (0..).map(TableId).zip(&mut copied) {
             // Where every rank has the table, nothing of it is copied.

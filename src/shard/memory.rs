@@ -6,24 +6,13 @@ use super::scheme::Rows;
 use super::traffic::ID_BYTES;
 use super::workload::TableLoad;
 use crate::base::RankId;
-use crate::data::Slice;
 use crate::math::{CHAIN, part_for};
 
 impl Model<'_> {
-    /// Samples of the largest minibatch.
-    fn room_samples(&self) -> usize {
-        self.workload.batch.max(self.workload.reserve.samples)
-    }
-
-    /// And of a rank's slice of it.
-    fn room_slice(&self, rank: usize) -> usize {
-        Slice::new(rank, self.ranks()).of(self.room_samples()).len()
-    }
-
     /// Look-ups of these rows in the largest minibatch for which there is room: in proportion to the rows.
     pub(super) fn most_lookups(&self, table: &TableLoad, rows: &Rows) -> i64 {
         let share = rows.count as f64 / table.rows.max(1) as f64;
-        (self.room_samples() as f64 * table.most_lookups() * share).ceil() as i64
+        (self.room as f64 * table.most_lookups() * share).ceil() as i64
     }
 
     /// Bytes that the updates of so many columns of these rows reserve.
@@ -44,7 +33,7 @@ impl Model<'_> {
         if self.ranks() == 1 {
             return updates;
         }
-        let (batch, slice, ranks) = (self.room_samples() as i64, self.room_slice(rank) as i64, self.ranks() as i64);
+        let (batch, slice, ranks) = (self.room as i64, self.room_slices[rank] as i64, self.ranks() as i64);
         let sent = (i128::from(tally.all.ids_room) * i128::from(slice) / i128::from(batch.max(1))) as i64;
         let [ids_in, ids_out] = [own.streams * (batch + ranks) + own.ids_room, tally.all.streams * (slice + 1) + sent];
         let element = self.workload.exchange_bytes;
@@ -68,11 +57,12 @@ impl Model<'_> {
 
     /// Bytes of what every rank has: replicated tables, copies of hot rows, layers and activations.
     pub(super) fn dense(&self, tally: &Tally, rank: usize) -> i64 {
-        let (work, samples) = (self.workload, self.room_slice(rank));
+        let (work, samples) = (self.workload, self.room_slices[rank]);
         let part = self.part_of(RankId(rank as u32), samples) as i64;
         let activations = samples as i64 * work.sample_bytes as i64 + part * work.part_bytes as i64;
         let copies = if self.ranks() > 1 { i64::try_from(work.reserve.copies).unwrap_or(i64::MAX / 4) } else { 0 };
-        let chains = if work.learns && !work.by_grains && samples > CHAIN { work.reserve.gradients as i64 } else { 0 };
+        let chains =
+            if work.learns && work.grains.is_none() && samples > CHAIN { work.reserve.gradients as i64 } else { 0 };
         tally.replicas.memory + work.dense_bytes as i64 + activations + copies + chains
     }
 

@@ -8,6 +8,8 @@ use serde::Serialize;
 
 use super::traffic::ID_BYTES;
 use crate::collective::{Payload, Reduced};
+use crate::data::Slice;
+use crate::math::Grains;
 
 /// What one table asks for.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -115,9 +117,10 @@ pub struct Workload {
     pub bf16: bool,
     /// Whether weights move: else there are no gradients, nor what is exchanged of them.
     pub learns: bool,
-    /// Whether the number of ranks shall change no bit: ranks then send what their samples' gradients are instead of
-    /// sums, and rows themselves instead of sums of several ([`crate::base::config::Determinism::Ranks`]).
-    pub by_grains: bool,
+    /// What minibatches are cut into where the number of ranks shall change no bit: ranks then have whole grains, and
+    /// send what their samples' gradients are instead of sums, and rows themselves instead of sums of several
+    /// ([`crate::base::config::Determinism::Ranks`]).
+    pub grains: Option<Grains>,
     /// What else ranks reserve.
     pub reserve: Reserve,
 }
@@ -133,6 +136,12 @@ impl Workload {
     #[must_use]
     pub fn positions(&self) -> Vec<usize> {
         self.tables.iter().map(|table| table.positions).collect()
+    }
+
+    /// Samples that each of so many ranks has of a minibatch of `samples`.
+    #[must_use]
+    pub fn slices(&self, samples: usize, ranks: usize) -> Vec<usize> {
+        (0..ranks).map(|rank| Slice::new(rank, ranks).with_grains(self.grains).of(samples).len()).collect()
     }
 
     /// Columns of the widest table; 0 without tables.

@@ -58,7 +58,7 @@ fn workload(batch: usize) -> Workload {
         sample_operations: 0,
         bf16: false,
         learns: true,
-        by_grains: false,
+        grains: None,
         reserve: Reserve::default(),
     }
 }

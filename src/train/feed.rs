@@ -1,6 +1,7 @@
 //! Steps on minibatches that ranks load themselves, each its own slice.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::ranks::Task;
 use super::{Ranks, Rates, Step};
@@ -70,7 +71,7 @@ impl Ranks {
     }
 
     /// Ends the loading: how long the ranks have waited for their slices, the longest of them, and bytes that were read
-    /// for each.
+    /// for each. On several machines all do it at the same time, and learn of all ranks.
     ///
     /// # Errors
     /// As [`Ranks::all`].
@@ -80,8 +81,12 @@ impl Ranks {
             rank.feed(Vec::new());
             Ok(used)
         })?;
-        let (waited, bytes): (Vec<Waited>, _) = used.into_iter().unzip();
-        Ok((waited.into_iter().max_by_key(|waited| waited.all).unwrap_or_default(), bytes))
+        let nanos = |time: Duration| time.as_nanos() as u64;
+        let own = used.into_iter().map(|(Waited { all, first, .. }, bytes)| [nanos(all), nanos(first), bytes]);
+        let used = self.everywhere("gather what loaders did", own.collect())?.concat();
+        let longest = used.iter().max_by_key(|used| used[0]).map_or([0; 2], |[all, first, _]| [*all, *first]);
+        let [all, first] = longest.map(Duration::from_nanos);
+        Ok((Waited::new(all, first), used.iter().map(|used| used[2]).collect()))
     }
 
     /// Trains on the minibatch of such inputs that the ranks have loaded, at these learning rates; the loss is that of

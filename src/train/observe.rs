@@ -6,7 +6,7 @@ use super::{Ranks, trace};
 use crate::base::Result;
 
 impl Ranks {
-    /// Where each rank's steps have gone so far.
+    /// Where the steps of each rank of this machine have gone so far.
     ///
     /// # Errors
     /// As [`Ranks::all`].
@@ -14,7 +14,7 @@ impl Ranks {
         self.all(|rank| Ok(rank.breakdown()))
     }
 
-    /// What every stage of steps like the last one has to do, on all ranks.
+    /// What every stage of steps like the last one has to do, on the ranks of this machine, whose limits they meet.
     ///
     /// # Errors
     /// As [`Ranks::all`].
@@ -47,8 +47,8 @@ impl Ranks {
         Ok(self.all(|rank| Ok(rank.reduction.cost()))?.into_iter().next().flatten())
     }
 
-    /// The trace of the first steps, for Perfetto (ui.perfetto.dev) or chrome://tracing: a process a rank, a track a
-    /// thread.
+    /// The trace of the first steps on this machine, for Perfetto (ui.perfetto.dev) or chrome://tracing: a process a
+    /// rank, a track a thread.
     ///
     /// # Errors
     /// As [`Ranks::all`].

@@ -14,7 +14,7 @@ pub struct StepWork {
     stages: [Work; Stage::ALL.len()],
 }
 
-/// What every stage of a step has to do, by rank.
+/// What every stage of a step has to do, by rank of a machine.
 #[derive(Debug, Clone)]
 pub struct Profile {
     ranks: Vec<StepWork>,
@@ -84,8 +84,8 @@ impl Profile {
         works.fold(first, Work::plus)
     }
 
-    /// The least milliseconds of a step under the limits of the machine, which all ranks reach together: work of all
-    /// ranks over what all of their threads can do.
+    /// The least milliseconds of a step under the limits of the machine, which its ranks reach together: work of all of
+    /// them over what all of their threads can do.
     #[must_use]
     pub fn roofline_ms(&self, limits: &Limits) -> f64 {
         Stage::ALL.iter().map(|stage| limits.ms(&self.work(*stage))).sum()

@@ -47,6 +47,9 @@ pub struct Rank {
     pub(super) looked_up: usize,
     /// The minibatch of the last step, whose memory the next one takes.
     last: Minibatch,
+    /// The slice that [`Rank::predict`] scored last, whose memory the next one takes; none of a rank that is alone,
+    /// whose slices are the caller's minibatches.
+    scored: Option<Arc<Batch>>,
     pub(super) updates: Updates,
     feeds: Vec<Feed>,
     /// All of this rank's other memory.
@@ -183,6 +186,7 @@ impl Rank {
             parts,
             looked_up: 0,
             last: Minibatch { slice: Arc::new(Batch::new(&setup.schema)), whole: 0, inputs: Inputs::Mixed },
+            scored: Some(Arc::new(Batch::new(&setup.schema))),
             updates: Updates::default(),
             feeds: Vec::new(),
             reduction,
@@ -264,10 +268,13 @@ impl Rank {
         self.network.losses(self.context.samples(self.last.whole))
     }
 
+    /// The click probabilities of its slice of this minibatch.
     pub(super) fn predict(&mut self, whole: &Arc<Batch>) -> Result<Vec<f32>> {
-        let mut slice = self.last.slice.clone();
+        let mut slice = self.scored.take().unwrap_or_else(|| whole.clone());
         self.context.take_slice(whole, &mut slice);
-        self.score(slice, whole.samples())
+        let probabilities = self.score(slice.clone(), whole.samples());
+        self.scored = Some(slice).filter(|slice| !Arc::ptr_eq(slice, whole));
+        probabilities
     }
 
     /// The click probabilities of its slice of a minibatch of `whole` samples.
@@ -343,7 +350,8 @@ impl Rank {
         }
     }
 
-    fn overwrite_copies(&mut self) {
+    /// Has all copies of hot rows written before they are read again. Ranks do so together: each of them is told.
+    pub(super) fn overwrite_copies(&mut self) {
         self.hot.iter_mut().for_each(|hot| hot.state = CopyState::Overwritten);
     }
 

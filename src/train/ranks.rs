@@ -187,7 +187,8 @@ impl Ranks {
         let patience = if setup.spin { Patience::OWN_CORE } else { Patience::SHARED_CORE };
         let job = Job::on_machines(setup.world.elsewhere(&setup.machines), patience, setup.deadline);
         let mut specs = Vec::new();
-        let lanes = LanePlan::new(&layout, setup.spec.samples, setup.dense_lanes()).map(|spec| specs.push(spec));
+        let sizes = (setup.spec.samples, setup.pairs());
+        let lanes = LanePlan::new(&layout, sizes, setup.dense_lanes()).map(|spec| specs.push(spec));
         let local = setup.local();
         let fabric = (setup.fabric)(&setup.world, &job, &setup.machines, specs)?;
         let common = Arc::new(Common { layout: layout.clone(), fabric, lanes, demands: Mutex::default() });

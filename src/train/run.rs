@@ -17,7 +17,7 @@ use super::revisions::Revisions;
 use super::summary::Summary;
 use super::training_loop::TrainingLoop;
 use super::vocabulary::save_vocabulary;
-use super::{Profile, Ranks};
+use super::{Profile, Ranks, Stream};
 use crate::base::config::{Config, TrainConfig};
 use crate::base::console::note;
 use crate::base::units::Many;
@@ -299,14 +299,15 @@ impl Run {
         self.save_weights().and(described).is_ok()
     }
 
-    /// The error of a loss that is no longer a number.
-    pub(super) fn diverged(&self, step: u64, loss: f64, rate: f64) -> Error {
+    /// The error of a loss that is no longer a number: that of the step which stands next in the order.
+    pub(super) fn diverged(&self, (step, order): (u64, &Order), loss: f64, rate: f64) -> Error {
         let saved = self.output.as_ref().map(OutputDir::checkpoint).filter(|path| path.exists());
-        Error::Diverged { step, loss, rate, cause: self.unscaled(), saved }
+        Error::Diverged { step, loss, rate, cause: self.unscaled(order), saved }
     }
 
-    /// A first loss that comes of the data, and what in them it comes of.
-    pub(super) fn doubt(&self, loss: f64) -> Option<String> {
+    /// A first loss that comes of the data, and what in them it comes of; its step is the one that stands next in the
+    /// order.
+    pub(super) fn doubt(&self, order: &Order, loss: f64) -> Option<String> {
         if loss == 0.0 {
             let column = self.source.weight()?;
             return Some(format!(
@@ -314,14 +315,15 @@ impl Run {
             ));
         }
         // An optimizer whose steps are bounded survives it, with a network that tells nothing any more.
-        let cause = if loss > HIGHEST_FIRST_LOSS { self.unscaled() } else { None };
+        let cause = if loss > HIGHEST_FIRST_LOSS { self.unscaled(order) } else { None };
         cause.map(|cause| format!("{loss:.3e}: {cause}"))
     }
 
-    /// As [`unscaled`], of the next minibatch.
-    fn unscaled(&self) -> Option<String> {
-        let plan = Plan { depth: 1, ..self.plan() };
-        let (batch, _) = Loader::start(Arc::clone(&self.source), plan).ok()?.next_batch().ok()??;
+    /// As [`unscaled`], of the next minibatch in the order.
+    fn unscaled(&self, order: &Order) -> Option<String> {
+        let streams = order.streams(&self.source, Plan { depth: 1, ..self.plan() });
+        let Stream { source, plan, .. } = streams.into_iter().find(|stream| stream.inputs == order.next())?;
+        let (batch, _) = Loader::start(source, plan).ok()?.next_batch().ok()??;
         unscaled(&batch, &self.source.dense_columns())
     }
 }

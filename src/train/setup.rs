@@ -114,19 +114,19 @@ impl Setup {
     /// Checks that model, data, division and host go together, and rounds minibatches to what ranks make room for.
     ///
     /// # Errors
-    /// When the schema's columns are not the model's, the host cannot hold what connects the ranks, or a table is too
-    /// large for any machine.
+    /// When the schema's columns are not the model's, the host cannot hold what connects the ranks, or this machine's
+    /// part of the tables is too large for it.
     ///
     /// # Panics
     /// When places and sharding have different numbers of ranks.
     pub(super) fn checked(mut self) -> Result<Self> {
         assert_eq!(self.places.len(), self.sharding.ranks(), "a place for each rank of the sharding");
-        Self::check_host(&self.places)?;
+        Self::check_host(&self.places, &self.local())?;
         self.schema.check_model(&self.config)?;
         check_columns(self.sharding.schemes(), &self.config, self.spec.optimizers[ParamGroup::Sparse])?;
         assert!(self.stored.is_none() || !self.spec.learns(), "a checkpoint's rows are not moved");
         if self.stored.is_none() {
-            check_tables(&self.schema, &self.config, &self.spec)?;
+            check_tables(&self.schema, &self.config, &self.spec, (&self.sharding, &self.local()))?;
         }
         if self.grains.is_some() {
             // Grains part no pair of samples: a minibatch of an odd number may take the place of one more.
@@ -157,22 +157,37 @@ impl Setup {
         Layout::new(self.sharding.clone(), &spec).with_hot(hot)
     }
 
-    /// Checks that the host can hold what ranks take beside their arenas, which grows with the pairs of them, before
-    /// any of it is taken.
+    /// Pairs of ranks of which one is on a machine: as many as the one with most ranks has, and the same on all.
+    pub(super) fn pairs(&self) -> usize {
+        self.machines.widest() * self.places.len()
+    }
+
+    /// Checks that the host of the `local` ones among these ranks can hold what they take beside their arenas, which
+    /// grows with the pairs of them, before any of it is taken.
     ///
     /// # Errors
     /// [`Error::NodeFull`](crate::base::Error::NodeFull).
-    pub fn check_host(places: &[RankPlace]) -> Result<()> {
-        /// Of each pair, the windows of the three lanes that connect all: their counters, and their ends on both sides.
+    pub fn check_host(places: &[RankPlace], local: &Range<usize>) -> Result<()> {
+        check_host(&format!("what connects {} ranks", places.len()), Self::connection_bytes(places, local), 0)
+    }
+
+    fn connection_bytes(places: &[RankPlace], local: &Range<usize>) -> u64 {
+        /// Of each pair with a rank of this host, the windows of the three lanes that connect all: their counters, and
+        /// their ends on both sides.
         const PAIR: u64 = 1536;
-        /// Of each pair and lane, how long its messages are and where its ends would be.
+        /// Of each pair and lane, which every host knows, how long its messages are and where its ends would be.
         const PLACE: u64 = 128;
         /// Of each thread, the part of its stack that is used.
         const THREAD: u64 = 64 << 10;
         let (ranks, lanes) = (places.len() as u64, 7 + reducers(places) as u64);
-        let threads: usize = places.iter().map(|place| place.compute.len() + place.comm.len()).sum();
-        let pairs = ranks * ranks * (PAIR + PLACE * lanes);
-        check_host(&format!("what connects {ranks} ranks"), pairs + threads as u64 * THREAD, 0)
+        let own = &places[local.clone()];
+        let threads: usize = own.iter().map(|place| place.compute.len() + place.comm.len()).sum();
+        own.len() as u64 * ranks * PAIR + ranks * ranks * PLACE * lanes + threads as u64 * THREAD
+    }
+
+    /// Whether communication threads reduce dense gradients: on all ranks or on none.
+    pub(super) fn reduces_aside(&self) -> bool {
+        all_communicate(&self.places)
     }
 
     /// The lanes of the dense reduction: windows only where its schedule sends something.
@@ -181,7 +196,7 @@ impl Setup {
         const SLICE: usize = 64 << 10;
         let ranks = self.places.len();
         if self.grains.is_some() {
-            return vec![Links::uniform(ranks, piece_of_pairs(ranks))];
+            return vec![Links::uniform(ranks, piece_of_pairs(self.pairs()))];
         }
         if ranks == 1 || !self.spec.learns() {
             return Vec::new();
@@ -205,8 +220,16 @@ pub(crate) const MOST_REDUCERS: usize = 16;
 /// compute threads, [`MOST_REDUCERS`] at most; the least of any rank.
 fn reducers(places: &[RankPlace]) -> usize {
     let least = |threads: fn(&RankPlace) -> usize| places.iter().map(threads).min().unwrap_or(1);
-    let comm = least(|place| place.comm.len());
-    if comm > 0 { comm } else { least(|place| place.compute.len()).min(MOST_REDUCERS) }
+    match all_communicate(places) {
+        true => least(|place| place.comm.len()),
+        false => least(|place| place.compute.len()).min(MOST_REDUCERS),
+    }
+}
+
+/// Whether all ranks have communication threads, which reduce dense gradients then. Where some have none, compute
+/// threads do so on all ranks: the two come to layers and replicated tables in different orders.
+fn all_communicate(places: &[RankPlace]) -> bool {
+    places.iter().all(|place| !place.comm.is_empty())
 }
 
 /// The longest that a rank waits for another unless somebody says otherwise.
@@ -216,7 +239,7 @@ pub const DEADLINE: Duration = Duration::from_secs(300);
 mod tests {
     use super::*;
     use crate::base::PuId;
-    use crate::machine::placement::Wishes;
+    use crate::machine::placement::{CommCores, Wishes};
     use crate::machine::{Machine, place};
 
     #[test]
@@ -230,5 +253,15 @@ mod tests {
             reducers(&places)
         };
         assert_eq!([of([56, 56], [0, 0]), of([56, 3], [0, 0]), of([56, 56], [20, 18])], [MOST_REDUCERS, 3, 18]);
+    }
+
+    #[test]
+    fn a_host_has_windows_and_threads_of_its_own_ranks_and_knows_the_places_of_all() {
+        let wishes = Wishes { ranks: Some(1), threads: Some(1), comm_cores: CommCores::Count(0), ..Wishes::default() };
+        let places = vec![place(&Machine::load("host").unwrap(), &wishes).unwrap().ranks.remove(0); 64];
+        let [whole, eighth] = [0..64, 8..16].map(|local| Setup::connection_bytes(&places, &local));
+        // Of 8 lanes.
+        assert_eq!(whole - 64 * 64 * 128 * 8, 64 * 64 * 1536 + 64 * (64 << 10));
+        assert_eq!(eighth - 64 * 64 * 128 * 8, 8 * 64 * 1536 + 8 * (64 << 10));
     }
 }

@@ -212,7 +212,7 @@ impl<'a> TrainingLoop<'a> {
             self.reporter.say(&format!("update of embedding rows: {choice}"));
         }
         if self.tally.samples == 0
-            && let Some(doubt) = self.run.doubt(made.step.loss)
+            && let Some(doubt) = self.run.doubt(&self.order, made.step.loss)
         {
             self.reporter.say(&format!("warning: the loss of the first step is {doubt}"));
         }
@@ -225,7 +225,8 @@ impl<'a> TrainingLoop<'a> {
         self.tally.exploded = if has_exploded { self.tally.exploded + 1 } else { 0 };
         if !made.step.loss.is_finite() || self.tally.exploded == EXPLODED_STEPS {
             self.reporter.finish();
-            return Err(self.run.diverged(made.number, made.step.loss, made.rates.into_iter().fold(0.0, f64::max)));
+            let rate = made.rates.into_iter().fold(0.0, f64::max);
+            return Err(self.run.diverged((made.number, &self.order), made.step.loss, rate));
         }
         if self.run.state.profile.is_none() {
             self.run.state.profile = Some(self.run.ranks.profile()?);

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::fs;
 
-use super::{fail, octorec, succeed, tiny_training, tsv};
+use super::{fail, octorec, run, succeed, tiny_training, tsv};
 
 /// What a command that succeeds tells people.
 fn told(line: &str) -> String {
@@ -99,6 +99,33 @@ fn a_diverged_run_names_the_column_that_is_not_scaled() {
     schema("transform = \"log\"");
     let [sgd, own] = [sgd.replace("--lr 1", "--lr 0.1"), line].map(|line| told(&line));
     assert!(!sgd.contains("warning") && !own.contains("warning"), "{sgd}{own}");
+}
+
+#[test]
+fn what_a_first_loss_comes_of_is_looked_for_among_the_inputs_whose_turn_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    // Every other row from the 100th on has a shop of its own, and a large price: cold inputs, whose turn is the first.
+    let mut text = "clicked,price,shop\n".to_owned();
+    for row in 0..500 {
+        let (price, shop) = if row >= 100 && row % 2 == 0 { ("5e7", row) } else { ("1", row % 4) };
+        let _ = writeln!(text, "{},{price},s{shop}", u32::from(row % 3 == 0));
+    }
+    fs::write(at("data.csv"), text).unwrap();
+    let schema =
+        "label = \"clicked\"\n[[dense]]\ncolumn = \"price\"\nfloat = true\n[[categorical]]\ncolumn = \"shop\"\n";
+    fs::write(at("schema.toml"), schema).unwrap();
+    // The four common shops have copies, of 8 KiB each.
+    let model = "--set model.bottom=[1,32,1024] --set model.top=[32,1] --set model.dim=1024";
+    let output = run(&format!(
+        "train --data {} --schema {} {model} --batch 50 --steps 2 --no-shuffle --threads 1 --hot fae --hot-budget 32KiB",
+        at("data.csv"),
+        at("schema.toml")
+    ));
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert!(message.contains("look up hot rows alone"), "{message}");
+    assert!(message.contains("warning: the loss of the first step is "), "{message}");
+    assert!(message.contains(": dense feature 1 of 1 (price) reaches 5e7 in this minibatch"), "{message}");
 }
 
 #[test]

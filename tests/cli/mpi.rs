@@ -16,6 +16,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tempfile::tempdir;
 
 use super::own_layers::{DATA, OWN};
+use super::validation::{SHARES, STEPS, text};
 use crate::requirement::required;
 use crate::{TINY, tiny_training};
 
@@ -205,6 +206,27 @@ fn machines_end_together_when_tests_get_no_better_and_keep_the_best_model() {
 }
 
 #[test]
+fn machines_without_tables_take_the_best_model_back_with_their_copies_of_hot_rows() {
+    let folder = tempdir().unwrap();
+    // All that is looked up is one table, which the first machine has whole.
+    let plan = folder.path().join("plan.toml");
+    fs::write(&plan, "ranks = 2\ndim = 8\n[[table]]\nid = 0\nscheme = \"table\"\nranks = [0]\n").unwrap();
+    let (data, at) = (text(folder.path()), folder.path().display());
+    let line = format!(
+        "train {data} {SHARES} {STEPS} --keep-best --hot exact --hot-budget 64KiB --ranks 1 --plan {at}/plan.toml --timeout 20 \
+         --out {at}/run --json"
+    );
+    let Some(output) = mpirun(2, Wire::SharedMemory, &line) else { return };
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && told.contains("hot rows: copies of "), "{told}");
+    let results: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(results["best_step"].as_u64().unwrap() < 80 && results["auc"].is_f64(), "{results}");
+    let best = crate::json(&format!("eval --checkpoint {at}/run/best --ranks 1 --threads 1 --json"));
+    let [of_two, of_one] = [&results, &best].map(|results| results["auc"].as_f64().unwrap());
+    assert!((of_two - of_one).abs() < 1e-6, "{of_two}, not {of_one}");
+}
+
+#[test]
 fn one_thread_may_call_mpi_for_all() {
     let folder = tempdir().unwrap();
     let words = "--determinism ranks --steps 12";
@@ -288,6 +310,18 @@ fn machines_send_each_other_what_ranks_of_one_send() {
     let (here, there) = (traffic(&one.stdout), traffic(&two.stdout));
     assert!(here.is_object());
     assert_eq!(here, there);
+}
+
+#[test]
+fn machines_tell_what_all_ranks_have_read_and_of_which_machine_the_profile_is() {
+    let line = format!("{} --steps 3 --ranks 1 --threads 1 --profile --json", tiny_training());
+    let Some(output) = mpirun(2, Wire::SharedMemory, &line) else { return };
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{told}");
+    let results: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(results["data_bytes_read"].as_array().unwrap().len(), 2, "{results}");
+    assert_eq!([&results["profile"]["ranks"], &results["profile"]["machines"]], [1, 2], "{results}");
+    assert!(told.contains("those of the 1 rank of this machine, one of 2"), "{told}");
 }
 
 #[test]

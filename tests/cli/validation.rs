@@ -20,19 +20,20 @@ fn clicks() -> String {
 }
 
 /// Keys of 80 steps, with an evaluation every four, on such clicks in a folder.
-const STEPS: &str = "--set model.bottom=[0,16,8] --set model.top=[32,1] --set model.dim=8 --set model.interaction=cat \
-                     --batch 50 --optimizer adagrad --optimizer-rows adagrad --lr 0.1 --no-shuffle --threads 1 \
-                     --steps 80 --eval-every 4";
+pub const STEPS: &str = "--set model.bottom=[0,16,8] --set model.top=[32,1] --set model.dim=8 --set model.interaction=cat \
+                         --batch 50 --optimizer adagrad --optimizer-rows adagrad --lr 0.1 --no-shuffle --threads 1 \
+                         --steps 80 --eval-every 4";
 
 /// What names the clicks, which are written to the folder.
-fn text(folder: &Path) -> String {
+pub fn text(folder: &Path) -> String {
     fs::write(folder.join("clicks.csv"), clicks()).unwrap();
     let schema = "label = \"clicked\"\n[[dense]]\ncolumn = \"price\"\n[[categorical]]\ncolumn = \"user\"\n";
     fs::write(folder.join("clicks.toml"), schema).unwrap();
     format!("--data {0}/clicks.csv --schema {0}/clicks.toml", folder.display())
 }
 
-const SHARES: &str = "--validation-fraction 0.12 --test-fraction 0.08";
+/// How they are parted.
+pub const SHARES: &str = "--validation-fraction 0.12 --test-fraction 0.08";
 
 /// The evaluations that a run has logged on the samples of a split.
 fn logged(out: &Path, split: &str) -> Vec<Value> {

@@ -246,7 +246,7 @@ fn workload() -> Workload {
         sample_operations: 2000,
         bf16: false,
         learns: true,
-        by_grains: false,
+        grains: None,
         reserve: Reserve::default(),
     }
 }

@@ -96,6 +96,14 @@ fn nothing_is_taken(ranks: &Ranks, batches: &[Arc<Batch>], count: usize, name: &
     println!("nothing allocated: {name}");
 }
 
+/// Fails if it takes memory for the samples of a training step to score a few others.
+fn scoring_takes_little(ranks: &Ranks, [large, small]: [&Arc<Batch>; 2]) {
+    ranks.step(large, 0.01).unwrap();
+    let round = |_| taken(|| assert_eq!(ranks.predict(small).unwrap().len(), small.samples())).0.bytes_allocated;
+    let least = (0..8).map(round).min().expect("eight rounds");
+    assert!(least < 32 << 10, "{least} bytes for {} samples", small.samples());
+}
+
 /// Two of three rows of each table.
 fn hot(rows: &[u64]) -> Arc<HotSlots> {
     let mut set = HotSet::new();
@@ -240,6 +248,8 @@ fn teams_of_ranks_take_nothing() {
     for hot in [None, Some(hot(&config.model.rows))] {
         let name = format!("two threads of two ranks, copies: {}", hot.is_some());
         let setup = Setup { spin: false, hot, ..setup.clone() };
-        nothing_is_taken(&Ranks::start(setup).unwrap(), &batches, batches.len(), &name);
+        let ranks = Ranks::start(setup).unwrap();
+        nothing_is_taken(&ranks, &batches, batches.len(), &name);
+        scoring_takes_little(&ranks, [&batches[0], &batches[3]]);
     }
 }

@@ -15,7 +15,7 @@ use octorec::exchange::Traffic;
 use octorec::machine::placement::{CommCores, Wishes};
 use octorec::machine::{Machine, place};
 use octorec::math::Grains;
-use octorec::model::TrainSpec;
+use octorec::model::{Limits, Stage, TrainSpec};
 use octorec::optim::{Averages, ByGroup, Optimizer, ParamGroup};
 use octorec::shard::scheme::{Part, Scheme, Shard, Sharding};
 use octorec::train::{BuildFabric, Ranks, Setup};
@@ -24,6 +24,7 @@ const ROWS: [u64; 6] = [700, 3, 41, 1000, 260, 90];
 const DIM: usize = 11;
 const BATCH: usize = 52;
 const RATE: f32 = 0.05;
+const LIMITS: Limits = Limits { gflop_s: 1.0, stream_gb_s: 1.0, gather_gb_s: 1.0, scatter_gb_s: 1.0 };
 const SIZES: [usize; 6] = [BATCH, BATCH, 29, 3, 1, 40];
 
 /// What ranks are connected by: windows in shared memory, and channels that copy.
@@ -477,6 +478,10 @@ fn hot_inputs_need_no_rows_of_others_and_cold_ones_no_copies() {
                     assert_eq!(found, planned, "{what}, {inputs:?}: {name}, from row to column");
                 }
                 let sent = |of: fn(&Traffic) -> &Links| of(&now).total() - of(&before).total();
+                let stages = started.profile().unwrap().stages(&started.breakdowns().unwrap(), &LIMITS);
+                let packed = stages.iter().find(|stage| stage.stage == Stage::PackIds.name());
+                let profiled = packed.map_or(0.0, |stage| stage.sent_bytes);
+                assert_eq!(profiled, sent(|sent| &sent.ids) as f64, "{what}, {inputs:?}: ids in the profile");
                 match inputs {
                     Inputs::Hot => {
                         assert!(sent(|sent| &sent.pooled_rows) == 0 && sent(|sent| &sent.hot_rows) > 0, "{what}");

@@ -470,6 +470,18 @@ fn rows_and_gradients_travel_in_halves_if_asked() {
 }
 
 #[test]
+fn where_a_rank_has_no_communication_threads_all_reduce_as_it_does() {
+    let case = Case::new(Pooling::Sum, Interaction::Dot, Precision::F32, 4);
+    let alone = case.alone();
+    // Communication threads come to replicated tables before the last layers, compute threads behind them.
+    let setup = case.setup((0..ROWS.len()).map(|table| scheme(4, table, 2)).collect(), 2, 1);
+    let mut mixed = Case::with_communication(setup, 1, true);
+    mixed.places[1].comm.clear();
+    let mixed = Setup { deadline: Duration::from_secs(20), ..mixed };
+    case.compare(&alone, mixed, 1e-5, "one of two ranks has a communication thread");
+}
+
+#[test]
 fn a_steps_time_is_told_by_what_it_was_for() {
     let case = Case::new(Pooling::Sum, Interaction::Dot, Precision::F32, 6);
     let setup = case.setup((0..ROWS.len()).map(|table| scheme(table, table, 2)).collect(), 2, 1);

@@ -200,7 +200,7 @@ impl StepArgs {
         let after = measure()?;
         let warm = Steps::run(&started.ranks, &batches[..1], repeat, rates)?;
         let brackets = std::array::from_fn(|i| Bracket { before: before[i], after: after[i] });
-        let profiled = Profiled::new(&profile, &steps.breakdowns, brackets);
+        let profiled = Profiled::new(&profile, (&steps.breakdowns, 1), brackets);
         Ok((steps, warm, profiled))
     }
 

@@ -144,8 +144,9 @@ const MOST_LINES: usize = i32::MAX as usize / Line::BYTES;
 
 fn too_long(machine: usize, lines: usize) -> Error {
     let reason = format!(
-        "what a step sends to machine {machine} or gets from it at a time may take {}, and MPI's messages are shorter than 2 GiB: use \
-         a smaller --batch (with train.accumulate, if a step shall have as many samples), or more machines",
+        "what is sent to machine {machine} or comes from it at a time may take {}, and MPI's messages are shorter than 2 GiB: it \
+         grows with the samples of a step (train.batch x train.accumulate) or of an evaluation's (train.eval_batch), whichever \
+         are more: lower those, or use more machines",
         Bytes((lines * Line::BYTES) as u64)
     );
     Error::config("train.batch", reason)
@@ -380,6 +381,8 @@ mod tests {
         let machines = Machines::new(&[2, 2]);
         let refused = routes(&machines, 0, &Links::uniform(4, 1100 << 20), &(0..2), &[]).err();
         let message = refused.expect("more than 2 GiB").to_string();
-        assert!(message.contains("machine 1") && message.contains("smaller --batch"), "{message}");
+        for told in ["machine 1", "train.batch x train.accumulate", "train.eval_batch", "lower those"] {
+            assert!(message.contains(told), "{message}");
+        }
     }
 }

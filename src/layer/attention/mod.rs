@@ -16,7 +16,6 @@
 //! Of a sample, vectors are kept with a lane for each step, so that sums over their numbers go from number to number,
 //! each lane on its own, and sums over steps go from step to step in lanes of numbers: in both the order is that of the
 //! scalar definition, however wide vectors are.
-//!
 
 mod kernels;
 

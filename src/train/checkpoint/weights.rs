@@ -16,6 +16,7 @@ use crate::data::Growth;
 use crate::embedding::TableTensor;
 use crate::model::{Parameter, Project, ROOTS, StoredTables, TensorSlot};
 use crate::train::Ranks;
+use crate::train::rank::Rank;
 use crate::train::tensor_file::REMEDY;
 
 /// Takes some rows of a tensor, by their numbers.
@@ -116,6 +117,8 @@ impl Checkpoint<'_> {
                 if moved > 0 { ranks.import_rows(parameter, end - 1..end, last) } else { Ok(()) }
             })?;
         }
+        // Ranks write copies of hot rows together, those of a machine that has read no table too.
+        ranks.each(Rank::overwrite_copies)?;
         // Machines read as quickly as their disks do.
         ranks.meet("load a checkpoint")
     }

@@ -144,7 +144,7 @@ pub(super) fn build(
     }
     let ways = (&setup.reduction, setup.wires.dense);
     let sliced = Sliced::new((reducers, replicas_lane), network, ways, clip, setup.traced);
-    if place.comm.is_empty() {
+    if !setup.reduces_aside() {
         return Ok(Box::new(Blocking::new(sliced, replicas)));
     }
     let place = CommPlace { rank, pus: place.comm.clone(), spin: setup.spin, isa: setup.isa };

@@ -65,6 +65,10 @@ pub(in crate::train) struct Overlapped {
     replicas: Option<Replicas>,
     /// Layers whose gradients are complete and that have not left, in order.
     ready: Vec<usize>,
+    /// Layers whose gradients are complete in this step.
+    announced: usize,
+    /// As many must be, where gradients are clipped: else none comes back.
+    all: Option<usize>,
     busy: Duration,
     planned: Links,
     /// Bytes that the communication threads have sent to each rank so far.
@@ -115,7 +119,7 @@ impl Overlapped {
         replicas: Replicas,
         overlap: bool,
     ) -> Result<Self> {
-        let blocks = sliced.layers() + 1;
+        let (blocks, all) = (sliced.layers() + 1, sliced.clips().then_some(sliced.layers()));
         let (requests, inbox) = bounded::<Block>(blocks);
         let (outbox, completions) = bounded(blocks);
         let (rank, planned) = (place.rank, sliced.sent().planned);
@@ -137,6 +141,8 @@ impl Overlapped {
             under_way: 0,
             replicas: Some(replicas),
             ready: Vec::with_capacity(blocks),
+            announced: 0,
+            all,
             busy: Duration::ZERO,
             planned,
             sent,
@@ -158,7 +164,9 @@ impl Overlapped {
 
     /// Waits for the block that was requested first of all that are under way, and puts it in its place.
     fn take(&mut self, network: &mut dyn Network) -> Result<()> {
-        let mut waiting = Waiting::default();
+        // The threads tell who keeps them waiting; whatever ends them is the job's trouble, and ends this wait. Its own
+        // deadline would accuse this rank, and pass while they move on.
+        let mut waiting = Waiting::endless();
         loop {
             match self.completions.try_recv() {
                 Ok(Completion { block, busy }) => {
@@ -181,6 +189,7 @@ impl Overlapped {
 
 impl DenseReduction for Overlapped {
     fn begin(&mut self, index: usize, layer: &mut Linear, step_sizes: StepSizes) {
+        self.announced += 1;
         if self.overlap {
             self.request(Block::Layer(LayerBlock::take(index, layer, step_sizes)));
         } else {
@@ -198,6 +207,10 @@ impl DenseReduction for Overlapped {
 
     fn update(&mut self, context: UpdateContext<'_>) -> Result<()> {
         let UpdateContext { team, network, tables, clock, step_sizes } = context;
+        let announced = std::mem::take(&mut self.announced);
+        if let Some(all) = self.all {
+            assert!(announced == all, "{announced} of {all} layers were announced");
+        }
         clock.time(Stage::ReduceDense, || {
             for at in 0..self.ready.len() {
                 let index = self.ready[at];
@@ -262,10 +275,10 @@ impl Drop for Overlapped {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Instant;
+    use std::time::{Duration, Instant};
 
-    use crate::base::RankId;
     use crate::base::config::ModelConfig;
+    use crate::base::{Error, RankId, Trouble};
     use crate::data::{Column, Schema};
     use crate::machine::placement::{CommCores, Wishes};
     use crate::machine::{Machine, place};
@@ -274,8 +287,8 @@ mod tests {
     use crate::shard::scheme::{Scheme, Sharding};
     use crate::train::{Ranks, Setup};
 
-    #[test]
-    fn a_rank_that_fails_while_a_layer_is_under_way_is_told_at_once_and_by_its_own_message() {
+    /// Two ranks with a communication thread each.
+    fn setup() -> Setup {
         let config = ModelConfig {
             bottom: vec![3, 64, 4],
             top: vec![64, 1],
@@ -292,6 +305,12 @@ mod tests {
         let mut setup = Setup::new(&config, &schema, sharding, TrainSpec::sgd(8), &placement);
         setup.spin = false;
         setup.places.iter_mut().for_each(|place| place.comm = place.compute.clone());
+        setup
+    }
+
+    #[test]
+    fn a_rank_that_fails_while_a_layer_is_under_way_is_told_at_once_and_by_its_own_message() {
+        let setup = setup();
         for culprit in [0, 1] {
             let ranks = Ranks::start(setup.clone()).unwrap();
             let began = Instant::now();
@@ -309,5 +328,19 @@ mod tests {
             // No bound on speed: without care the message would be another, after this.
             assert!(began.elapsed() < setup.deadline);
         }
+    }
+
+    #[test]
+    fn a_rank_whose_communication_threads_wait_tells_for_whom_they_do() {
+        let ranks = Ranks::start(Setup { deadline: Duration::from_millis(300), ..setup() }).unwrap();
+        // The second rank never gives its own.
+        let error = ranks.all(|rank| {
+            if rank.context.rank == RankId(0) {
+                rank.reduction.begin(0, rank.network.layer_mut(0), StepSizes::default());
+            }
+            rank.complete()
+        });
+        let stalled = error.unwrap_err();
+        assert!(matches!(stalled, Error::Rank(Trouble::Stalled { peer: RankId(1), .. })), "{stalled}");
     }
 }

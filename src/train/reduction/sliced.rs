@@ -136,6 +136,11 @@ impl Sliced {
         self.threads[0].layers.len()
     }
 
+    /// Whether gradients are clipped.
+    pub(super) const fn clips(&self) -> bool {
+        self.clip.is_some()
+    }
+
     /// Reduces a layer's gradients, updates it and gives it to `done`. Where gradients are clipped, a layer whose
     /// gradients are summed is held; with the last one the norm is known, and all are updated and given to `done`, in
     /// the order in which they came.

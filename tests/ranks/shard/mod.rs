@@ -60,7 +60,7 @@ fn mixed(tables: &[(u64, usize)], batch: usize) -> Workload {
         sample_operations: 0,
         bf16: false,
         learns: true,
-        by_grains: false,
+        grains: None,
         reserve: Reserve::default(),
     }
 }

@@ -4,6 +4,7 @@
 use octorec::base::{RankId, TableId};
 use octorec::collective::Reduced;
 use octorec::machine::{Machine, Site};
+use octorec::math::Grains;
 use octorec::shard::planner::{alternatives, plan_by_free, price};
 use octorec::shard::{Kind, Model, Options, Part, Plan, Rows, Scheme, Sharding, Workload, plan};
 use proptest::prelude::*;
@@ -182,7 +183,7 @@ fn small_tables_are_copied_to_all_ranks_where_these_send_sums() {
         plan.sharding.schemes().iter().filter(|scheme| **scheme == Scheme::Replicated).count()
     };
     let sums = copies(&work);
-    work.by_grains = true;
+    work.grains = Some(Grains::of(work.batch));
     let samples = copies(&work);
     assert!(samples < sums, "{samples} copies where each sample's gradient goes to all ranks, {sums} else");
 }

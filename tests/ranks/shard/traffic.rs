@@ -5,8 +5,10 @@ use std::collections::BTreeSet;
 use octorec::base::rng::{Random, Stream};
 use octorec::base::{RankId, TableId};
 use octorec::data::Slice;
+use octorec::exchange::{Layout, LayoutSpec};
 use octorec::machine::{Machine, Routes};
-use octorec::shard::{Kind, Model, Part, Scheme, Sharding};
+use octorec::math::Grains;
+use octorec::shard::{HotPrices, Kind, Model, Part, Scheme, Sharding, Workload};
 use proptest::prelude::*;
 
 use super::{any_sharding, linked, mesh, on, sample_rank, work_of};
@@ -126,20 +128,51 @@ fn where_ranks_change_no_bit_gradients_and_rows_go_as_they_are() {
     let schemes = vec![Scheme::Replicated, Scheme::RowContiguous(vec![half(0), half(1)])];
     let sharding = Sharding::new(&[1000, 1000], vec![16; 2], 2, schemes).unwrap();
     let site = on(&mesh(&[(1024, 50.0); 2]), 2);
-    let cost = |by_grains| {
+    let cost = |grains| {
         let mut work = work_of(&sharding, 64);
-        work.by_grains = by_grains;
+        work.grains = grains;
         (work.tables[0].lookups, work.tables[1].lookups) = (3.0, 2.0);
         work.tables[0].weighted = true;
         Model::new(&work, &site).cost(&sharding)
     };
-    let (sums, samples) = (cost(false), cost(true));
+    let (sums, samples) = (cost(None), cost(Some(Grains::of(64))));
     // Of 32 samples a gradient, where its look-ups begin, and of each of three a row and a weight; two words besides.
     assert_eq!(samples.allreduce_bytes, 4 * (32 * (16 + 1 + 3 * 2) + 2));
     // Of 64 look-ups in a half every second one's bag has another there; half of them are of the other rank's samples.
     assert_eq!(samples.exchanges[1].bytes - sums.exchanges[1].bytes, 2 * 16 * 16 * 4);
     assert_eq!(samples.exchanges[2], sums.exchanges[2]);
     assert!(samples.ranks[0].dense_bytes < sums.ranks[0].dense_bytes, "no gradients by row");
+}
+
+#[test]
+fn ranks_are_planned_with_as_many_samples_as_whole_grains_have() {
+    // Of 32 grains of 64 samples 12 of 20 ranks have two, and the first one has one.
+    let (batch, ranks) = (2048, 20);
+    let sharding = Sharding::new(&[1000], vec![16], ranks, vec![Scheme::Table(RankId(0))]).unwrap();
+    let mut work = work_of(&sharding, batch);
+    (work.grains, work.sample_bytes) = (Some(Grains::of(batch)), 1000);
+    let layout = Layout::new(sharding.clone(), &LayoutSpec { grains: work.grains, ..LayoutSpec::default() });
+    let slices: Vec<usize> = RankId::all(ranks).map(|rank| layout.samples(batch, rank)).collect();
+    assert_eq!([slices[0], slices.iter().filter(|slice| **slice == 128).count()], [64, 12]);
+    let site = on(&mesh(&vec![(1024, 50.0); ranks]), ranks);
+    let model = Model::new(&work, &site);
+    assert_eq!(RankId::all(ranks).map(|rank| model.samples(rank)).collect::<Vec<_>>(), slices);
+    // Memory, of which each rank has its own.
+    let lighter = Workload { sample_bytes: 0, ..work.clone() };
+    let lighter = Model::new(&lighter, &site);
+    for (pool, slice) in slices.iter().enumerate() {
+        let wanted = [&model, &lighter].map(|model| model.wanted(&model.tally(&sharding), pool));
+        assert_eq!(wanted[0] - wanted[1], 1000 * *slice as i64, "pool {pool}");
+    }
+    // A replicated table's lists are those of the longest slice.
+    let copied = Sharding::new(&[1000], vec![16], ranks, vec![Scheme::Replicated]).unwrap();
+    assert_eq!(model.cost(&copied).allreduce_bytes, 4 * (128 * (16 + 1 + 1) + 2));
+    // Without copies, rows of 16 numbers and their gradients travel for all samples but the owner's, and before them
+    // where a bag begins and its one row.
+    let others = (batch - 64) as f64;
+    let (found, wanted) =
+        (HotPrices::new(&work, &sharding).of(0).without, 2.0 * others * 64.0 + 4.0 * (2.0 * others + 19.0));
+    assert!((found / wanted - 1.0).abs() < 1e-9, "{found}, not {wanted}");
 }
 
 #[test]
