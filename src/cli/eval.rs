@@ -1,6 +1,8 @@
 //! `octorec eval`: scores a trained model on labelled data.
 
-use std::fmt;
+mod against;
+mod report;
+
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,32 +12,30 @@ use clap::Args;
 use serde::Serialize;
 
 use super::heed_signals;
-use super::importance::{Importance, Importances, importance};
+use super::importance::{Importance, importance};
 use super::ranks::{RankArgs, Started};
 use super::session::{open_columns, open_watched, report_skipped};
-use super::table::Table;
 use super::text::{LineArgs, of_text};
 use super::trained::{Trained, VerifyArgs, beside_checks, open_trained, refuse_own_numbers, whole_file};
 use super::unseen::{Unknown, Unseen};
 use crate::base::config::{Config, OnBadRow, Vocab};
 use crate::base::console::note;
 use crate::base::error::meant;
-use crate::base::units::{Count, Many};
+use crate::base::units::Many;
 use crate::base::{Error, Result, TableId, console};
 use crate::collective::World;
 use crate::data::derived::Derived;
 use crate::data::formats::csv::{TextCategorical, TextSchema};
 use crate::data::{Labels, LoaderMode, OnUnseen, Opening, Source, Split};
-use crate::train::{Bucket, ByValue, Evaluation, GroupBy, Grouped, MOST_VALUES, Questions, Scores, evaluate};
+use crate::train::{Checkpoint, Evaluation, GroupBy, Questions, evaluate};
+
+pub(super) use report::number;
+
+use against::{Comparison, same_samples};
+use report::EvalReport;
 
 /// Buckets of calibration in JSON.
 const BUCKETS: u64 = 10;
-
-/// Values of a column of which people are told.
-const SHOWN_VALUES: usize = 20;
-
-/// Letters of a value that they see.
-const SHOWN_LETTERS: usize = 40;
 
 /// Arguments of `octorec eval`.
 #[derive(Debug, Args)]
@@ -43,6 +43,11 @@ pub struct EvalArgs {
     /// The run's directory, or its checkpoint file.
     #[arg(long, value_name = "DIR|FILE")]
     checkpoint: PathBuf,
+
+    /// Also score this model, a run's directory or its checkpoint file, on the same samples, and tell whether the
+    /// difference is more than chance. Each model reads them by its own schema and vocabulary.
+    #[arg(long, value_name = "DIR|FILE")]
+    against: Option<PathBuf>,
 
     /// Labelled data: its test samples, those for validation where there are only such, or all of it where none are set
     /// apart. Without it: the run's own test samples.
@@ -96,25 +101,91 @@ pub struct EvalArgs {
     json: bool,
 }
 
-/// What `--json` prints.
+/// A model's scores, as `--json` prints them.
 #[derive(Serialize)]
-struct Results<'a> {
+struct Scored {
     #[serde(flatten)]
-    evaluation: &'a Evaluation,
+    evaluation: Evaluation,
     /// Malformed rows that were left out.
     skipped_rows: u64,
     /// Categorical values that the model's vocabulary does not know.
     unknown_values: u64,
     unknown_values_by_column: Vec<Unknown>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    importance: Option<&'a [Importance]>,
+    importance: Option<Vec<Importance>>,
+}
+
+/// A model, and the samples that it is scored on.
+struct Subject {
+    /// The checkpoint file.
+    path: PathBuf,
+    config: Config,
+    /// The columns of the data alone.
+    data: Arc<dyn Source>,
+    /// With those that the model makes of them.
+    source: Arc<dyn Source>,
+    split: Split,
 }
 
 impl EvalArgs {
     /// Prints the scores.
     pub fn run(&self, world: &World) -> Result<()> {
         heed_signals()?;
-        let trained = Trained::find(&self.checkpoint, false, self.verify)?;
+        if let Some(other) = &self.against {
+            return self.compare(world, other);
+        }
+        let subject = self.subject(&self.checkpoint)?;
+        let scored = self.score(world, &subject, &self.opened(&subject)?)?;
+        if self.json {
+            return console::json(&scored);
+        }
+        let Scored { evaluation: found, importance, .. } = &scored;
+        let table = self.calibration_buckets.is_some();
+        let (groups, by) = (self.gauc.as_deref(), self.by.as_deref());
+        console::result(format_args!(
+            "{}",
+            EvalReport { found, groups, by, importance: importance.as_deref(), table }
+        ))?;
+        found.scores.undefined().iter().for_each(|why| note!("note: {why}"));
+        Ok(())
+    }
+
+    /// Scores two models on the same samples, one after the other, and prints how they differ.
+    fn compare(&self, world: &World, other: &Path) -> Result<()> {
+        for (flag, is_given) in
+            [("--gauc", self.gauc.is_some()), ("--by", self.by.is_some()), ("--importance", self.importance)]
+        {
+            if is_given {
+                let reason = "asks for more of one model, and --against compares the scores of two: leave it away, or score \
+                              each model alone, without --against";
+                return Err(Error::config(flag, reason));
+            }
+        }
+        let find = |name: &str, path: &Path| {
+            note!("{name}: {}", path.display());
+            self.subject(path)
+        };
+        let paths = [&*self.checkpoint, other];
+        let (own, other) = (find("A", paths[0])?, find("B", paths[1])?);
+        let checkpoints = [self.opened(&own)?, self.opened(&other)?];
+        same_samples(&own, &other, self.data.is_some())?;
+        let score = |name: &str, subject, checkpoint| {
+            note!("scoring {name}");
+            self.score(world, subject, checkpoint)
+        };
+        let (own, other) = (score("A", &own, &checkpoints[0])?, score("B", &other, &checkpoints[1])?);
+        let found = Comparison::new(paths, [own, other], self.calibration_buckets.is_some())?;
+        if self.json {
+            return console::json(&found);
+        }
+        console::result(format_args!("{found}"))?;
+        found.undefined().iter().for_each(|why| note!("note: {why}"));
+        Ok(())
+    }
+
+    /// The model of this checkpoint, with the samples that are asked for.
+    fn subject(&self, checkpoint: &Path) -> Result<Subject> {
+        let trained = Trained::find(checkpoint, false, self.verify)?;
         let mut config = trained.config()?;
         if let Some(path) = &self.data {
             whole_file(&mut config, &trained.known, path)?;
@@ -143,25 +214,38 @@ impl EvalArgs {
         let split = self.split.unwrap_or(if whole { Split::Train } else { Split::Test });
         self.check_split(&*source)?;
         config.use_here(self.threads);
-        let checkpoint = open_trained(&trained.path, self.verify, &*source)?;
+        Ok(Subject { path: trained.path, config, data, source, split })
+    }
+
+    /// Its checkpoint, for use on these samples.
+    fn opened<'a>(&self, subject: &'a Subject) -> Result<Checkpoint<'a>> {
+        let Subject { path, config, source, split, .. } = subject;
+        let checkpoint = open_trained(path, self.verify, &**source)?;
         checkpoint
-            .other_sample_weights(&*source)
+            .other_sample_weights(&**source)
             .iter()
             .for_each(|reason| note!("warning: {reason}, and so do the scores"));
         if self.data.is_none() {
-            checkpoint.check_tests(&config, &*source, split)?;
+            checkpoint.check_tests(config, &**source, *split)?;
         }
-        let groupings = self.groupings(&config, &*source, split)?;
-        let Started { ranks, .. } = self.ranks.start_trained(world, &config, &*source, &checkpoint)?;
-        let questions = Questions { samples: None, buckets: self.calibration_buckets.unwrap_or(BUCKETS), groupings };
-        let of = (split, config.train.eval_batch);
+        Ok(checkpoint)
+    }
+
+    /// Its scores.
+    fn score(&self, world: &World, subject: &Subject, checkpoint: &Checkpoint<'_>) -> Result<Scored> {
+        let Subject { config, data, source, split, .. } = subject;
+        let groupings = self.groupings(config, &**source, *split)?;
+        let Started { ranks, .. } = self.ranks.start_trained(world, config, &**source, checkpoint)?;
+        let (buckets, each) = (self.calibration_buckets.unwrap_or(BUCKETS), self.against.is_some());
+        let questions = Questions { buckets, groupings, each, ..Questions::default() };
+        let of = (*split, config.train.eval_batch);
         // What cannot be entered in the middle would be read to each rank's slice by that rank.
-        let mode = if source.is_seekable(split) { LoaderMode::Local } else { LoaderMode::Broadcast };
-        let found = beside_checks(&checkpoint, &ranks, || evaluate(&ranks, &source, of, mode, questions))?;
-        let (unseen, skipped_rows) = (self.unseen_values(world, &*source, mode)?, source.skipped_rows());
+        let mode = if source.is_seekable(*split) { LoaderMode::Local } else { LoaderMode::Broadcast };
+        let found = beside_checks(checkpoint, &ranks, || evaluate(&ranks, source, of, mode, questions))?;
+        let (unseen, skipped_rows) = (self.unseen_values(world, &**source, mode)?, source.skipped_rows());
         unseen.report();
         report_skipped(skipped_rows);
-        let Some(found) = found else {
+        let Some(evaluation) = found else {
             let (origin, reason) = match &self.data {
                 Some(path) => ("--data", format!("{} has no samples: name labelled data", path.display())),
                 None => {
@@ -173,27 +257,17 @@ impl EvalArgs {
             };
             return Err(Error::config(origin, reason));
         };
+        let scores = &evaluation.scores;
         let importance =
-            self.importance.then(|| importance(&ranks, &config, &data, (split, mode), &found.scores)).transpose()?;
+            self.importance.then(|| importance(&ranks, config, data, (*split, mode), scores)).transpose()?;
         config.model.reweighed().iter().for_each(|why| note!("note: {why}"));
-        if self.json {
-            console::json(&Results {
-                evaluation: &found,
-                skipped_rows,
-                unknown_values: unseen.total(),
-                unknown_values_by_column: unseen.by_column(),
-                importance: importance.as_deref(),
-            })?;
-        } else {
-            let table = self.calibration_buckets.is_some();
-            let (groups, by) = (self.gauc.as_deref(), self.by.as_deref());
-            console::result(format_args!(
-                "{}",
-                EvalReport { found: &found, groups, by, importance: importance.as_deref(), table }
-            ))?;
-            found.scores.undefined().iter().for_each(|why| note!("note: {why}"));
-        }
-        Ok(())
+        Ok(Scored {
+            evaluation,
+            skipped_rows,
+            unknown_values: unseen.total(),
+            unknown_values_by_column: unseen.by_column(),
+            importance,
+        })
     }
 
     /// Refuses a split without samples, or without an end.
@@ -322,104 +396,4 @@ fn open_beside(
         return Err(fail(format!("{} has changed since it was opened: try again", config.data.path)));
     }
     Ok(data)
-}
-
-/// An evaluation for people.
-struct EvalReport<'a> {
-    found: &'a Evaluation,
-    /// The column of the groups.
-    groups: Option<&'a str>,
-    /// The column of whose values scores are told.
-    by: Option<&'a str>,
-    /// What columns are worth.
-    importance: Option<&'a [Importance]>,
-    /// Whether buckets are shown.
-    table: bool,
-}
-
-impl fmt::Display for EvalReport<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Evaluation { scores, best_possible_auc, calibration_buckets, grouped, by_value } = self.found;
-        let Scores { auc, pr_auc, logloss, normalised_entropy, accuracy, calibration, label_rate, samples, weight } =
-            *scores;
-        writeln!(f, "AUC          {}", number(auc, 6))?;
-        if let Some(best) = best_possible_auc {
-            writeln!(f, "  possible   {best:.6}")?;
-        }
-        if let (Some(found), Some(column)) = (grouped, self.groups) {
-            let Grouped { gauc, gauc_groups, gauc_samples, .. } = *found;
-            writeln!(
-                f,
-                "GAUC         {}  ({} of {column}, {}; left out: {} of one class with {}, {} without a value)",
-                number(gauc, 6),
-                Many(gauc_groups, "group"),
-                Many(gauc_samples, "sample"),
-                Many(found.gauc_groups_of_one_class, "group"),
-                Many(found.gauc_samples_of_one_class, "sample"),
-                Many(found.gauc_samples_without_group, "sample"),
-            )?;
-        }
-        writeln!(f, "PR-AUC       {}", number(pr_auc, 6))?;
-        writeln!(f, "log loss     {}", number(logloss, 6))?;
-        writeln!(f, "NE           {}", number(normalised_entropy, 6))?;
-        writeln!(f, "accuracy     {}", number(accuracy, 6))?;
-        writeln!(f, "calibration  {}", number(calibration, 4))?;
-        writeln!(f, "label rate   {label_rate:.6}")?;
-        writeln!(f, "samples      {}", Count(samples))?;
-        if let Some(weight) = weight {
-            writeln!(f, "weight       {weight:.6}")?;
-        }
-        if self.table && !calibration_buckets.is_empty() {
-            writeln!(f, "\nprobabilities            mean      clicked   calibration  samples")?;
-        }
-        for Bucket { lowest, highest, samples, probability, clicked, .. } in
-            calibration_buckets.iter().filter(|_| self.table)
-        {
-            let range = format!("{lowest:.6} .. {highest:.6}");
-            let ratio = number(probability / clicked, 4);
-            writeln!(f, "{range:<23}  {probability:.6}  {clicked:.6}  {ratio:<11}  {}", Count(*samples))?;
-        }
-        by_value.as_ref().zip(self.by).map_or(Ok(()), |(found, column)| write_by_value(f, found, column))?;
-        self.importance.map_or(Ok(()), |columns| write!(f, "\n{}", Importances(columns)))
-    }
-}
-
-/// A number for people; one that there is not is a line.
-pub(super) fn number(x: f64, digits: usize) -> String {
-    if x.is_finite() { format!("{x:.digits$}") } else { "-".to_owned() }
-}
-
-/// The scores of a column's first values.
-fn write_by_value(f: &mut fmt::Formatter<'_>, found: &ByValue, column: &str) -> fmt::Result {
-    let mut table = Table::new([column, "samples", "label rate", "AUC", "log loss", "NE", "calibration"]);
-    let shown = || found.values.iter().take(SHOWN_VALUES);
-    for of in shown() {
-        let value = match (&of.value, of.row) {
-            (Some(text), _) if text.is_empty() => "(blank)".to_owned(),
-            (Some(text), _) => text.chars().filter(|letter| !letter.is_control()).take(SHOWN_LETTERS).collect(),
-            (None, _) if of.unseen => "(unseen values)".to_owned(),
-            (None, Some(row)) => format!("row {row}"),
-            (None, None) => "(no value)".to_owned(),
-        };
-        table.row([
-            value,
-            Count(of.samples).to_string(),
-            number(of.label_rate, 6),
-            number(of.auc, 6),
-            number(of.logloss, 6),
-            number(of.normalised_entropy, 6),
-            number(of.calibration, 4),
-        ]);
-    }
-    write!(f, "\n{table}")?;
-    let left = found.count - shown().count() as u64;
-    if left == 0 {
-        return Ok(());
-    }
-    writeln!(
-        f,
-        "  and {}: --json has those with the most samples, up to {}",
-        Many(left, "more value"),
-        Count(MOST_VALUES as u64)
-    )
 }

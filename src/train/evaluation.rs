@@ -5,7 +5,7 @@ use std::vec::IntoIter;
 
 use super::Ranks;
 use super::feed::together;
-use super::metrics::{ByValue, Evaluation, Grouping, NO_VALUE, Tally};
+use super::metrics::{ByValue, EachSample, Evaluation, Grouping, NO_VALUE, Tally};
 use super::rank::Rank;
 use crate::base::config::{EvalSplit, TrainConfig};
 use crate::base::{Error, Result, TableId};
@@ -23,6 +23,8 @@ pub struct Questions {
     pub groupings: Vec<GroupBy>,
     /// As many of the first samples are enough, to the end of their minibatch; nothing: all are judged.
     pub samples: Option<u64>,
+    /// Whether what each sample was given is wanted, which every machine then holds.
+    pub each: bool,
 }
 
 /// A column whose values group samples, and what is asked of the groups: each of one column at most.
@@ -128,6 +130,8 @@ struct RankEvaluation {
     beside: Vec<Option<(RankLoader, Option<Portion>)>>,
     slice: Arc<Batch>,
     tally: Tally,
+    /// Of each sample of the slice that was scored last, if that is wanted: its probability, label and weight.
+    each: Option<Vec<[f32; 3]>>,
 }
 
 impl RankEvaluation {
@@ -137,7 +141,7 @@ impl RankEvaluation {
         source: &Arc<dyn Source>,
         plan: Plan,
         mode: LoaderMode,
-        groupings: &[GroupBy],
+        Questions { groupings, each, .. }: &Questions,
     ) -> Result<Vec<Self>> {
         let layout = ranks.layout();
         let start = |source: &Arc<dyn Source>| {
@@ -147,7 +151,7 @@ impl RankEvaluation {
         let loaders = start(source)?;
         let beside = groupings.iter().map(|by| by.data.as_ref().map(start).transpose());
         let mut beside: Vec<Option<IntoIter<RankLoader>>> = beside.collect::<Result<_>>()?;
-        let groupings: Arc<[GroupBy]> = groupings.into();
+        let groupings: Arc<[GroupBy]> = groupings.as_slice().into();
         let of_rank = |loader| Self {
             source: Arc::clone(source),
             groupings: Arc::clone(&groupings),
@@ -156,6 +160,7 @@ impl RankEvaluation {
             beside: beside.iter_mut().map(|loaders| Some((loaders.as_mut()?.next()?, None))).collect(),
             slice: Arc::new(Batch::new(source.schema())),
             tally: Tally::new(groupings.len(), source.schema().weighted),
+            each: each.then(Vec::new),
         };
         Ok(loaders.map(of_rank).collect())
     }
@@ -194,6 +199,11 @@ impl RankEvaluation {
         });
         let probabilities = rank.predict_slice(&mut self.slice, whole)?;
         self.tally.take(&probabilities, &labels, weights.as_deref(), &groups, truths.as_deref());
+        if let Some(each) = &mut self.each {
+            let weights = weights.iter().flatten().copied().chain(std::iter::repeat(1.0));
+            let own = probabilities.iter().zip(&labels).zip(weights);
+            each.extend(own.map(|((probability, label), weight)| [*probability, *label, weight]));
+        }
         Ok((whole as u64, self.fetch(rank, before + whole as u64)))
     }
 
@@ -251,7 +261,8 @@ fn text_of(source: &dyn Source, table: TableId, row: u32) -> Option<String> {
 ///
 /// Each rank keeps what it scores itself, 4 bytes a sample, 4 more where true probabilities are known and 8 for each
 /// column that groups samples; where they have weights, 16 and 16 for each such column. They are sorted there, and
-/// merged in pieces that fit.
+/// merged in pieces that fit. Where it is asked for, every machine keeps what each sample was given, all ranks' samples
+/// in their order: see [`EachSample`].
 ///
 /// # Errors
 /// As [`predict`], and when a sample has several groups.
@@ -263,13 +274,14 @@ pub fn evaluate(
     questions: Questions,
 ) -> Result<Option<Evaluation>> {
     let batch = questions.samples.map_or(batch, |most| batch.min(most.max(1) as usize));
-    let parts = RankEvaluation::start_all(ranks, source, plan(split, batch), mode, &questions.groupings)?;
+    let parts = RankEvaluation::start_all(ranks, source, plan(split, batch), mode, &questions)?;
     let fetched = ranks.all_with(parts, |mut own, rank| {
         let more = own.fetch(rank, 0);
         Ok((own, more))
     })?;
     let (mut parts, fetched): (Vec<_>, Vec<_>) = fetched.into_iter().unzip();
     let (mut more, mut first) = (together(fetched.into_iter()), 0);
+    let mut each = questions.each.then(EachSample::default);
     loop {
         // Whoever is interrupted while it reads stops all, before any of them goes on.
         ranks.everywhere("evaluate a minibatch", Vec::<u8>::new())?;
@@ -286,6 +298,11 @@ pub fn evaluate(
         })?;
         let (own, done): (Vec<_>, Vec<_>) = scored.into_iter().unzip();
         parts = own;
+        if let Some(each) = &mut each {
+            let own = parts.iter_mut().filter_map(|part| part.each.as_mut()).flat_map(std::mem::take).collect();
+            let all = ranks.everywhere("gather predictions", own)?;
+            all.into_iter().flatten().for_each(|sample| each.push(sample, source.schema().weighted));
+        }
         first += done[0].0;
         more = together(done.into_iter().map(|(_, more)| more));
     }
@@ -298,6 +315,7 @@ pub fn evaluate(
     let Some(mut found) = Evaluation::new(&tallies, all, questions.buckets, &groupings, ranks)? else {
         return Ok(None);
     };
+    found.each = each;
     let by = questions.groupings.iter().find(|grouping| grouping.by);
     for (by, ByValue { values, .. }) in by.into_iter().zip(&mut found.by_value) {
         for value in values {

@@ -45,7 +45,9 @@ pub use evaluation::{GroupBy, Questions, Taker, evaluate, evaluated, predict};
 pub use feed::Stream;
 pub use hot_file::{load_hot, save_hot};
 pub use loss_trace::LossTrace;
-pub use metrics::{Bucket, ByValue, Evaluation, Grouped, MOST_VALUES, Scores, ValueScores};
+pub use metrics::{
+    Bucket, ByValue, EachSample, Evaluation, Grouped, MOST_VALUES, Scores, StandardErrors, ValueScores, paired_errors,
+};
 pub use mllog::{Benchmark, MlLog, Submission};
 pub use order::{Judged, Shuffled};
 pub use output::{OutputDir, checkpoint_in, has_begun, hot_in, plan_in, resume_in, run_files, vocabulary_in};

@@ -1,5 +1,6 @@
 //! The `octorec` command as a user meets it: whole runs of the binary, its files, its exit codes and its messages.
 
+mod against;
 #[path = "../support/alone.rs"]
 mod alone;
 #[path = "../support/auc.rs"]

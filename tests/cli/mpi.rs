@@ -349,6 +349,15 @@ fn what_machines_have_trained_goes_on_on_any_number_of_them_and_is_scored_by_all
         "told once, and the same"
     );
     assert!(String::from_utf8_lossy(&one.stdout).contains("\"gauc\":0."));
+
+    // So are two models together, sample by sample.
+    let other = folder.path().join("other").display().to_string();
+    crate::succeed(&format!("{} --steps 3 --ranks 1 --threads 1 --out {other}", tiny_training()));
+    let line = format!("eval --checkpoint {run} --against {other} --ranks 1 --threads 1 --json");
+    let both = mpirun(2, Wire::SharedMemory, &line).unwrap();
+    assert!(both.status.success(), "{}", String::from_utf8_lossy(&both.stderr));
+    let one = String::from_utf8_lossy(&crate::succeed(&line).stdout).into_owned();
+    assert!(String::from_utf8_lossy(&both.stdout) == one && one.contains("\"auc_interval\":["), "{one}");
 }
 
 #[test]

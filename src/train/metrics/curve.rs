@@ -3,6 +3,7 @@
 
 use serde::Serialize;
 
+use super::errors::{Placements, of_auc};
 use super::runs::Tied;
 
 /// Pairs of a sample that was clicked and one that was not.
@@ -64,6 +65,8 @@ pub struct Curve {
     unit: Option<f64>,
     /// Precision, added up over clicks.
     precision: f64,
+    /// Of clicks and of other samples, where these have no weights.
+    placements: [Placements; 2],
     /// How many buckets.
     buckets: u64,
     /// Those that have samples so far, with their numbers and as how many these count; probabilities are added up, and
@@ -74,9 +77,9 @@ pub struct Curve {
 impl Curve {
     /// Over samples of which those that were clicked, and all, count as so many; `unit` is the weight that counts as
     /// one, where samples have weights.
-    pub const fn new([clicks, units]: [u64; 2], unit: Option<f64>, buckets: u64) -> Self {
-        let pairs = Pairs { twice: 0, clicks: 0, others: 0 };
-        Self { pairs, clicks, units, unit, precision: 0.0, buckets, filled: Vec::new() }
+    pub fn new([clicks, units]: [u64; 2], unit: Option<f64>, buckets: u64) -> Self {
+        let (pairs, placements) = (Pairs::default(), Default::default());
+        Self { pairs, clicks, units, unit, precision: 0.0, placements, buckets, filled: Vec::new() }
     }
 
     /// The samples of the next higher score.
@@ -86,6 +89,11 @@ impl Curve {
         let (clicks, units) = (self.clicks - self.pairs.clicks, self.units - below);
         if tied.clicks > 0 {
             self.precision += tied.clicks as f64 * (clicks as f64 / units as f64);
+        }
+        if self.unit.is_none() {
+            let [of_clicks, of_others] = &mut self.placements;
+            of_clicks.add(i128::from(2 * self.pairs.others + tied.others), tied.clicks);
+            of_others.add(i128::from(2 * clicks - tied.clicks), tied.others);
         }
         self.pairs.push(tied);
         if self.buckets == 0 {
@@ -115,6 +123,12 @@ impl Curve {
         self.pairs.auc()
     }
 
+    /// The standard error of [`Curve::auc`] by DeLong's method, which has no place for weights: NaN where samples have
+    /// some, and with fewer than two clicks or other samples.
+    pub fn auc_se(&self) -> f64 {
+        of_auc(self.placements)
+    }
+
     /// The area under the precision-recall curve as sklearn's `average_precision_score`: the mean over clicks of the
     /// share of clicks among all samples of at least their score. NaN without clicks.
     pub fn average_precision(&self) -> f64 {
@@ -134,5 +148,27 @@ impl Curve {
             (units > 0).then_some(Bucket { probability, clicked, weight, ..bucket })
         };
         self.filled.into_iter().filter_map(mean).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::evaluation;
+    use super::*;
+
+    #[test]
+    fn buckets_hold_equal_numbers_and_ties_stay_together() {
+        let probabilities = [0.1, 0.9, 0.2, 0.2, 0.2, 0.2, 0.7, 0.8];
+        let labels = [0.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 1.0];
+        let found = evaluation(&probabilities, &labels, 4, None).calibration_buckets;
+        // 0.1 and all of 0.2, whose first is the second of the lowest quarter; the second and the third quarter are
+        // empty.
+        let of = |bucket: &Bucket| (bucket.lowest, bucket.highest, bucket.samples, bucket.clicked);
+        assert_eq!(
+            found.iter().map(of).collect::<Vec<_>>(),
+            [(0.1, 0.2, 5, 0.2), (0.7, 0.7, 1, 0.0), (0.8, 0.9, 2, 1.0)]
+        );
+        assert!((found[2].probability - 0.85).abs() < 1e-7);
+        assert!(evaluation(&probabilities, &labels, 0, None).calibration_buckets.is_empty());
     }
 }

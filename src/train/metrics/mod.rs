@@ -5,7 +5,9 @@
 //! the number of ranks and machines changes no bit.
 
 mod curve;
+mod errors;
 mod groups;
+mod paired;
 mod runs;
 mod tally;
 #[cfg(test)]
@@ -16,11 +18,14 @@ use std::fmt;
 use serde::Serialize;
 
 pub use curve::Bucket;
+pub use errors::StandardErrors;
 pub use groups::{ByValue, Grouped, MOST_VALUES, ValueScores};
 pub(super) use groups::{Grouping, NO_VALUE};
+pub use paired::{EachSample, paired_errors};
 pub(super) use tally::{LossSum, Tally};
 
 use curve::Curve;
+use errors::of_mean;
 use groups::Groups;
 use runs::{Merged, Tied, merge_machines, unit_of};
 use tally::Sums;
@@ -61,6 +66,9 @@ pub struct Evaluation {
     /// Of all samples.
     #[serde(flatten)]
     pub scores: Scores,
+    /// Of AUC and log loss, where samples have no weights.
+    #[serde(flatten)]
+    pub errors: Option<StandardErrors>,
     /// The AUC of the true probabilities, where the data is synthetic.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub best_possible_auc: Option<f64>,
@@ -73,6 +81,9 @@ pub struct Evaluation {
     /// Scores by value of a column, where asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub by_value: Option<ByValue>,
+    /// What each sample was given, where asked for.
+    #[serde(skip)]
+    pub each: Option<EachSample>,
 }
 
 /// What of an evaluation's samples is read in an order.
@@ -154,12 +165,15 @@ impl Evaluation {
     ) -> Result<Self> {
         let mut curve = Curve::new(units, unit, buckets);
         let mut scores = Scores::without_order(sums, unit.is_some());
-        let mut calibration_buckets = Vec::new();
+        let (mut calibration_buckets, mut auc_se) = (Vec::new(), f64::NAN);
         if sums.broken == 0 {
             read(Stream::Scores, &mut |tied| curve.push(tied))?;
-            (scores.auc, scores.pr_auc) = (curve.auc(), curve.average_precision());
+            (scores.auc, scores.pr_auc, auc_se) = (curve.auc(), curve.average_precision(), curve.auc_se());
             calibration_buckets = curve.into_buckets();
         }
+        let known = |x: f64| if sums.broken == 0 { x } else { f64::NAN };
+        let logloss_se = known(of_mean(sums.samples, sums.entropy.value(), sums.squares.value()));
+        let errors = unit.is_none().then_some(StandardErrors { auc_se, logloss_se });
         // Generated samples, whose truths are known, have no weights.
         let mut possible = Curve::new([sums.clicks, sums.samples], None, 0);
         read(Stream::Truths, &mut |tied| possible.push(tied))?;
@@ -171,7 +185,7 @@ impl Evaluation {
             let (gauc, values) = groups.finish();
             (grouped, by_value) = (grouped.or(gauc), by_value.or(values));
         }
-        Ok(Self { scores, best_possible_auc, calibration_buckets, grouped, by_value })
+        Ok(Self { scores, errors, best_possible_auc, calibration_buckets, grouped, by_value, each: None })
     }
 }
 
@@ -419,22 +433,6 @@ mod tests {
             assert!(found.calibration_buckets.is_empty() && found.grouped.is_none() && found.by_value.is_none());
             assert!(found.scores.undefined().unwrap().contains("no numbers"));
         }
-    }
-
-    #[test]
-    fn buckets_hold_equal_numbers_and_ties_stay_together() {
-        let probabilities = [0.1, 0.9, 0.2, 0.2, 0.2, 0.2, 0.7, 0.8];
-        let labels = [0.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 1.0];
-        let found = evaluation(&probabilities, &labels, 4, None).calibration_buckets;
-        // 0.1 and all of 0.2, whose first is the second of the lowest quarter; the second and the third quarter are
-        // empty.
-        let of = |bucket: &Bucket| (bucket.lowest, bucket.highest, bucket.samples, bucket.clicked);
-        assert_eq!(
-            found.iter().map(of).collect::<Vec<_>>(),
-            [(0.1, 0.2, 5, 0.2), (0.7, 0.7, 1, 0.0), (0.8, 0.9, 2, 1.0)]
-        );
-        assert!((found[2].probability - 0.85).abs() < 1e-7);
-        assert!(evaluation(&probabilities, &labels, 0, None).calibration_buckets.is_empty());
     }
 
     #[test]

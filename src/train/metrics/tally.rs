@@ -85,6 +85,8 @@ impl LossSum {
 pub struct Sums {
     /// Of binary cross-entropies.
     pub entropy: FixedSum,
+    /// Of their squares.
+    pub squares: FixedSum,
     /// Of probabilities.
     pub promised: FixedSum,
     /// Of labels.
@@ -102,6 +104,15 @@ pub struct Sums {
     rest: u64,
 }
 
+/// The binary cross-entropy of a sample.
+pub fn cross_entropy(probability: f32, label: f32) -> f64 {
+    let (p, t) = (f64::from(probability), f64::from(label));
+    // As sklearn's log_loss: probabilities of type f32 are kept this far from 0 and 1.
+    let edge = f64::from(f32::EPSILON);
+    let kept = p.clamp(edge, 1.0 - edge);
+    -(t * kept.ln() + (1.0 - t) * (1.0 - kept).ln())
+}
+
 impl Sums {
     /// Adds samples of a probability and a label to the sums, by their weight; whoever knows how many they are counts
     /// them.
@@ -113,10 +124,9 @@ impl Sums {
             self.broken += 1;
             return;
         }
-        // As sklearn's log_loss: probabilities of type f32 are kept this far from 0 and 1.
-        let edge = f64::from(f32::EPSILON);
-        let kept = p.clamp(edge, 1.0 - edge);
-        self.entropy.add(weight * -(t * kept.ln() + (1.0 - t) * (1.0 - kept).ln()));
+        let loss = cross_entropy(probability, label);
+        self.entropy.add(weight * loss);
+        self.squares.add(weight * loss * loss);
         // As facebookresearch/dlrm, which rounds halves to even: an even chance is no click.
         if (p > 0.5) == (label >= 0.5) {
             self.right.plus(own);
@@ -127,6 +137,7 @@ impl Sums {
     /// Adds those of other samples.
     pub fn plus(&mut self, other: &Self) {
         self.entropy.plus(other.entropy);
+        self.squares.plus(other.squares);
         self.promised.plus(other.promised);
         self.labels.plus(other.labels);
         self.weight.plus(other.weight);
