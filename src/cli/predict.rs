@@ -143,7 +143,7 @@ impl PredictArgs {
         config.data.on_bad_row = OnBadRow::Fail;
         let is_json = self.format == Some(Format::Json);
         if !arrives {
-            whole_file(&mut config, &trained.known, &self.data)?;
+            whole_file(&mut config, &trained.known, ("--data", &self.data))?;
         }
         self.line.apply(&mut config)?;
         if self.on_bad_row.is_some() {

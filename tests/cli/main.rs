@@ -13,6 +13,7 @@ mod campaign;
 mod chance;
 mod configuration;
 mod determinism;
+mod drift;
 mod export;
 mod fae;
 mod foreign_numbers;
