@@ -52,9 +52,9 @@ pub struct InspectArgs {
     #[arg(long, value_name = "FILE")]
     write_schema: Option<PathBuf>,
 
-    /// Compare all of PATH, read as this run's model reads it, with the samples that the model was trained on: its labels,
-    /// and column by column how many values are unseen, missing or elsewhere, most changed first. A run's directory, or
-    /// its checkpoint file; nothing is trained or scored.
+    /// Compare all of PATH, read as this run's model reads it, with the samples that the model was trained on: its
+    /// labels, and column by column how many values are unseen, missing or elsewhere, most changed first. A run's
+    /// directory, or its checkpoint file; nothing is trained or scored.
     #[arg(
         long,
         value_name = "RUN",

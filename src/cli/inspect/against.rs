@@ -1,5 +1,5 @@
-//! `octorec inspect DAY --against RUN`: how samples differ from those that a run's model was trained on, before anything
-//! is trained or scored.
+//! `octorec inspect DAY --against RUN`: how samples differ from those that a run's model was trained on, before
+//! anything is trained or scored.
 //!
 //! Samples are read as `eval --data` reads them, in one pass behind the one that opens text, and only counted. What the
 //! training samples were, the checkpoint tells ([`Statistics`]); without that, all that is known of them is the

@@ -39,8 +39,8 @@ impl Row {
         })
     }
 
-    /// Appends the row to others, whose dense columns hold integers and whose bags any number of look-ups; a category of
-    /// the number `none` is no look-up.
+    /// Appends the row to others, whose dense columns hold integers and whose bags any number of look-ups; a category
+    /// of the number `none` is no look-up.
     pub fn push(&self, samples: &mut Samples, none: u32) {
         const LIMITS: (i64, i64) = (MISSING as i64 + 1, i32::MAX as i64);
         samples.labels.push(self.label);

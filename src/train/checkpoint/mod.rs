@@ -8,8 +8,8 @@
 //! continued in another. Beside the shapes of the tables, which the tensors have, the header says which columns'
 //! look-ups had weights: data without them, or with others, would train another model; what was learned of dense
 //! columns that are standardised or ages, and the text of the schema that described the data, if one did: by these,
-//! data is read wherever the model is used. What its training samples looked like, column by column, is there to compare
-//! later data with.
+//! data is read wherever the model is used. What its training samples looked like, column by column, is there to
+//! compare later data with.
 //!
 //! Every tensor and the head carry hashes (see `tensor_file`), which are checked as they are read: a flipped bit is an
 //! error that names the tensor. Files of other programs carry none.
