@@ -188,7 +188,7 @@ impl EvalArgs {
         let trained = Trained::find(checkpoint, false, self.verify)?;
         let mut config = trained.config()?;
         if let Some(path) = &self.data {
-            whole_file(&mut config, &trained.known, path)?;
+            whole_file(&mut config, &trained.known, ("--data", path))?;
         }
         self.line.apply(&mut config)?;
         // Of the run's own data, what was left out while it was trained is, or is told.

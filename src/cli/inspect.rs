@@ -1,6 +1,7 @@
-//! `octorec inspect`: what a data set holds, and the schema that it proposes. What is hot is another question: see
-//! [`hot`].
+//! `octorec inspect`: what a data set holds, and the schema that it proposes. What is hot is another question, see
+//! [`hot`], and so is how samples differ from those of a model, see [`against`].
 
+mod against;
 mod hot;
 
 use std::path::{Path, PathBuf};
@@ -20,7 +21,7 @@ use crate::base::units::{Count, Many};
 use crate::base::{Error, Result, console, interrupt};
 use crate::data::formats::csv::{self, LeftOut};
 use crate::data::formats::{self, Dataset, Described, Format, SCHEMA, parquet};
-use crate::data::samples::{MISSING, Samples, Values};
+use crate::data::samples::Samples;
 use crate::data::survey::{CategoricalFindings, DenseFindings, Findings, Survey, sparkline};
 use crate::data::tsv::{Fault, Labels, Layout, Line, Lines, Row};
 use crate::data::{Alone, Description, Telling};
@@ -50,6 +51,16 @@ pub struct InspectArgs {
     /// no row numbers, what --schema takes; for data of row numbers, what may lie beside them as schema.toml.
     #[arg(long, value_name = "FILE")]
     write_schema: Option<PathBuf>,
+
+    /// Compare all of PATH, read as this run's model reads it, with the samples that the model was trained on: its
+    /// labels, and column by column how many values are unseen, missing or elsewhere, most changed first. A run's
+    /// directory, or its checkpoint file; nothing is trained or scored.
+    #[arg(
+        long,
+        value_name = "RUN",
+        conflicts_with_all = ["format", "label", "rows", "write_schema", "schema", "hot"]
+    )]
+    against: Option<PathBuf>,
 
     /// Print what was found as one JSON object.
     #[arg(long)]
@@ -104,6 +115,9 @@ impl InspectArgs {
         }
         let (path, schema) = (self.path.as_deref().expect("clap requires it"), self.keys.schema());
         refuse_standard_input(path, "inspect")?;
+        if let Some(run) = &self.against {
+            return against::compare(path, run, &self.keys, self.json);
+        }
         let inputs = [Some(path), schema].into_iter().flatten();
         refuse_overwriting("--write-schema", self.write_schema.as_deref(), &inputs.collect::<Vec<_>>())?;
         let format = self.format.as_deref().map(|name| Format::named(name, "--format")).transpose()?;
@@ -239,7 +253,8 @@ fn seen_text(path: &Path, limit: u64, max_line: usize, on_bad_row: OnBadRow) -> 
             Line::TooLong => Err(Fault::TooLong { limit: max_line }),
         };
         match read {
-            Ok(()) => push(&mut samples, &row),
+            // A blank field is 0.
+            Ok(()) => row.push(&mut samples, 0),
             Err(fault) if on_bad_row == OnBadRow::Skip => {
                 skipped += 1;
                 first.get_or_insert_with(|| fault.at(path, number).to_string());
@@ -265,22 +280,6 @@ fn seen_text(path: &Path, limit: u64, max_line: usize, on_bad_row: OnBadRow) -> 
         column.rows = (found.distinct + u64::from(found.missing > 0.0)).max(1);
     }
     Ok(Seen { format: "tsv", rows_total: whole.then_some(number - skipped), findings, schema, left_out: Vec::new() })
-}
-
-fn push(samples: &mut Samples, row: &Row) {
-    samples.labels.push(row.label);
-    for (values, integer) in samples.dense.iter_mut().zip(&row.integers) {
-        if let Values::Integers(values) = values {
-            let limits = (i64::from(MISSING) + 1, i64::from(i32::MAX));
-            values.push(integer.map_or(MISSING, |value| value.clamp(limits.0, limits.1) as i32));
-        }
-    }
-    for (lookups, &category) in samples.lookups.iter_mut().zip(&row.categories) {
-        if category != 0 {
-            lookups.rows.push(category);
-        }
-        lookups.ends.push(lookups.rows.len() as u32);
-    }
 }
 
 fn table(seen: &Seen) -> String {

@@ -85,7 +85,7 @@ enum Command {
     Config(config::ConfigArgs),
     /// Turn a data set of one format into another.
     Convert(convert::ConvertArgs),
-    /// Show what a data set holds: labels, missing values, cardinalities, skew.
+    /// Show what a data set holds: labels, missing values, cardinalities, skew; or how it differs from a model's.
     Inspect(inspect::InspectArgs),
     /// Explain how a table of text is described, key by key.
     #[command(override_help = schema::help())]

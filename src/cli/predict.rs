@@ -158,7 +158,7 @@ impl PredictArgs {
         // A row that is left out would shift all lines behind it.
         config.data.on_bad_row = OnBadRow::Fail;
         if !arrives {
-            whole_file(&mut config, &trained.known, &self.data)?;
+            whole_file(&mut config, &trained.known, ("--data", &self.data))?;
         }
         self.line.apply(&mut config)?;
         if self.on_bad_row.is_some() {

@@ -108,18 +108,18 @@ impl Trained {
     }
 }
 
-/// Reads all of a file as one split, in its order.
+/// Reads all of a file, which the argument `origin` names, as one split, in its order.
 ///
 /// # Errors
 /// When it is text with a header, and the run has no schema that would describe it; text whose values the model does
 /// not know; or Parquet of row numbers that need not be those of the model's vocabulary.
-pub fn whole_file(config: &mut Config, known: &Learned, path: &Path) -> Result<()> {
+pub fn whole_file(config: &mut Config, known: &Learned, (origin, path): (&str, &Path)) -> Result<()> {
     if config.data.schema.is_empty() && Format::detect(path) == Some(Format::Csv) {
         let (path, blocks) = (path.display(), &config.data.path);
         let further = match Format::detect(Path::new(blocks)) {
             Some(Format::Octorec) => format!(
                 "which it becomes by the vocabulary of those blocks (octorec preprocess csv --in {path} --schema FILE --vocabulary \
-                 {blocks} --out ROWS, then --data ROWS; the label may be missing)"
+                 {blocks} --out ROWS; the label may be missing), and name ROWS"
             ),
             _ => "or train on such text (octorec train --schema FILE)".to_owned(),
         };
@@ -127,7 +127,7 @@ pub fn whole_file(config: &mut Config, known: &Learned, path: &Path) -> Result<(
             "{path} is text with named columns, but this run was trained without a schema: name data of the kind that it was \
              trained on, {further}"
         );
-        return Err(Error::config("--data", reason));
+        return Err(Error::config(origin, reason));
     }
     let is_numbered = known.vocabulary.is_some() || config.data.source == SourceKind::Tsv;
     let beside = if path.is_dir() { path.join(SCHEMA) } else { path.with_file_name(SCHEMA) };
@@ -139,7 +139,7 @@ pub fn whole_file(config: &mut Config, known: &Learned, path: &Path) -> Result<(
              the files",
             path.display()
         );
-        return Err(Error::config("--data", reason));
+        return Err(Error::config(origin, reason));
     }
     config.data.source = if config.data.schema.is_empty() { source_of(path) } else { SourceKind::Files };
     let numbered = known.vocabulary.is_some() || config.data.vocab == Vocab::Hash;
@@ -150,9 +150,9 @@ pub fn whole_file(config: &mut Config, known: &Learned, path: &Path) -> Result<(
              vocabulary of those that it was trained on (octorec preprocess criteo-kaggle --in {path} --vocabulary DIR --out \
              BLOCKS), and name them"
         );
-        return Err(Error::config("--data", reason));
+        return Err(Error::config(origin, reason));
     }
-    config.data.path = named(path, "--data")?;
+    config.data.path = named(path, origin)?;
     config.data.test_path.clear();
     (config.data.test_fraction, config.data.validation_fraction) = (0.0, 0.0);
     Ok(())

@@ -3,8 +3,10 @@
 //! Invariant: a reader opened at sample s yields exactly what a reader opened at 0 yields after s samples, so a resumed
 //! run sees the samples that an uninterrupted one would have seen.
 
+use std::ops::Range;
+
 use super::schema::{Label, Scales};
-use super::{Batch, Growth, Numbering, Schema, UnseenValues, Vocabulary};
+use super::{Batch, Description, Growth, Numbering, Samples, Schema, UnseenValues, Vocabulary};
 use crate::base::Result;
 
 /// Which samples.
@@ -32,6 +34,21 @@ impl Split {
         }
     }
 }
+
+/// Samples as they are stored: before dense values are transformed, and missing ones become 0.
+#[derive(Debug, Clone, Copy)]
+pub struct Stored<'a> {
+    /// The samples.
+    pub samples: &'a Samples,
+    /// Their columns, with what was learned of them.
+    pub description: &'a Description,
+    /// The row of a blank field of each categorical column, where that is no other value's; nothing at all of data that
+    /// are no text.
+    pub blanks: &'a [Option<u32>],
+}
+
+/// Whoever takes such samples, some at a time.
+pub type TakeStored<'a> = dyn FnMut(Stored<'_>) -> Result<()> + 'a;
 
 /// A data set.
 pub trait Source: Send + Sync {
@@ -78,6 +95,15 @@ pub trait Source: Send + Sync {
     /// # Errors
     /// When the file cannot be opened or is shorter than `start`.
     fn open(&self, split: Split, start: u64) -> Result<Box<dyn Reader + '_>>;
+
+    /// Hands the samples of this range of a split of the stored data to `take`, as they are stored and in their order;
+    /// false where samples are generated or arrive.
+    ///
+    /// # Errors
+    /// When they cannot be read, and whatever `take` finds.
+    fn each_stored(&self, split: Split, range: Range<u64>, take: &mut TakeStored<'_>) -> Result<bool> {
+        self.made_of().map_or(Ok(false), |of| of.each_stored(split, range, take))
+    }
 
     /// The true click probability of `count` samples from `start`, where somebody planted it; otherwise nothing.
     fn truth(&self, split: Split, start: u64, count: usize) -> Option<Vec<f32>> {

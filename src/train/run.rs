@@ -23,6 +23,7 @@ use crate::base::console::note;
 use crate::base::units::Many;
 use crate::base::{Error, Result};
 use crate::data::hot::HotInputs;
+use crate::data::statistics::Statistics;
 use crate::data::{Loader, LoaderMode, Numbering, Plan, Position, Shuffle, Source, Split};
 
 /// Training goes on for so many times as long as the last checkpoint took, at least, until one is due by time: all but
@@ -77,6 +78,8 @@ pub struct RunState {
     pub(super) is_resumed: bool,
     /// Which values the rows of its data stood for by then.
     pub(super) numbering: Numbering,
+    /// What its training samples look like, where that is known and will be saved.
+    pub(super) statistics: Option<Statistics>,
     /// The folder of the best model, if that is kept; of several machines the first one's.
     pub(super) best: Option<OutputDir>,
     /// Whether this process has written there how the model is trained.
@@ -205,6 +208,14 @@ impl Run {
         self.source.vocabulary().map_or(Ok(()), |vocabulary| save_vocabulary(&output.vocabulary(), vocabulary))
     }
 
+    /// Looks at some of the training samples, if what they look like will be saved here.
+    pub(super) fn look_at_samples(&mut self) {
+        if self.output.is_some() {
+            // What cannot be read, and the wish to stop, are told where training meets them.
+            self.state.statistics = Statistics::of_training(&*self.source).ok().flatten();
+        }
+    }
+
     /// Has the next checkpoint due by time, after one that took so long, if any is.
     pub(super) fn time_next_save(&self, took: Duration) {
         let wait = until_next_save(&self.config.train, took).filter(|_| self.saves);
@@ -252,8 +263,8 @@ impl Run {
         // Of data that lie away from their vocabularies, what was known of them before holds.
         let numbering = self.source.numbering().cloned().unwrap_or_default().or(&self.state.numbering);
         let data = TrainedOn::of(&*self.source);
-        let start = self.start.as_ref();
-        let origin = Origin { schema, vocabulary, numbering, scales, dense, schema_text, data, start };
+        let (start, statistics) = (self.start.as_ref(), self.state.statistics.as_ref());
+        let origin = Origin { schema, vocabulary, numbering, scales, dense, schema_text, data, start, statistics };
         let saved = checkpoint::save(path, &self.ranks, progress, &self.config, origin);
         if let Some(path) = path.filter(|path| saved.is_err() && path.exists()) {
             note!("note: {} is still that of an earlier step, whole and safe", path.display());

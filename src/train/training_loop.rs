@@ -119,6 +119,7 @@ impl<'a> TrainingLoop<'a> {
     /// Lets the ranks load the first minibatch.
     pub fn start(run: &'a mut Run) -> Result<Self> {
         run.open_best()?;
+        run.look_at_samples();
         let train = &run.config.train;
         let order = Order::new(run.hot.as_ref().map(|hot| &hot.tags), train.minibatch(), &run.state.progress)?;
         let total = run.total_steps(&order)?;

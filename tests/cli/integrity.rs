@@ -59,8 +59,9 @@ fn every_flip_and_cut_of_a_checkpoint_is_found() {
     let ranks = model(&config, &schema);
     let [good, bad] = ["good", "bad"].map(|name| folder.path().join(name));
     let (scales, vocabulary, numbering) = (Scales::default(), None, Numbering::default());
-    let (dense, schema_text, data, start) = (Vec::new(), None, None, None);
-    let origin = Origin { schema: &schema, vocabulary, numbering, scales: &scales, dense, schema_text, data, start };
+    let (dense, schema_text, data, start, statistics) = (Vec::new(), None, None, None, None);
+    let schema = &schema;
+    let origin = Origin { schema, vocabulary, numbering, scales: &scales, dense, schema_text, data, start, statistics };
     save(Some(&good), &ranks, Progress::default(), &config, origin).unwrap();
     let whole = fs::read(&good).unwrap();
     let load = |path: &Path, verified: bool| {

@@ -14,6 +14,7 @@ mod campaign;
 mod chance;
 mod configuration;
 mod determinism;
+mod drift;
 mod export;
 mod fae;
 mod foreign_numbers;

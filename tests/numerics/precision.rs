@@ -226,6 +226,7 @@ fn a_checkpoint_holds_the_exact_weights_for_a_run_in_any_precision() {
             schema_text: None,
             data: None,
             start: None,
+            statistics: None,
         };
         save(Some(&path), &trained, Progress::default(), &config(), origin).unwrap();
         for to in PRECISIONS {

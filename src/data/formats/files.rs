@@ -4,7 +4,10 @@
 //! set has no test samples, its validation samples stand in, and where it has neither, the last share of the training
 //! samples. Where it has no validation samples, they may be the last share of what is then left for training.
 
+mod stored;
+
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::OnceLock;
 
@@ -20,8 +23,8 @@ use crate::data::schema::{Dense, Label, Scales};
 use crate::data::tsv::first_part;
 use crate::data::unseen::UnseenCounts;
 use crate::data::{
-    Batch, Description, Growth, Labels, Numbering, Opening, Reader, Samples, Schema, Source, Split, UnseenValues,
-    Vocabulary,
+    Batch, Description, Growth, Labels, Numbering, Opening, Reader, Samples, Schema, Source, Split, TakeStored,
+    UnseenValues, Vocabulary,
 };
 
 /// A data set to train on.
@@ -45,6 +48,8 @@ pub struct Files {
     vocabulary: Option<Vocabulary>,
     growth: Vec<Growth>,
     unseen: UnseenCounts,
+    /// As [`Dataset::blanks`].
+    blanks: Vec<Option<u32>>,
     numbering: Numbering,
     members: Vec<Member>,
     /// By split.
@@ -105,7 +110,7 @@ impl Files {
 
     fn over(dataset: Dataset, test: Option<Vec<Member>>, config: &DataConfig, whole: bool) -> Result<Self> {
         let numbering = dataset.numbering()?;
-        let Dataset { description, mut members, learned, vocabulary, growth, .. } = dataset;
+        let Dataset { description, mut members, learned, vocabulary, growth, blanks, .. } = dataset;
         let share = |members: &[Member], from: usize, role: Option<Role>| -> Vec<Share> {
             let wanted = members.iter().enumerate().skip(from);
             wanted
@@ -162,6 +167,7 @@ impl Files {
             schema_text: None,
             vocabulary,
             growth,
+            blanks,
             numbering,
             members,
             fingerprints: Default::default(),
@@ -350,6 +356,10 @@ impl Source for Files {
 
     fn is_seekable(&self, split: Split) -> bool {
         self.shares(split).iter().all(|share| self.members[share.member].table.is_seekable())
+    }
+
+    fn each_stored(&self, split: Split, range: Range<u64>, take: &mut TakeStored<'_>) -> Result<bool> {
+        self.hand_stored(split, range, take).map(|()| true)
     }
 
     fn open(&self, split: Split, start: u64) -> Result<Box<dyn Reader + '_>> {

@@ -15,9 +15,11 @@ mod layout;
 mod lines;
 mod row;
 mod scan;
+mod stored;
 mod swar;
 mod vocabulary;
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -40,7 +42,7 @@ use super::dense::log_count;
 use super::fingerprint::{of_files, of_text};
 use super::schema::{Scales, TrainedColumns};
 use super::unseen::{UnseenCounts, UnseenValues};
-use super::{Batch, Reader, Schema, Source, Split};
+use super::{Batch, Reader, Schema, Source, Split, TakeStored};
 use crate::base::config::{DataConfig, OnBadRow, Vocab};
 use crate::base::input::Found;
 use crate::base::{Error, Result};
@@ -240,6 +242,39 @@ impl Tsv {
             Split::Test => &self.test,
         }
     }
+
+    /// Counts a value of this column that has no row.
+    fn leave_out(&self, column: usize) {
+        // Relaxed: a count that is read when all reading is done.
+        self.left_out[column].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A reader whose first sample is number `start` of the split.
+    fn reader(&self, split: Split, start: u64) -> Result<TsvReader<'_>> {
+        let part = self.part(split);
+        if start > part.samples {
+            let reason = format!("sample {start} is asked for, but this part has {} samples", part.samples);
+            return Err(Error::bad_file(part.path.clone(), reason));
+        }
+        part.found.check(&part.path)?;
+        let (place, mut at) = part.scan.place_before(part.first + start);
+        let rows = GoodRows::open_at(&part.path, &self.layout, self.on_bad_row, place)?;
+        let on_unseen = self.on_unseen[split as usize];
+        let mut reader = TsvReader { tsv: self, part, rows, on_unseen, left: part.samples - start, before: Vec::new() };
+        if reader.left == 0 {
+            return Ok(reader);
+        }
+        while at < part.first + start {
+            if at.is_multiple_of(1 << 13) && crate::base::interrupt::requested() {
+                return Err(Error::Interrupted);
+            }
+            if !reader.rows.step_over(&self.encoding, on_unseen)? {
+                return Err(reader.changed(at));
+            }
+            at += 1;
+        }
+        Ok(reader)
+    }
 }
 
 /// Samples of `rows` before the last `fraction` of them: floor(rows x (1 - fraction)), where the product's own rounding
@@ -280,29 +315,11 @@ impl Source for Tsv {
     }
 
     fn open(&self, split: Split, start: u64) -> Result<Box<dyn Reader + '_>> {
-        let part = self.part(split);
-        if start > part.samples {
-            let reason = format!("sample {start} is asked for, but this part has {} samples", part.samples);
-            return Err(Error::bad_file(part.path.clone(), reason));
-        }
-        part.found.check(&part.path)?;
-        let (place, mut at) = part.scan.place_before(part.first + start);
-        let rows = GoodRows::open_at(&part.path, &self.layout, self.on_bad_row, place)?;
-        let on_unseen = self.on_unseen[split as usize];
-        let mut reader = TsvReader { tsv: self, part, rows, on_unseen, left: part.samples - start, before: Vec::new() };
-        if reader.left == 0 {
-            return Ok(Box::new(reader));
-        }
-        while at < part.first + start {
-            if at.is_multiple_of(1 << 13) && crate::base::interrupt::requested() {
-                return Err(Error::Interrupted);
-            }
-            if !reader.rows.step_over(&self.encoding, on_unseen)? {
-                return Err(reader.changed(at));
-            }
-            at += 1;
-        }
-        Ok(Box::new(reader))
+        Ok(Box::new(self.reader(split, start)?))
+    }
+
+    fn each_stored(&self, split: Split, range: Range<u64>, take: &mut TakeStored<'_>) -> Result<bool> {
+        self.hand_stored(split, range, take).map(|()| true)
     }
 
     fn numbers_own_values(&self) -> bool {
@@ -362,6 +379,16 @@ struct TsvReader<'a> {
 }
 
 impl TsvReader<'_> {
+    /// Reads the next of the samples that are left.
+    #[inline]
+    fn next_row(&mut self) -> Result<()> {
+        if !self.rows.next_row(Some((&self.tsv.encoding, self.on_unseen)))? {
+            return Err(self.changed(self.part.first + self.part.samples - self.left));
+        }
+        self.left -= 1;
+        Ok(())
+    }
+
     fn changed(&self, found: u64) -> Error {
         let reason = format!(
             "the file has changed: it had {} usable rows when it was opened and ends after {found} now",
@@ -377,14 +404,8 @@ impl Reader for TsvReader<'_> {
         self.before.clear();
         self.before.extend(batch.bags.iter().map(|bag| bag.rows.len()));
         for _ in 0..wanted {
-            if !self.rows.next_row(Some((&self.tsv.encoding, self.on_unseen)))? {
-                return Err(self.changed(self.part.first + self.part.samples - self.left));
-            }
-            append(&self.rows.row, batch, |column| {
-                // Relaxed: a count that is read when all reading is done.
-                self.tsv.left_out[column].fetch_add(1, Ordering::Relaxed);
-            });
-            self.left -= 1;
+            self.next_row()?;
+            append(&self.rows.row, batch, |column| self.tsv.leave_out(column));
         }
         self.tsv.unseen.count(&batch.bags, &self.before, 0);
         Ok(wanted)

@@ -5,6 +5,7 @@
 
 use super::fault::{Fault, shown};
 use super::layout::{Labels, Layout};
+use crate::data::samples::{MISSING, Samples, Values};
 
 /// The numbers of one row; reused from row to row.
 #[derive(Debug, Clone, PartialEq)]
@@ -36,6 +37,24 @@ impl Row {
             let label_optional = layout.labels == Labels::Optional;
             if wrong { Fault::Columns { expected, found, label_optional } } else { fault }
         })
+    }
+
+    /// Appends the row to others, whose dense columns hold integers and whose bags any number of look-ups; a category
+    /// of the number `none` is no look-up.
+    pub fn push(&self, samples: &mut Samples, none: u32) {
+        const LIMITS: (i64, i64) = (MISSING as i64 + 1, i32::MAX as i64);
+        samples.labels.push(self.label);
+        for (values, integer) in samples.dense.iter_mut().zip(&self.integers) {
+            if let Values::Integers(values) = values {
+                values.push(integer.map_or(MISSING, |value| value.clamp(LIMITS.0, LIMITS.1) as i32));
+            }
+        }
+        for (lookups, &category) in samples.lookups.iter_mut().zip(&self.categories) {
+            if category != none {
+                lookups.rows.push(category);
+            }
+            lookups.ends.push(lookups.rows.len() as u32);
+        }
     }
 
     fn walk(&mut self, line: &[u8], layout: &Layout, labelled: bool) -> Result<(), Fault> {

@@ -1,8 +1,12 @@
-//! Whether data have the columns of the model whose weights a run begins with: by name, before values are looked at.
+//! The columns that a model was trained on: which they are, what their samples look like, and whether data have the
+//! columns of the model whose weights a run begins with: by name, before values are looked at.
 
 use super::Checkpoint;
 use crate::base::Result;
+use crate::base::config::ModelConfig;
 use crate::base::units::Count;
+use crate::data::schema::TrainedColumns;
+use crate::data::statistics::Statistics;
 
 /// Those of some names that are `within` others, or are not, in their order.
 fn of<'n>(names: &[&'n str], within: bool, others: &[&str]) -> Vec<&'n str> {
@@ -50,5 +54,29 @@ impl Checkpoint<'_> {
             }
         }
         Ok(())
+    }
+
+    /// The columns that it reads; `model` is the model of its configuration.
+    ///
+    /// # Errors
+    /// As [`Checkpoint::header`].
+    pub fn columns(&self, model: &ModelConfig) -> Result<TrainedColumns> {
+        let header = self.own_header()?;
+        let dense = header.map(|header| header.dense.clone()).unwrap_or_default();
+        Ok(TrainedColumns {
+            names: model.columns.clone(),
+            rows: model.rows.clone(),
+            dense: (dense.len() == model.dense()).then_some(dense),
+            label: header.and_then(|header| header.data.as_ref()?.label.clone()),
+            weight: header.and_then(|header| header.data.as_ref()?.weight.clone()),
+        })
+    }
+
+    /// What the samples look like that it was trained on; `None` where they are not stored, or the file does not say.
+    ///
+    /// # Errors
+    /// As [`Checkpoint::header`].
+    pub fn statistics(&self) -> Result<Option<&Statistics>> {
+        Ok(self.own_header()?.and_then(|header| header.statistics.as_ref()))
     }
 }

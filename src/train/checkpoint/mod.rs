@@ -8,7 +8,8 @@
 //! continued in another. Beside the shapes of the tables, which the tensors have, the header says which columns'
 //! look-ups had weights: data without them, or with others, would train another model; what was learned of dense
 //! columns that are standardised or ages, and the text of the schema that described the data, if one did: by these,
-//! data is read wherever the model is used.
+//! data is read wherever the model is used. What its training samples looked like, column by column, is there to
+//! compare later data with.
 //!
 //! Every tensor and the head carry hashes (see `tensor_file`), which are checked as they are read: a flipped bit is an
 //! error that names the tensor. Files of other programs carry none.
@@ -40,9 +41,10 @@ use super::best::Evaluations;
 use super::order::Shuffled;
 use super::tensor_file::{Hashes, Landmark, TensorFile};
 use super::vocabulary::digest;
-use crate::base::config::{Config, ModelConfig};
+use crate::base::config::Config;
 use crate::base::{Error, Result};
-use crate::data::schema::{Dense, Scales, TrainedColumns};
+use crate::data::schema::{Dense, Scales};
+use crate::data::statistics::Statistics;
 use crate::data::{Numbering, Schema, Source, Vocabulary};
 use crate::memory::FileMap;
 
@@ -103,11 +105,15 @@ pub(in crate::train) struct Header {
     /// With whose weights it began; `None` of a run that drew its own, and in files of versions that did not say.
     #[serde(default, rename = "init", skip_serializing_if = "Option::is_none")]
     start: Option<Start>,
+    /// What its training samples look like; `None` of samples that are not stored, and in files of versions that did
+    /// not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    statistics: Option<Statistics>,
 }
 
 impl Header {
     fn of(progress: Progress, config: &Config, origin: Origin<'_>) -> Self {
-        let Origin { schema, vocabulary, numbering, scales, dense, schema_text, data, start } = origin;
+        let Origin { schema, vocabulary, numbering, scales, dense, schema_text, data, start, statistics } = origin;
         let positions = schema.positions(&config.model).into_iter().enumerate();
         let sequences = positions.filter(|(_, positions)| *positions > 1).map(|(table, _)| table).collect();
         Self {
@@ -122,6 +128,7 @@ impl Header {
             schema_text: schema_text.map(str::to_owned),
             data,
             start: start.cloned(),
+            statistics: statistics.cloned(),
         }
     }
 
@@ -196,6 +203,8 @@ pub struct Origin<'a> {
     pub data: Option<TrainedOn>,
     /// With whose weights it began, if with another model's.
     pub start: Option<&'a Start>,
+    /// What its training samples look like, where that is known.
+    pub statistics: Option<&'a Statistics>,
 }
 
 /// Writes the model of `ranks`, where it stands, how it is configured and what it comes of to `path`, piece by piece.
@@ -395,22 +404,6 @@ impl<'a> Checkpoint<'a> {
         })
     }
 
-    /// The columns that it reads; `model` is the model of its configuration.
-    ///
-    /// # Errors
-    /// As [`Checkpoint::header`].
-    pub fn columns(&self, model: &ModelConfig) -> Result<TrainedColumns> {
-        let header = self.own_header()?;
-        let dense = header.map(|header| header.dense.clone()).unwrap_or_default();
-        Ok(TrainedColumns {
-            names: model.columns.clone(),
-            rows: model.rows.clone(),
-            dense: (dense.len() == model.dense()).then_some(dense),
-            label: header.and_then(|header| header.data.as_ref()?.label.clone()),
-            weight: header.and_then(|header| header.data.as_ref()?.weight.clone()),
-        })
-    }
-
     /// An error that names this file.
     pub(in crate::train) fn fail(&self, reason: String) -> Error {
         failure(&self.bytes, self.path, reason)
@@ -442,6 +435,7 @@ mod tests {
         let (config, weighted, sequences) = (Config::default(), Some(vec![1]), Vec::new());
         let (progress, scales, dense) = (Progress::default(), Scales::new(), Vec::new());
         let (vocabulary, schema_text, data, start, numbering) = (None, None, None, None, Numbering::default());
+        let statistics = None;
         let header = Header {
             progress,
             config,
@@ -454,6 +448,7 @@ mod tests {
             schema_text,
             data,
             start,
+            statistics,
         };
         serde_json::to_value(header).unwrap()
     }
