@@ -16,6 +16,7 @@ mod determinism;
 mod export;
 mod fae;
 mod foreign_numbers;
+mod growth;
 mod hot;
 mod idle_flags;
 mod initial;
