@@ -86,8 +86,8 @@ pub struct PreprocessArgs {
     #[arg(long, value_name = "DIR")]
     vocabulary: Option<PathBuf>,
 
-    /// With --vocabulary: values that it lacks get rows behind its own, in the new data set's vocabulary; `train --init`
-    /// goes on with a model of the old data set
+    /// With --vocabulary: values that it lacks get rows behind its own, in the vocabulary of the new data set, on which
+    /// `train --init` goes on with a model of the old one
     #[arg(long, requires = "vocabulary")]
     grow: bool,
 

@@ -228,8 +228,8 @@ fn describe_scales(source: &dyn Source, kept: Option<&Scales>) -> Result<()> {
     Ok(())
 }
 
-/// What data add to a vocabulary, in a line; nothing where they cannot add to one. `cap` is the limit of tables' rows; 0:
-/// none.
+/// What data add to a vocabulary, in a line; nothing where they cannot add to one. `cap` is the limit of tables' rows
+/// (0: none).
 pub fn growth_told(cap: u64, growth: &[Growth]) -> Option<String> {
     /// Columns with new values that are named.
     const NAMED: usize = 8;
