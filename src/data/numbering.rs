@@ -62,8 +62,8 @@ impl Numbering {
     }
 
     /// All such columns.
-    pub fn differences<'a>(&'a self, others: &'a Self) -> impl Iterator<Item = &'a str> {
-        let differs = |(name, own): &(&String, &String)| others.0.get(*name).is_some_and(|other| other != *own);
+    pub fn differences<'a>(&'a self, others: &Self) -> impl Iterator<Item = &'a str> {
+        let differs = move |(name, own): &(&String, &String)| others.0.get(*name).is_some_and(|other| other != *own);
         self.0.iter().filter(differs).map(|(name, _)| &**name)
     }
 
