@@ -8,7 +8,7 @@ use indicatif::ProgressBar;
 use serde::Serialize;
 
 use super::heed_signals;
-use super::session::{report_skipped, warn_of_skipped};
+use super::session::{growth_told, report_skipped, warn_of_skipped};
 use super::terminal::bar_of;
 use super::text::max_line;
 use crate::base::config::OnBadRow;
@@ -83,8 +83,13 @@ pub struct PreprocessArgs {
     min_count: u32,
 
     /// Use the vocabulary of this data set as it is; the label's column of csv may then be missing, for predict
-    #[arg(long, value_name = "DIR", conflicts_with = "min_count")]
+    #[arg(long, value_name = "DIR")]
     vocabulary: Option<PathBuf>,
+
+    /// With --vocabulary: values that it lacks get rows behind its own, in the vocabulary of the new data set, on which
+    /// `train --init` goes on with a model of the old one
+    #[arg(long, requires = "vocabulary")]
+    grow: bool,
 
     /// What rows are for
     #[arg(long, value_enum, default_value_t = SplitName::None)]
@@ -211,6 +216,7 @@ impl PreprocessArgs {
             shuffle: self.shuffle,
             seed: self.seed.unwrap_or(SEED),
             vocabulary: self.vocabulary.clone(),
+            grow: self.grow,
             on_bad_row: self.on_bad_row,
             codec: self.codec,
             max_line: self.max_line as usize,
@@ -225,10 +231,12 @@ impl PreprocessArgs {
         let (tbsm, csv) = (matches!(self.format, Format::Tbsm), matches!(self.format, Format::Csv));
         let (of_tbsm, of_csv) = ("`octorec preprocess tbsm`", "`octorec preprocess csv`");
         let (shares, shuffles) = (matches!(self.split, SplitName::Fraction), self.shuffle != ShuffleBy::None);
+        let numbers = self.vocabulary.is_none() || self.grow;
         for (flag, given, used, whose) in [
             ("--points-per-user", self.points_per_user.is_some(), tbsm, of_tbsm),
             ("--ts-length", self.ts_length.is_some(), tbsm, of_tbsm),
             ("--schema", self.schema.is_some(), csv, of_csv),
+            ("--min-count", self.min_count > 0, numbers, "new values (no --vocabulary, or --grow beside it)"),
             ("--validation-fraction", self.validation_fraction.is_some(), shares, "--split fraction"),
             ("--test-fraction", self.test_fraction.is_some(), shares, "--split fraction"),
             ("--seed", self.seed.is_some(), shuffles || tbsm, "--shuffle day or total, or tbsm"),
@@ -275,6 +283,9 @@ impl PreprocessArgs {
         warn_of_skipped(summary.skipped, summary.rows, None);
         let tables = Many(summary.counts.len() as u64, "table");
         note!("{tables} with {}; counts in {SUMMARY}", Many(rows, "row"));
+        if let Some((known, told)) = self.vocabulary.as_ref().zip(growth_told(0, &summary.growth)) {
+            note!("--vocabulary {}: {told}", known.display());
+        }
         let speed = summary.bytes as f64 / seconds / 1e6;
         note!("{} in {}: {speed:.0} MB/s of input", Bytes(summary.bytes), Seconds(seconds));
         Ok(())

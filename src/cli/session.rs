@@ -15,7 +15,7 @@ use crate::base::units::{Bytes, Count, Many};
 use crate::data::derived::Derived;
 use crate::data::incoming::{Incoming, Malformed, Writing};
 use crate::data::schema::{Scale, Scales, TrainedColumns};
-use crate::data::{self, Labels, OnUnseen, Opening, Source, Split, Vocabulary};
+use crate::data::{self, Growth, Labels, Numbering, OnUnseen, Opening, Source, Split, Vocabulary};
 
 /// What a trained model knows of its data.
 #[derive(Debug, Default)]
@@ -30,6 +30,8 @@ pub struct Learned {
     pub begins: bool,
     /// The text of the schema that described the data, where they were described text.
     pub schema: Option<String>,
+    /// By which files of values its rows are numbered, where training begins with it.
+    pub numbering: Numbering,
 }
 
 impl Learned {
@@ -41,8 +43,8 @@ impl Learned {
         if self.schema.as_ref().filter(differs).is_some() {
             note!("note: {} is not the schema that this model was trained with: its own is used", path.display());
         }
-        let Self { vocabulary: known, scales, columns, begins, schema } = self;
-        Opening { known, scales, columns, begins, schema, ..opening }
+        let Self { vocabulary: known, scales, columns, begins, schema, numbering } = self;
+        Opening { known, scales, columns, begins, schema, numbering, ..opening }
     }
 }
 
@@ -224,4 +226,32 @@ fn describe_scales(source: &dyn Source, kept: Option<&Scales>) -> Result<()> {
         note!("column {name}: mean {mean:.6}{age}, standard deviation {deviation:.6}, {whence}");
     }
     Ok(())
+}
+
+/// What data add to a vocabulary, in a line; nothing where they cannot add to one. `cap` is the limit of tables' rows
+/// (0: none).
+pub fn growth_told(cap: u64, growth: &[Growth]) -> Option<String> {
+    /// Columns with new values that are named.
+    const NAMED: usize = 8;
+    let sum = |of: fn(&Growth) -> u64| growth.iter().map(of).sum::<u64>();
+    let (kept, new) = (sum(|column| column.kept), sum(|column| column.new));
+    let absent = growth.iter().map(|column| column.absent).sum::<Option<u64>>();
+    let absent = absent.map_or(String::new(), |absent| format!(" ({} of them not in these data)", Count(absent)));
+    let grown: Vec<_> = growth.iter().filter(|column| column.new > 0).collect();
+    let names = grown.iter().take(NAMED).map(|column| format!("{} {}", column.column, Count(column.new)));
+    let names = names.collect::<Vec<_>>().join(", ");
+    let names = match grown.len() {
+        0 => String::new(),
+        1..=NAMED => format!(" ({names})"),
+        _ => format!(" ({names}, ...)"),
+    };
+    let is_full = cap > 0 && grown.iter().any(|column| column.kept + column.new + u64::from(column.unseen_row) > cap);
+    let shared = if is_full { "; beyond data.rows_cap rows, values share rows" } else { "" };
+    (!growth.is_empty()).then(|| {
+        format!(
+            "{} of its vocabulary kept{absent}, and {}{names} added{shared}",
+            Many(kept, "value"),
+            Many(new, "new value")
+        )
+    })
 }

@@ -92,7 +92,7 @@ impl Trained {
         checkpoint.check_vocabulary(vocabulary.as_ref(), &beside)?;
         let columns = header.as_ref().map(|(_, config)| checkpoint.columns(&config.model)).transpose()?;
         let (scales, schema) = (checkpoint.scales()?, checkpoint.schema_text()?);
-        let known = Learned { vocabulary, scales, columns, begins: false, schema };
+        let known = Learned { vocabulary, scales, columns, schema, ..Learned::default() };
         Ok(Self { path: file, header, known })
     }
 

@@ -5,8 +5,9 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use super::Growth;
 use super::fingerprint::of_bytes;
-use super::preprocess::identity;
+use super::preprocess::{identity, vocabulary_growth};
 use crate::base::Result;
 
 /// By the name of each column whose values lie in a file: what tells these, in the order of their rows, from others.
@@ -57,7 +58,25 @@ impl Numbering {
     /// The first column that both know, and whose values have other rows here than there.
     #[must_use]
     pub fn difference(&self, others: &Self) -> Option<&str> {
-        let differs = |(name, own): &(&String, &String)| others.0.get(*name).is_some_and(|other| other != *own);
-        self.0.iter().find(differs).map(|(name, _)| &**name)
+        self.differences(others).next()
+    }
+
+    /// All such columns.
+    pub fn differences<'a>(&'a self, others: &Self) -> impl Iterator<Item = &'a str> {
+        let differs = move |(name, own): &(&String, &String)| others.0.get(*name).is_some_and(|other| other != *own);
+        self.0.iter().filter(differs).map(|(name, _)| &**name)
+    }
+
+    /// What has been added to a column's values that lie in this file, which begins with those that are known here;
+    /// nothing where it begins with others, or none are known.
+    ///
+    /// # Errors
+    /// When the file is no vocabulary, or damaged.
+    pub(super) fn growth(&self, column: &str, path: &Path) -> Result<Option<Growth>> {
+        let since = self.0.get(column).and_then(|identity| u64::from_str_radix(identity, 16).ok());
+        match since.filter(|_| path.exists()) {
+            Some(since) => vocabulary_growth(path, column, since),
+            None => Ok(None),
+        }
     }
 }

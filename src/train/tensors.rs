@@ -61,12 +61,6 @@ impl Ranks {
         (0..sharding.tables() as u32).map(holds).collect()
     }
 
-    /// Whether the last of a tensor's rows is that of the values of a column that its vocabulary does not know.
-    pub(super) fn has_unseen_row(&self, parameter: &Parameter) -> bool {
-        let TensorSlot::Table(table, _) = parameter.slot else { return false };
-        self.setup.schema.tables[table.index()].unseen().is_some()
-    }
-
     /// What the optimizers keep beside these tensors, in their order.
     #[must_use]
     pub fn moments(&self, of: &[Parameter]) -> Vec<Parameter> {

@@ -18,6 +18,7 @@ mod drift;
 mod export;
 mod fae;
 mod foreign_numbers;
+mod growth;
 mod hot;
 mod idle_flags;
 mod initial;

@@ -642,6 +642,27 @@ fn machines_whose_files_number_values_otherwise_are_told_so() {
     let output = command.args(line.split_whitespace()).output().unwrap();
     let message = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success() && message.contains("differ in vocabulary of the data: "), "{message}");
+    // Blocks whose common vocabulary has grown by the same values, the other way round.
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    let first: String =
+        fs::read_to_string(&data).unwrap().lines().take(100).map(|line| line.to_owned() + "\n").collect();
+    fs::write(at("first.tsv"), first).unwrap();
+    let preprocess = |text: &str, out: &str, more: &str| {
+        let line = format!("preprocess criteo-terabyte --in {} --out {} --threads 1 {more}", at(text), at(out));
+        crate::succeed(&line);
+    };
+    preprocess("first.tsv", "first", "");
+    for place in ["", "other/"] {
+        let grow = format!("--vocabulary {} --grow", at("first"));
+        preprocess(&format!("{place}clicks.tsv"), &format!("{place}grown"), &grow);
+    }
+    let train = format!("train {TINY} --test-fraction 0 --steps 2 --ranks 1 --threads 1");
+    crate::succeed(&format!("{train} --data {} --out {}", at("first"), at("run")));
+    let line = format!("{train} --data grown --init {}", at("run"));
+    let output =
+        two(folder.path(), [&scripts[0], &scripts[1]]).unwrap().args(line.split_whitespace()).output().unwrap();
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && message.contains("differ in vocabularies beside the data"), "{message}");
 }
 
 #[test]

@@ -13,10 +13,10 @@ use octorec::base::config::{DataConfig, OnBadRow};
 use octorec::data::blocks::{Manifest, Role};
 use octorec::data::formats::{self, Table, csv::TextSchema};
 use octorec::data::preprocess::{
-    Options, Recipe, ShuffleBy, SplitBy, Summary, avazu, fingerprint, preprocess, taobao, taobao_sequences,
+    Options, Recipe, ShuffleBy, SplitBy, Stage, Summary, avazu, fingerprint, preprocess, taobao, taobao_sequences,
 };
 use octorec::data::samples::{MISSING, Values};
-use octorec::data::{Criteo, Samples, Split, Vocabulary};
+use octorec::data::{Criteo, Growth, Samples, Split, Vocabulary};
 use tempfile::TempDir;
 
 use crate::sample::criteo_sample;
@@ -32,27 +32,36 @@ struct Rows {
 
 /// The definition. `min_count` 0: every value has its own id.
 fn defined(text: &str, min_count: u32) -> Rows {
-    let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split('\t').collect()).collect();
+    defined_behind(("", min_count), (text, min_count))
+}
+
+/// The same of text behind whose values are those of an older one, each with its own `min_count`; whether infrequent
+/// values have a row is the older one's.
+fn defined_behind((old, old_min_count): (&str, u32), (text, min_count): (&str, u32)) -> Rows {
+    let rows_of = |line: &str| line.split('\t').map(str::to_owned).collect::<Vec<_>>();
+    let [old, rows] = [old, text].map(|text| text.lines().map(rows_of).collect::<Vec<_>>());
     let integer = |field: &str| if field.is_empty() { MISSING } else { field.parse().unwrap() };
     let value = |field: &str| if field.is_empty() { 0 } else { u32::from_str_radix(field, 16).unwrap() };
     let mut ids = Vec::new();
     let mut counts = Vec::new();
     for column in 14..40 {
-        let values: Vec<u32> = rows.iter().map(|row| value(row[column])).collect();
-        let mut seen: HashMap<u32, u32> = HashMap::new();
-        values.iter().for_each(|value| *seen.entry(*value).or_default() += 1);
+        let [old, values] = [&old, &rows].map(|rows| rows.iter().map(|row| value(&row[column])).collect::<Vec<u32>>());
         let mut known: HashMap<u32, u32> = HashMap::new();
-        for value in &values {
-            if seen[value] >= min_count && !known.contains_key(value) {
-                known.insert(*value, known.len() as u32);
+        for (values, min_count) in [(&old, old_min_count), (&values, min_count)] {
+            let mut seen: HashMap<u32, u32> = HashMap::new();
+            values.iter().for_each(|value| *seen.entry(*value).or_default() += 1);
+            for value in values {
+                if seen[value] >= min_count && !known.contains_key(value) {
+                    known.insert(*value, known.len() as u32);
+                }
             }
         }
         ids.push(values.iter().map(|value| known.get(value).copied().unwrap_or(known.len() as u32)).collect());
-        counts.push(known.len() as u64 + u64::from(min_count > 0));
+        counts.push(known.len() as u64 + u64::from(old_min_count > 0));
     }
     Rows {
         labels: rows.iter().map(|row| row[0].parse().unwrap()).collect(),
-        integers: (1..14).map(|column| rows.iter().map(|row| integer(row[column])).collect()).collect(),
+        integers: (1..14).map(|column| rows.iter().map(|row| integer(&row[column])).collect()).collect(),
         ids,
         counts,
     }
@@ -260,6 +269,90 @@ fn infrequent_values_share_the_last_row_and_new_data_maps_identically() {
             }
         }
     }
+}
+
+#[test]
+fn a_vocabulary_grows_behind_its_own_values_whatever_the_threads_and_the_memory() {
+    let folder = Folder::new();
+    let text = generated(5000);
+    let (old, new) = text.split_at(text.match_indices('\n').nth(3999).unwrap().0 + 1);
+    let (olds, news) = ([folder.file("old.tsv", old)], [folder.file("new.tsv", new)]);
+    let known = Options { force: true, ..folder.options(Recipe::CriteoKaggle, &olds, "known") };
+    let grown = folder.options(Recipe::CriteoKaggle, &news, "grown");
+    let grown = Options { vocabulary: Some(known.out.clone()), grow: true, force: true, ..grown };
+    // As if both were one text; then with a row for infrequent values, of the old ones and of the new ones, or of the
+    // old ones alone.
+    for [old_min_count, min_count] in [[0, 0], [3, 2], [3, 0]] {
+        done(&Options { min_count: old_min_count, ..known.clone() });
+        let before = bytes(&known.out);
+        let had = defined(old, old_min_count).counts;
+        let expected = defined_behind((old, old_min_count), (new, min_count));
+        let mut written = None;
+        for (threads, memory) in [(3, 4 << 30), (1, 4 << 30), (3, 300_000), (2, 150_000)] {
+            let summary = done(&Options { threads, memory, min_count, ..grown.clone() });
+            assert!(read(&grown.out, None) == expected, "{min_count}, {threads} threads in {memory} bytes");
+            let unseen_row = old_min_count > 0;
+            let growth = |column: usize| Growth {
+                column: format!("C{}", column + 1),
+                kept: had[column] - u64::from(unseen_row),
+                absent: None,
+                new: expected.counts[column] - had[column],
+                unseen_row,
+            };
+            assert_eq!(summary.growth, (0..26).map(growth).collect::<Vec<_>>());
+            assert!(summary.growth.iter().any(|column| column.new > 0));
+            let found = bytes(&grown.out);
+            assert!(*written.get_or_insert_with(|| found.clone()) == found, "{threads} threads in {memory} bytes");
+        }
+        assert!(bytes(&known.out) == before, "what grows is a copy");
+        // The same vocabulary as one of blocks that were numbered by it, which is nobody's to grow.
+        let again =
+            Options { vocabulary: Some(grown.out.clone()), grow: false, out: folder.path("again"), ..grown.clone() };
+        assert!(done(&again).growth.is_empty());
+        assert_eq!(read(&again.out, None), expected);
+    }
+    assert_eq!(defined_behind((old, 0), (new, 0)), defined(&text, 0).range(4000..5000));
+}
+
+#[test]
+fn a_vocabulary_that_grows_goes_on_with_the_one_that_it_began_with() {
+    let folder = Folder::new();
+    let text = generated(3000);
+    let (old, new) = text.split_at(text.match_indices('\n').nth(1999).unwrap().0 + 1);
+    let (olds, news) = ([folder.file("old.tsv", old)], [folder.file("new.tsv", new)]);
+    let known = Options { force: true, ..folder.options(Recipe::CriteoKaggle, &olds, "known") };
+    let make = |min_count: u32| done(&Options { min_count, ..known.clone() });
+    make(3);
+    let options = |out: &str| Options {
+        vocabulary: Some(known.out.clone()),
+        grow: true,
+        ..folder.options(Recipe::CriteoKaggle, &news, out)
+    };
+    let (whole, stopped) = (options("whole"), options("stopped"));
+    done(&whole);
+    // Blocks cannot be written: all values are numbered by then.
+    let taken = stopped.out.join("unfinished/part-00000.octo");
+    let watch = |stage: Stage, _: u64, _: u64| {
+        if stage == Stage::Blocks {
+            let _ = fs::create_dir(&taken);
+        }
+    };
+    let found = preprocess(&stopped, &watch).unwrap_err().to_string();
+    assert!(found.contains("part-00000.octo"), "{found}");
+    let numbered = fs::read(stopped.out.join("unfinished/C3.vocabulary")).unwrap();
+    assert_eq!(numbered, fs::read(whole.out.join("C3.vocabulary")).unwrap());
+    fs::remove_dir(&taken).unwrap();
+    // With another one in its place nothing fits any more.
+    make(2);
+    let found = message(&stopped);
+    assert!(found.contains("is another vocabulary than that with which unfinished work was begun"), "{found}");
+    assert!(
+        message(&Options { grow: false, ..stopped.clone() })
+            .contains("an unfinished run has grow = true instead of false")
+    );
+    make(3);
+    done(&stopped);
+    assert!(bytes(&stopped.out) == bytes(&whole.out));
 }
 
 #[test]

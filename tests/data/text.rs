@@ -165,7 +165,7 @@ fn a_vocabulary_grows_by_the_values_of_training_samples() {
         (Vocab::Train, 5, 5, [2, 3, 0, 0], vec![4, 0]),
     ] {
         let unseen_row = vocab == Vocab::Train;
-        let grown = [Growth { column: "user".to_owned(), kept: 3, absent: 1, new: 2, unseen_row }];
+        let grown = [Growth { column: "user".to_owned(), kept: 3, absent: Some(1), new: 2, unseen_row }];
         let config = DataConfig { vocab, rows_cap, ..config(&path, &schema) };
         let known = open(&config).vocabulary().cloned();
         let mut config = DataConfig { path: next.clone(), test_fraction: 1.0 / 3.0, ..config };

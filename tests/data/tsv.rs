@@ -326,7 +326,7 @@ fn a_vocabulary_grows_by_the_values_of_training_samples() {
             let opening = Opening { known: known.clone(), begins: true, ..Opening::default() };
             let tsv = Tsv::open(&config, &[], opening).unwrap();
             let growth =
-                Growth { column: "C1".to_owned(), kept: 3, absent: 1, new: 2, unseen_row: vocab == Vocab::Train };
+                Growth { column: "C1".to_owned(), kept: 3, absent: Some(1), new: 2, unseen_row: vocab == Vocab::Train };
             assert_eq!((&tsv.growth()[0], tsv.growth().len(), tsv.schema().rows()[0]), (&growth, 26, rows));
             assert_eq!((ids(&tsv, Split::Train), ids(&tsv, Split::Test)), (vec![2, 3, 0, 4], test.clone()));
             let met = &tsv.unseen_values()[0];

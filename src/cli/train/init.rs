@@ -1,5 +1,5 @@
 //! Weights that a run is to begin with: what is wrong with the file of another program, and the lines of Python that
-//! mend it; whether data have its columns, and what they add to its vocabulary; and whether a run began with them.
+//! mend it; whether data have its columns; and whether a run began with them.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use memchr::memmem;
 use safetensors::tensor::{Dtype, SafeTensors};
 
 use crate::base::config::{Config, ModelConfig};
-use crate::base::units::{Count, Many};
+use crate::base::units::Count;
 use crate::base::{Error, Result};
 use crate::cli::trained::VerifyArgs;
 use crate::data::{Growth, Source};
@@ -141,6 +141,23 @@ pub(super) fn check_columns(weights: &Checkpoint<'_>, config: &Config, source: &
             return Err(Error::config("model.md_temperature", reason));
         }
     }
+    // Numbers of blocks are taken modulo the limit, and so is that of unseen values, which would get another's row.
+    let (cap, of_blocks) = (config.data.rows_cap, source.vocabulary().is_none());
+    let limited = |column: &Growth| of_blocks && column.unseen_row && cap > 0 && column.kept + column.new >= cap;
+    if let Some((at, column)) = grown().find(|found| limited(found.1)) {
+        let needs = column.kept + column.new + 1;
+        let remedy = match had[at] == column.rows_before() {
+            true => format!("raise it to {needs}"),
+            false => "train from the start, without --init".to_owned(),
+        };
+        let reason = format!(
+            "column {} of these blocks has {} rows, of which the last is that of unseen values: under this limit it would get \
+             another one: {remedy}",
+            column.column,
+            Count(needs)
+        );
+        return Err(Error::config("data.rows_cap", reason));
+    }
     let is_grown = |at: usize| source.growth().get(at).is_some_and(|column| column.new > 0);
     // Of quotients and remainders, several numbers of rows make one.
     let is_kept = |at: usize| had.get(at) == model.rows.get(at) || is_grown(at) || now.contains(&at);
@@ -161,31 +178,4 @@ pub(super) fn check_columns(weights: &Checkpoint<'_>, config: &Config, source: &
         return Err(Error::config("--init", reason));
     }
     Ok(())
-}
-
-/// What data add to a vocabulary, in a line; nothing where they cannot add to one.
-pub(super) fn growth_told(config: &Config, growth: &[Growth]) -> Option<String> {
-    /// Columns with new values that are named.
-    const NAMED: usize = 8;
-    let sum = |of: fn(&Growth) -> u64| growth.iter().map(of).sum::<u64>();
-    let (kept, absent, new) = (sum(|column| column.kept), sum(|column| column.absent), sum(|column| column.new));
-    let grown: Vec<_> = growth.iter().filter(|column| column.new > 0).collect();
-    let names = grown.iter().take(NAMED).map(|column| format!("{} {}", column.column, Count(column.new)));
-    let names = names.collect::<Vec<_>>().join(", ");
-    let names = match grown.len() {
-        0 => String::new(),
-        1..=NAMED => format!(" ({names})"),
-        _ => format!(" ({names}, ...)"),
-    };
-    let cap = config.data.rows_cap;
-    let is_full = cap > 0 && grown.iter().any(|column| column.kept + column.new + u64::from(column.unseen_row) > cap);
-    let shared = if is_full { "; beyond data.rows_cap rows, values share rows" } else { "" };
-    (!growth.is_empty()).then(|| {
-        format!(
-            "{} of its vocabulary kept ({} of them not in these data), and {}{names} added{shared}",
-            Many(kept, "value"),
-            Count(absent),
-            Many(new, "new value")
-        )
-    })
 }

@@ -14,7 +14,7 @@ use crate::cli::collective::Choice;
 use crate::cli::copies::{hot_inputs, revisions, slots};
 use crate::cli::output::{is_text_folder, read_as_data, refuse_overwriting};
 use crate::cli::ranks::{Beginning, Overlap, Purpose, Started};
-use crate::cli::session::{Learned, describe, open_data};
+use crate::cli::session::{Learned, describe, growth_told, open_data};
 use crate::collective::World;
 use crate::data::hot::HotInputs;
 use crate::data::{Labels, OnUnseen, Source, Split};
@@ -245,7 +245,7 @@ impl TrainArgs {
                     .for_each(|reason| note!("warning: --init {}: {reason}", path.display()));
                 weights.begin(&started.ranks, source.growth(), config.train.seed)?;
                 note!("--init {}: {}", path.display(), weights.told(&started.ranks)?);
-                init::growth_told(config, source.growth())
+                growth_told(config.data.rows_cap, source.growth())
                     .iter()
                     .for_each(|told| note!("--init {}: {told}", path.display()));
                 Ok(Some(Start::of(path, &weights)))

@@ -93,7 +93,7 @@ impl TrainArgs {
     }
 
     /// Where a run begins with a model's weights, dense columns are read by what was learned of them there, and values
-    /// of text have the rows that they have there.
+    /// have the rows that they have there.
     fn known_of_init(&self, config: &Config) -> Result<Learned> {
         let Some(path) = self.init.as_deref().filter(|_| config.data.is_stored()) else {
             return Ok(Learned::default());
@@ -108,7 +108,8 @@ impl TrainArgs {
             weights.check_names(&dense, &categorical)?;
         }
         // Of a damaged header the weights are as good.
-        let known = Learned { scales: weights.scales().ok().flatten(), begins: true, ..Learned::default() };
+        let (scales, numbering) = (weights.scales().ok().flatten(), weights.numbering().unwrap_or_default());
+        let known = Learned { scales, numbering, begins: true, ..Learned::default() };
         let beside = vocabulary_in(path);
         if config.data.vocab == Vocab::Hash || !beside.exists() {
             return Ok(known);

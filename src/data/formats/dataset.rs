@@ -86,6 +86,28 @@ impl Dataset {
         Numbering::of(named.zip(&self.vocabularies).map(|(column, (path, _))| (&*column.name, &**path)))
     }
 
+    /// What the files beside it have added to the values that a model's rows are numbered by, column by column; nothing
+    /// where they have added none. A column whose values they number otherwise has not grown.
+    ///
+    /// # Errors
+    /// As [`Dataset::numbering`].
+    pub(super) fn growth_since(&self, numbering: &Numbering) -> Result<Vec<Growth>> {
+        let mut files = self.vocabularies.iter();
+        let mut growth = Vec::new();
+        for column in &self.description.categorical {
+            let file = if column.vocabulary.is_empty() { None } else { files.next() };
+            let found = file.map(|(path, _)| numbering.growth(&column.name, path)).transpose()?.flatten();
+            growth.push(found.unwrap_or_else(|| Growth {
+                column: column.name.clone(),
+                kept: 0,
+                absent: None,
+                new: 0,
+                unseen_row: false,
+            }));
+        }
+        Ok(if growth.iter().any(|column| column.new > 0) { growth } else { Vec::new() })
+    }
+
     /// Rows for a purpose.
     #[must_use]
     pub fn rows(&self, role: Role) -> u64 {

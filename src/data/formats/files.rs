@@ -85,6 +85,7 @@ impl Files {
         let columns = opening.columns.as_ref();
         let reading = Reading { columns, labels, cap: config.rows_cap };
         let mut dataset = open_told(path, reading)?;
+        dataset.growth = dataset.growth_since(&opening.numbering)?;
         let mut test = None;
         if !config.test_path.is_empty() {
             let path = Path::new(&config.test_path);

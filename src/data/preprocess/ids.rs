@@ -4,7 +4,8 @@
 //! Within a part distinct values stand in the order of first appearance, and parts in the order of the text: a walk
 //! over the distinct values of all parts meets every value's first appearance in the order of the rows. Columns are
 //! independent of each other. A column whose table would exceed its share of memory is taken in
-//! [shards](super::shards), of which one at a time is in memory.
+//! [shards](super::shards), of which one at a time is in memory. Where a vocabulary grows, its values have the first
+//! ids, and new ones those behind them.
 //!
 //! The result of a column: its vocabulary, and a file with one id for each distinct value of each part.
 
@@ -46,6 +47,15 @@ pub(super) struct Column<'a> {
     pub(super) vocabulary: PathBuf,
     /// The vocabulary that is used as it is, instead of a new one.
     pub(super) known: Option<PathBuf>,
+    /// The vocabulary whose values have the first ids of a new one, and what it says of itself.
+    pub(super) first: Option<(PathBuf, Size)>,
+}
+
+impl Column<'_> {
+    /// Values that have the first ids.
+    pub(super) fn first_values(&self) -> u64 {
+        self.first.as_ref().map_or(0, |(_, size)| size.values)
+    }
 }
 
 /// Where a column's ids are.
@@ -82,7 +92,7 @@ impl Numbering<'_> {
     fn in_shards<K: Key>(&self, column: &Column<'_>, positions: u64) -> Result<Size> {
         let values = match &column.known {
             Some(known) => vocabulary::read::<K>(known, |_| ())?.values,
-            None => positions,
+            None => positions + column.first_values(),
         };
         // Enough if all are different: a table as it grows, at its emptiest, and counts.
         let bytes = values * (6 * size_of::<(K, u32)>() + 12) as u64;
@@ -140,8 +150,8 @@ impl Numbering<'_> {
 
     /// One walk with all values in memory; `None` when they do not fit.
     fn at_once<K: Key>(&self, column: &Column<'_>) -> Result<Option<Size>> {
-        let mut table = Table::new();
-        let mut vocabulary = vocabulary::Writer::create::<K>(&column.vocabulary, false)?;
+        let Some(mut table) = self.first::<K>(column)? else { return Ok(None) };
+        let mut vocabulary = self.begin::<K>(column)?;
         let path = ids_path(self.work, column.at);
         let mut file = WholeFile::create(&path)?;
         let (mut ids, mut new) = (Vec::new(), Vec::new());
@@ -182,9 +192,10 @@ impl Numbering<'_> {
 
     /// Two walks with all values in memory, where those that are infrequent are left out.
     fn frequent_at_once<K: Key>(&self, column: &Column<'_>) -> Result<Option<Size>> {
-        let mut table = Table::new();
-        // How often each value occurs, by first appearance; then its id.
-        let mut totals: Vec<u32> = Vec::new();
+        let Some(mut table) = self.first::<K>(column)? else { return Ok(None) };
+        let first = table.len();
+        // How often each value occurs, by first appearance, behind those that have their ids; then its id.
+        let mut totals: Vec<u32> = (0..first as u32).collect();
         let whole = self.walk::<K>(column.at, true, &mut |_, keys, counts| {
             for (some, counts) in keys.chunks(TOGETHER).zip(counts.chunks(TOGETHER)) {
                 // Counts grow by doubling: three times their bytes at the worst moment.
@@ -197,7 +208,9 @@ impl Numbering<'_> {
                     if at == totals.len() {
                         totals.push(0);
                     }
-                    totals[at] = totals[at].saturating_add(count);
+                    if at >= first {
+                        totals[at] = totals[at].saturating_add(count);
+                    }
                 }
             }
             Ok(table.len() < INFREQUENT as usize / 2)
@@ -205,10 +218,11 @@ impl Numbering<'_> {
         if !whole {
             return Ok(None);
         }
-        let mut vocabulary = vocabulary::Writer::create::<K>(&column.vocabulary, true)?;
+        let mut vocabulary = self.begin::<K>(column)?;
         let mut file = WholeFile::create(&ids_path(self.work, column.at))?;
-        let last = totals.iter().filter(|&&total| total >= self.min_count).count() as u32;
-        let (mut seen, mut next, mut ids, mut new) = (0, 0u32, Vec::new(), Vec::new());
+        let frequent = totals[first..].iter().filter(|&&total| total >= self.min_count).count();
+        let last = (first + frequent) as u32;
+        let (mut seen, mut next, mut ids, mut new) = (first, first as u32, Vec::new(), Vec::new());
         self.walk::<K>(column.at, false, &mut |_, keys, _| {
             ids.clear();
             new.clear();
@@ -234,11 +248,11 @@ impl Numbering<'_> {
         Ok(Some(size))
     }
 
-    /// Ids by a vocabulary that was made before, which is in memory as a whole.
-    fn by_known<K: Key>(&self, column: &Column<'_>, known: &Path) -> Result<Option<Size>> {
+    /// The values of a vocabulary, by their ids, and what it says of itself; `None` when they do not fit.
+    fn table<K: Key>(&self, of: &Path) -> Result<Option<(Table<K>, Size)>> {
         let mut table = Table::new();
         let (mut next, mut whole) = (0u32, true);
-        let size = vocabulary::read::<K>(known, |keys| {
+        let size = vocabulary::read::<K>(of, |keys| {
             for &key in keys {
                 whole = whole && self.fits(&table, 1, 0);
                 if whole {
@@ -247,9 +261,28 @@ impl Numbering<'_> {
                 next = next.wrapping_add(1);
             }
         })?;
-        if !whole {
-            return Ok(None);
+        Ok(whole.then_some((table, size)))
+    }
+
+    /// The values of a column that have the first ids, by these; `None` when they do not fit.
+    fn first<K: Key>(&self, column: &Column<'_>) -> Result<Option<Table<K>>> {
+        match &column.first {
+            Some((first, _)) => Ok(self.table::<K>(first)?.map(|(table, _)| table)),
+            None => Ok(Some(Table::new())),
         }
+    }
+
+    /// Begins a column's vocabulary, with the values that have the first ids.
+    pub(super) fn begin<K: Key>(&self, column: &Column<'_>) -> Result<vocabulary::Writer> {
+        match &column.first {
+            Some((first, size)) => Self::copied::<K>(column, first, *size),
+            None => vocabulary::Writer::create::<K>(&column.vocabulary, self.min_count > 0),
+        }
+    }
+
+    /// Ids by a vocabulary that was made before, which is in memory as a whole.
+    fn by_known<K: Key>(&self, column: &Column<'_>, known: &Path) -> Result<Option<Size>> {
+        let Some((table, size)) = self.table::<K>(known)? else { return Ok(None) };
         let mut file = WholeFile::create(&ids_path(self.work, column.at))?;
         let mut ids = Vec::new();
         self.walk::<K>(column.at, false, &mut |part, keys, _| {
@@ -270,6 +303,11 @@ impl Numbering<'_> {
 
     /// Copies a vocabulary, which goes with the data; a copy has its name only when it is whole.
     pub(super) fn copy<K: Key>(column: &Column<'_>, known: &Path, size: Size) -> Result<()> {
+        Self::copied::<K>(column, known, size)?.finish().map(|_| ())
+    }
+
+    /// A column's vocabulary on its way to its file, with the values of another one.
+    fn copied<K: Key>(column: &Column<'_>, known: &Path, size: Size) -> Result<vocabulary::Writer> {
         let mut copy = vocabulary::Writer::create::<K>(&column.vocabulary, size.unseen_row)?;
         let mut result = Ok(());
         vocabulary::read::<K>(known, |keys| {
@@ -277,7 +315,7 @@ impl Numbering<'_> {
                 result = copy.append(keys);
             }
         })?;
-        result.and_then(|()| copy.finish()).map(|_| ())
+        result.map(|()| copy)
     }
 
     /// The error that names the first row of a part with a value that a vocabulary lacks.
@@ -292,7 +330,8 @@ impl Numbering<'_> {
         let around = if part.contents.head.skipped == 0 { "row" } else { "about row" };
         let reason = format!(
             "{around} {row} of input file {}: column {} has the value {}, which is not in this vocabulary, and it has no row \
-             for unseen values: is it of other data? Otherwise make it with --min-count 1 or more",
+             for unseen values: is it of other data? Otherwise give new values rows with --grow, or make it with \
+             --min-count 1 or more",
             part.input + 1,
             column.name,
             key.shown()

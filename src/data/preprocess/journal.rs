@@ -30,6 +30,9 @@ pub(super) struct Journal {
     pub(super) shuffle: ShuffleBy,
     pub(super) seed: u64,
     pub(super) vocabulary: Option<PathBuf>,
+    /// Absent from journals of before there was such a thing.
+    #[serde(default)]
+    pub(super) grow: bool,
     pub(super) codec: Codec,
     pub(super) file_rows: u64,
     /// By what rows are judged: another judge's parts are of use only if it has found no malformed row in them.

@@ -16,6 +16,7 @@ mod gather;
 mod ids;
 mod inputs;
 mod journal;
+mod known;
 mod output;
 mod part;
 mod pieces;
@@ -39,7 +40,7 @@ pub use recipe::{avazu, taobao, taobao_sequences};
 pub use run::{SUMMARY, Summary, preprocess};
 pub use split::SplitBy;
 pub use vocabulary::fingerprint;
-pub(super) use vocabulary::{check as check_vocabulary, identity};
+pub(super) use vocabulary::{check as check_vocabulary, growth as vocabulary_growth, identity};
 
 use super::blocks::Codec;
 use super::formats::csv::TextSchema;
@@ -63,6 +64,16 @@ pub enum Recipe {
         /// Items before the one in question.
         history: u32,
     },
+}
+
+impl Recipe {
+    /// Rows of a categorical column where they do not depend on the data.
+    fn fixed_rows(&self, column: usize) -> Option<u64> {
+        match self {
+            Self::Table(layout) => layout.categorical[column].fixed_rows(),
+            Self::CriteoKaggle | Self::CriteoTerabyte | Self::Points { .. } => None,
+        }
+    }
 }
 
 /// Which rows are brought into random order.
@@ -103,8 +114,10 @@ pub struct Options {
     pub shuffle: ShuffleBy,
     /// Of the shuffle.
     pub seed: u64,
-    /// A data set whose vocabulary is used as it is.
+    /// A data set whose vocabulary is used as it is, unless it grows.
     pub vocabulary: Option<PathBuf>,
+    /// Whether values that it lacks get rows behind its own.
+    pub grow: bool,
     /// What happens to malformed rows.
     pub on_bad_row: OnBadRow,
     /// The longest line that is accepted, in bytes.
@@ -136,6 +149,7 @@ impl Options {
             shuffle: ShuffleBy::None,
             seed: 123,
             vocabulary: None,
+            grow: false,
             on_bad_row: OnBadRow::Fail,
             max_line: MAX_LINE,
             codec: Codec::Raw,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
@@ -13,6 +13,7 @@ use super::gather::{Gather, Source};
 use super::ids::{Column, Numbering};
 use super::inputs::{input_files, refuse_empty};
 use super::journal::{Journal, Stamp, WorkSizes};
+use super::known::{Known, growth};
 use super::output::{Output, Start};
 use super::pieces::Input;
 use super::points::{self, Points};
@@ -23,12 +24,12 @@ use super::split::{Stretch, equal_days};
 use super::stored::{Scratch, Stored};
 use super::{Options, Recipe, ShuffleBy};
 use crate::base::{Error, Result};
-use crate::data::Samples;
-use crate::data::blocks::{self, BlockFile, EXTENSION, MANIFEST, Manifest, Part, Role, Writer};
+use crate::data::blocks::{self, BlockFile, EXTENSION, Manifest, Part, Role, Writer};
 use crate::data::formats::{Sink, Table as _};
-use crate::data::schema::{Categorical, Description};
+use crate::data::schema::Description;
 use crate::data::table::Key;
 use crate::data::tsv::Labels;
+use crate::data::{Growth, Samples};
 use crate::machine::team::{pool, processors};
 use crate::memory::{raise_open_files, write_file};
 
@@ -50,6 +51,9 @@ pub struct Summary {
     pub roles: BTreeMap<String, u64>,
     /// Rows of each column's table (the reference's `day_fea_count`), in order.
     pub counts: Vec<(String, u64)>,
+    /// What the vocabulary of each column has grown by; empty where it could not.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub growth: Vec<Growth>,
     /// Bytes of the input files.
     pub bytes: u64,
 }
@@ -88,8 +92,9 @@ fn attempt(options: &Options, meter: &Meter<'_>) -> Result<Summary> {
             Run::new(options, paths)?.whole(&Criteo::new(options.on_bad_row, options.max_line), meter)
         }
         Recipe::Table(layout) => {
-            // By the vocabulary of older data a model predicts, too.
-            let labels = if options.vocabulary.is_some() { Labels::Optional } else { Labels::Required };
+            // By the vocabulary of older data as it is a model predicts, too.
+            let predicts = options.vocabulary.is_some() && !options.grow;
+            let labels = if predicts { Labels::Optional } else { Labels::Required };
             let table = Table::open(layout, &paths[0], labels, options.on_bad_row, options.max_line)?;
             let mut run = Run::new(options, paths)?;
             // Only a fraction can be missing.
@@ -128,6 +133,11 @@ impl<'a> Run<'a> {
             Recipe::CriteoKaggle | Recipe::CriteoTerabyte => description(None),
         };
         description.check().map_err(|reason| Error::bad_file(paths[0].clone(), reason))?;
+        if options.grow
+            && let Some(known) = Known::of(options)?
+        {
+            known.check(&description, &options.recipe, options.min_count)?;
+        }
         let share = options.memory / (8 * threads as u64);
         let words = 8 + description.dense.len() + description.categorical.len();
         let sizes = WorkSizes {
@@ -153,6 +163,7 @@ impl<'a> Run<'a> {
             shuffle: options.shuffle,
             seed: options.seed,
             vocabulary: options.vocabulary.clone(),
+            grow: options.grow,
             codec: options.codec,
             file_rows: options.file_rows,
             on_bad_row: options.on_bad_row,
@@ -179,7 +190,7 @@ impl<'a> Run<'a> {
         .run(rows)?;
         let days = self.days(&parts)?;
         warn_of_small(&self.output.work, self.to_come(&parts, &days)?);
-        pool.install(|| self.number::<R::Key>(&parts, meter))?;
+        let growth = pool.install(|| self.number::<R::Key>(&parts, meter))?;
         let written = pool.install(|| self.write_blocks(&parts, &days, meter))?;
         let mut roles = BTreeMap::new();
         for part in &written {
@@ -192,6 +203,7 @@ impl<'a> Run<'a> {
             days,
             roles,
             counts: self.description.categorical.iter().map(|column| (column.name.clone(), column.rows)).collect(),
+            growth,
             bytes,
         };
         let text = serde_json::to_string_pretty(&summary).expect("plain data is JSON");
@@ -241,15 +253,12 @@ impl<'a> Run<'a> {
         })
     }
 
-    /// Gives every column its ids, and the description their number.
-    fn number<K: Key>(&mut self, parts: &[Source], meter: &Meter<'_>) -> Result<()> {
+    /// Gives every column its ids, and the description their number; returns what vocabularies have grown by.
+    fn number<K: Key>(&mut self, parts: &[Source], meter: &Meter<'_>) -> Result<Vec<Growth>> {
         let columns = self.description.categorical.len();
         let distinct = |part: &Source| part.contents.entries.iter().map(|entry| u64::from(entry.distinct)).sum::<u64>();
         meter.expect(Stage::Ids, parts.iter().map(distinct).sum());
-        let known = match &self.options.vocabulary {
-            Some(folder) => Some((folder, Manifest::read(folder)?.schema.categorical)),
-            None => None,
-        };
+        let known = Known::of(self.options)?;
         let numbering = Numbering {
             parts,
             work: &self.output.work,
@@ -259,28 +268,31 @@ impl<'a> Run<'a> {
             meter,
         };
         let (out, description) = (&self.output.work, &self.description);
-        let fixed = |at: usize| match &self.options.recipe {
-            Recipe::Table(layout) => layout.categorical[at].fixed_rows(),
-            _ => None,
-        };
         // `max_len(1)`: one column after the other is taken, the largest first.
         let sizes = largest_first(parts, columns).into_par_iter().with_max_len(1).map(|at| {
-            if fixed(at).is_some() {
+            if self.options.recipe.fixed_rows(at).is_some() {
                 return numbering.as_they_are::<K>(at).map(|()| None);
             }
             let (name, vocabulary) = (&description.categorical[at].name[..], out.join(name_of(description, at)));
-            let known = known.as_ref().map(|(folder, columns)| vocabulary_of(name, folder, columns)).transpose()?;
-            let column = Column { at, name, vocabulary, known };
+            let column = Column { at, name, vocabulary, known: None, first: None };
+            let column = match &known {
+                Some(known) => known.with(column)?,
+                None => column,
+            };
             // A column without a value has a row all the same.
-            Ok(Some((at, numbering.number::<K>(&column)?.rows().max(1))))
+            let rows = numbering.number::<K>(&column)?.rows().max(1);
+            Ok(Some((at, rows, growth(&column)?)))
         });
-        let sizes: Vec<Option<(usize, u64)>> = sizes.collect::<Result<_>>()?;
-        for (at, rows) in sizes.into_iter().flatten() {
+        let sizes: Vec<Option<(usize, u64, Option<Growth>)>> = sizes.collect::<Result<_>>()?;
+        let mut sizes: Vec<_> = sizes.into_iter().flatten().collect();
+        sizes.sort_by_key(|(at, ..)| *at);
+        let numbered = sizes.into_iter().filter_map(|(at, rows, growth)| {
             let vocabulary = name_of(&self.description, at);
             let column = &mut self.description.categorical[at];
             (column.rows, column.vocabulary) = (rows, vocabulary);
-        }
-        Ok(())
+            growth
+        });
+        Ok(numbered.collect())
     }
 
     /// Rows that a thread takes into memory when rows are shuffled: fewer where rows have lists, by the part that has
@@ -390,15 +402,6 @@ fn largest_first(parts: &[Source], columns: usize) -> Vec<usize> {
     let mut order: Vec<usize> = (0..columns).collect();
     order.sort_by_cached_key(|&column| std::cmp::Reverse(total(column)));
     order
-}
-
-/// The file of a column's values in a data set of these columns.
-fn vocabulary_of(name: &str, folder: &Path, columns: &[Categorical]) -> Result<PathBuf> {
-    let found = columns.iter().find(|known| known.name == name && !known.vocabulary.is_empty());
-    found.map(|found| folder.join(&found.vocabulary)).ok_or_else(|| {
-        let reason = format!("has no vocabulary of column {name}: it is of other data");
-        Error::bad_file(folder.join(MANIFEST), reason)
-    })
 }
 
 /// A column's name as that of a file.

@@ -103,32 +103,47 @@ impl<'a, K: Key> Shards<'a, K> {
 
     /// Numbers of new ids; the vocabulary is written.
     fn numbered(&self) -> Result<Option<Size>> {
-        // How often each value occurs in all parts, then its id.
+        let first = self.column.first.as_ref().map(|(first, _)| Known::cut(self, first)).transpose()?;
+        // How often each value without an id occurs in all parts, then its id.
         let totals = Scratch::create(self.numbering, self.column, "totals", &self.starts)?;
-        let mut distinct = Vec::new();
+        // Values of each shard that have an id, and that have none yet.
+        let (mut known, mut distinct) = (Vec::new(), Vec::new());
         for shard in 0..self.count as usize {
-            let Some(found) = self.count_values(shard)? else { return Ok(None) };
+            let table = match &first {
+                Some(first) => first.table(self.numbering, shard, true)?,
+                None => Some(Table::new()),
+            };
+            let Some(table) = table else { return Ok(None) };
+            known.push(table.len() as u32);
+            let Some(found) = self.count_values(shard, table)? else { return Ok(None) };
             totals.write(self.starts[shard], &found)?;
             distinct.push(found.len());
         }
-        let size = self.merge(&totals)?;
+        let size = self.merge(&totals, &known)?;
         let last = u32::try_from(size.values).map_err(|_| Numbering::too_many(self.column))?;
-        let mut ids = Vec::new();
-        for (shard, &distinct) in distinct.iter().enumerate() {
+        let (mut own, mut ids) = (Vec::new(), Vec::new());
+        for (shard, (&known, &distinct)) in known.iter().zip(&distinct).enumerate() {
+            if let Some(first) = &first {
+                first.ids.read(first.starts[shard], known as usize, &mut own)?;
+            }
             totals.read(self.starts[shard], distinct, &mut ids)?;
             ids.iter_mut().filter(|id| **id == INFREQUENT).for_each(|id| *id = last);
             self.alone(shard, |_, numbers| {
-                numbers.iter_mut().for_each(|number| *number = ids[*number as usize]);
+                for number in numbers {
+                    *number = number.checked_sub(known).map_or_else(|| own[*number as usize], |new| ids[new as usize]);
+                }
                 true
             })?;
         }
+        first.iter().try_for_each(Known::remove)?;
         totals.remove()?;
         Ok(Some(size))
     }
 
-    /// Gives the values of a shard numbers within it, by first appearance; returns how often each occurs.
-    fn count_values(&self, shard: usize) -> Result<Option<Vec<u32>>> {
-        let mut table = Table::new();
+    /// Gives the values of a shard numbers within it, by first appearance, behind those in the table, which have an id;
+    /// returns how often each of the others occurs.
+    fn count_values(&self, shard: usize, mut table: Table<K>) -> Result<Option<Vec<u32>>> {
+        let known = table.len() as u32;
         let mut totals: Vec<u32> = Vec::new();
         let whole = self.alone(shard, |keys, numbers| {
             for (&key, number) in keys.iter().zip(numbers) {
@@ -137,11 +152,12 @@ impl<'a, K: Key> Shards<'a, K> {
                     return false;
                 }
                 let times = *number;
-                *number = table.get_or_insert(key, totals.len() as u32);
-                if *number as usize == totals.len() {
+                *number = table.get_or_insert(key, known + totals.len() as u32);
+                let Some(new) = number.checked_sub(known) else { continue };
+                if new as usize == totals.len() {
                     totals.push(0);
                 }
-                let total = &mut totals[*number as usize];
+                let total = &mut totals[new as usize];
                 *total = total.saturating_add(times);
             }
             table.len() < INFREQUENT as usize / 2
@@ -149,16 +165,18 @@ impl<'a, K: Key> Shards<'a, K> {
         Ok(whole.then_some(totals))
     }
 
-    /// Gives frequent values ids by their first appearance of all: the vocabulary, and `totals` become ids.
-    fn merge(&self, totals: &Scratch<u32>) -> Result<Size> {
+    /// Gives frequent values ids by their first appearance of all: the vocabulary, and `totals` become ids. So many
+    /// values of each shard are `known`: they have the first ids.
+    fn merge(&self, totals: &Scratch<u32>, known: &[u32]) -> Result<Size> {
         let together = together(self.numbering, self.count);
         let min_count = self.numbering.min_count;
-        let mut vocabulary = vocabulary::Writer::create::<K>(&self.column.vocabulary, min_count > 0)?;
+        let mut vocabulary = self.numbering.begin::<K>(self.column)?;
         let mut numbers = Reader::new(&self.numbers, &self.starts, together);
         let (mut totals, mut ids) =
             (Reader::new(totals, &self.starts, together), Writer::new(totals, &self.starts, together));
-        let mut seen = vec![0u32; self.count as usize];
-        let (mut values, mut new) = (0u32, Vec::new());
+        let mut seen = known.to_vec();
+        let values = u32::try_from(self.column.first_values()).map_err(|_| Numbering::too_many(self.column))?;
+        let (mut values, mut new) = (values, Vec::new());
         self.numbering.walk::<K>(self.column.at, false, &mut |_, keys, _| {
             new.clear();
             for &key in keys {
@@ -187,48 +205,17 @@ impl<'a, K: Key> Shards<'a, K> {
 
     /// Numbers of ids by a vocabulary that was made before, which is copied.
     fn known(&self, known: &Path) -> Result<Option<Size>> {
-        let mut sizes = vec![0; self.count as usize];
-        let size = vocabulary::read::<K>(known, |keys| {
-            keys.iter().for_each(|&key| sizes[shard(key, self.count) as usize] += 1);
-        })?;
-        let starts = starts(&sizes);
-        let together = together(self.numbering, self.count);
-        let values = Scratch::<K>::create(self.numbering, self.column, "known-keys", &starts)?;
-        let ids = Scratch::<u32>::create(self.numbering, self.column, "known-ids", &starts)?;
-        let (mut to, mut ids_to) = (Writer::new(&values, &starts, together), Writer::new(&ids, &starts, together));
-        let (mut next, mut result) = (0u32, Ok(()));
-        vocabulary::read::<K>(known, |keys| {
-            for &key in keys {
-                let shard = shard(key, self.count);
-                if result.is_ok() {
-                    result = to.push(shard, key).and_then(|()| ids_to.push(shard, next));
-                }
-                next = next.wrapping_add(1);
-            }
-        })?;
-        result.and_then(|()| to.finish()).and_then(|()| ids_to.finish())?;
+        let values = Known::cut(self, known)?;
+        let size = values.size;
         let unseen = if size.unseen_row { size.values as u32 } else { INFREQUENT };
-        let (mut some, mut their) = (Vec::new(), Vec::new());
         for shard in 0..self.count as usize {
-            let mut table = Table::new();
-            for at in (starts[shard]..starts[shard + 1]).step_by(STEP) {
-                let count = (starts[shard + 1] - at).min(STEP as u64) as usize;
-                values.read(at, count, &mut some)?;
-                ids.read(at, count, &mut their)?;
-                for (&key, &id) in some.iter().zip(&their) {
-                    if !self.numbering.fits(&table, 1, 0) {
-                        return Ok(None);
-                    }
-                    table.get_or_insert(key, id);
-                }
-            }
+            let Some(table) = values.table(self.numbering, shard, false)? else { return Ok(None) };
             self.alone(shard, |keys, numbers| {
                 keys.iter().zip(numbers).for_each(|(&key, id)| *id = table.get(key).unwrap_or(unseen));
                 true
             })?;
         }
         values.remove()?;
-        ids.remove()?;
         Numbering::copy::<K>(self.column, known, size)?;
         Ok(Some(size))
     }
@@ -250,6 +237,68 @@ impl<'a, K: Key> Shards<'a, K> {
             file.append(bytemuck::cast_slice(&ids)).map(|()| true)
         })?;
         file.finish_unsynced().map(|_| ())
+    }
+}
+
+/// The values of a vocabulary that was made before, in the shards of a column.
+struct Known<K> {
+    size: Size,
+    /// Values before each shard, and of all.
+    starts: Vec<u64>,
+    values: Scratch<K>,
+    ids: Scratch<u32>,
+}
+
+impl<K: Key> Known<K> {
+    /// Brings the values of a vocabulary file, and their ids, into shards.
+    fn cut(shards: &Shards<'_, K>, path: &Path) -> Result<Self> {
+        let Shards { numbering, column, count, .. } = *shards;
+        let mut sizes = vec![0; count as usize];
+        let size = vocabulary::read::<K>(path, |keys| {
+            keys.iter().for_each(|&key| sizes[shard(key, count) as usize] += 1);
+        })?;
+        let starts = starts(&sizes);
+        let together = together(numbering, count);
+        let values = Scratch::create(numbering, column, "known-keys", &starts)?;
+        let ids = Scratch::create(numbering, column, "known-ids", &starts)?;
+        let (mut to, mut ids_to) = (Writer::new(&values, &starts, together), Writer::new(&ids, &starts, together));
+        let (mut next, mut result) = (0u32, Ok(()));
+        vocabulary::read::<K>(path, |keys| {
+            for &key in keys {
+                let shard = shard(key, count);
+                if result.is_ok() {
+                    result = to.push(shard, key).and_then(|()| ids_to.push(shard, next));
+                }
+                next = next.wrapping_add(1);
+            }
+        })?;
+        result.and_then(|()| to.finish()).and_then(|()| ids_to.finish())?;
+        Ok(Self { size, starts, values, ids })
+    }
+
+    /// The values of a shard by their ids, or by their numbers `within` it; `None` when they do not fit.
+    fn table(&self, numbering: &Numbering<'_>, shard: usize, within: bool) -> Result<Option<Table<K>>> {
+        let mut table = Table::new();
+        let (mut some, mut their) = (Vec::new(), Vec::new());
+        let end = self.starts[shard + 1];
+        for at in (self.starts[shard]..end).step_by(STEP) {
+            let count = (end - at).min(STEP as u64) as usize;
+            self.values.read(at, count, &mut some)?;
+            self.ids.read(at, count, &mut their)?;
+            for (&key, &id) in some.iter().zip(&their) {
+                if !numbering.fits(&table, 1, 0) {
+                    return Ok(None);
+                }
+                let number = if within { table.len() as u32 } else { id };
+                table.get_or_insert(key, number);
+            }
+        }
+        Ok(Some(table))
+    }
+
+    fn remove(&self) -> Result<()> {
+        self.values.remove()?;
+        self.ids.remove()
     }
 }
 

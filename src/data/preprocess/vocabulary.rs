@@ -11,6 +11,7 @@ use std::path::Path;
 use bytemuck::{Pod, Zeroable};
 
 use crate::base::{Error, Result};
+use crate::data::Growth;
 use crate::data::fingerprint::of_bytes;
 use crate::data::table::Key;
 use crate::memory::WholeFile;
@@ -42,6 +43,16 @@ impl Head {
     fn own_crc(&self) -> u32 {
         let bytes = bytemuck::bytes_of(self);
         crc32fast::hash(&bytes[..bytes.len() - size_of::<u32>()])
+    }
+
+    /// What tells the values, in their order, from others.
+    fn identity(&self) -> u64 {
+        let Self { values, key_bytes, unseen_row, crc, .. } = self;
+        of_bytes([bytemuck::bytes_of(values), bytemuck::bytes_of(&[*key_bytes, *unseen_row, *crc])])
+    }
+
+    fn size(&self) -> Size {
+        Size { values: self.values, unseen_row: self.unseen_row > 0 }
     }
 
     fn is_sound(&self) -> bool {
@@ -107,7 +118,7 @@ impl Writer {
         self.head.head_crc = self.head.own_crc();
         self.file.overwrite_start(bytemuck::bytes_of(&self.head))?;
         self.file.finish()?;
-        Ok(Size { values: self.head.values, unseen_row: self.head.unseen_row > 0 })
+        Ok(self.head.size())
     }
 }
 
@@ -163,7 +174,27 @@ fn read_values<K: Pod>(path: &Path, mut file: File, head: &Head, mut each: impl 
     if hasher.finalize() != head.crc {
         return Err(Error::bad_file(path, format!("is {DAMAGED}")));
     }
-    Ok(Size { values: head.values, unseen_row: head.unseen_row > 0 })
+    Ok(head.size())
+}
+
+/// Reads values of any kind, `each` taking the bytes of some at a time.
+fn read_any(path: &Path, file: File, head: &Head, mut each: impl FnMut(&[u8])) -> Result<Size> {
+    match head.key_bytes {
+        4 => read_values::<u32>(path, file, head, |values| each(bytemuck::cast_slice(values))),
+        8 => read_values::<u64>(path, file, head, |values| each(bytemuck::cast_slice(values))),
+        bytes => {
+            let reason = format!("holds values of {bytes} bytes, where 4 or 8 are possible: it is {DAMAGED}");
+            Err(Error::bad_file(path, reason))
+        }
+    }
+}
+
+/// What a vocabulary file says of itself.
+///
+/// # Errors
+/// When it is no vocabulary file, its head is damaged, or it is cut.
+pub(super) fn size(path: &Path) -> Result<Size> {
+    open(path).map(|(_, head)| head.size())
 }
 
 /// Reads a vocabulary file of any values and checks it; returns the rows of its column's table.
@@ -172,15 +203,7 @@ fn read_values<K: Pod>(path: &Path, mut file: File, head: &Head, mut each: impl 
 /// When it is damaged or no vocabulary file.
 pub(in crate::data) fn check(path: &Path) -> Result<u64> {
     let (file, head) = open(path)?;
-    let size = match head.key_bytes {
-        4 => read_values::<u32>(path, file, &head, |_| ()),
-        8 => read_values::<u64>(path, file, &head, |_| ()),
-        bytes => {
-            let reason = format!("holds values of {bytes} bytes, where 4 or 8 are possible: it is {DAMAGED}");
-            Err(Error::bad_file(path, reason))
-        }
-    };
-    size.map(Size::rows)
+    read_any(path, file, &head, |_| ()).map(Size::rows)
 }
 
 /// What tells the values of a vocabulary file, in their order, from others: by its head, which has their number and
@@ -189,11 +212,38 @@ pub(in crate::data) fn check(path: &Path) -> Result<u64> {
 /// # Errors
 /// When it is no vocabulary file, its head is damaged, or it is cut.
 pub(in crate::data) fn identity(path: &Path) -> Result<Option<u64>> {
-    if !path.exists() {
-        return Ok(None);
+    if path.exists() { open(path).map(|(_, head)| Some(head.identity())) } else { Ok(None) }
+}
+
+/// What the vocabulary of a column has grown by since it had this [`identity`]: its first values are those, in their
+/// order. Nothing where they are not. Only of a file that has another one by now the values are read.
+///
+/// # Errors
+/// When it is no vocabulary file, or damaged.
+pub(in crate::data) fn growth(path: &Path, column: &str, since: u64) -> Result<Option<Growth>> {
+    let (file, head) = open(path)?;
+    let Size { values, unseen_row } = head.size();
+    let growth = |kept: u64| Growth { column: column.to_owned(), kept, absent: None, new: values - kept, unseen_row };
+    if head.identity() == since {
+        return Ok(Some(growth(values)));
     }
-    let (_, Head { values, key_bytes, unseen_row, crc, .. }) = open(path)?;
-    Ok(Some(of_bytes([bytemuck::bytes_of(&values), bytemuck::bytes_of(&[key_bytes, unseen_row, crc])])))
+    // How many they were is a part of what told them: no other number of the first values is taken for it.
+    let is_it = |values: u64, hasher: &crc32fast::Hasher| {
+        Head { values, crc: hasher.clone().finalize(), ..head }.identity() == since
+    };
+    let (mut hasher, mut values) = (crc32fast::Hasher::new(), 0);
+    let mut kept = is_it(0, &hasher).then_some(0);
+    read_any(path, file, &head, |bytes| {
+        for value in bytes.chunks_exact(head.key_bytes as usize) {
+            if kept.is_some() {
+                return;
+            }
+            hasher.update(value);
+            values += 1;
+            kept = is_it(values, &hasher).then_some(values);
+        }
+    })?;
+    Ok(kept.map(growth))
 }
 
 #[cfg(test)]
@@ -240,6 +290,28 @@ mod tests {
         std::fs::write(&path, &old).unwrap();
         assert_eq!((check(&path).unwrap(), read::<u32>(&path, |_| ()).unwrap()), (600_001, size));
         assert_eq!(identity(&path).unwrap(), told);
+        // Values behind these are growth; of others, or in another order, nothing has grown.
+        let since = told.unwrap();
+        let later = folder.path().join("later");
+        let grown = |keys: &[u32], unseen_row: bool| {
+            let mut writer = Writer::create::<u32>(&later, unseen_row).unwrap();
+            writer.append(keys).unwrap();
+            writer.finish().unwrap();
+            growth(&later, "C1", since).unwrap()
+        };
+        let expected =
+            |new| Some(Growth { column: "C1".to_owned(), kept: 600_000, absent: None, new, unseen_row: true });
+        let all = [&keys[..], &[3, 1, 4]].concat();
+        assert_eq!(grown(&all, true), expected(3));
+        assert_eq!(grown(&keys, true), expected(0));
+        for (keys, unseen_row) in [(&all[1..], true), (&keys[1..], true), (&all, false), (&all[..0], true)] {
+            assert_eq!(grown(keys, unseen_row), None);
+        }
+        grown(&all, true);
+        let mut bytes = std::fs::read(&later).unwrap();
+        bytes[4_000] ^= 1;
+        std::fs::write(&later, bytes).unwrap();
+        assert!(growth(&later, "C1", since).unwrap_err().to_string().contains("is damaged (checksum)"));
         // The same values in another order, or with no row for others, are other rows.
         for (keys, unseen_row) in [(&keys[1..], true), (&[&keys[1..], &keys[..1]].concat()[..], true), (&keys, false)] {
             let mut writer = Writer::create::<u32>(&path, unseen_row).unwrap();

@@ -42,7 +42,7 @@ use super::dense::log_count;
 use super::fingerprint::{of_files, of_text};
 use super::schema::{Scales, TrainedColumns};
 use super::unseen::{UnseenCounts, UnseenValues};
-use super::{Batch, Reader, Schema, Source, Split, TakeStored};
+use super::{Batch, Numbering, Reader, Schema, Source, Split, TakeStored};
 use crate::base::config::{DataConfig, OnBadRow, Vocab};
 use crate::base::input::Found;
 use crate::base::{Error, Result};
@@ -67,6 +67,9 @@ pub struct Opening<'a> {
     pub schema: Option<String>,
     /// The columns that a trained model reads, for files that tell their columns by name.
     pub columns: Option<TrainedColumns>,
+    /// By which files of values the rows of the model are numbered that training begins with: values that data have
+    /// more in theirs get rows behind those.
+    pub numbering: Numbering,
     /// Told now and then how many bytes of how many the opening pass has read.
     pub progress: Option<&'a mut Progress<'a>>,
 }

@@ -3,6 +3,8 @@
 //! Invariant: `keys[c][id]` is the value whose id is `id`, and no value stands twice in a column. The keys alone
 //! determine everything, so a checkpoint stores them and new data is mapped as the training data was.
 
+use serde::{Deserialize, Serialize};
+
 use crate::base::{Error, Result};
 use crate::data::table::Table;
 
@@ -137,14 +139,15 @@ impl Vocabulary {
 }
 
 /// What data add to a column of a model's vocabulary.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Growth {
     /// The column's name.
     pub column: String,
     /// Values that the vocabulary had, and keeps; 0 in a column whose rows do not depend on the data.
     pub kept: u64,
-    /// Those of them that these data do not have.
-    pub absent: u64,
+    /// Those of them that these data do not have; nothing of blocks, whose values were numbered before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub absent: Option<u64>,
     /// Values that it had not.
     pub new: u64,
     /// Whether values that it does not list have one more row, the last.
@@ -206,7 +209,7 @@ impl FirstSeen {
         let column = |((column, &known), (rows, &kept)): ((String, &usize), (&Vec<u64>, &usize))| Growth {
             column,
             kept: known as u64,
-            absent: rows[..known].iter().filter(|row| **row == ABSENT).count() as u64,
+            absent: Some(rows[..known].iter().filter(|row| **row == ABSENT).count() as u64),
             new: (kept - known) as u64,
             unseen_row,
         };

@@ -19,6 +19,15 @@ use crate::train::Ranks;
 use crate::train::rank::Rank;
 use crate::train::tensor_file::REMEDY;
 
+/// A tensor of a table whose column has grown since a file was written.
+struct Grown<'a> {
+    /// As the file has it.
+    filed: Parameter,
+    column: &'a Growth,
+    /// Whether its rows are those of quotients, of which none is that of unseen values alone.
+    is_composed: bool,
+}
+
 /// Takes some rows of a tensor, by their numbers.
 type TakeRows<'a> = &'a mut dyn FnMut(Range<usize>, &[f32]) -> Result<()>;
 
@@ -90,7 +99,7 @@ impl Checkpoint<'_> {
         let (stored, held) = (ranks.stored_tables()?, ranks.held_tables());
         for parameter in &parameters {
             let grown = self.grown(parameter, growth, &ranks.setup.config);
-            let filed = grown.as_ref().map_or(parameter, |(filed, _)| filed);
+            let filed = grown.as_ref().map_or(parameter, |grown| &grown.filed);
             let bytes = self.tensor(filed)?;
             let stays = match parameter.slot {
                 TensorSlot::Table(table, TableTensor::Weight) => !held[table.index()] || stored[table.index()],
@@ -102,13 +111,13 @@ impl Checkpoint<'_> {
                 | TensorSlot::LayerUpdates => false,
             };
             // The only row of a column that had no values was nobody's.
-            if stays || grown.as_ref().is_some_and(|(_, column)| column.kept == 0) {
+            if stays || grown.as_ref().is_some_and(|grown| grown.column.kept == 0) {
                 continue;
             }
             if parameter.counts_updates() {
                 self.check_updates(parameter, bytes, &mut updates[usize::from(parameter.is_of_table())])?;
             }
-            let unseen = filed.rows() < parameter.rows() && ranks.has_unseen_row(parameter);
+            let unseen = grown.as_ref().is_some_and(|grown| grown.column.unseen_row && !grown.is_composed);
             self.pieces(filed, bytes, &mut |rows, values| {
                 let moved = usize::from(unseen && rows.end == filed.rows());
                 let (values, last) = values.split_at(values.len() - moved * filed.columns());
@@ -201,7 +210,7 @@ impl Checkpoint<'_> {
 
     /// A tensor of a table as the file has it, where its column has grown by these values since and the file has the
     /// rows that it had before.
-    fn grown<'a>(&self, of: &Parameter, growth: &'a [Growth], model: &ModelConfig) -> Option<(Parameter, &'a Growth)> {
+    fn grown<'a>(&self, of: &Parameter, growth: &'a [Growth], model: &ModelConfig) -> Option<Grown<'a>> {
         let TensorSlot::Table(table, _) = of.slot else { return None };
         // A wide part has a table of each column once more, in their order; other tables behind them are of remainders,
         // which do not grow. Quotients have their column's place.
@@ -213,7 +222,7 @@ impl Checkpoint<'_> {
         let before = if is_composed { before.div_ceil(model.qr_collisions) } else { before };
         let rows = self.rows_of(&of.name).filter(|rows| *rows as u64 == before && *rows < of.rows())?;
         let shape = std::iter::once(rows).chain(of.shape[1..].iter().copied()).collect();
-        Some((Parameter { shape, ..of.clone() }, column))
+        Some(Grown { filed: Parameter { shape, ..of.clone() }, column, is_composed })
     }
 
     /// The bytes of a tensor of this shape.
