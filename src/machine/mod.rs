@@ -5,6 +5,7 @@
 //! links as a graph, and [`fluid`] what shares them; [`draw`] shows all of it; [`team`] runs the threads; [`limits`]
 //! measures what they can do, and [`figures`] keeps that for the machine as a whole.
 
+mod cache;
 pub mod cluster;
 pub mod describe;
 pub mod discover;
@@ -20,6 +21,7 @@ pub mod routes;
 pub mod site;
 pub mod team;
 
+pub use cache::l2_bytes;
 pub use describe::Machine;
 pub use placement::{Placement, place};
 pub use routes::Routes;

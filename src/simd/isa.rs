@@ -116,6 +116,13 @@ impl Isa {
         if let Self::AmxThirds(amx) = self { Some(amx) } else { None }
     }
 
+    /// Whether it multiplies pairs of bfloat16: by an instruction, or as portable code, by their definition. The others
+    /// imitate that element by element.
+    #[must_use]
+    pub const fn multiplies_pairs(self) -> bool {
+        !matches!(self, Self::Avx2(_) | Self::Avx512(_))
+    }
+
     /// Runs the kernel's twin for this instruction set; tiles are for the kernels that ask for them.
     #[inline]
     pub fn run<K: Kernel>(self, kernel: K) -> K::Out {

@@ -90,9 +90,9 @@ pub enum LrScaling {
 /// The instruction set that kernels use.
 ///
 /// All but the last give the same bits in 32-bit floats, on any machine; in bfloat16 all but the last two do: without
-/// the instructions their arithmetic is imitated, slowly. AMX adds products in another order, and only a machine that
-/// has it gives its bits; so a run that other machines shall repeat names `avx512-bf16`, or where that is not, any
-/// other.
+/// the instructions numbers are widened and multiplied as 32-bit floats, nearly as fast as those. AMX adds products in
+/// another order, and only a machine that has it gives its bits; so a run that other machines shall repeat names
+/// `avx512-bf16`, or where that is not, any other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum IsaChoice {

@@ -8,7 +8,8 @@
 //!
 //! An odd number of terms is padded with a product of zeros.
 //!
-//! With AMX the same operands are multiplied tile by tile: see `tiled`.
+//! With AMX the same operands are multiplied tile by tile: see `tiled`. Where no instruction multiplies pairs, operands
+//! are widened first: see `widened`.
 
 use std::ops::Range;
 
@@ -21,6 +22,7 @@ use super::terms::Samples;
 use super::tile::{ByColumn, ByRow, Cell};
 use super::tiled::TiledPass;
 use super::transposed::{Scratch, Transposed};
+use super::widened::{Halves, Wide, may_go_on, passed};
 use crate::machine::team::Team;
 use crate::simd::amx;
 use crate::simd::bf16::{narrow, pair};
@@ -94,6 +96,16 @@ fn rows_of(panels: &Panels<u16>) -> amx::Left<'_> {
     amx::Left { cells: bytemuck::cast_slice(panels.cells()), stride: panels.stride() }
 }
 
+/// The first rows of a matrix, to be widened.
+fn by_row(panels: &Panels<u16>, rows: usize) -> Halves<'_> {
+    Halves::ByRow { cells: panels.cells(), stride: panels.stride(), rows }
+}
+
+/// Some rows of a matrix, to be widened.
+fn by_column<'a>(panels: &'a Panels<u16>, rows: &Range<usize>) -> Halves<'a> {
+    Halves::ByColumn { cells: panels.cells_from(rows.start), stride: panels.stride(), rows: rows.len() }
+}
+
 /// Y = act(X W + b) for the first `samples` rows, rounded to bfloat16 unless Y is in 32-bit floats.
 ///
 /// `x` is samples x inputs, `w` pairs of inputs x outputs, `y` samples x outputs; one `bias` an output, or none
@@ -119,6 +131,16 @@ pub fn forward<C: Cell>(
         let left = LeftSource::<u16>::Ready(rows_of(x));
         let right = RightSource::Ready { cells: bytemuck::cast_slice(w.cells()), stride: w.stride() };
         return TiledPass { shape, left, right, bias, onto: Onto::Zero, after }.run(team, amx, y);
+    }
+    let pairs = Halves::Pairs { cells: w.cells(), stride: w.stride(), rows: shape.steps };
+    let widened = passed(team, [(by_row(x, samples), x.panels()), (pairs, w.panels())], bias, |x, w| {
+        let shape = Shape { steps: w.rows, ..shape };
+        let left = ByRow::<WIDTH> { cells: x.cells, stride: x.stride };
+        let right = Right::Ready { cells: w.cells, stride: w.stride };
+        Pass { shape, plan: Plan::new(shape), left, right, bias, onto: Onto::Zero, after }.run(team, y, None);
+    });
+    if widened {
+        return;
     }
     let left = ByRow::<{ WIDTH / 2 }> { cells: bytemuck::cast_slice(x.cells()), stride: x.stride() };
     let right = Right::Ready { cells: bytemuck::cast_slice(w.cells()), stride: w.stride() };
@@ -149,6 +171,18 @@ pub fn backward_data<C: Cell>(
         let cells = bytemuck::cast_slice(w.cells());
         let right = RightSource::Transposed { cells, stride: w.stride(), rows: w.rows() };
         return TiledPass { shape, left, right, bias: None, onto: Onto::Zero, after }.run(team, amx, dx);
+    }
+    let pairs = Halves::Transposed { cells: w.cells(), stride: w.stride(), rows: dx.columns().div_ceil(2) };
+    let widened = passed(team, [(by_row(dy, samples), dy.panels()), (pairs, w.panels())], None, |dy, w| {
+        let shape = Shape { steps: 2 * shape.steps, ..shape };
+        let plan = Plan::new(shape);
+        let left = ByRow::<WIDTH> { cells: dy.cells, stride: dy.stride };
+        let Wide { cells, stride, rows } = w;
+        let right = Right::Transposed(Transposed { cells, stride, rows, depth: plan.depth });
+        Pass { shape, plan, left, right, bias: None, onto: Onto::Zero, after }.run(team, dx, Some(scratch));
+    });
+    if widened {
+        return;
     }
     let plan = Plan::new(shape);
     let left = ByRow::<{ WIDTH / 2 }> { cells: bytemuck::cast_slice(dy.cells()), stride: dy.stride() };
@@ -181,6 +215,19 @@ pub fn backward_weights(
         let [x, dy] = [x, dy].map(|from| Samples { cells: from.cells_from(first), stride: from.stride(), count });
         let (left, right) = (LeftSource::ByColumn(x), RightSource::ByRow(dy));
         return TiledPass { shape, left, right, bias: None, onto, after: After::Keep }.run(team, amx, dw);
+    }
+    let may_start = onto == Onto::Zero || may_go_on(team, dw);
+    let operands = [(by_column(x, &samples), x.panels()), (by_column(dy, &samples), dy.panels())];
+    let widened = may_start
+        && passed(team, operands, None, |x, dy| {
+            let shape = Shape { steps: x.rows, ..shape };
+            let left = ByColumn::<false> { cells: x.cells, stride: x.stride };
+            let right = Right::Ready { cells: dy.cells, stride: dy.stride };
+            let pass = Pass { shape, plan: Plan::new(shape), left, right, bias: None, onto, after: After::Keep };
+            pass.run(team, dw, None);
+        });
+    if widened {
+        return;
     }
     let [x_pairs, dy_pairs] = pairs;
     pair_rows(team, samples.clone(), x, x_pairs);

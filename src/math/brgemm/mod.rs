@@ -31,6 +31,7 @@ mod tile;
 mod tiled;
 mod transposed;
 mod tuned;
+mod widened;
 
 pub use convert::{export_rows, import_rows, narrow_panels};
 pub use panels::{Panels, Row, WIDTH};
