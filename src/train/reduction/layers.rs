@@ -56,7 +56,7 @@ impl LayerExchange {
     /// For pieces of these sizes, which are the same on all ranks.
     ///
     /// # Panics
-    /// When there is not a piece for each way of each rank.
+    /// When there is not a piece for each way of each rank, or the rank is alone.
     #[must_use]
     pub fn new(share: Share<'_>, carrier: &dyn Carrier, reduction: &Reduction, wire: Wire) -> Self {
         assert_eq!(share.len(), carrier.ranks() * reduction.ways, "pieces for each way of each rank");
@@ -80,10 +80,8 @@ impl LayerExchange {
         let all_gather = reduction.plan_cut(&words, Payload::F32).all_gather();
         let traffic = reduce_scatter.traffic().plus(&all_gather.traffic());
         let reduce_scatter = Executor::new(&reduce_scatter, carrier, "reduce-scatter of a layer's gradients");
-        assert!(
-            carrier.ranks() == 1 || reduce_scatter.completed() == gradients[own.clone()].iter().sum::<usize>(),
-            "every sum has a last term"
-        );
+        let sums = gradients[own.clone()].iter().sum::<usize>();
+        assert_eq!(reduce_scatter.completed(), sums, "every sum has a last term: a rank alone reduces nothing");
         let all_gather = Executor::new(&all_gather, carrier, "all-gather of a layer's weights");
         Self { reduce_scatter, all_gather, own, traffic, starts, payload, memory: PiecesMemory::default() }
     }
@@ -116,7 +114,7 @@ impl LayerExchange {
         for piece in share[self.own.clone()].iter_mut().flatten() {
             match step_size {
                 None => piece.square(isa),
-                Some(step_size) if carrier.ranks() == 1 || !piece.is_whole() => begin_step(piece, isa, step_size),
+                Some(step_size) if !piece.is_whole() => begin_step(piece, isa, step_size),
                 Some(_) => (),
             }
         }
