@@ -299,10 +299,9 @@ impl Planner<'_> {
             Op::Sum(terms) => width / terms,
             Op::Attention(_) => 2 * x_width,
         };
-        let all = self.vectors.iter().map(|[width, start]| Piece { from: Origin::Vectors(*start), width: *width });
         let rows = match pieces.is_empty() {
             true => Rows::Nothing,
-            false if all.eq(pieces.iter().copied()) => Rows::Vectors,
+            false if pieces == self.vectors_as_pieces() => Rows::Vectors,
             false => Rows::Gathered(pieces),
         };
         if let Some(block) = x {
@@ -346,6 +345,12 @@ impl Planner<'_> {
         }
     }
 
+    /// All vectors in their order.
+    fn vectors_as_pieces(&self) -> Vec<Piece> {
+        let piece = |[width, start]: &[usize; 2]| Piece { from: Origin::Vectors(*start), width: *width };
+        self.vectors.iter().map(piece).collect()
+    }
+
     /// Finds the stages, and who has copies.
     fn finish(mut self) -> Vec<Block> {
         for at in 0..self.blocks.len() {
@@ -366,8 +371,7 @@ impl Planner<'_> {
             block.rows == Rows::Vectors || block.pieces().iter().any(|piece| matches!(piece.from, Origin::Vectors(_)))
         };
         if self.blocks.iter().filter(|block| reads(block)).count() > 1 {
-            let all = self.vectors.iter().map(|[width, start]| Piece { from: Origin::Vectors(*start), width: *width });
-            let all: Vec<Piece> = all.collect();
+            let all = self.vectors_as_pieces();
             for block in self.blocks.iter_mut().filter(|block| block.rows == Rows::Vectors) {
                 block.rows = Rows::Gathered(all.clone());
             }
