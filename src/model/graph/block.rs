@@ -1,6 +1,6 @@
 //! A block as it runs: its operation and its chain with what a part of a minibatch leaves in them.
 
-use super::planned::{Block, Op, Origin, Rows, readings};
+use super::planned::{Block, InputRows, Op, Origin, readings};
 use crate::base::Result;
 use crate::base::config::Triangle;
 use crate::layer::{
@@ -74,9 +74,9 @@ impl Runner {
         let times = if block.each_step { steps } else { 1 };
         let rows = samples * times;
         let beside: usize = match &block.rows {
-            Rows::Nothing => 0,
-            Rows::Gathered(pieces) => pieces.iter().map(|piece| piece.width).sum(),
-            Rows::Vectors => block.inputs - block.x_width,
+            InputRows::Nothing => 0,
+            InputRows::Gathered(pieces) => pieces.iter().map(|piece| piece.width).sum(),
+            InputRows::Vectors => block.inputs - block.x_width,
         };
         let op = match &block.op {
             Op::Dense => Running::Dense,
@@ -98,11 +98,11 @@ impl Runner {
             }
         };
         let gather = match &block.rows {
-            Rows::Gathered(pieces) => {
+            InputRows::Gathered(pieces) => {
                 let widths = pieces.iter().map(|piece| piece.width).collect();
                 Some(Gather::new(widths, rows, supply)?)
             }
-            Rows::Nothing | Rows::Vectors => None,
+            InputRows::Nothing | InputRows::Vectors => None,
         };
         // Of the dense features themselves nobody needs a gradient, but who reads them in place writes one.
         let is_data = block.op == Op::Dense;
