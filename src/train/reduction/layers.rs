@@ -22,7 +22,7 @@ use crate::simd::Isa;
 use crate::sync::{Line, Stores};
 
 /// Some weights and some biases of each way of each owner's slice, by owner.
-pub(super) type Share<'a> = Vec<[Piece<'a>; 2]>;
+pub(super) type ThreadShare<'a> = Vec<[Piece<'a>; 2]>;
 
 /// Elements of a last term that are widened at a time.
 const TERM: usize = 1024;
@@ -58,7 +58,7 @@ impl LayerExchange {
     /// # Panics
     /// When there is not a piece for each way of each rank, or the rank is alone.
     #[must_use]
-    pub fn new(share: Share<'_>, carrier: &dyn Carrier, reduction: &Reduction, wire: Wire) -> Self {
+    pub fn new(share: ThreadShare<'_>, carrier: &dyn Carrier, reduction: &Reduction, wire: Wire) -> Self {
         assert_eq!(share.len(), carrier.ranks() * reduction.ways, "pieces for each way of each rank");
         let owner = carrier.rank().index();
         let own = owner * reduction.ways..(owner + 1) * reduction.ways;
@@ -104,7 +104,7 @@ impl LayerExchange {
     pub fn reduce_scatter(
         &mut self,
         carrier: &mut dyn Carrier,
-        share: &mut Share<'_>,
+        share: &mut ThreadShare<'_>,
         isa: Isa,
         step_size: Option<StepSize>,
     ) -> Result<()> {
@@ -123,7 +123,7 @@ impl LayerExchange {
 
     /// Does with gradients that were summed without a step size, multiplied by a factor, what
     /// [`LayerExchange::reduce_scatter`] does with one.
-    pub fn clip(&self, share: &mut Share<'_>, isa: Isa, factor: f32, step_size: StepSize) {
+    pub fn clip(&self, share: &mut ThreadShare<'_>, isa: Isa, factor: f32, step_size: StepSize) {
         for piece in share[self.own.clone()].iter_mut().flatten() {
             if factor != 1.0 {
                 piece.scale(isa, factor);
@@ -133,7 +133,7 @@ impl LayerExchange {
     }
 
     /// This rank's pieces, in their order: each way's.
-    pub fn own<'s, 'p>(&self, share: &'s Share<'p>) -> &'s [[Piece<'p>; 2]] {
+    pub fn own<'s, 'p>(&self, share: &'s ThreadShare<'p>) -> &'s [[Piece<'p>; 2]] {
         &share[self.own.clone()]
     }
 
@@ -145,7 +145,7 @@ impl LayerExchange {
     pub fn all_gather(
         &mut self,
         carrier: &mut dyn Carrier,
-        share: &mut Share<'_>,
+        share: &mut ThreadShare<'_>,
         isa: Isa,
         step_sizes: Option<[StepSize; 2]>,
     ) -> Result<()> {
@@ -171,7 +171,7 @@ fn begin_step(piece: &mut Piece<'_>, isa: Isa, step_size: StepSize) {
 
 /// Gradients on their way to their owners; the owner's become steps, if they have a step size.
 struct Sums<'a, 'b> {
-    share: &'a mut Share<'b>,
+    share: &'a mut ThreadShare<'b>,
     starts: &'a [usize],
     payload: Payload,
     isa: Isa,
