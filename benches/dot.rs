@@ -8,6 +8,8 @@
 //!
 //! `cargo bench --bench dot [-- [--threads T] [--rounds R]]`
 
+mod plain;
+
 use std::time::Instant;
 
 use octorec::base::rng::{Random, Stream};
@@ -15,8 +17,8 @@ use octorec::layer::{Dot, Features, FeaturesMut};
 use octorec::machine::limits::{Field, Pages, around, f32_peak};
 use octorec::machine::team::Team;
 use octorec::math::brgemm::Panels;
-use octorec::math::{Gemm, Start, Strided};
 use octorec::memory::Supply;
+use plain::Gemm;
 
 const SAMPLES: usize = 2048;
 
@@ -98,18 +100,9 @@ impl Plain {
             for (d, row) in self.transposed.chunks_mut(vectors).enumerate() {
                 row.iter_mut().zip(t[d..].iter().step_by(dim)).for_each(|(to, &x)| *to = x);
             }
-            team.isa().run(Gemm {
-                out: &mut self.products,
-                out_row: vectors,
-                rows: vectors,
-                columns: vectors,
-                a: Strided { data: t, row: dim, depth: 1 },
-                b: &self.transposed,
-                b_row: vectors,
-                depth: dim,
-                start: Start::Zero,
-                relu: false,
-            });
+            let (products, b) = (&mut self.products, &self.transposed);
+            products.fill(0.0);
+            team.isa().run(Gemm { out: products, a: t, b, rows: vectors, depth: dim, columns: vectors });
             out[..dim].copy_from_slice(&t[..dim]);
             let lower = (0..vectors).flat_map(|i| &self.products[i * vectors..][..i]);
             out[dim..].iter_mut().zip(lower).for_each(|(to, &from)| *to = from);
@@ -131,18 +124,7 @@ impl Plain {
             }
             out.fill(0.0);
             out[..dim].copy_from_slice(&gradient[..dim]);
-            team.isa().run(Gemm {
-                out,
-                out_row: dim,
-                rows: vectors,
-                columns: dim,
-                a: Strided { data: &self.products, row: vectors, depth: 1 },
-                b: t,
-                b_row: dim,
-                depth: vectors,
-                start: Start::Out,
-                relu: false,
-            });
+            team.isa().run(Gemm { out, a: &self.products, b: t, rows: vectors, depth: vectors, columns: dim });
             let gated = out[..dim].iter_mut().zip(&t[..dim]);
             gated.for_each(|(dx, &x)| *dx = if x <= 0.0 { 0.0 } else { *dx });
         }

@@ -39,18 +39,8 @@ pub fn spawn_rank(
     })
 }
 
-/// Runs `body` once for each rank of the job, each on a thread of its own, and returns what they return, by rank.
-///
-/// # Errors
-/// As [`launch_local`].
-pub fn launch<T: Send + 'static>(
-    job: &Job,
-    body: impl Fn(Member) -> Result<T> + Send + Sync + 'static,
-) -> Result<Vec<T>> {
-    launch_local(job, 0..job.ranks(), body)
-}
-
-/// For these ranks of the job: those of this machine, which meet among themselves.
+/// Runs `body` once for each of these ranks of the job, which are all that this machine has and meet among themselves,
+/// each on a thread of its own, and returns what they return, by rank.
 ///
 /// A rank that panics or fails poisons the job, and the others return from their next wait. One that is stuck outside
 /// of any wait is left behind after the job's deadline: the caller gets the trouble, and should end the process.
@@ -60,7 +50,7 @@ pub fn launch<T: Send + 'static>(
 ///
 /// # Panics
 /// Never: a rank that returned has a result.
-pub fn launch_local<T: Send + 'static>(
+pub fn launch<T: Send + 'static>(
     job: &Job,
     local: Range<usize>,
     body: impl Fn(Member) -> Result<T> + Send + Sync + 'static,

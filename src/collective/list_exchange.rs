@@ -269,7 +269,7 @@ mod tests {
             let job = Job::new(ranks, Patience::SHARED_CORE, Duration::from_secs(60));
             let windows = Links::uniform(ranks, room * size_of::<u32>());
             let (fabric, list) = (SharedMemory::new(&job, vec![windows]), list.clone());
-            let results = launch(&job, move |mut member| {
+            let results = launch(&job, 0..ranks, move |mut member| {
                 let memory = fabric.memory(member.rank, &mut Supply::System)?;
                 let mut lane = fabric.connect(&mut member.barrier, memory)?.pop().expect("a lane");
                 let (own, team) = (member.rank.index(), Team::new(threads)?);

@@ -40,7 +40,7 @@ pub use bound::Bound;
 pub use carrier::{Carrier, Fabric, LaneSpec, Links, Opened, Outgoing};
 pub use choice::{MOST_COMPARED, Priced, Reduced, candidates, priced};
 pub use executor::Executor;
-pub use launch::{Member, launch, launch_local, spawn_rank};
+pub use launch::{Member, launch, spawn_rank};
 pub use list_exchange::ListExchange;
 pub use machines::Machines;
 pub use memory::{Between, Memory, Tensor, narrow, widen};

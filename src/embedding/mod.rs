@@ -146,7 +146,7 @@ impl<'a> Lookups<'a> {
     /// Those of a minibatch, in all of its tables.
     #[must_use]
     pub fn of(batch: &'a Batch) -> Self {
-        Self { bags: Bags::Own(&batch.bags, &batch.weights), tables: None, part: None, weighted: true }
+        Self::new(&batch.bags, &batch.weights)
     }
 
     /// Those in a list of words.

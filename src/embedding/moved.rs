@@ -121,7 +121,7 @@ impl Copier {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::embedding::seen_words;
+    use crate::embedding::{TableTensor, seen_words};
     use crate::memory::Supply;
     use crate::optim::{Optimizer, ParamState};
 
@@ -158,7 +158,8 @@ mod tests {
             for (slot, seen) in slots.iter().zip(seen.chunks_exact(words(columns))) {
                 let (seen, weight) = seen.split_at(words(columns) - usize::from(row_weights));
                 expected[*table].set_seen(*slot as usize, columns.clone(), seen);
-                weight.iter().for_each(|w| expected[*table].set_row_weights(0, *slot as usize, &[f32::from_bits(*w)]));
+                let (table, slot) = (&mut expected[*table], *slot as usize);
+                weight.iter().for_each(|w| table.import(TableTensor::RowWeight, slot, &[f32::from_bits(*w)]));
             }
         }
         let mut copier = Copier::new(precision, sizes.map(|rows| (rows, row_weights)).to_vec(), threads);

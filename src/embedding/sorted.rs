@@ -56,7 +56,7 @@ pub(super) struct Sorter {
     starts: Buffer<u32>,
     /// Look-ups before those of each thread's share of the buckets.
     before: Vec<u32>,
-    layouts: Vec<Layout>,
+    layouts: Vec<TableBuckets>,
     /// The first bucket of each thread, and the end.
     bounds: Vec<usize>,
     lend_tables: Lender<u32>,
@@ -75,7 +75,7 @@ pub(super) struct Sorter {
 
 /// One table's buckets.
 #[derive(Debug, Clone, Copy)]
-struct Layout {
+struct TableBuckets {
     /// Look-ups of the tables before it.
     before: usize,
     first: usize,
@@ -206,7 +206,7 @@ impl Sorter {
             // least.
             let shift = bits.saturating_sub(wanted.trailing_zeros()).min(u32::BITS - 1);
             let buckets = (last >> shift) + 1;
-            self.layouts.push(Layout { before, first, buckets, shift, rows: table.rows() });
+            self.layouts.push(TableBuckets { before, first, buckets, shift, rows: table.rows() });
             before += count;
             first += buckets;
         }
@@ -425,7 +425,7 @@ mod tests {
                 start += size;
             }
             sorter.starts[300] = start;
-            let layout = |first, buckets| Layout { before: 0, first, buckets, shift: 0, rows: buckets };
+            let layout = |first, buckets| TableBuckets { before: 0, first, buckets, shift: 0, rows: buckets };
             sorter.layouts.extend([layout(0, 100), layout(100, 200)]);
             sorter.share_out(total, 300, pieces);
             assert_eq!((sorter.bounds[0], sorter.bounds[pieces]), (0, 300));

@@ -223,10 +223,16 @@ impl Table {
     pub fn export(&self, tensor: TableTensor, rows: Range<usize>) -> Cow<'_, [f32]> {
         match tensor {
             TableTensor::Weight => self.weights_of(rows),
-            TableTensor::Moment(moment) => self.moment_of(moment, rows).into(),
-            TableTensor::RowMoment => self.row_moment_of(rows).into(),
-            TableTensor::RowWeight => self.row_weights_of(0, rows).into(),
-            TableTensor::RowWeightMoment(moment) => self.row_weights_of(1 + moment, rows).into(),
+            TableTensor::Moment(moment) => {
+                let (width, place) = (self.width(), self.moment_in_row(moment));
+                let rows = self.words[rows.start * width..rows.end * width].chunks_exact(width);
+                rows.flat_map(|row| row[place.clone()].iter().map(|bits| f32::from_bits(*bits))).collect()
+            }
+            TableTensor::RowMoment => Cow::from(&self.row_moments[rows]),
+            TableTensor::RowWeight => self.row_weights.as_ref().expect(UNWEIGHTED).of(0, rows).into(),
+            TableTensor::RowWeightMoment(moment) => {
+                self.row_weights.as_ref().expect(UNWEIGHTED).of(1 + moment, rows).into()
+            }
         }
     }
 
@@ -241,23 +247,21 @@ impl Table {
             TableTensor::Weight => self.set_weights(first, values),
             TableTensor::Moment(moment) => self.set_moment(moment, first, values),
             TableTensor::RowMoment => self.row_moments[first..][..values.len()].copy_from_slice(values),
-            TableTensor::RowWeight => self.set_row_weights(0, first, values),
-            TableTensor::RowWeightMoment(moment) => self.set_row_weights(1 + moment, first, values),
+            TableTensor::RowWeight => self.row_weights.as_mut().expect(UNWEIGHTED).set(0, first, values),
+            TableTensor::RowWeightMoment(moment) => {
+                self.row_weights.as_mut().expect(UNWEIGHTED).set(1 + moment, first, values);
+            }
         }
     }
 
-    /// All weights exactly, row-major: as they lie in memory, or joined from their halves.
+    /// All weights exactly, row-major.
     #[must_use]
     pub fn weights(&self) -> Cow<'_, [f32]> {
         self.weights_of(0..self.rows())
     }
 
-    /// The weights of some rows exactly, row-major.
-    ///
-    /// # Panics
-    /// When there are no such rows.
-    #[must_use]
-    pub fn weights_of(&self, rows: Range<usize>) -> Cow<'_, [f32]> {
+    /// As they lie in memory, or joined from their halves.
+    fn weights_of(&self, rows: Range<usize>) -> Cow<'_, [f32]> {
         fn joined<F: Form>(_form: F, dim: usize, width: usize, words: &[u32]) -> Vec<f32> {
             let mut weights = vec![0.0; words.len() / width * dim];
             for (row, weights) in words.chunks_exact(width).zip(weights.chunks_exact_mut(dim)) {
@@ -316,32 +320,12 @@ impl Table {
         with_form!(self.precision, form => set(form, dim, width, words, weights));
     }
 
-    /// A moment of the weights of some rows, row-major.
-    ///
-    /// # Panics
-    /// When there are no such rows, or no such moment.
-    #[must_use]
-    pub fn moment_of(&self, moment: usize, rows: Range<usize>) -> Vec<f32> {
-        let (width, place) = (self.width(), self.moment_in_row(moment));
-        let rows = self.words[rows.start * width..rows.end * width].chunks_exact(width);
-        rows.flat_map(|row| row[place.clone()].iter().map(|bits| f32::from_bits(*bits))).collect()
-    }
-
     fn set_moment(&mut self, moment: usize, first: usize, values: &[f32]) {
         let (width, place) = (self.width(), self.moment_in_row(moment));
         let rows = self.words[first * width..][..values.len() / self.dim * width].chunks_exact_mut(width);
         for (row, values) in rows.zip(values.chunks_exact(self.dim)) {
             row[place.clone()].iter_mut().zip(values).for_each(|(bits, x)| *bits = x.to_bits());
         }
-    }
-
-    /// The number that is kept of each of some rows.
-    ///
-    /// # Panics
-    /// When there are no such rows, or no number is kept of them.
-    #[must_use]
-    pub fn row_moment_of(&self, rows: Range<usize>) -> &[f32] {
-        &self.row_moments[rows]
     }
 
     /// The learned weight of a row; nothing where rows have none.
@@ -351,24 +335,6 @@ impl Table {
     #[must_use]
     pub fn row_weight(&self, row: usize) -> Option<f32> {
         self.row_weights().map(|weights| weights.weight(row))
-    }
-
-    /// The learned weights of some rows, `place` 0, or what the optimizer keeps of them: its moments, or of row-wise
-    /// Adagrad its one number, from place 1 on.
-    ///
-    /// # Panics
-    /// When there are no such rows, or rows have no weights, or nothing is in that place.
-    #[must_use]
-    pub fn row_weights_of(&self, place: usize, rows: Range<usize>) -> Vec<f32> {
-        self.row_weights.as_ref().expect(UNWEIGHTED).of(place, rows)
-    }
-
-    /// Overwrites the same of each row from row `first` on.
-    ///
-    /// # Panics
-    /// As [`Table::row_weights_of`].
-    pub fn set_row_weights(&mut self, place: usize, first: usize, values: &[f32]) {
-        self.row_weights.as_mut().expect(UNWEIGHTED).set(place, first, values);
     }
 
     fn moment_in_row(&self, moment: usize) -> Range<usize> {

@@ -21,7 +21,7 @@ mod unit;
 use cold::Cold;
 use division::Division;
 
-use super::layout::{Group, Layout, Stream};
+use super::layout::{Group, IdStream, Layout};
 use super::vectors::{MessageForm, Vectors};
 use super::{Minibatch, Pass, RankContext, Route};
 use crate::base::{Error, RankId, Result, TableId};
@@ -70,7 +70,7 @@ const FEW: usize = 256;
 /// proportion to the rows that the receiver has.
 pub(super) fn expected(layout: &Layout, batch: usize, from: RankId, to: RankId) -> usize {
     let samples = layout.samples(batch, from);
-    let words = |stream: &Stream| {
+    let words = |stream: &IdStream| {
         let share = stream.rows.count as f64 / layout.sharding().rows(stream.table) as f64;
         let look_ups = ((samples * layout.lookups(stream.table)) as f64 * share).ceil() as usize;
         samples * stream.positions + 1 + look_ups * if stream.weighted { 2 } else { 1 }

@@ -12,7 +12,7 @@ mod rank_shards;
 use std::ops::Range;
 use std::sync::Arc;
 
-pub use rank_shards::{Group, RankShards, Stream};
+pub use rank_shards::{Group, IdStream, RankShards};
 
 use super::Route;
 use super::vectors::MessageForm;
@@ -167,7 +167,7 @@ impl Layout {
     }
 
     /// What ids go for on a route: from a rank to itself, for divided rows alone.
-    pub(super) fn streams(&self, Route { owner, asking }: Route) -> &[Stream] {
+    pub(super) fn streams(&self, Route { owner, asking }: Route) -> &[IdStream] {
         let streams = &self.of(owner).streams;
         let partial = streams.iter().take_while(|stream| stream.partial).count();
         &streams[..if owner == asking { partial } else { streams.len() }]

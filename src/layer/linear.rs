@@ -235,12 +235,6 @@ impl Linear {
         self.gradient.biases
     }
 
-    /// Bytes of the weights, without what the layout pads them with.
-    #[must_use]
-    pub fn weight_bytes(&self) -> usize {
-        self.weight.bytes()
-    }
-
     /// The bias, one element an output, or none, to be overwritten.
     pub fn bias_mut(&mut self) -> &mut [f32] {
         &mut self.bias

@@ -23,7 +23,7 @@ use crate::sync::Line;
 #[derive(Debug)]
 pub struct Piece<'a> {
     gradient: &'a mut [f32],
-    weight: Part<'a>,
+    weight: PieceWeights<'a>,
     optimizer: Optimizer,
     /// As many elements as gradients in each that the optimizer has.
     moments: Moments<'a>,
@@ -36,7 +36,7 @@ pub struct Piece<'a> {
 type Moments<'a> = [&'a mut [f32]; MOMENTS];
 
 #[derive(Debug)]
-enum Part<'a> {
+enum PieceWeights<'a> {
     Whole(&'a mut [f32]),
     Split(Pairs<'a, u32>),
     Short(Pairs<'a, u16>),
@@ -105,7 +105,7 @@ impl Linear {
             let len = (lines.end * Line::FLOATS).min(biases) - (lines.start * Line::FLOATS).min(biases);
             let of_biases = Piece {
                 gradient: take(&mut bias_gradient, len),
-                weight: Part::Whole(take(&mut bias, len)),
+                weight: PieceWeights::Whole(take(&mut bias, len)),
                 optimizer,
                 moments: take_moments(&mut bias_moments, len),
                 row: Line::FLOATS,
@@ -170,17 +170,17 @@ impl<'a> WeightsLeft<'a> {
         let (weight, rows) = match &mut self.weight {
             Left::Whole(rows, all) => {
                 let cut = even_part(*all, piece, count).len();
-                (Part::Whole(take(rows, cut).as_flattened_mut()), cut)
+                (PieceWeights::Whole(take(rows, cut).as_flattened_mut()), cut)
             }
             Left::Split(left) => {
                 let pairs = left.take(piece, count);
                 let rows = pairs.gradient_rows();
-                (Part::Split(pairs), rows)
+                (PieceWeights::Split(pairs), rows)
             }
             Left::Short(left) => {
                 let pairs = left.take(piece, count);
                 let rows = pairs.gradient_rows();
-                (Part::Short(pairs), rows)
+                (PieceWeights::Short(pairs), rows)
             }
         };
         let len = rows * WIDTH;
@@ -221,9 +221,9 @@ impl<'a> Piece<'a> {
     #[must_use]
     pub fn into_words(self) -> [&'a mut [f32]; 2] {
         match self.weight {
-            Part::Whole(weight) => [weight, &mut []],
-            Part::Split(Pairs { high, low, .. }) => [words(high), words(low)],
-            Part::Short(Pairs { high, low, .. }) => [words(high), words(low)],
+            PieceWeights::Whole(weight) => [weight, &mut []],
+            PieceWeights::Split(Pairs { high, low, .. }) => [words(high), words(low)],
+            PieceWeights::Short(Pairs { high, low, .. }) => [words(high), words(low)],
         }
     }
 
@@ -239,9 +239,9 @@ impl<'a> Piece<'a> {
     fn move_by<R: Rule>(&mut self, rule: R, isa: Isa) {
         let (gradient, moments) = (&*self.gradient, self.moments.each_mut().map(|moment| &mut **moment));
         match &mut self.weight {
-            Part::Whole(weight) => isa.run(Move { rule, weight, gradient, term: &[], moments }),
-            Part::Split(pairs) => pairs.move_by(rule, gradient, moments, isa),
-            Part::Short(pairs) => pairs.move_by(rule, gradient, moments, isa),
+            PieceWeights::Whole(weight) => isa.run(Move { rule, weight, gradient, term: &[], moments }),
+            PieceWeights::Split(pairs) => pairs.move_by(rule, gradient, moments, isa),
+            PieceWeights::Short(pairs) => pairs.move_by(rule, gradient, moments, isa),
         }
     }
 
@@ -254,18 +254,18 @@ impl<'a> Piece<'a> {
         let (row, gradient, squares) = (*row, &mut **gradient, &mut **squares);
         let moments = self.moments.each_mut().map(|moment| &mut **moment);
         match weight {
-            Part::Whole(weight) => {
+            PieceWeights::Whole(weight) => {
                 let weights = |index: usize, to: &mut [f32; ROW]| {
                     let from = &weight[index * row..weight.len().min((index + 1) * row)];
                     to[..from.len()].copy_from_slice(from);
                 };
                 isa.run(Direct { rule, weights, row, gradient, moments, squares });
             }
-            Part::Split(pairs) => {
+            PieceWeights::Split(pairs) => {
                 let weights = |index: usize, to: &mut [f32; ROW]| pairs.join_row(index, to);
                 isa.run(Direct { rule, weights, row, gradient, moments, squares });
             }
-            Part::Short(pairs) => {
+            PieceWeights::Short(pairs) => {
                 let weights = |index: usize, to: &mut [f32; ROW]| pairs.join_row(index, to);
                 isa.run(Direct { rule, weights, row, gradient, moments, squares });
             }
@@ -289,7 +289,7 @@ impl<'a> Piece<'a> {
         if !self.is_whole() {
             return false;
         }
-        let Part::Whole(weight) = &mut self.weight else { return false };
+        let PieceWeights::Whole(weight) = &mut self.weight else { return false };
         let (weight, gradient) = (&mut weight[range.clone()], &self.gradient[range.clone()]);
         let moments = self.moments.each_mut().map(|moment| moment.get_mut(range.clone()).unwrap_or_default());
         with_rule!(self.optimizer, step_size, rule => isa.run(Move { rule, weight, gradient, term, moments }));
@@ -304,7 +304,7 @@ impl<'a> Piece<'a> {
     /// Whether [`Piece::update_with`] has an effect.
     #[must_use]
     pub const fn is_whole(&self) -> bool {
-        matches!(self.weight, Part::Whole(_)) && !self.optimizer.needs_norms()
+        matches!(self.weight, PieceWeights::Whole(_)) && !self.optimizer.needs_norms()
     }
 }
 

@@ -94,19 +94,6 @@ impl Weight {
             Self::Short(halves) => &halves.high,
         }
     }
-
-    /// Bytes of all weights, without what the layout pads them with.
-    pub(super) fn bytes(&self) -> usize {
-        fn of<L>(halves: &Halves<L>) -> usize {
-            let pairs = halves.inputs.div_ceil(2) * halves.high.columns();
-            pairs * (size_of::<u32>() + size_of::<L>())
-        }
-        match self {
-            Self::Whole(weight) => weight.rows() * weight.columns() * size_of::<f32>(),
-            Self::Split(halves) => of(halves),
-            Self::Short(halves) => of(halves),
-        }
-    }
 }
 
 /// A number of each input and some outputs, by input and output; outputs x inputs, row-major.

@@ -13,7 +13,7 @@ use crate::base::config::{ModelConfig, Pooling};
 use crate::base::{RankId, Result, TableId, in_groups};
 use crate::data::hot::HotSlots;
 use crate::data::{Batch, Schema};
-use crate::embedding::{Copier, Moved, Table};
+use crate::embedding::{Copier, Moved, Table, TableTensor};
 use crate::exchange::{HotRows, Ids, Layout, MovedRows, RankContext, Route};
 use crate::machine::team::Team;
 use crate::memory::{Supply, recycled};
@@ -170,7 +170,7 @@ impl Copies {
                         weights.set_seen(slot, 0..weights.dim(), from.seen(before));
                         from.row_weight(before)
                             .into_iter()
-                            .for_each(|weight| weights.set_row_weights(0, slot, &[weight]));
+                            .for_each(|weight| weights.import(TableTensor::RowWeight, slot, &[weight]));
                     }
                 }
             });

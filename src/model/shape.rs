@@ -1,7 +1,7 @@
 //! A network's sizes without its weights: what its layers are, and what each stage of a step has to do for them. What
 //! is planned or predicted, perhaps for a machine that nobody has, knows networks by this alone.
 
-use super::graph::{Block, ChainLayer, Op, Rows, plan};
+use super::graph::{Block, ChainLayer, InputRows, Op, plan};
 use super::stage::{Bound, Stage, Work};
 use crate::base::config::ModelConfig;
 use crate::math::brgemm::WIDTH;
@@ -261,10 +261,10 @@ impl Shape {
         let weights = multiplied(self.of_op(block).into_iter()) as f64;
         let read = match block.rows {
             // Once, also where they are the same at each step.
-            Rows::Vectors if self.made == 0 => self.row,
-            Rows::Vectors => times * self.made,
-            Rows::Nothing => 0,
-            Rows::Gathered(ref pieces) => 3 * times * pieces.iter().map(|piece| piece.width).sum::<usize>(),
+            InputRows::Vectors if self.made == 0 => self.row,
+            InputRows::Vectors => times * self.made,
+            InputRows::Nothing => 0,
+            InputRows::Gathered(ref pieces) => 3 * times * pieces.iter().map(|piece| piece.width).sum::<usize>(),
         };
         let moved = (times * (block.x_width + block.inputs) + read) as f64 * elements;
         match &block.op {

@@ -101,12 +101,6 @@ impl Tables {
         std::mem::replace(&mut self.copies, copies)
     }
 
-    /// Its copies of hot rows.
-    #[must_use]
-    pub const fn copies(&self) -> Option<&Copies> {
-        self.copies.as_ref()
-    }
-
     /// Sets what the optimizer keeps of rows, and their learned weights, to what they begin with.
     pub fn reset_optimizer_state(&mut self, team: &Team) {
         let groups = self.groups.iter_mut().chain(self.replicas.iter_mut().map(|replicas| &mut replicas.group));

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 use super::outcome::{Label, MessageKind, Outcome, Wait};
 use super::rates::Rates;
-use super::reduction::Part;
+use super::reduction::ReductionPhase;
 use crate::base::RankId;
 use crate::collective::plan::Reduction;
 use crate::collective::{Copier, Payload};
@@ -88,7 +88,7 @@ pub(super) struct Builder<'a> {
     ends: Vec<Vec<usize>>,
     pub(super) step: usize,
     /// By the number of parameters, and what is done of it.
-    pub(super) reductions: BTreeMap<(usize, Part), Activity>,
+    pub(super) reductions: BTreeMap<(usize, ReductionPhase), Activity>,
     /// Where each rank ends its list for replicated tables, until it is sent.
     pub(super) listed: Vec<usize>,
 }

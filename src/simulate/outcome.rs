@@ -2,59 +2,32 @@
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
 use serde_json::Value;
 
 use super::build::STEPS;
+use crate::base::named;
 use crate::machine::fluid::{Flowed, Fluid};
 use crate::model::Stage;
 use crate::train::trace::{complete, document, name, names};
 
-/// What ranks exchange.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum MessageKind {
-    /// Ids of rows.
-    Ids,
-    /// Pooled rows.
-    PooledRows,
-    /// Gradients of pooled rows.
-    Gradients,
-    /// Sums of hot rows' gradients.
-    HotGradients,
-    /// Hot rows that moved.
-    HotRows,
-    /// Gradients of replicated tables.
-    ReplicaGradients,
-    /// Gradients of layers, and moved weights.
-    DenseGradients,
-}
-
-impl MessageKind {
-    /// All of them.
-    pub const ALL: [Self; 7] = [
-        Self::Ids,
-        Self::PooledRows,
-        Self::Gradients,
-        Self::HotGradients,
-        Self::HotRows,
-        Self::ReplicaGradients,
-        Self::DenseGradients,
-    ];
-
-    /// As people call it. Where bytes are counted, those of replicated tables' gradients are among dense gradients:
+named! {
+    /// What ranks exchange. Where bytes are counted, those of replicated tables' gradients are among dense gradients:
     /// see [`crate::exchange::Traffic`].
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Ids => "ids",
-            Self::PooledRows => "pooled rows",
-            Self::Gradients => "gradients of pooled rows",
-            Self::HotGradients => "hot rows' gradients",
-            Self::HotRows => "hot rows",
-            Self::ReplicaGradients => "replicated tables' gradients",
-            Self::DenseGradients => "dense gradients",
-        }
+    pub enum MessageKind {
+        /// Ids of rows.
+        Ids = "ids",
+        /// Pooled rows.
+        PooledRows = "pooled rows",
+        /// Gradients of pooled rows.
+        Gradients = "gradients of pooled rows",
+        /// Sums of hot rows' gradients.
+        HotGradients = "hot rows' gradients",
+        /// Hot rows that moved.
+        HotRows = "hot rows",
+        /// Gradients of replicated tables.
+        ReplicaGradients = "replicated tables' gradients",
+        /// Gradients of layers, and moved weights.
+        DenseGradients = "dense gradients",
     }
 }
 

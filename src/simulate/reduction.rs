@@ -13,7 +13,7 @@ use crate::train::MOST_REDUCERS;
 
 /// What is done of a layer's reduction at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Part {
+pub(super) struct ReductionPhase {
     /// Its gradients are summed.
     sums: bool,
     /// The norm of all layers' gradients is made.
@@ -22,7 +22,7 @@ pub(super) struct Part {
     moves: bool,
 }
 
-impl Part {
+impl ReductionPhase {
     const WHOLE: Self = Self { sums: true, clips: false, moves: true };
 }
 
@@ -66,11 +66,12 @@ impl Builder<'_> {
         let mut layers_done = None;
         let buckets = self.buckets(complete);
         // Where gradients are clipped, all of them are summed before the first weight moves.
-        let parts: Vec<(usize, Part)> = match self.scene.clips {
-            false => (0..buckets.len()).map(|at| (at, Part::WHOLE)).collect(),
+        let parts: Vec<(usize, ReductionPhase)> = match self.scene.clips {
+            false => (0..buckets.len()).map(|at| (at, ReductionPhase::WHOLE)).collect(),
             true => {
-                let sums = (0..buckets.len()).map(|at| (at, Part { moves: false, ..Part::WHOLE }));
-                let moves = (0..buckets.len()).map(|at| (at, Part { sums: false, clips: at == 0, moves: true }));
+                let sums = (0..buckets.len()).map(|at| (at, ReductionPhase { moves: false, ..ReductionPhase::WHOLE }));
+                let moves =
+                    (0..buckets.len()).map(|at| (at, ReductionPhase { sums: false, clips: at == 0, moves: true }));
                 sums.chain(moves).collect()
             }
         };
@@ -106,7 +107,7 @@ impl Builder<'_> {
     /// The reduction of so many parameters, their update and the way back, or a part of that, as one activity of all
     /// ranks: it takes as long as by itself, or longer where others take of the same links and memories. Norms cost
     /// ranks an exchange of a cache line each.
-    fn reduction(&mut self, parameters: usize, part: Part, copiers: &[Copier]) -> Activity {
+    fn reduction(&mut self, parameters: usize, part: ReductionPhase, copiers: &[Copier]) -> Activity {
         if let Some(known) = self.reductions.get(&(parameters, part)) {
             return known.clone();
         }

@@ -10,7 +10,7 @@ use crate::data::hot::Inputs;
 use crate::data::{LoaderMode, Plan, RankLoader, Source, Waited};
 
 /// Where minibatches of such inputs come from.
-pub struct Stream {
+pub struct InputStream {
     /// What they look up.
     pub inputs: Inputs,
     /// The data.
@@ -27,7 +27,7 @@ impl Upcoming {
     ///
     /// # Errors
     /// As [`Ranks::feed`].
-    pub fn of(ranks: &Ranks, streams: &[Stream], mode: LoaderMode) -> Result<Self> {
+    pub fn of(ranks: &Ranks, streams: &[InputStream], mode: LoaderMode) -> Result<Self> {
         let more = ranks.feed(streams, mode)?;
         Ok(Self(streams.iter().map(|stream| stream.inputs).zip(more).collect()))
     }
@@ -57,10 +57,10 @@ impl Ranks {
     ///
     /// # Panics
     /// As [`RankLoader::start`].
-    pub fn feed(&self, streams: &[Stream], mode: LoaderMode) -> Result<Vec<Result<bool>>> {
+    pub fn feed(&self, streams: &[InputStream], mode: LoaderMode) -> Result<Vec<Result<bool>>> {
         let (ranks, grains) = (self.layout().ranks(), self.layout().grains());
         let mut loaders: Vec<Vec<(Inputs, RankLoader)>> = self.local().map(|_| Vec::new()).collect();
-        for Stream { inputs, source, plan } in streams {
+        for InputStream { inputs, source, plan } in streams {
             let of = (self.local(), ranks);
             let started = RankLoader::start(source, *plan, mode, of, grains, &self.asides())?;
             loaders.iter_mut().zip(started).for_each(|(loaders, loader)| loaders.push((*inputs, loader)));

@@ -42,7 +42,7 @@ pub use best::{Best, Evaluations};
 pub use checkpoint::{Checkpoint, Origin, Progress, Start, TrainedOn, Writers, save};
 pub use clock::{Breakdown, Clock, Span};
 pub use evaluation::{GroupBy, Questions, Taker, evaluate, evaluated, predict};
-pub use feed::Stream;
+pub use feed::InputStream;
 pub use hot_file::{load_hot, save_hot};
 pub use loss_trace::LossTrace;
 pub use metrics::{

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Progress, Stream};
+use super::{InputStream, Progress};
 use crate::base::{Error, Result};
 use crate::data::hot::{Chosen, Inputs, Tags};
 use crate::data::{Plan, Position, Source, Split};
@@ -199,15 +199,15 @@ impl Order {
     }
 
     /// Where minibatches come from; `plan` is that of a run that takes them as the data set has them.
-    pub fn streams(&self, source: &Arc<dyn Source>, plan: Plan) -> Vec<Stream> {
+    pub fn streams(&self, source: &Arc<dyn Source>, plan: Plan) -> Vec<InputStream> {
         let Some((tags, at)) = &self.hot else {
-            return vec![Stream { inputs: Inputs::Mixed, source: Arc::clone(source), plan }];
+            return vec![InputStream { inputs: Inputs::Mixed, source: Arc::clone(source), plan }];
         };
         let stream = |(inputs, done): (Inputs, u64)| {
             let sample = (done * self.batch).min(tags.count(inputs));
             let start = Position { sample, ..plan.start };
             let source: Arc<dyn Source> = Arc::new(Chosen::new(Arc::clone(source), Arc::clone(tags), inputs));
-            Stream { inputs, source, plan: Plan { start, ..plan } }
+            InputStream { inputs, source, plan: Plan { start, ..plan } }
         };
         KINDS.into_iter().zip(at.done).map(stream).collect()
     }

@@ -41,11 +41,11 @@ pub(super) struct TrainingLoop<'a> {
     schedules: [Schedule; 3],
     upcoming: Upcoming,
     reporter: Reporter,
-    tally: Tally,
+    tally: LoopTotals,
 }
 
 /// Time and losses of this process.
-struct Tally {
+struct LoopTotals {
     samples: u64,
     steps: u64,
     training: Duration,
@@ -96,7 +96,7 @@ struct DataUse {
     bytes: Vec<u64>,
 }
 
-impl Tally {
+impl LoopTotals {
     fn new() -> Self {
         let now = Instant::now();
         Self {
@@ -125,7 +125,7 @@ impl<'a> TrainingLoop<'a> {
         let total = run.total_steps(&order)?;
         let schedules = [Schedule::new, Schedule::rows, Schedule::wide].map(|of| of(train));
         let reporter = Reporter::new(run.state.progress.step, total);
-        let mut tally = Tally::new();
+        let mut tally = LoopTotals::new();
         let epoch_steps = order.epoch_steps(&*run.source);
         run.mllog.as_mut().map_or(Ok(()), |log| log.run_starts(epoch_steps))?;
         let began = Instant::now();

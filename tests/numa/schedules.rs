@@ -71,7 +71,7 @@ fn carry_out(schedule: &Schedule, placement: &Placement) -> Vec<Vec<usize>> {
         }
         Ok(lanes[0].sent().to_vec())
     };
-    launch(&job, body).expect("the ranks carry it out")
+    launch(&job, 0..job.ranks(), body).expect("the ranks carry it out")
 }
 
 /// What these bytes from rank to rank put on each link.

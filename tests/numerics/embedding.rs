@@ -7,7 +7,7 @@
 use octorec::base::config::{Pooling, Precision, Setting, TrainConfig, Update};
 use octorec::base::rng::{Random, Stream};
 use octorec::data::{Batch, Column, Schema};
-use octorec::embedding::{LookUp, Lookups, Slots, Source, Spec, Table, Target, Updater};
+use octorec::embedding::{LookUp, Lookups, Slots, Source, Spec, Table, TableTensor, Target, Updater};
 use octorec::machine::team::Team;
 use octorec::memory::{Arena, Supply};
 use octorec::optim::{Averages, Optimizer, ParamState, rowwise_rate};
@@ -627,9 +627,9 @@ impl Case {
         let sources: Vec<_> = parts.iter().map(|(case, gradient)| case.source(gradient)).collect();
         (0..3).for_each(|_| updater.run(team, &mut tables, &sources, RATE));
         let moments = tables.iter().flat_map(|table| {
-            let of = |moment| table.moment_of(moment, 0..table.rows());
-            let of_rows = self.optimizer.row_moment().map(|_| table.row_moment_of(0..table.rows()).to_vec());
-            (0..self.optimizer.moments().len()).map(of).chain(of_rows)
+            let of_rows = self.optimizer.row_moment().map(|_| TableTensor::RowMoment);
+            let moments = (0..self.optimizer.moments().len()).map(TableTensor::Moment).chain(of_rows);
+            moments.map(move |moment| table.export(moment, 0..table.rows()).into_owned())
         });
         tables.iter().map(|table| table.weights().to_vec()).chain(moments).collect()
     }

@@ -12,8 +12,7 @@ use octorec::machine::team::Team;
 use octorec::math::Parts;
 use octorec::math::brgemm::WIDTH;
 use octorec::memory::{Plan, Supply};
-use octorec::model::{Graph, NetworkSpec, TrainSpec};
-use octorec::optim::ByGroup;
+use octorec::model::TrainSpec;
 use octorec::simd::Isa;
 use octorec::simd::split::shorten;
 use octorec::train::{Checkpoint, Origin, Progress, Ranks, save};
@@ -101,35 +100,15 @@ fn weights_start_the_same_and_come_back_exactly() {
 }
 
 #[test]
-fn no_second_copy_of_the_weights_exists() {
+fn no_second_copy_of_a_table_exists() {
     let bytes = |precision: Precision| {
         let table = |rows| Table::new("C".to_owned(), rows, 16, precision, &mut Supply::System).unwrap();
-        let tables: usize = [50, 3, 400].map(|rows| table(rows).bytes()).iter().sum();
-        let (config, dims) = (config().model, [16; 3]);
-        let spec = NetworkSpec {
-            config: &config,
-            dims: &dims,
-            positions: &[1; 3],
-            samples: SAMPLES,
-            part: SAMPLES,
-            threads: 2,
-            kept: ByGroup::all(precision.into()),
-        };
-        let network = Graph::build(&spec, &mut Supply::System).unwrap();
-        (tables, (0..network.layers()).map(|index| network.layer(index).weight_bytes()).collect::<Vec<_>>())
+        [50, 3, 400].map(|rows| table(rows).bytes()).iter().sum::<usize>()
     };
-    let (tables, layers) = bytes(Precision::F32);
-    assert_eq!(tables, (50 + 3 + 400) * 16 * 4);
-    // 16 + 3 * 4 / 2 interactions enter the top MLP.
-    let sizes = [(7, 70), (70, 33), (33, 16), (22, 65), (65, 20), (20, 1)];
-    assert_eq!(layers, sizes.map(|(inputs, outputs)| inputs * outputs * 4));
-    let (split_tables, split_layers) = bytes(Precision::Bf16);
-    assert_eq!(split_tables, tables);
-    // Rows go in pairs: an odd one has a partner of zeros.
-    assert_eq!(split_layers, sizes.map(|(inputs, outputs): (usize, _)| inputs.next_multiple_of(2) * outputs * 4));
-    let (short_tables, short_layers) = bytes(Precision::Bf16Lsb8);
-    assert_eq!(short_tables, tables / 4 * 3);
-    assert_eq!(short_layers, sizes.map(|(inputs, outputs): (usize, _)| inputs.next_multiple_of(2) * outputs * 3));
+    let whole = bytes(Precision::F32);
+    assert_eq!(whole, (50 + 3 + 400) * 16 * 4);
+    assert_eq!(bytes(Precision::Bf16), whole);
+    assert_eq!(bytes(Precision::Bf16Lsb8), whole / 4 * 3);
 }
 
 /// What a whole layer stack asks an arena for: besides weights there are activations, half as wide in bfloat16.
@@ -139,10 +118,11 @@ fn a_wide_mlp_plans_no_more_memory_for_its_weights() {
         let mlp = |supply: &mut Supply<'_>| Mlp::new(&[2048; 3], 1, InputGradient::Unneeded, precision.into(), supply);
         Plan::of(mlp).unwrap().bytes()
     };
-    let (whole, split) = (planned(Precision::F32), planned(Precision::Bf16));
+    let [whole, split, short] = PRECISIONS.map(planned);
     assert!(whole >= 2 * 2 * 2048 * 2048 * 4, "weights and their gradients: {whole}");
     // Large buffers begin at a huge page, and each layer has one buffer more.
     assert!(split <= whole + 2 * (2 << 20), "{split} bytes instead of {whole}");
+    assert!(short + 2 * 2048 * 2048 <= split + 2 * (2 << 20), "{short} bytes: a quarter less for weights than {split}");
 }
 
 #[test]

@@ -4,7 +4,7 @@
 use octorec::base::config::{Pooling, Precision, Update};
 use octorec::base::rng::{Random, Stream};
 use octorec::data::Bag;
-use octorec::embedding::{LookUp, Lookups, Slots, Source, Spec, Table, Updater};
+use octorec::embedding::{LookUp, Lookups, Slots, Source, Spec, Table, TableTensor, Updater};
 use octorec::machine::team::Team;
 use octorec::memory::Supply;
 use octorec::optim::{Averages, Optimizer, ParamState, rowwise_rate};
@@ -58,9 +58,9 @@ impl Case {
     fn table(&self, team: &Team) -> Table {
         let mut table = Table::new("C".to_owned(), ROWS as u64, self.dim, self.kept, &mut Supply::System).unwrap();
         table.reset_optimizer_state(team);
-        assert_eq!(table.row_weights_of(0, 0..ROWS), [1.0; ROWS], "weights begin with 1");
+        assert_eq!(table.export(TableTensor::RowWeight, 0..ROWS)[..], [1.0; ROWS], "weights begin with 1");
         table.set_weights(0, &self.rows);
-        table.set_row_weights(0, 0, &self.learned);
+        table.import(TableTensor::RowWeight, 0, &self.learned);
         table
     }
 
@@ -175,8 +175,9 @@ impl Case {
         let mut tables = [self.table(team)];
         (0..STEPS).for_each(|_| updater.run(team, &mut tables, &sources, RATE));
         let table = &tables[0];
-        let numbers = 1 + kept.optimizer.moments().len() + usize::from(kept.optimizer.row_moment().is_some());
-        let weights: Vec<_> = (0..numbers).map(|place| table.row_weights_of(place, 0..ROWS)).collect();
+        let moments = kept.optimizer.moments().len() + usize::from(kept.optimizer.row_moment().is_some());
+        let tensors = std::iter::once(TableTensor::RowWeight).chain((0..moments).map(TableTensor::RowWeightMoment));
+        let weights: Vec<_> = tensors.map(|tensor| table.export(tensor, 0..ROWS)).collect();
         let by_row = (0..ROWS).flat_map(|row| weights.iter().map(move |of| of[row])).collect();
         [table.weights().to_vec(), by_row]
     }

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::base::{Error, PuId, Result, Unpoisoned, median};
 use crate::collective::plan::Topology;
-use crate::collective::{Buffers, Carrier, LaneSpec, Machines, Member, Raw, World, launch_local};
+use crate::collective::{Buffers, Carrier, LaneSpec, Machines, Member, Raw, World, launch};
 use crate::machine::limits::{self, Bracket, Field, Processor, STREAM_COPY_FORMULA, around};
 use crate::machine::placement::{CommCores, Wishes};
 use crate::machine::site::Known;
@@ -261,7 +261,7 @@ impl BenchRanks {
         let runs = AtomicUsize::new(RUNS_FIRST);
         let (local, world) = (self.machines.ranks(self.world.machine()), self.world.clone());
         let first = local.start;
-        let batches = launch_local(&job, local, move |mut member| {
+        let batches = launch(&job, local, move |mut member| {
             let place = &placement.ranks[member.rank.index() - first];
             let team = Team::pinned(&place.compute, placement.spin, Isa::best())?;
             let touch = |bytes: &mut [u8]| team.touch(bytes);

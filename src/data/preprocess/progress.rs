@@ -2,32 +2,19 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What a run does one after the other.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stage {
-    /// Reading text; in bytes of the files.
-    Text,
-    /// Giving ids to values; in distinct values of parts.
-    Ids,
-    /// Bringing training samples into random order; in samples.
-    Shuffle,
-    /// Writing blocks; in samples.
-    Blocks,
-}
+use crate::base::named;
 
-impl Stage {
-    /// Every stage, in order.
-    pub const ALL: [Self; 4] = [Self::Text, Self::Ids, Self::Shuffle, Self::Blocks];
-
-    /// What it does, for people.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Text => "reading text",
-            Self::Ids => "numbering values",
-            Self::Shuffle => "shuffling",
-            Self::Blocks => "writing blocks",
-        }
+named! {
+    /// What a run does one after the other, by what it is called for people.
+    pub enum Stage {
+        /// In bytes of the files.
+        Text = "reading text",
+        /// In distinct values of parts.
+        Ids = "numbering values",
+        /// Bringing training samples into random order; in samples.
+        Shuffle = "shuffling",
+        /// In samples.
+        Blocks = "writing blocks",
     }
 }
 

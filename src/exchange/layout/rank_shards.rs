@@ -46,7 +46,7 @@ impl Group {
 
 /// What ids are sent for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Stream {
+pub struct IdStream {
     /// The table.
     pub table: TableId,
     /// The rows that the ids count through.
@@ -67,7 +67,7 @@ pub struct RankShards {
     pub shards: Vec<Shard>,
     /// What ids are sent for: shards that have the same rows of a table (slices of its columns) share them. Those of
     /// divided rows come first.
-    pub streams: Vec<Stream>,
+    pub streams: Vec<IdStream>,
     /// Runs of shards of one width that are pooled in one way.
     pub groups: Vec<Group>,
     /// The number of the stream of some rows of a table.
@@ -96,12 +96,12 @@ impl RankShards {
         };
         shards.sort_by_key(|shard| (kind(shard), shard.table, shard.part));
         // Of a table's rows everything else follows. Searched by hash: there may be many thousands of tables.
-        let (mut streams, mut known) = (Vec::<Stream>::new(), HashMap::<(TableId, Rows), usize>::new());
+        let (mut streams, mut known) = (Vec::<IdStream>::new(), HashMap::<(TableId, Rows), usize>::new());
         let mut stream_of = |shard: &Shard| {
             let (table, rows) = (shard.table, shard.rows);
             let (partial, weighted, positions) = (partial(shard), layout.weighted(table), positions(shard));
             *known.entry((table, rows)).or_insert_with(|| {
-                streams.push(Stream { table, rows, partial, weighted, positions });
+                streams.push(IdStream { table, rows, partial, weighted, positions });
                 streams.len() - 1
             })
         };

@@ -10,7 +10,7 @@
 //!
 //! X, Y, W and their gradients are [`Panels`]. Threads begin with rectangles of the result, cut by a [`Plan`], and take
 //! pieces of each other's when they are done. Every sum is one chain in ascending order, so results do not depend on
-//! threads, tiles or vector width: the f32 passes give the bits of [`crate::math::Gemm`].
+//! threads, tiles or vector width: those of the f32 passes are of fused multiply-adds.
 //!
 //! A team whose instruction set is AMX multiplies all but narrow layers on tiles, in three parts a number: those sums
 //! are as close to the true ones, but have other bits.

@@ -3,7 +3,7 @@
 use super::*;
 use crate::base::requirement::required;
 use crate::machine::team::Team;
-use crate::math::{Gemm, Start, Strided, random};
+use crate::math::random;
 use crate::simd::Isa;
 use crate::simd::amx::Amx;
 use crate::simd::bf16::{dot_pair, narrow, pair, sum_in_thirds, sum_on_tiles, widen};
@@ -41,13 +41,16 @@ fn transpose(from: &[f32], rows: usize, columns: usize) -> Vec<f32> {
     (0..rows * columns).map(|i| from[i % rows * columns + i / rows]).collect()
 }
 
-/// rows x depth times depth x columns, by the plain product.
-fn product(a: &[f32], b: &[f32], [rows, depth, columns]: [usize; 3], start: Start<'_>, relu: bool) -> Vec<f32> {
-    let mut out = vec![0.0; rows * columns];
-    let a = Strided { data: a, row: depth, depth: 1 };
-    let gemm = Gemm { out: &mut out, out_row: columns, rows, columns, a, b, b_row: columns, depth, start, relu };
-    Isa::best().run(gemm);
-    out
+/// The definition of an f32 product, rows x depth times depth x columns: a chain of fused multiply-adds in ascending
+/// depth, which begins at the column's bias, if there is one.
+fn product(a: &[f32], b: &[f32], [rows, depth, columns]: [usize; 3], bias: &[f32], relu: bool) -> Vec<f32> {
+    let places = (0..rows).flat_map(|i| (0..columns).map(move |j| (i, j)));
+    let sum = |(i, j): (usize, usize)| {
+        let start = bias.get(j).copied().unwrap_or(0.0);
+        let sum = (0..depth).fold(start, |sum, d| a[i * depth + d].mul_add(b[d * columns + j], sum));
+        if relu && sum <= 0.0 { 0.0 } else { sum }
+    };
+    places.map(sum).collect()
 }
 
 fn bits(values: &[f32]) -> Vec<u32> {
@@ -69,15 +72,15 @@ fn passes_give_the_bits_of_the_plain_product() {
     for [n, c, k] in SIZES {
         let (x, w, dy, bias) = (activations(n * c, 1), random(c * k, 2), random(n * k, 3), random(k, 4));
         let (px, pw, pdy) = (Panels::from_rows(&x, n, c), Panels::from_rows(&w, c, k), Panels::from_rows(&dy, n, k));
-        let y = product(&x, &w, [n, c, k], Start::Bias(&bias), true);
-        let linear = product(&x, &w, [n, c, k], Start::Bias(&bias), false);
-        let bare = product(&x, &w, [n, c, k], Start::Zero, false);
-        let whole = product(&dy, &transpose(&w, c, k), [n, k, c], Start::Zero, false);
+        let y = product(&x, &w, [n, c, k], &bias, true);
+        let linear = product(&x, &w, [n, c, k], &bias, false);
+        let bare = product(&x, &w, [n, c, k], &[], false);
+        let whole = product(&dy, &transpose(&w, c, k), [n, k, c], &[], false);
         let dx: Vec<_> = whole.iter().zip(&x).map(|(&dx, &x)| if x <= 0.0 { 0.0 } else { dx }).collect();
         let round = random(n * c, 5);
         let added: Vec<_> = whole.iter().zip(&round).map(|(dx, round)| dx + round).collect();
         let round = Panels::from_rows(&round, n, c);
-        let dw = product(&transpose(&x, n, c), &dy, [c, n, k], Start::Zero, false);
+        let dw = product(&transpose(&x, n, c), &dy, [c, n, k], &[], false);
         for team in teams(Isa::all()) {
             let facts = format!("{:?} x {}, {n} x {c} x {k}", team.isa(), team.threads());
             let mut out = Panels::zeroed(n, k);

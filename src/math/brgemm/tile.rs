@@ -1,8 +1,8 @@
 //! The microkernel: a tile of R rows x V vectors of the result stays in registers for a whole batch of blocks.
 //!
 //! SC20, III-B: "batch-reduce GEMM". Every step of depth adds one product to each element of the tile, in ascending
-//! order, as one fused multiply-add (or one dot product of a pair of bfloat16); so results have the bits of
-//! [`crate::math::Gemm`], whatever the tile.
+//! order, as one fused multiply-add (or one dot product of a pair of bfloat16); so results have the same bits, whatever
+//! the tile.
 //!
 //! With 32 registers, up to 14 x 2 vectors leave room for two vectors of the right operand: a step is 28 multiply-adds,
 //! 2 loads and 14 broadcasts from memory, so the two multiply-add pipes are the limit, not the two load pipes. With 16

@@ -1,6 +1,6 @@
 //! A block as it runs: its operation and its chain with what a part of a minibatch leaves in them.
 
-use super::planned::{Block, Op, Origin, Rows, readings};
+use super::planned::{Block, InputRows, Op, Origin, readings};
 use crate::base::Result;
 use crate::base::config::Triangle;
 use crate::layer::{
@@ -33,8 +33,8 @@ pub(super) struct Runner {
     op: Running,
     /// The block whose output is read in place.
     x: Option<usize>,
-    /// Stands where x would, if there is none.
-    nothing: Mlp,
+    /// Stand where x and its gradient would, if there is none.
+    nothing: [Panels<f32>; 2],
     gather: Option<Gather>,
     /// Where each gathered vector comes from.
     from: Vec<Origin>,
@@ -74,9 +74,9 @@ impl Runner {
         let times = if block.each_step { steps } else { 1 };
         let rows = samples * times;
         let beside: usize = match &block.rows {
-            Rows::Nothing => 0,
-            Rows::Gathered(pieces) => pieces.iter().map(|piece| piece.width).sum(),
-            Rows::Vectors => block.inputs - block.x_width,
+            InputRows::Nothing => 0,
+            InputRows::Gathered(pieces) => pieces.iter().map(|piece| piece.width).sum(),
+            InputRows::Vectors => block.inputs - block.x_width,
         };
         let op = match &block.op {
             Op::Dense => Running::Dense,
@@ -98,11 +98,11 @@ impl Runner {
             }
         };
         let gather = match &block.rows {
-            Rows::Gathered(pieces) => {
+            InputRows::Gathered(pieces) => {
                 let widths = pieces.iter().map(|piece| piece.width).collect();
                 Some(Gather::new(widths, rows, supply)?)
             }
-            Rows::Nothing | Rows::Vectors => None,
+            InputRows::Nothing | InputRows::Vectors => None,
         };
         // Of the dense features themselves nobody needs a gradient, but who reads them in place writes one.
         let is_data = block.op == Op::Dense;
@@ -111,7 +111,7 @@ impl Runner {
         Ok(Self {
             op,
             x: block.x,
-            nothing: Mlp::new(&[0], if block.x.is_some() { 0 } else { rows }, InputGradient::Needed, kept, supply)?,
+            nothing: [(); 2].map(|()| Panels::zeroed(rows, 0)),
             gather,
             from: block.pieces().iter().map(|piece| piece.from).collect(),
             chain: Mlp::new(&block.widths(), rows, ends, kept, supply)?,
@@ -216,7 +216,7 @@ impl Runner {
                 });
             }
             let pooled = gather.as_ref().map_or(vectors, Gather::rows);
-            let x = x.map_or(nothing.output(), |x| before[x].output());
+            let x = x.map_or(&nothing[0], |x| before[x].output());
             let (from, out) = (Features { x, pooled: pooled.data, row: pooled.stride }, chain.input_mut());
             match op {
                 Running::Dense => {}
@@ -267,10 +267,8 @@ impl Runner {
             return;
         }
         let mut pooled = gather.as_mut().map_or(vectors, Gather::rows_mut);
-        let (x, x_gradient) = match *x {
-            None => nothing.output_and_gradient(),
-            Some(x) => before[x].chain.output_and_gradient(),
-        };
+        let [no_x, no_gradient] = nothing;
+        let (x, x_gradient) = x.map_or((&*no_x, no_gradient), |x| before[x].chain.output_and_gradient());
         let features = FeaturesMut { x, x_gradient, row: pooled.stride, pooled: pooled.reborrow().data };
         let done = |index, layer: &mut Linear| announce(first + index, layer);
         match op {

@@ -12,7 +12,7 @@ mod plan;
 mod planned;
 
 pub use plan::plan;
-pub use planned::{Block, ChainLayer, Op, Origin, Piece, Rows, readings};
+pub use planned::{Block, ChainLayer, InputRows, Op, Origin, Piece, readings};
 
 use std::ops::Range;
 

@@ -2,8 +2,8 @@
 //! connected layers.
 //!
 //! Neighbours that read nobody else's numbers work in each other's matrices. What remains is gathered
-//! ([`Rows::Gathered`]), so that any layers make a network, and those of the built-in ones are run as if they had been
-//! written for each other:
+//! ([`InputRows::Gathered`]), so that any layers make a network, and those of the built-in ones are run as if they had
+//! been written for each other:
 //!
 //! * `linear`, `relu` and `linear` behind each other are one chain;
 //! * `concat` of x and `dot` of x and others is one operation, and so are `cross` and the `concat` before it;
@@ -11,7 +11,7 @@
 
 use std::collections::HashMap;
 
-use super::planned::{Block, ChainLayer, Op, Origin, Piece, Rows};
+use super::planned::{Block, ChainLayer, InputRows, Op, Origin, Piece};
 use crate::base::config::{DENSE, EMBEDDINGS, LayerKind, ModelConfig, NamedLayer};
 use crate::layer::Activation;
 use crate::model::stage::Stage;
@@ -253,7 +253,7 @@ impl Planner<'_> {
             op: Op::Dense,
             x: None,
             x_width: 0,
-            rows: Rows::Nothing,
+            rows: InputRows::Nothing,
             inputs: self.dense,
             layers: Vec::new(),
             relu: false,
@@ -299,11 +299,10 @@ impl Planner<'_> {
             Op::Sum(terms) => width / terms,
             Op::Attention(_) => 2 * x_width,
         };
-        let all = self.vectors.iter().map(|[width, start]| Piece { from: Origin::Vectors(*start), width: *width });
         let rows = match pieces.is_empty() {
-            true => Rows::Nothing,
-            false if all.eq(pieces.iter().copied()) => Rows::Vectors,
-            false => Rows::Gathered(pieces),
+            true => InputRows::Nothing,
+            false if pieces == self.vectors_as_pieces() => InputRows::Vectors,
+            false => InputRows::Gathered(pieces),
         };
         if let Some(block) = x {
             self.blocks[block].in_place = true;
@@ -346,6 +345,12 @@ impl Planner<'_> {
         }
     }
 
+    /// All vectors in their order.
+    fn vectors_as_pieces(&self) -> Vec<Piece> {
+        let piece = |[width, start]: &[usize; 2]| Piece { from: Origin::Vectors(*start), width: *width };
+        self.vectors.iter().map(piece).collect()
+    }
+
     /// Finds the stages, and who has copies.
     fn finish(mut self) -> Vec<Block> {
         for at in 0..self.blocks.len() {
@@ -355,7 +360,7 @@ impl Planner<'_> {
                 Origin::Block(block) => self.blocks[block].stages[1],
             };
             let block = &self.blocks[at];
-            let vectors = (block.rows == Rows::Vectors).then_some(Stage::Interact);
+            let vectors = (block.rows == InputRows::Vectors).then_some(Stage::Interact);
             let x = block.x.map(|x| self.blocks[x].stages[1]);
             let stage = block.pieces().iter().map(read).chain(x).chain(vectors).max().unwrap_or(Stage::Bottom);
             let chain = if block.layers.is_empty() || stage == Stage::Bottom { stage } else { Stage::Top };
@@ -363,13 +368,13 @@ impl Planner<'_> {
         }
         // Several readers of the vectors have a copy each.
         let reads = |block: &Block| {
-            block.rows == Rows::Vectors || block.pieces().iter().any(|piece| matches!(piece.from, Origin::Vectors(_)))
+            block.rows == InputRows::Vectors
+                || block.pieces().iter().any(|piece| matches!(piece.from, Origin::Vectors(_)))
         };
         if self.blocks.iter().filter(|block| reads(block)).count() > 1 {
-            let all = self.vectors.iter().map(|[width, start]| Piece { from: Origin::Vectors(*start), width: *width });
-            let all: Vec<Piece> = all.collect();
-            for block in self.blocks.iter_mut().filter(|block| block.rows == Rows::Vectors) {
-                block.rows = Rows::Gathered(all.clone());
+            let all = self.vectors_as_pieces();
+            for block in self.blocks.iter_mut().filter(|block| block.rows == InputRows::Vectors) {
+                block.rows = InputRows::Gathered(all.clone());
             }
         }
         self.blocks

@@ -36,7 +36,7 @@ pub enum Op {
 
 /// What an operation reads beside x, row-major.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Rows {
+pub enum InputRows {
     /// Nothing.
     Nothing,
     /// The vectors of all columns, where they are.
@@ -88,7 +88,7 @@ pub struct Block {
     /// Numbers of that.
     pub x_width: usize,
     /// What else it reads.
-    pub rows: Rows,
+    pub rows: InputRows,
     /// Numbers that the operation gives.
     pub inputs: usize,
     /// The chain.
@@ -119,7 +119,7 @@ impl Block {
     /// Copies that it reads.
     #[must_use]
     pub fn pieces(&self) -> &[Piece] {
-        if let Rows::Gathered(pieces) = &self.rows { pieces } else { &[] }
+        if let InputRows::Gathered(pieces) = &self.rows { pieces } else { &[] }
     }
 }
 

@@ -21,8 +21,7 @@ impl Checkpoint<'_> {
     /// [`Error::Checkpoint`](crate::base::Error::Checkpoint) with the columns that are missing, new or elsewhere, and
     /// what to do.
     pub fn check_names(&self, dense: &[&str], categorical: &[&str]) -> Result<()> {
-        // Of a damaged header the weights are as good.
-        let Some(header) = self.own_header().ok().flatten() else { return Ok(()) };
+        let Some(header) = self.sound_header() else { return Ok(()) };
         let had_dense: Vec<&str> = header.dense.iter().map(|(name, _)| &**name).collect();
         let had_categorical: Vec<&str> = header.config.model.columns.iter().map(|name| &**name).collect();
         for (kind, had, has) in [("dense", had_dense, dense), ("categorical", had_categorical, categorical)] {

@@ -357,8 +357,7 @@ impl<'a> Checkpoint<'a> {
     /// # Errors
     /// [`Error::Checkpoint`] with the first one that is not.
     pub fn check_columns(&self, source: &dyn Source) -> Result<()> {
-        // Of a damaged header, which whoever goes on by it has met, the weights are as good.
-        let Some(header) = self.own_header().ok().flatten() else { return Ok(()) };
+        let Some(header) = self.sound_header() else { return Ok(()) };
         let plain = |names: Vec<String>| names.into_iter().map(|name| (name, String::new())).collect::<Vec<_>>();
         let categories = [header.config.model.columns.clone(), source.schema().names()].map(plain);
         let (had_dense, has_dense) = (&header.dense, &source.dense_columns());
@@ -415,6 +414,11 @@ impl<'a> Checkpoint<'a> {
     /// As [`Checkpoint::header`].
     pub(in crate::train) fn own_header(&self) -> Result<Option<&Header>> {
         self.header.as_ref().map(Option::as_ref).map_err(|reason| self.fail(reason.clone()))
+    }
+
+    /// The same, for checks of weights, which are as good where it is damaged: who goes on by it meets the damage.
+    fn sound_header(&self) -> Option<&Header> {
+        self.header.as_ref().ok()?.as_ref()
     }
 }
 

@@ -93,8 +93,7 @@ impl Checkpoint<'_> {
     /// state dict that was exported from one.
     #[must_use]
     pub fn numbered_by(&self) -> Option<String> {
-        // Of a damaged header the weights are as good.
-        if let Some(header) = self.own_header().ok().flatten() {
+        if let Some(header) = self.sound_header() {
             return header.vocabulary.clone();
         }
         self.exported_by()?.as_str().map(str::to_owned)

@@ -171,8 +171,7 @@ impl Checkpoint<'_> {
     /// # Errors
     /// [`Error::Checkpoint`] with the first column whose values get them in another way.
     pub fn check_kinds(&self, config: &Config, source: &dyn Source, flag: &str) -> Result<()> {
-        // Of a damaged header the weights are as good.
-        let Some(header) = self.own_header().ok().flatten() else { return Ok(()) };
+        let Some(header) = self.sound_header() else { return Ok(()) };
         let columns = |text: Option<&str>, config: &Config| {
             let mut schema = schema(text?)?;
             if config.data.vocab == Vocab::Hash {
@@ -198,8 +197,7 @@ impl Checkpoint<'_> {
     /// they do not, or nobody says.
     #[must_use]
     pub fn other_label(&self, source: &dyn Source) -> Option<String> {
-        // Of a damaged header the weights are as good.
-        let had = schema(self.schema_text().ok()??.as_str())?.label;
+        let had = schema(self.sound_header()?.schema_text.as_deref()?)?.label;
         let has = schema(source.schema_text()?)?.label;
         let bare = |label: &str| label.split_whitespace().collect::<String>();
         (bare(&had) != bare(&has)).then(|| {
@@ -214,8 +212,7 @@ impl Checkpoint<'_> {
     /// they do not, or nobody says.
     #[must_use]
     pub fn other_sample_weights(&self, source: &dyn Source) -> Option<String> {
-        // Of a damaged header the weights are as good.
-        let Header { schema_text, data, .. } = self.own_header().ok()??;
+        let Header { schema_text, data, .. } = self.sound_header()?;
         let had = weight(schema_text.as_deref(), data.as_ref().and_then(|data| data.weight.as_deref()));
         let has = weight(source.schema_text(), source.weight());
         let how = |weight: &Option<String>| match weight {

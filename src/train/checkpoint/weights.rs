@@ -176,9 +176,7 @@ impl Checkpoint<'_> {
         }
         // The head of octorec's own files has the hashes of all tensors.
         let digest = XxHash3_64::oneshot(&self.head);
-        // Of a damaged header the weights are as good.
-        let header = self.header().ok().flatten();
-        let step = header.map_or(String::new(), |(progress, _)| format!("of step {}, ", progress.step));
+        let step = self.sound_header().map_or(String::new(), |header| format!("of step {}, ", header.progress.step));
         let own = format!("{step}of {} bytes, with head {digest:016x}", self.bytes.len());
         let all = ranks.everywhere("compare checkpoints", own.into_bytes())?;
         let Some(other) = all.iter().position(|theirs| *theirs != all[0]) else { return Ok(()) };

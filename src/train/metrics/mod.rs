@@ -10,8 +10,6 @@ mod groups;
 mod paired;
 mod runs;
 mod tally;
-#[cfg(test)]
-mod weights;
 
 use std::fmt;
 
@@ -266,6 +264,8 @@ impl fmt::Display for Scores {
 
 #[cfg(test)]
 mod tests {
+    mod weights;
+
     use serde_json::Value;
 
     use super::*;
@@ -276,17 +276,12 @@ mod tests {
     const UNSEEN: u32 = 1 << 20;
 
     /// Of samples that are all here; `groups` has one for each sample.
-    pub(super) fn evaluation(
-        probabilities: &[f32],
-        labels: &[f32],
-        buckets: u64,
-        groups: Option<&[u32]>,
-    ) -> Evaluation {
+    fn evaluation(probabilities: &[f32], labels: &[f32], buckets: u64, groups: Option<&[u32]>) -> Evaluation {
         weighed(probabilities, labels, None, buckets, groups)
     }
 
     /// The same of samples that may have weights.
-    pub(super) fn weighed(
+    fn weighed(
         probabilities: &[f32],
         labels: &[f32],
         weights: Option<&[f32]>,

@@ -22,7 +22,7 @@ use crate::simd::Isa;
 use crate::sync::{Line, Stores};
 
 /// Some weights and some biases of each way of each owner's slice, by owner.
-pub(super) type Share<'a> = Vec<[Piece<'a>; 2]>;
+pub(super) type ThreadShare<'a> = Vec<[Piece<'a>; 2]>;
 
 /// Elements of a last term that are widened at a time.
 const TERM: usize = 1024;
@@ -56,9 +56,9 @@ impl LayerExchange {
     /// For pieces of these sizes, which are the same on all ranks.
     ///
     /// # Panics
-    /// When there is not a piece for each way of each rank.
+    /// When there is not a piece for each way of each rank, or the rank is alone.
     #[must_use]
-    pub fn new(share: Share<'_>, carrier: &dyn Carrier, reduction: &Reduction, wire: Wire) -> Self {
+    pub fn new(share: ThreadShare<'_>, carrier: &dyn Carrier, reduction: &Reduction, wire: Wire) -> Self {
         assert_eq!(share.len(), carrier.ranks() * reduction.ways, "pieces for each way of each rank");
         let owner = carrier.rank().index();
         let own = owner * reduction.ways..(owner + 1) * reduction.ways;
@@ -80,10 +80,8 @@ impl LayerExchange {
         let all_gather = reduction.plan_cut(&words, Payload::F32).all_gather();
         let traffic = reduce_scatter.traffic().plus(&all_gather.traffic());
         let reduce_scatter = Executor::new(&reduce_scatter, carrier, "reduce-scatter of a layer's gradients");
-        assert!(
-            carrier.ranks() == 1 || reduce_scatter.completed() == gradients[own.clone()].iter().sum::<usize>(),
-            "every sum has a last term"
-        );
+        let sums = gradients[own.clone()].iter().sum::<usize>();
+        assert_eq!(reduce_scatter.completed(), sums, "every sum has a last term: a rank alone reduces nothing");
         let all_gather = Executor::new(&all_gather, carrier, "all-gather of a layer's weights");
         Self { reduce_scatter, all_gather, own, traffic, starts, payload, memory: PiecesMemory::default() }
     }
@@ -106,7 +104,7 @@ impl LayerExchange {
     pub fn reduce_scatter(
         &mut self,
         carrier: &mut dyn Carrier,
-        share: &mut Share<'_>,
+        share: &mut ThreadShare<'_>,
         isa: Isa,
         step_size: Option<StepSize>,
     ) -> Result<()> {
@@ -116,7 +114,7 @@ impl LayerExchange {
         for piece in share[self.own.clone()].iter_mut().flatten() {
             match step_size {
                 None => piece.square(isa),
-                Some(step_size) if carrier.ranks() == 1 || !piece.is_whole() => begin_step(piece, isa, step_size),
+                Some(step_size) if !piece.is_whole() => begin_step(piece, isa, step_size),
                 Some(_) => (),
             }
         }
@@ -125,7 +123,7 @@ impl LayerExchange {
 
     /// Does with gradients that were summed without a step size, multiplied by a factor, what
     /// [`LayerExchange::reduce_scatter`] does with one.
-    pub fn clip(&self, share: &mut Share<'_>, isa: Isa, factor: f32, step_size: StepSize) {
+    pub fn clip(&self, share: &mut ThreadShare<'_>, isa: Isa, factor: f32, step_size: StepSize) {
         for piece in share[self.own.clone()].iter_mut().flatten() {
             if factor != 1.0 {
                 piece.scale(isa, factor);
@@ -135,7 +133,7 @@ impl LayerExchange {
     }
 
     /// This rank's pieces, in their order: each way's.
-    pub fn own<'s, 'p>(&self, share: &'s Share<'p>) -> &'s [[Piece<'p>; 2]] {
+    pub fn own<'s, 'p>(&self, share: &'s ThreadShare<'p>) -> &'s [[Piece<'p>; 2]] {
         &share[self.own.clone()]
     }
 
@@ -147,7 +145,7 @@ impl LayerExchange {
     pub fn all_gather(
         &mut self,
         carrier: &mut dyn Carrier,
-        share: &mut Share<'_>,
+        share: &mut ThreadShare<'_>,
         isa: Isa,
         step_sizes: Option<[StepSize; 2]>,
     ) -> Result<()> {
@@ -173,7 +171,7 @@ fn begin_step(piece: &mut Piece<'_>, isa: Isa, step_size: StepSize) {
 
 /// Gradients on their way to their owners; the owner's become steps, if they have a step size.
 struct Sums<'a, 'b> {
-    share: &'a mut Share<'b>,
+    share: &'a mut ThreadShare<'b>,
     starts: &'a [usize],
     payload: Payload,
     isa: Isa,

@@ -6,7 +6,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use super::layers::{LayerExchange, Share, share_out};
+use super::layers::{LayerExchange, ThreadShare, share_out};
 use super::norms::SquaresExchange;
 use super::{Clip, Sent};
 use crate::base::config::Wire;
@@ -50,7 +50,7 @@ struct Thread {
     lane: Lane,
     layers: Vec<LayerExchange>,
     /// Memory for its share of a layer.
-    share: Share<'static>,
+    share: ThreadShare<'static>,
     spans: Spans,
 }
 
@@ -69,7 +69,7 @@ pub(super) struct LayerBlock {
 /// What one thread does for a layer.
 struct Task<'a> {
     thread: &'a mut Thread,
-    share: Share<'a>,
+    share: ThreadShare<'a>,
     outcome: Result<()>,
 }
 
@@ -113,7 +113,7 @@ impl Sliced {
             .map(|lane| Thread { lane, layers: Vec::new(), share: Vec::new(), spans: spans() })
             .collect();
         for index in 0..network.layers() {
-            let mut shares: Vec<Share<'_>> = (0..count).map(|_| Vec::with_capacity(ranks * ways)).collect();
+            let mut shares: Vec<ThreadShare<'_>> = (0..count).map(|_| Vec::with_capacity(ranks * ways)).collect();
             share_out(network.layer_mut(index), [ranks, ways, count], |thread, pieces| shares[thread].push(pieces));
             for (thread, share) in threads.iter_mut().zip(shares) {
                 thread.layers.push(LayerExchange::new(share, &*thread.lane, reduction, wire));
@@ -212,7 +212,7 @@ impl Sliced {
         &mut self,
         team: &Team,
         block: &mut LayerBlock,
-        step: impl Fn(&mut LayerExchange, &mut dyn Carrier, &mut Share<'_>) -> Result<()> + Sync,
+        step: impl Fn(&mut LayerExchange, &mut dyn Carrier, &mut ThreadShare<'_>) -> Result<()> + Sync,
     ) -> Result<()> {
         let (isa, needs_norms, step_size) = (team.isa(), block.layer.optimizer().needs_norms(), block.step_size);
         let mut work = self.work(block.index, &mut block.layer);
@@ -270,7 +270,7 @@ impl LayerWork<'_> {
     fn each(
         &mut self,
         team: &Team,
-        work: impl Fn(&mut LayerExchange, &mut dyn Carrier, &mut Share<'_>) -> Result<()> + Sync,
+        work: impl Fn(&mut LayerExchange, &mut dyn Carrier, &mut ThreadShare<'_>) -> Result<()> + Sync,
     ) -> Result<()> {
         let index = self.index;
         let run = |task: &mut Task<'_>| {

@@ -31,7 +31,7 @@ fn with_lanes<T: Send + 'static>(
     body: impl Fn(Member, Vec<Box<dyn Carrier>>) -> Result<T> + Send + Sync + 'static,
 ) -> Result<Vec<T>> {
     let fabric = SharedMemory::new(job, lanes);
-    launch(job, move |mut member| {
+    launch(job, 0..job.ranks(), move |mut member| {
         let memory = fabric.memory(member.rank, &mut Supply::System)?;
         let lanes = fabric.connect(&mut member.barrier, memory)?;
         body(member, lanes)

@@ -1,7 +1,7 @@
 //! Tests of scores of samples that have weights.
 
-use super::tests::{evaluation, weighed};
-use super::{Evaluation, Scores, Sums, ValueScores, is_scored};
+use super::super::{Evaluation, Scores, Sums, ValueScores, is_scored};
+use super::{evaluation, weighed};
 use crate::base::rng::{Random, Stream};
 
 const SAMPLES: u64 = 400;
