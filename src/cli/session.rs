@@ -8,7 +8,7 @@ use indicatif::ProgressBar;
 use super::ranks::Started;
 use super::terminal::bar_of;
 use crate::base::Result;
-use crate::base::config::{Config, SourceKind};
+use crate::base::config::{Config, DataConfig, SourceKind};
 use crate::base::console::note;
 use crate::base::input::read_text;
 use crate::base::units::{Bytes, Count, Many};
@@ -155,6 +155,17 @@ pub fn warn_of_skipped(skipped: u64, rows: u64, first: Option<&str>) {
     }
 }
 
+/// What the data are called.
+#[must_use]
+pub fn data_name(data: &DataConfig) -> &str {
+    match data.source {
+        SourceKind::Criteo => "built-in click log",
+        SourceKind::Taobao => "built-in time series",
+        SourceKind::Random => "random look-ups",
+        SourceKind::Tsv | SourceKind::Files => &data.path,
+    }
+}
+
 /// One line on the data and one on the model and the machine. `kept` are the scales that the model had with which
 /// training begins.
 ///
@@ -164,12 +175,7 @@ pub fn describe(config: &Config, source: &dyn Source, started: &Started, kept: O
     let samples = |split| source.samples(split).map_or("endless".to_owned(), |count| Count(count).to_string());
     let schema = source.schema();
     let rows: u64 = schema.tables.iter().map(|column| column.rows).sum();
-    let name = match config.data.source {
-        SourceKind::Criteo => "built-in click log".to_owned(),
-        SourceKind::Taobao => "built-in time series".to_owned(),
-        SourceKind::Random => "random look-ups".to_owned(),
-        SourceKind::Tsv | SourceKind::Files => config.data.path.clone(),
-    };
+    let name = data_name(&config.data);
     let validation = match source.samples(Split::Validation) {
         Some(0) => String::new(),
         _ => format!(", {} validation", samples(Split::Validation)),

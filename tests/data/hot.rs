@@ -447,6 +447,30 @@ fn the_command_tells_and_draws_what_it_tried() {
 }
 
 #[test]
+fn data_that_the_configuration_names_are_the_title_and_are_not_written_over() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    let sizes = "--set data.train_samples=20000 --set data.test_samples=100";
+    succeed(&format!("data generate {} {sizes}", at("blocks")));
+    let mut log = Vec::new();
+    let config = DataConfig { train_samples: 50, test_samples: 0, ..DataConfig::default() };
+    Criteo::new(&config, &[], 13).unwrap().write_tsv(Split::Train, 0..50, &mut log).unwrap();
+    ["day_0.tsv", "day_1.tsv"].iter().for_each(|day| std::fs::write(at(day), &log).unwrap());
+    let run = format!("[data]\nsource = \"tsv\"\npath = {:?}\ntest_path = {:?}\n", at("day_0.tsv"), at("day_1.tsv"));
+    std::fs::write(at("run.toml"), &run).unwrap();
+    for (input, kept) in [("day_0.tsv", &log[..]), ("day_1.tsv", &log[..]), ("run.toml", run.as_bytes())] {
+        for flag in ["--out", "--svg"] {
+            let message = fail(&format!("inspect --hot --config {} {flag} {}", at("run.toml"), at(input)), 1);
+            assert!(message.contains(flag) && message.contains("is an input of this command"), "{message}");
+            assert!(std::fs::read(at(input)).unwrap() == kept, "{input}");
+        }
+    }
+    std::fs::write(at("blocks.toml"), format!("[data]\nsource = \"files\"\npath = {:?}\n", at("blocks"))).unwrap();
+    let text = succeed(&format!("inspect {HOT} --preset demo --config {}", at("blocks.toml")));
+    assert!(text.starts_with(&format!("{}: ", at("blocks"))), "{text}");
+}
+
+#[test]
 fn what_cannot_be_is_refused_with_a_remedy() {
     let folder = tempfile::tempdir().unwrap();
     let blocks = folder.path().join("blocks").display().to_string();
