@@ -1,6 +1,6 @@
 //! `octorec config`: prints a configuration, and draws its network.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
 
@@ -70,9 +70,7 @@ impl ConfigArgs {
         let mut config = self.keys.finish(layers, Command::Config)?;
         let tells = in_file && !config.model.columns.is_empty();
         let is_told = tells && !self.keys.begins(&["data.", "model.rows", "model.columns"])?;
-        let data = [&config.data.path, &config.data.test_path, &config.data.schema].map(Path::new);
-        let inputs: Vec<&Path> = self.base.config.as_deref().into_iter().chain(data).collect();
-        refuse_overwriting("--svg", self.svg.as_deref(), &inputs)?;
+        refuse_overwriting(&[("--svg", self.svg.as_deref())], &self.base.input_files(&config, Command::Config))?;
         if config.data.is_stored() && !is_told {
             heed_signals()?;
             // As training begins: flags that would be refused there are so here.

@@ -119,7 +119,7 @@ impl InspectArgs {
             return against::compare(path, run, &self.keys, self.json);
         }
         let inputs = [Some(path), schema].into_iter().flatten();
-        refuse_overwriting("--write-schema", self.write_schema.as_deref(), &inputs.collect::<Vec<_>>())?;
+        refuse_overwriting(&[("--write-schema", self.write_schema.as_deref())], &inputs.collect::<Vec<_>>())?;
         let format = self.format.as_deref().map(|name| Format::named(name, "--format")).transpose()?;
         let limit = if self.rows == 0 { u64::MAX } else { self.rows };
         let text = format.is_none() && !path.is_dir() && Format::detect(path).is_none();

@@ -1,6 +1,6 @@
 //! `octorec plan`: which rank holds which part of which table, what that costs, and why.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use serde::Serialize;
@@ -10,7 +10,7 @@ use super::division::{about, follow, planned, undivided};
 use super::figures;
 use super::output::{refuse_edited, refuse_overwriting, write_editable};
 use super::overrides::{BaseArgs, KeyArgs};
-use super::place::PlaceArgs;
+use super::place::{PlaceArgs, machine_file};
 use super::table::Table;
 use crate::base::config::{Command, Config};
 use crate::base::console::{note, pretty};
@@ -147,10 +147,9 @@ impl PlanArgs {
     fn report(&self) -> Result<String> {
         self.check()?;
         let mut config = self.keys.finish(self.base.layers()?, Command::Plan)?;
-        let inputs =
-            [&config.data.path, &config.data.test_path, &config.data.schema, &self.place.topology].map(Path::new);
-        let inputs: Vec<&Path> = inputs.into_iter().chain(self.base.config.as_deref()).collect();
-        refuse_overwriting("--out", self.out.as_deref(), &inputs)?;
+        let mut inputs = self.base.input_files(&config, Command::Plan);
+        inputs.extend(machine_file(&self.place.topology));
+        refuse_overwriting(&[("--out", self.out.as_deref())], &inputs)?;
         let machine = figures::load(&self.place.topology)?;
         let placement = place(&machine, &self.place.wishes(config.train.threads))?;
         placement.warnings.iter().for_each(|warning| note!("warning: {warning}"));

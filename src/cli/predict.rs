@@ -153,8 +153,9 @@ impl PredictArgs {
         let trained = Trained::find(&self.checkpoint, false, self.verify)?;
         let mut config = trained.config()?;
         let files = run_files(&self.checkpoint);
-        let inputs: Vec<&Path> = files.iter().chain([&self.data, &trained.path]).map(PathBuf::as_path).collect();
-        refuse_overwriting("--out", self.out.as_deref(), &inputs)?;
+        let inputs = files.iter().chain([&self.data, &trained.path]).map(PathBuf::as_path);
+        let inputs: Vec<&Path> = inputs.chain(self.ranks.input_files()).collect();
+        refuse_overwriting(&[("--out", self.out.as_deref())], &inputs)?;
         // A row that is left out would shift all lines behind it.
         config.data.on_bad_row = OnBadRow::Fail;
         if !arrives {

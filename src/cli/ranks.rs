@@ -12,7 +12,7 @@ use super::division::{Aim, Division, Wanted, divide, grains};
 use super::figures;
 use super::help::{DATA, MACHINE};
 use super::machines::{Everyone, introduce};
-use super::place::{PlaceArgs, RankCount};
+use super::place::{PlaceArgs, RankCount, machine_file};
 use super::trials::{TRIAL_ROWS, Trials};
 use super::tuned::use_plans;
 use crate::base::config::{Config, Determinism, Hot};
@@ -151,6 +151,11 @@ impl RankArgs {
     #[must_use]
     pub fn count(ranks: usize) -> Self {
         Self { place: PlaceArgs::count(ranks), plan: None, timeout: DEADLINE.as_secs_f64() }
+    }
+
+    /// The files that say where ranks stand, and what each holds.
+    pub fn input_files(&self) -> impl Iterator<Item = &Path> {
+        self.plan.as_deref().into_iter().chain(machine_file(&self.place.topology))
     }
 
     fn wishes(&self, config: &Config, comm_cores: CommCores) -> Wishes {

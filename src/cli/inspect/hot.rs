@@ -90,10 +90,8 @@ impl HotProfileArgs {
     /// Profiles the data at `path`, or what the configuration names, and prints what was found.
     pub fn run(&self, path: Option<&Path>, base: &BaseArgs, keys: &KeyArgs, json: bool) -> Result<()> {
         let mut config = configured(path, base, keys)?;
-        let inputs = [&config.data.path, &config.data.test_path, &config.data.schema].map(Path::new);
-        let inputs: Vec<&Path> = inputs.into_iter().chain(base.config.as_deref()).collect();
-        refuse_overwriting("--svg", self.svg.as_deref(), &inputs)?;
-        refuse_overwriting("--out", self.out.as_deref(), &inputs)?;
+        let outputs = [("--out", self.out.as_deref()), ("--svg", self.svg.as_deref())];
+        refuse_overwriting(&outputs, &base.input_files(&config, Command::Inspect))?;
         // Tags are of the rows that training reads, to which one without a label or a weight is malformed.
         let labels = if self.inputs { Labels::Required } else { Labels::Optional };
         let source = open_data(&mut config, Learned::default(), labels, OnUnseen::default())?;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::resolve::{Resolved, Resumed};
 use super::{TrainArgs, init};
-use crate::base::config::{Config, EvalSplit, TrainConfig};
+use crate::base::config::{Command, Config, EvalSplit, TrainConfig};
 use crate::base::console::note;
 use crate::base::units::{Count, Many};
 use crate::base::{Error, Result};
@@ -159,21 +159,10 @@ impl TrainArgs {
 
     /// Refuses to write over a file that the run reads, or that is another of its own.
     fn refuse_overwriting_inputs(&self, config: &Config, output: Option<&OutputDir>, resumed: bool) -> Result<()> {
-        let inputs = [
-            &config.data.path,
-            &config.data.test_path,
-            &config.data.schema,
-            &config.train.tuned,
-            &config.train.hot_set,
-        ];
-        let inputs = inputs.map(Path::new);
         let init = self.init_file();
-        let inputs: Vec<&Path> = inputs.into_iter().chain(init.as_deref()).collect();
-        let mine = || [&self.base.config, &self.ranks.plan].into_iter().flatten().map(PathBuf::as_path);
-        let lost = |output: &OutputDir| {
-            let mut all = inputs.iter().copied().chain(mine()).filter(|input| !input.as_os_str().is_empty());
-            all.find(|input| output.would_lose(input)).map(Path::to_owned)
-        };
+        let mut inputs = self.base.input_files(config, Command::Train);
+        inputs.extend(init.as_deref().into_iter().chain(self.ranks.input_files()));
+        let lost = |output: &OutputDir| inputs.iter().copied().find(|input| output.would_lose(input));
         if let Some(input) = output.filter(|_| !resumed).and_then(lost) {
             let reason = format!(
                 "{} has the name of a file of a run's, which this run would replace: move it elsewhere, or choose another \
@@ -188,17 +177,9 @@ impl TrainArgs {
             return Err(read_as_data("--out", Path::new("a run"), folder));
         }
         let own: Vec<PathBuf> = output.map_or_else(Vec::new, OutputDir::files);
-        let inputs: Vec<&Path> = inputs.into_iter().chain(mine()).chain(own.iter().map(PathBuf::as_path)).collect();
+        inputs.extend(own.iter().map(PathBuf::as_path));
         let outputs = [("--trace-loss", &self.trace_loss), ("--trace", &self.trace), ("--mllog", &self.mllog)];
-        for (at, (flag, path)) in outputs.iter().enumerate() {
-            let Some(path) = path else { continue };
-            refuse_overwriting(flag, Some(path), &inputs)?;
-            if let Some((other, _)) = outputs[..at].iter().find(|(_, other)| other.as_ref() == Some(path)) {
-                let reason = format!("{} is also what {other} writes: name another file", path.display());
-                return Err(Error::config(*flag, reason));
-            }
-        }
-        Ok(())
+        refuse_overwriting(&outputs.map(|(flag, path)| (flag, path.as_deref())), &inputs)
     }
 
     /// Opens the data, which all machines do at the same time.
