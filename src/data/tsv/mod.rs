@@ -31,7 +31,7 @@ pub use encoding::OnUnseen;
 use encoding::{Encoding, NO_ROW, cap};
 pub use fault::Fault;
 pub use layout::{Labels, Layout};
-pub use lines::{LONGEST, Line, Lines, MOST_CRS, Place, without_end};
+pub use lines::{LONGEST, Line, Lines, MARK, MOST_CRS, Place, without_end, without_mark};
 pub use row::Row;
 pub use scan::Progress;
 use scan::{GoodRows, Scan, Task, scan};
