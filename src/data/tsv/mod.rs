@@ -30,6 +30,7 @@ pub(super) use compressed::{Counted, decoded, is_parquet_at, packed, unreadable}
 pub use encoding::OnUnseen;
 use encoding::{Encoding, NO_ROW, cap};
 pub use fault::Fault;
+pub(super) use fault::{SHOWN, shown};
 pub use layout::{Labels, Layout};
 pub use lines::{LONGEST, Line, Lines, MARK, MOST_CRS, Place, without_end, without_mark};
 pub use row::Row;

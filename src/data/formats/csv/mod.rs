@@ -41,7 +41,7 @@ use crate::data::fingerprint::of_text;
 use crate::data::preprocess::input_files;
 use crate::data::samples::Samples;
 use crate::data::schema::Description;
-use crate::data::tsv::{LONGEST, Progress, first_part};
+use crate::data::tsv::{LONGEST, Progress, SHOWN, first_part, shown};
 use crate::data::{Labels, OnUnseen, Vocabulary};
 
 /// Opens a text file, or all of a folder as one table in the order of their names, as a schema says.
@@ -342,14 +342,6 @@ struct CsvTable {
     lists: Vec<bool>,
     /// How many values without a row readers have met, by column.
     unseen_values: Vec<AtomicU64>,
-}
-
-/// Bytes of a field that messages show.
-const SHOWN: usize = 32;
-
-/// A field for a message.
-fn shown(field: &[u8]) -> String {
-    field[..field.len().min(SHOWN)].escape_ascii().to_string()
 }
 
 /// A name of a file's, in which nothing moves the cursor of whoever reads it.
