@@ -14,7 +14,6 @@ use super::place::{PlaceArgs, machine_file};
 use super::table::Table;
 use crate::base::config::{Command, Config};
 use crate::base::console::{note, pretty};
-use crate::base::error::nearest;
 use crate::base::units::{Bytes, Count, Seconds, spelled};
 use crate::base::{Error, Result, TableId, console, input};
 use crate::collective::candidates;
@@ -379,13 +378,10 @@ fn limited(prices: &[HotPrice], room: u64, most: u64) -> String {
 fn find(workload: &Workload, wanted: &str) -> Result<TableId> {
     let number = wanted.parse::<usize>().ok().filter(|number| *number < workload.tables.len());
     let name = || workload.tables.iter().position(|table| table.name == wanted);
-    let names = || workload.tables.iter().map(|table| table.name.as_str());
-    number.or_else(name).map(|table| TableId(table as u32)).ok_or_else(|| Error::UnknownName {
-        origin: "--explain".to_owned(),
-        what: "table",
-        found: wanted.to_owned(),
-        nearest: nearest(wanted, names()),
-        known: format!("0 to {}, {}", workload.tables.len() - 1, names().collect::<Vec<_>>().join(", ")),
+    number.or_else(name).map(|table| TableId(table as u32)).ok_or_else(|| {
+        let numbers = format!("0 to {}", workload.tables.len() - 1);
+        let names = workload.tables.iter().map(|table| table.name.as_str());
+        Error::unknown("--explain", "table", wanted, [numbers.as_str()].into_iter().chain(names))
     })
 }
 

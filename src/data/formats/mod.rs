@@ -42,7 +42,6 @@ use std::path::Path;
 use super::blocks::{EXTENSION, MANIFEST};
 use super::fingerprint::of_ends;
 use super::{Batch, Description, Samples};
-use crate::base::error::nearest;
 use crate::base::{Error, Result, input, named};
 use crate::memory::FileBytes;
 
@@ -110,14 +109,8 @@ impl Format {
     /// # Errors
     /// [`Error::UnknownName`] with the nearest one.
     pub fn named(name: &str, origin: &str) -> Result<Self> {
-        let names = Self::ALL.map(Self::name);
-        Self::ALL.into_iter().find(|format| format.name() == name).ok_or_else(|| Error::UnknownName {
-            origin: origin.to_owned(),
-            what: "format",
-            found: name.to_owned(),
-            nearest: nearest(name, names),
-            known: names.join(", "),
-        })
+        let found = Self::ALL.into_iter().find(|format| format.name() == name);
+        found.ok_or_else(|| Error::unknown(origin, "format", name, Self::ALL.map(Self::name)))
     }
 
     /// The format of what lies at `path`, told by names and first bytes; nothing where it is none of these.
