@@ -43,9 +43,9 @@ struct VerifyArgs {
     /// The data set: a directory or a file.
     path: PathBuf,
 
-    /// Its format, where its files do not tell it: octorec, mlperf, nvidia, torchrec, hugectr, parquet, csv, fae.
-    #[arg(long, value_name = "NAME")]
-    format: Option<String>,
+    /// Its format, where its files do not tell it.
+    #[arg(long, value_enum, value_name = "NAME")]
+    format: Option<Format>,
 
     #[command(flatten)]
     text: TextArgs,
@@ -168,8 +168,7 @@ impl DataArgs {
 
 impl VerifyArgs {
     fn run(&self) -> Result<()> {
-        let format = self.format.as_deref().map(|name| Format::named(name, "--format")).transpose()?;
-        let dataset = formats::open(&self.path, format, self.text.described())?;
+        let dataset = formats::open(&self.path, self.format, self.text.described())?;
         let total = dataset.members.iter().map(|member| member.table.rows()).sum();
         let bar = bar(total, "checking");
         let rows = formats::verify(&dataset, |done| bar.inc(done));

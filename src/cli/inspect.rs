@@ -34,9 +34,9 @@ pub struct InspectArgs {
     #[arg(required_unless_present = "hot")]
     path: Option<PathBuf>,
 
-    /// Its format, where its files do not tell it: octorec, mlperf, nvidia, torchrec, hugectr, parquet, csv, fae.
-    #[arg(long, value_name = "NAME")]
-    format: Option<String>,
+    /// Its format, where its files do not tell it.
+    #[arg(long, value_enum, value_name = "NAME")]
+    format: Option<Format>,
 
     /// Where a schema is proposed: the label's column, or a comparison such as "rating >= 4"; without it, it is told
     /// from names and values. For a Parquet file it asks for such a schema.
@@ -120,7 +120,7 @@ impl InspectArgs {
         }
         let inputs = [Some(path), schema].into_iter().flatten();
         refuse_overwriting(&[("--write-schema", self.write_schema.as_deref())], &inputs.collect::<Vec<_>>())?;
-        let format = self.format.as_deref().map(|name| Format::named(name, "--format")).transpose()?;
+        let format = self.format;
         let limit = if self.rows == 0 { u64::MAX } else { self.rows };
         let text = format.is_none() && !path.is_dir() && Format::detect(path).is_none();
         let text = text && schema.is_none();

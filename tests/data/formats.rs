@@ -574,8 +574,6 @@ fn unknown_files_and_formats_are_refused() {
     assert!(
         formats::open(&folder.path().join("nothing"), None, None).err().unwrap().to_string().contains("cannot open")
     );
-    let message = Format::named("torchrek", "--format").unwrap_err().to_string();
-    assert!(message.contains("did you mean `torchrec`"), "{message}");
 }
 
 #[test]

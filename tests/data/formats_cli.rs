@@ -99,6 +99,26 @@ fn damage_is_found_by_verify_and_by_training() {
 }
 
 #[test]
+fn names_of_no_format_are_refused_with_those_that_there_are() {
+    let folder = tempfile::tempdir().unwrap();
+    let [from, to] = ["from", "to"].map(|name| folder.path().join(name).display().to_string());
+    for line in [
+        format!("data verify {from} --format torchrek"),
+        format!("inspect {from} --format torchrek"),
+        format!("convert {from} {to} --format torchrek"),
+        format!("convert {from} {to} --from-format torchrek"),
+        format!("data generate {to} --format torchrek"),
+    ] {
+        let message = String::from_utf8_lossy(&run(&line, 2).stderr).into_owned();
+        assert!(message.contains("invalid value 'torchrek'"), "{message}");
+        assert!(Format::ALL.iter().all(|format| message.contains(format.name())), "{message}");
+    }
+    generate(Path::new(&from), "octorec");
+    let message = fail(&format!("convert {from} {to} --format csv"));
+    assert!(message.contains("octorec writes no csv: choose one of octorec, "), "{message}");
+}
+
+#[test]
 fn inspect_tells_the_same_of_every_format() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name).display().to_string();

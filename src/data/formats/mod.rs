@@ -104,15 +104,6 @@ impl Format {
     #[cfg(not(feature = "parquet"))]
     pub const WRITTEN: &[Self] = &[Self::Octorec, Self::Mlperf, Self::Nvidia, Self::Torchrec, Self::Hugectr];
 
-    /// The format called `name`.
-    ///
-    /// # Errors
-    /// [`Error::UnknownName`] with the nearest one.
-    pub fn named(name: &str, origin: &str) -> Result<Self> {
-        let found = Self::ALL.into_iter().find(|format| format.name() == name);
-        found.ok_or_else(|| Error::unknown(origin, "format", name, Self::ALL.map(Self::name)))
-    }
-
     /// The format of what lies at `path`, told by names and first bytes; nothing where it is none of these.
     #[must_use]
     pub fn detect(path: &Path) -> Option<Self> {
