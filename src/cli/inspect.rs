@@ -23,7 +23,7 @@ use crate::data::formats::csv::{self, LeftOut};
 use crate::data::formats::{self, Dataset, Described, Format, SCHEMA, parquet};
 use crate::data::samples::Samples;
 use crate::data::survey::{CategoricalFindings, DenseFindings, Findings, Survey, sparkline};
-use crate::data::tsv::{Fault, Labels, Layout, Line, Lines, Row};
+use crate::data::tsv::{GoodRows, Labels, Layout};
 use crate::data::{Alone, Description, Telling};
 
 /// Arguments of `octorec inspect`.
@@ -242,25 +242,11 @@ fn seen_text(path: &Path, limit: u64, max_line: usize, on_bad_row: OnBadRow) -> 
         column.hots = 0;
     }
     let (mut survey, mut samples) = (Survey::new(&schema), Samples::new(&schema));
-    let (mut lines, mut row) = (Lines::open(path)?.limited(max_line), Row::new(&layout));
-    let (mut number, mut skipped, mut first) = (0u64, 0u64, None);
-    while number - skipped < limit
-        && let Some(line) = lines.next_line()?
-    {
+    let (mut rows, mut number) = (GoodRows::open(path, &layout, on_bad_row)?, 0);
+    while number < limit && rows.next_raw()? {
         number += 1;
-        let read = match line {
-            Line::Text(text) => row.parse(text, &layout),
-            Line::TooLong => Err(Fault::TooLong { limit: max_line }),
-        };
-        match read {
-            // A blank field is 0.
-            Ok(()) => row.push(&mut samples, 0),
-            Err(fault) if on_bad_row == OnBadRow::Skip => {
-                skipped += 1;
-                first.get_or_insert_with(|| fault.at(path, number).to_string());
-            }
-            Err(fault) => return Err(fault.at(path, number)),
-        }
+        // A blank field is 0.
+        rows.row().push(&mut samples, 0);
         if samples.len() == PORTION {
             survey.add(&samples, &schema);
             samples.clear();
@@ -269,9 +255,10 @@ fn seen_text(path: &Path, limit: u64, max_line: usize, on_bad_row: OnBadRow) -> 
             }
         }
     }
-    let whole = lines.next_line()?.is_none();
+    let whole = rows.is_at_end()?;
+    let (skipped, first) = rows.skipped();
     report_skipped(skipped);
-    warn_of_skipped(skipped, number - skipped, first.as_deref());
+    warn_of_skipped(skipped, number, first);
     survey.add(&samples, &schema);
     let findings = survey.findings(&schema, false);
     for (column, found) in schema.categorical.iter_mut().zip(&findings.categorical) {
@@ -279,7 +266,7 @@ fn seen_text(path: &Path, limit: u64, max_line: usize, on_bad_row: OnBadRow) -> 
         // Blank fields share a row of their own.
         column.rows = (found.distinct + u64::from(found.missing > 0.0)).max(1);
     }
-    Ok(Seen { format: "tsv", rows_total: whole.then_some(number - skipped), findings, schema, left_out: Vec::new() })
+    Ok(Seen { format: "tsv", rows_total: whole.then_some(number), findings, schema, left_out: Vec::new() })
 }
 
 fn table(seen: &Seen) -> String {

@@ -34,8 +34,8 @@ pub(super) use fault::{SHOWN, shown};
 pub use layout::{Labels, Layout};
 pub use lines::{LONGEST, Line, Lines, MARK, MOST_CRS, Place, without_end, without_mark};
 pub use row::Row;
-pub use scan::Progress;
-use scan::{GoodRows, Scan, Task, scan};
+pub use scan::{GoodRows, Progress};
+use scan::{Scan, Task, scan};
 pub(super) use vocabulary::FirstSeen;
 pub use vocabulary::{Growth, Vocabulary};
 
@@ -145,7 +145,7 @@ impl Tsv {
         let sizes = (found.bytes(), found_test.as_ref().map_or(0, Found::bytes));
         let total = sizes.0 + sizes.1;
         let mut pass = |path: &Path, task: Task<'_>, done: u64| {
-            let mut rows = GoodRows::open_at(path, &layout, config.on_bad_row, Place::default())?;
+            let mut rows = GoodRows::open(path, &layout, config.on_bad_row)?;
             scan(&mut rows, task, (done, total), progress)
         };
         let cap = cap(config.rows_cap);
