@@ -12,8 +12,9 @@ use crate::base::units::{Count, Many};
 use crate::base::{Error, Result};
 use crate::cli::collective::Choice;
 use crate::cli::copies::{hot_inputs, revisions, slots};
+use crate::cli::division::Wanted;
 use crate::cli::output::{is_text_folder, read_as_data, refuse_overwriting};
-use crate::cli::ranks::{Beginning, Overlap, Purpose, Started};
+use crate::cli::ranks::{Overlap, Purpose, StartSpec, Started};
 use crate::cli::session::{Learned, describe, growth_told, open_data};
 use crate::collective::World;
 use crate::data::hot::HotInputs;
@@ -58,9 +59,10 @@ impl TrainArgs {
         let from = resumed.as_ref().map_or(0, |resumed| resumed.progress.sample);
         let kept = self.resume.as_deref().map(plan_in);
         let hot_slots = hot.as_ref().map(|hot| slots(&*source, hot));
-        let beginning = Beginning { plan: kept.as_deref(), hot: hot_slots, sample: from };
-        let purpose = Purpose::Train(self.exchange.overlap);
-        let started = self.ranks.start(world, &config, &*source, purpose, beginning, self.trace.is_some())?;
+        let task = self.ranks.task(world, &config, &*source, Purpose::Train(self.exchange.overlap));
+        let wanted = Wanted { kept: kept.as_deref(), ..task.wanted };
+        let traced = self.trace.is_some();
+        let started = self.ranks.start(StartSpec { wanted, traced, hot: hot_slots, from, ..task })?;
         let start = self.set_weights(&config, &*source, &started, numbers)?;
         if let Some(log) = &mut mllog {
             self.describe_in_log(log, &config, &*source)?;
