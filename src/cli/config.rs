@@ -13,7 +13,7 @@ use super::table::Table;
 use super::terminal;
 use crate::base::config::{Command, DEFAULT_PRESET, PRESETS, preset};
 use crate::base::{Error, Result, console};
-use crate::data::{Labels, OnUnseen};
+use crate::data::Opening;
 use crate::memory::write_file;
 
 /// Arguments of `octorec config`.
@@ -75,7 +75,7 @@ impl ConfigArgs {
             heed_signals()?;
             // As training begins: flags that would be refused there are so here.
             config = self.keys.finish(self.base.layers()?, Command::Train)?;
-            open_data(&mut config, Learned::default(), Labels::Required, OnUnseen::Reject)?;
+            open_data(&mut config, Learned::default(), Opening::default())?;
         }
         if let Some(path) = &self.svg {
             let told = |reason| Error::config("model", reason);

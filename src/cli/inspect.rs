@@ -178,7 +178,7 @@ impl InspectArgs {
         let proposal = csv::propose(path, limit, self.label.as_deref(), max_line, on_bad_row)?;
         let (proposed, whole) = (proposal.to_toml(), proposal.is_whole());
         let choices = csv::Choices { max_line, on_bad_row, rows: limit, ..csv::Choices::default() };
-        let dataset = csv::open_as(path, proposal.schema, &choices)?;
+        let dataset = csv::open_as(path, proposal.schema, &choices, &mut |_, _| {})?;
         let seen = surveyed(&dataset, Format::detect(path).map_or("csv", Format::name), limit)?;
         let rows_total = seen.rows_total.filter(|_| whole);
         Ok((Seen { left_out: proposal.left_out, rows_total, ..seen }, proposed))

@@ -447,7 +447,8 @@ fn one_schema_gives_the_same_samples_in_training_and_in_preprocessing() {
         ]",
     );
     let path = folder.file("ratings.csv", &text);
-    let direct = formats::csv::open_as(&path, layout.clone(), &formats::csv::Choices::default()).unwrap();
+    let direct =
+        formats::csv::open_as(&path, layout.clone(), &formats::csv::Choices::default(), &mut |_, _| {}).unwrap();
     let mut expected = Samples::new(&direct.description);
     let table = &direct.members[0].table;
     table.open(0).unwrap().read(&mut expected, 900).unwrap();
@@ -596,7 +597,8 @@ fn tables_of_text_by_name() {
     }
     // Blanks that are none of ASCII's stand for nothing here and in training, where they keep a column's kind.
     let blanks = folder.file("blanks.csv", format!("{header}u1,g,1,5,\u{a0}5\nu1,g,\u{a0}2.5,5,\u{a0}\n"));
-    let direct = formats::csv::open_as(&blanks, layout.clone(), &formats::csv::Choices::default()).unwrap();
+    let direct =
+        formats::csv::open_as(&blanks, layout.clone(), &formats::csv::Choices::default(), &mut |_, _| {}).unwrap();
     let mut trained = Samples::new(&direct.description);
     direct.members[0].table.open(0).unwrap().read(&mut trained, 2).unwrap();
     assert!(matches!(&trained.dense[0], Values::Floats(ages) if ages[0] == 5.0 && ages[1].is_nan()));

@@ -416,8 +416,8 @@ fn progress_ends_at_the_whole() {
     let mut config = config(&path);
     config.test_path = folder.file("b.tsv", &text);
     let mut seen = Vec::new();
-    let mut progress = |done, total| seen.push((done, total));
-    Tsv::open(&config, &[], Opening { progress: Some(&mut progress), ..Opening::default() }).unwrap();
+    let progress = Box::new(|done, total| seen.push((done, total)));
+    Tsv::open(&config, &[], Opening { progress, ..Opening::default() }).unwrap();
     let total = fs::metadata(&path).unwrap().len() + text.len() as u64;
     assert!(seen.len() >= 4 && seen.is_sorted() && seen.iter().all(|&(_, of)| of == total), "{seen:?}");
     assert_eq!(seen.last(), Some(&(total, total)));

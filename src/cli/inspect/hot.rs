@@ -19,7 +19,7 @@ use crate::cli::session::{Learned, data_name, open_data, report_skipped};
 use crate::cli::table::Table;
 use crate::cli::terminal::bar;
 use crate::data::hot::{CONFIDENCE, Options, Profile, Tried, WHOLE_BELOW, profile};
-use crate::data::{Labels, OnUnseen};
+use crate::data::{Labels, Opening};
 use crate::machine::team::pool;
 use crate::memory::write_file;
 use crate::optim::{Optimizer, ParamState};
@@ -94,7 +94,7 @@ impl HotProfileArgs {
         refuse_overwriting(&outputs, &base.input_files(&config, Command::Inspect))?;
         // Tags are of the rows that training reads, to which one without a label or a weight is malformed.
         let labels = if self.inputs { Labels::Required } else { Labels::Optional };
-        let source = open_data(&mut config, Learned::default(), labels, OnUnseen::default())?;
+        let source = open_data(&mut config, Learned::default(), Opening { labels, ..Opening::default() })?;
         let row_weights = config.model.weighs_rows();
         let kept =
             ParamState { precision: config.train.precision, optimizer: Optimizer::rows(&config.train), row_weights };

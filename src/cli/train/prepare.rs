@@ -18,7 +18,7 @@ use crate::cli::ranks::{Overlap, Purpose, StartSpec, Started};
 use crate::cli::session::{Learned, describe, growth_told, open_data};
 use crate::collective::World;
 use crate::data::hot::HotInputs;
-use crate::data::{Labels, OnUnseen, Source, Split};
+use crate::data::{Opening, Source, Split};
 use crate::machine::limits::Processor;
 use crate::machine::placement::Placement;
 use crate::memory::{forget_cached, same_file};
@@ -186,7 +186,7 @@ impl TrainArgs {
 
     /// Opens the data, which all machines do at the same time.
     fn open(&self, world: &World, config: &mut Config, known: Learned) -> Result<Opened> {
-        let source = open_data(config, known, Labels::Required, OnUnseen::Reject)?;
+        let source = open_data(config, known, Opening::default())?;
         self.check_test_samples(config, &*source)?;
         self.check_evaluations(&config.train, source.samples(Split::Train))?;
         // Of the files as training finds them: who saves may do so because one of them was damaged.

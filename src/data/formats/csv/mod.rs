@@ -57,7 +57,8 @@ pub fn open(path: &Path, text: Option<Described<'_>>) -> Result<Dataset> {
         );
         return Err(bad(path, reason));
     };
-    open_as(path, TextSchema::read(schema)?, &Choices { max_line, on_bad_row, ..Choices::default() })
+    let choices = Choices { max_line, on_bad_row, ..Choices::default() };
+    open_as(path, TextSchema::read(schema)?, &choices, &mut |_, _| {})
 }
 
 /// How a text file is opened, beyond its schema.
@@ -116,19 +117,11 @@ impl Choices<'_> {
     }
 }
 
-/// As [`open`], with a schema at hand.
+/// As [`open`], with a schema at hand; `progress` is told how many bytes of how many the opening pass has read.
 ///
 /// # Errors
 /// As [`open`].
-pub fn open_as(path: &Path, schema: TextSchema, choices: &Choices<'_>) -> Result<Dataset> {
-    open_telling(path, schema, choices, &mut |_, _| {})
-}
-
-/// As [`open_as`]; `progress` is told how many bytes of how many the opening pass has read.
-///
-/// # Errors
-/// As [`open`].
-pub fn open_telling(
+pub fn open_as(
     path: &Path,
     mut schema: TextSchema,
     choices: &Choices<'_>,
