@@ -376,7 +376,7 @@ fn splits_name_the_halves_of_the_last_day_as_either_program_does() {
     options.split = SplitBy::LastDayTorchrec;
     check(&options, [(Role::Train, 0..1201), (Role::Validation, 1201..1301), (Role::Test, 1301..1401)]);
     options.split = SplitBy::Fraction { validation: 0.1, test: 0.2 };
-    check(&options, [(Role::Train, 0..981), (Role::Validation, 981..1121), (Role::Test, 1121..1401)]);
+    check(&options, [(Role::Train, 0..980), (Role::Validation, 980..1120), (Role::Test, 1120..1401)]);
 }
 
 #[test]
