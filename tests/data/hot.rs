@@ -75,6 +75,11 @@ impl Source for Skewed {
     fn open(&self, _: Split, start: u64) -> Result<Box<dyn Reader + '_>> {
         Ok(Box::new(SkewedReader { of: self, next: start }))
     }
+
+    /// The number of a sample stands for its probability.
+    fn truth(&self, _: Split, start: u64, count: usize) -> Option<Vec<f32>> {
+        Some((start..self.samples.min(start + count as u64)).map(|n| n as f32).collect())
+    }
 }
 
 impl Reader for SkewedReader<'_> {
@@ -329,6 +334,10 @@ fn a_kind_of_inputs_is_a_data_set_whatever_is_read_skipped_and_picked() {
         assert_eq!((reader.read(&mut found, 1).unwrap(), reader.skip(1 << 40).unwrap()), (1, count as u64 - 49));
         assert_eq!((reader.read(&mut found, 1).unwrap(), reader.pick(&mut found, &[0]).unwrap()), (0, 0));
         assert!(found == of(&mut [15, 16, 17, 18, 47, 48].into_iter()), "{inputs:?}");
+        // What is planted is that of the samples that are there.
+        let told = |start: usize, count: usize| chosen.truth(Split::Train, start as u64, count).unwrap();
+        let of_last: Vec<f32> = places[count - 2..].iter().map(|&place| place as f32).collect();
+        assert!(told(count - 2, 7) == of_last && told(count, 3).is_empty() && told(count + 5, 1).is_empty());
         // What is not there of picks is left away.
         let (mut reader, mut found) = (opened(count - 2), Batch::new(source.schema()));
         assert_eq!(reader.pick(&mut found, &[1, 2, 9]).unwrap(), 1);
