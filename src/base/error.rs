@@ -315,6 +315,18 @@ impl Error {
         Self::Config { origin: origin.into(), reason: reason.into() }
     }
 
+    /// A name, found in `origin`, that is none of these, which are `what`.
+    pub fn unknown<'a>(
+        origin: impl Into<String>,
+        what: &'static str,
+        found: &str,
+        names: impl IntoIterator<Item = &'a str>,
+    ) -> Self {
+        let names: Vec<&str> = names.into_iter().collect();
+        let (nearest, known) = (nearest(found, names.iter().copied()), names.join(", "));
+        Self::UnknownName { origin: origin.into(), what, found: found.to_owned(), nearest, known }
+    }
+
     /// A data file that cannot be used as a whole, and what to do.
     pub fn bad_file(path: impl Into<PathBuf>, reason: impl Into<String>) -> Self {
         Self::BadFile { path: path.into(), reason: reason.into() }

@@ -1,6 +1,6 @@
 //! `octorec config`: prints a configuration, and draws its network.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
 
@@ -13,7 +13,7 @@ use super::table::Table;
 use super::terminal;
 use crate::base::config::{Command, DEFAULT_PRESET, PRESETS, preset};
 use crate::base::{Error, Result, console};
-use crate::data::{Labels, OnUnseen};
+use crate::data::Opening;
 use crate::memory::write_file;
 
 /// Arguments of `octorec config`.
@@ -70,14 +70,12 @@ impl ConfigArgs {
         let mut config = self.keys.finish(layers, Command::Config)?;
         let tells = in_file && !config.model.columns.is_empty();
         let is_told = tells && !self.keys.begins(&["data.", "model.rows", "model.columns"])?;
-        let data = [&config.data.path, &config.data.test_path, &config.data.schema].map(Path::new);
-        let inputs: Vec<&Path> = self.base.config.as_deref().into_iter().chain(data).collect();
-        refuse_overwriting("--svg", self.svg.as_deref(), &inputs)?;
+        refuse_overwriting(&[("--svg", self.svg.as_deref())], &self.base.input_files(&config, Command::Config))?;
         if config.data.is_stored() && !is_told {
             heed_signals()?;
             // As training begins: flags that would be refused there are so here.
             config = self.keys.finish(self.base.layers()?, Command::Train)?;
-            open_data(&mut config, Learned::default(), Labels::Required, OnUnseen::Reject)?;
+            open_data(&mut config, Learned::default(), Opening::default())?;
         }
         if let Some(path) = &self.svg {
             let told = |reason| Error::config("model", reason);

@@ -31,10 +31,9 @@ pub struct ConvertArgs {
     #[command(flatten)]
     output: OutputArgs,
 
-    /// The format of FROM, where its files do not tell it: octorec, mlperf, nvidia, torchrec, hugectr, parquet, csv,
-    /// fae.
-    #[arg(long, value_name = "NAME")]
-    from_format: Option<String>,
+    /// The format of FROM, where its files do not tell it.
+    #[arg(long, value_enum, value_name = "NAME")]
+    from_format: Option<Format>,
 
     #[command(flatten)]
     text: TextArgs,
@@ -68,9 +67,9 @@ struct Hot {
 /// How a data set is written.
 #[derive(Debug, Args)]
 pub struct OutputArgs {
-    /// What is written: octorec, mlperf, nvidia, torchrec, hugectr, parquet.
-    #[arg(long, value_name = "NAME", default_value = "octorec")]
-    pub format: String,
+    /// What is written; csv and fae are only read.
+    #[arg(long, value_enum, value_name = "NAME", default_value_t = Format::Octorec)]
+    pub format: Format,
 
     /// Compression of octorec's blocks and of Parquet [default: lz4].
     #[arg(long, value_enum)]
@@ -85,9 +84,9 @@ impl OutputArgs {
     /// The format, and how its blocks are written.
     ///
     /// # Errors
-    /// When there is no such format, or it has no blocks and flags are of blocks.
+    /// When the format has no blocks and flags are of blocks.
     pub fn chosen(&self) -> Result<(Format, Options)> {
-        let format = Format::named(&self.format, "--format")?;
+        let format = self.format;
         let given = [("--codec", self.codec.is_some()), ("--block-rows", self.block_rows.is_some())];
         if let Some((flag, _)) = given.into_iter().find(|(_, given)| *given)
             && !matches!(format, Format::Octorec | Format::Parquet)
@@ -105,8 +104,7 @@ impl ConvertArgs {
     pub fn run(&self) -> Result<()> {
         heed_signals()?;
         let (format, options) = self.output.chosen()?;
-        let from = self.from_format.as_deref().map(|name| Format::named(name, "--from-format")).transpose()?;
-        let mut dataset = formats::open(&self.from, from, self.text.described())?;
+        let mut dataset = formats::open(&self.from, self.from_format, self.text.described())?;
         if format.holds_features() {
             dataset.learn_scales()?;
         }

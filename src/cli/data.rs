@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::convert::OutputArgs;
 use super::heed_signals;
+use super::output::refuse_overwriting;
 use super::overrides::{BaseArgs, KeyArgs};
 use super::terminal::bar;
 use super::text::TextArgs;
@@ -42,9 +43,9 @@ struct VerifyArgs {
     /// The data set: a directory or a file.
     path: PathBuf,
 
-    /// Its format, where its files do not tell it: octorec, mlperf, nvidia, torchrec, hugectr, parquet, csv, fae.
-    #[arg(long, value_name = "NAME")]
-    format: Option<String>,
+    /// Its format, where its files do not tell it.
+    #[arg(long, value_enum, value_name = "NAME")]
+    format: Option<Format>,
 
     #[command(flatten)]
     text: TextArgs,
@@ -167,8 +168,7 @@ impl DataArgs {
 
 impl VerifyArgs {
     fn run(&self) -> Result<()> {
-        let format = self.format.as_deref().map(|name| Format::named(name, "--format")).transpose()?;
-        let dataset = formats::open(&self.path, format, self.text.described())?;
+        let dataset = formats::open(&self.path, self.format, self.text.described())?;
         let total = dataset.members.iter().map(|member| member.table.rows()).sum();
         let bar = bar(total, "checking");
         let rows = formats::verify(&dataset, |done| bar.inc(done));
@@ -199,9 +199,14 @@ fn profile_path(pattern: &Path, column: usize) -> Result<PathBuf> {
 
 impl ProfileArgs {
     fn run(&self) -> Result<()> {
-        let dataset = formats::open(&self.path, None, self.text.described())?;
-        let columns = dataset.description.categorical.len();
-        let mut counters: Vec<StackCounter> = (0..columns).map(|_| StackCounter::default()).collect();
+        let described = self.text.described();
+        let inputs: Vec<&Path> = [&*self.path].into_iter().chain(described.map(|text| text.schema)).collect();
+        let dataset = formats::open(&self.path, None, described)?;
+        let paths = (0..dataset.description.categorical.len()).map(|column| profile_path(&self.trace, column));
+        let paths = paths.collect::<Result<Vec<_>>>()?;
+        // Each has a number of its own.
+        paths.iter().try_for_each(|path| refuse_overwriting(&[("--trace", Some(path))], &inputs))?;
+        let mut counters: Vec<StackCounter> = paths.iter().map(|_| StackCounter::default()).collect();
         let mut left = if self.rows == 0 { u64::MAX } else { self.rows };
         let bar = bar(left.min(dataset.rows(Role::Train)), "profiling");
         for member in dataset.members.iter().filter(|member| member.role == Role::Train) {
@@ -218,15 +223,15 @@ impl ProfileArgs {
             })?;
         }
         bar.finish_and_clear();
+        let profile = |(counter, name): (StackCounter, &String)| {
+            let none = || Error::bad_file(self.path.clone(), format!("column {name} has no look-up to profile"));
+            counter.profile().ok_or_else(none)
+        };
+        let names = dataset.description.categorical.iter().map(|column| &column.name);
+        let profiles = counters.into_iter().zip(names.clone()).map(profile).collect::<Result<Vec<_>>>()?;
         let mut columns = Vec::new();
-        for (column, counter) in counters.into_iter().enumerate() {
-            let name = &dataset.description.categorical[column].name;
-            let Some(profile) = counter.profile() else {
-                let reason = format!("column {name} has no look-up to profile");
-                return Err(Error::bad_file(self.path.clone(), reason));
-            };
-            let path = profile_path(&self.trace, column)?;
-            profile.write(&path)?;
+        for ((path, profile), name) in paths.iter().zip(&profiles).zip(names) {
+            profile.write(path)?;
             let (column, file, rows) = (name.clone(), path.display().to_string(), profile.rows.len() as u64);
             if !self.json {
                 console::result(format_args!("{file}: {column}, {} rows\n", Count(rows)))?;

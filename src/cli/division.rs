@@ -14,7 +14,7 @@ use crate::base::console::note;
 use crate::base::units::{Count, Many};
 use crate::base::{Error, RankId, Result, input};
 use crate::data::hot::WHOLE_BELOW;
-use crate::data::{Labels, OnUnseen, Schema, Source};
+use crate::data::{Labels, Opening, Schema, Source};
 use crate::machine::placement::Placement;
 use crate::machine::site::Known;
 use crate::machine::{Machine, Site};
@@ -239,7 +239,8 @@ fn drawn(data: &DataConfig, table: usize) -> Demand {
 /// # Errors
 /// When the data cannot be read, or the model has no tables.
 pub fn planned(config: &mut Config, lookups: Option<f64>, skew: Option<f64>) -> Result<Workload> {
-    let source = open_data(config, Learned::default(), Labels::Optional, OnUnseen::default())?;
+    let opening = Opening { labels: Labels::Optional, ..Opening::default() };
+    let source = open_data(config, Learned::default(), opening)?;
     if !config.model.layers.is_empty() {
         source.schema().check_model(&config.model)?;
     }

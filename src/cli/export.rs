@@ -92,7 +92,7 @@ impl ExportArgs {
         let refuse = |origin: &str, reason: String| Err(Error::config(origin, reason));
         let files = run_files(&self.checkpoint);
         let inputs: Vec<&Path> = files.iter().chain([&file]).map(PathBuf::as_path).collect();
-        refuse_overwriting("--out", Some(&self.out), &inputs)?;
+        refuse_overwriting(&[("--out", Some(&self.out))], &inputs)?;
         for (flag, given) in [("--bags", self.bags.is_some()), ("--external-above", self.external_above.is_some())] {
             if given && self.format != Format::Onnx {
                 return refuse(flag, "has no effect on --format torch: leave it away".to_owned());

@@ -23,7 +23,7 @@ use crate::data::formats::csv::{self, LeftOut};
 use crate::data::formats::{self, Dataset, Described, Format, SCHEMA, parquet};
 use crate::data::samples::Samples;
 use crate::data::survey::{CategoricalFindings, DenseFindings, Findings, Survey, sparkline};
-use crate::data::tsv::{Fault, Labels, Layout, Line, Lines, Row};
+use crate::data::tsv::{GoodRows, Labels, Layout};
 use crate::data::{Alone, Description, Telling};
 
 /// Arguments of `octorec inspect`.
@@ -34,9 +34,9 @@ pub struct InspectArgs {
     #[arg(required_unless_present = "hot")]
     path: Option<PathBuf>,
 
-    /// Its format, where its files do not tell it: octorec, mlperf, nvidia, torchrec, hugectr, parquet, csv, fae.
-    #[arg(long, value_name = "NAME")]
-    format: Option<String>,
+    /// Its format, where its files do not tell it.
+    #[arg(long, value_enum, value_name = "NAME")]
+    format: Option<Format>,
 
     /// Where a schema is proposed: the label's column, or a comparison such as "rating >= 4"; without it, it is told
     /// from names and values. For a Parquet file it asks for such a schema.
@@ -119,8 +119,8 @@ impl InspectArgs {
             return against::compare(path, run, &self.keys, self.json);
         }
         let inputs = [Some(path), schema].into_iter().flatten();
-        refuse_overwriting("--write-schema", self.write_schema.as_deref(), &inputs.collect::<Vec<_>>())?;
-        let format = self.format.as_deref().map(|name| Format::named(name, "--format")).transpose()?;
+        refuse_overwriting(&[("--write-schema", self.write_schema.as_deref())], &inputs.collect::<Vec<_>>())?;
+        let format = self.format;
         let limit = if self.rows == 0 { u64::MAX } else { self.rows };
         let text = format.is_none() && !path.is_dir() && Format::detect(path).is_none();
         let text = text && schema.is_none();
@@ -178,7 +178,7 @@ impl InspectArgs {
         let proposal = csv::propose(path, limit, self.label.as_deref(), max_line, on_bad_row)?;
         let (proposed, whole) = (proposal.to_toml(), proposal.is_whole());
         let choices = csv::Choices { max_line, on_bad_row, rows: limit, ..csv::Choices::default() };
-        let dataset = csv::open_as(path, proposal.schema, &choices)?;
+        let dataset = csv::open_as(path, proposal.schema, &choices, &mut |_, _| {})?;
         let seen = surveyed(&dataset, Format::detect(path).map_or("csv", Format::name), limit)?;
         let rows_total = seen.rows_total.filter(|_| whole);
         Ok((Seen { left_out: proposal.left_out, rows_total, ..seen }, proposed))
@@ -242,25 +242,11 @@ fn seen_text(path: &Path, limit: u64, max_line: usize, on_bad_row: OnBadRow) -> 
         column.hots = 0;
     }
     let (mut survey, mut samples) = (Survey::new(&schema), Samples::new(&schema));
-    let (mut lines, mut row) = (Lines::open(path)?.limited(max_line), Row::new(&layout));
-    let (mut number, mut skipped, mut first) = (0u64, 0u64, None);
-    while number - skipped < limit
-        && let Some(line) = lines.next_line()?
-    {
+    let (mut rows, mut number) = (GoodRows::open(path, &layout, on_bad_row)?, 0);
+    while number < limit && rows.next_raw()? {
         number += 1;
-        let read = match line {
-            Line::Text(text) => row.parse(text, &layout),
-            Line::TooLong => Err(Fault::TooLong { limit: max_line }),
-        };
-        match read {
-            // A blank field is 0.
-            Ok(()) => row.push(&mut samples, 0),
-            Err(fault) if on_bad_row == OnBadRow::Skip => {
-                skipped += 1;
-                first.get_or_insert_with(|| fault.at(path, number).to_string());
-            }
-            Err(fault) => return Err(fault.at(path, number)),
-        }
+        // A blank field is 0.
+        rows.row().push(&mut samples, 0);
         if samples.len() == PORTION {
             survey.add(&samples, &schema);
             samples.clear();
@@ -269,9 +255,10 @@ fn seen_text(path: &Path, limit: u64, max_line: usize, on_bad_row: OnBadRow) -> 
             }
         }
     }
-    let whole = lines.next_line()?.is_none();
+    let whole = rows.is_at_end()?;
+    let (skipped, first) = rows.skipped();
     report_skipped(skipped);
-    warn_of_skipped(skipped, number - skipped, first.as_deref());
+    warn_of_skipped(skipped, number, first);
     survey.add(&samples, &schema);
     let findings = survey.findings(&schema, false);
     for (column, found) in schema.categorical.iter_mut().zip(&findings.categorical) {
@@ -279,7 +266,7 @@ fn seen_text(path: &Path, limit: u64, max_line: usize, on_bad_row: OnBadRow) -> 
         // Blank fields share a row of their own.
         column.rows = (found.distinct + u64::from(found.missing > 0.0)).max(1);
     }
-    Ok(Seen { format: "tsv", rows_total: whole.then_some(number - skipped), findings, schema, left_out: Vec::new() })
+    Ok(Seen { format: "tsv", rows_total: whole.then_some(number), findings, schema, left_out: Vec::new() })
 }
 
 fn table(seen: &Seen) -> String {

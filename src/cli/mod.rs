@@ -106,6 +106,42 @@ enum Command {
     Tune(tune::TuneArgs),
 }
 
+impl Command {
+    /// What can be done about a malformed row that the command meets, and about one in a file's first line; nothing
+    /// where it says so itself, or reads no rows.
+    fn remedies(&self) -> Option<[&'static str; 2]> {
+        const LEAVE_OUT: &str = "mend the line, or leave such rows out with --on-bad-row skip";
+        const NOT_CRITEO: &str = "mend the line, or leave such rows out with --on-bad-row skip; a table that is no log of \
+                                  Criteo's is described with --schema FILE, which lists its columns where it has no header";
+        let any = match self {
+            Self::Train(_) | Self::Search(_) | Self::Config(_) | Self::Plan(_) | Self::Simulate(_) | Self::Tune(_) => {
+                return Some([LEAVE_OUT, NOT_CRITEO]);
+            }
+            Self::Eval(_) | Self::Inspect(_) => LEAVE_OUT,
+            // Of one file alone, malformed rows can be answered.
+            Self::Predict(args) if args.is_of_folder() => {
+                "mend the line: a probability is written for every row, so none is left out"
+            }
+            Self::Predict(_) => {
+                "mend the line, or have such rows answered in their place with --on-bad-row answer: a probability is written \
+                 for every row, so none is left out"
+            }
+            Self::Convert(_) | Self::Data(_) => {
+                "mend the line, or leave such rows out with `octorec preprocess` and its --on-bad-row skip"
+            }
+            Self::Preprocess(_)
+            | Self::Export(_)
+            | Self::Schema(_)
+            | Self::Guide(_)
+            | Self::Topo(_)
+            | Self::Bench(_) => {
+                return None;
+            }
+        };
+        Some([any; 2])
+    }
+}
+
 /// From now on a command stops in order when it is asked to; nobody asks by a terminal that was closed under nohup.
 fn heed_signals() -> Result<()> {
     signals::heed_wishes_to_stop().map_err(|source| Error::Signals { source })
@@ -121,44 +157,33 @@ impl Cli {
             console::speak_as_other_machine(world.machine());
         }
         machines::bound(world).iter().for_each(|reason| note!("warning: {reason}"));
-        // What can be done about a malformed row depends on the command.
-        const LEAVE_OUT: &str = "mend the line, or leave such rows out with --on-bad-row skip";
-        const EVERY_ROW: &str = "mend the line, or have such rows answered in their place with --on-bad-row answer: a \
-                                 probability is written for every row, so none is left out";
-        const ALL_ROWS: &str = "mend the line: a probability is written for every row, so none is left out";
-        const ELSEWHERE: &str =
-            "mend the line, or leave such rows out with `octorec preprocess` and its --on-bad-row skip";
-        const NOT_CRITEO: &str = "mend the line, or leave such rows out with --on-bad-row skip; a table that is no log of \
-                                  Criteo's is described with --schema FILE, which lists its columns where it has no header";
-        let told = |remedy| move |error: Error| error.with_remedy(remedy);
-        let told_of_data = |error: Error| match error {
-            Error::BadRow { line: 1, .. } => error.with_remedy(NOT_CRITEO),
-            _ => error.with_remedy(LEAVE_OUT),
-        };
-        match self.command {
-            Command::Train(args) => args.run(world).map_err(told_of_data),
-            Command::Eval(args) => args.run(world).map_err(told(LEAVE_OUT)),
-            // Of one file alone, malformed rows can be answered.
-            Command::Predict(args) => {
-                args.run(world).map_err(told(if args.is_of_folder() { ALL_ROWS } else { EVERY_ROW }))
-            }
+        let remedies = self.command.remedies();
+        let done = match self.command {
+            Command::Train(args) => args.run(world),
+            Command::Eval(args) => args.run(world),
+            Command::Predict(args) => args.run(world),
             Command::Bench(args) => args.run(world),
             Command::Topo(args) if args.measure => topo::run(&args, world),
             // The others are one machine's.
             _ if !world.is_first() => Ok(()),
             Command::Preprocess(args) => args.run(),
             Command::Export(args) => args.run(),
-            Command::Search(args) => args.run().map_err(told_of_data),
-            Command::Config(args) => args.run().map_err(told_of_data),
-            Command::Convert(args) => args.run().map_err(told(ELSEWHERE)),
-            Command::Inspect(args) => args.run().map_err(told(LEAVE_OUT)),
+            Command::Search(args) => args.run(),
+            Command::Config(args) => args.run(),
+            Command::Convert(args) => args.run(),
+            Command::Inspect(args) => args.run(),
             Command::Schema(args) => args.run(),
             Command::Guide(args) => args.run(),
-            Command::Data(args) => args.run().map_err(told(ELSEWHERE)),
+            Command::Data(args) => args.run(),
             Command::Topo(args) => topo::run(&args, world),
-            Command::Plan(args) => args.run().map_err(told_of_data),
-            Command::Simulate(args) => args.run().map_err(told_of_data),
-            Command::Tune(args) => args.run().map_err(told_of_data),
-        }
+            Command::Plan(args) => args.run(),
+            Command::Simulate(args) => args.run(),
+            Command::Tune(args) => args.run(),
+        };
+        done.map_err(|error| match remedies {
+            Some([_, first]) if matches!(error, Error::BadRow { line: 1, .. }) => error.with_remedy(first),
+            Some([any, _]) => error.with_remedy(any),
+            None => error,
+        })
     }
 }

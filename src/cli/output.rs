@@ -7,12 +7,28 @@ use crate::data::blocks::MANIFEST;
 use crate::data::formats::Format;
 use crate::memory::{same_file, write_file};
 
-/// Refuses an output that is one of the command's inputs, or a file in a folder that is one, unless it is a picture or
-/// TOML other than a data set's; and one that would be read as a file of a folder of text ([`is_text_folder`]).
+/// Refuses outputs, each with its flag, of which one is another, or one of the command's inputs, or a file in a folder
+/// that is one, unless it is a picture or TOML other than a data set's; and one that would be read as a file of a
+/// folder of text ([`is_text_folder`]).
 ///
 /// # Errors
 /// [`Error::Config`] that names the flag.
-pub fn refuse_overwriting(flag: &str, out: Option<&Path>, inputs: &[&Path]) -> Result<()> {
+pub fn refuse_overwriting(outputs: &[(&str, Option<&Path>)], inputs: &[&Path]) -> Result<()> {
+    let outputs: Vec<(&str, &Path)> = outputs.iter().filter_map(|&(flag, out)| Some((flag, out?))).collect();
+    for (at, &(flag, out)) in outputs.iter().enumerate() {
+        refuse_losing(flag, out, inputs)?;
+        // Of a folder that is yet to be made nothing but the name tells.
+        let same = |other: &Path| other == out || same_file(other, out);
+        if let Some((other, _)) = outputs[..at].iter().find(|(_, other)| same(other)) {
+            let reason = format!("{} is also what {other} writes: name another file", out.display());
+            return Err(Error::config(flag, reason));
+        }
+    }
+    Ok(())
+}
+
+/// Refuses one output.
+fn refuse_losing(flag: &str, out: &Path, inputs: &[&Path]) -> Result<()> {
     let within = |out: &Path, folder: &Path| {
         let file = out.canonicalize().ok().filter(|file| file.is_file());
         let of_data = |file: &PathBuf| {
@@ -29,7 +45,6 @@ pub fn refuse_overwriting(flag: &str, out: Option<&Path>, inputs: &[&Path]) -> R
         let holds = |input: &&&Path| is_text_folder(input) && same_file(&input.join(name), out);
         inputs.iter().find(holds).filter(|_| is_read)
     };
-    let Some(out) = out else { return Ok(()) };
     if lost(out) {
         let reason = format!("{} is an input of this command, which would be lost: name another file", out.display());
         return Err(Error::config(flag, reason));

@@ -189,6 +189,12 @@ impl BaseArgs {
         }
         Ok(layers)
     }
+
+    /// The files and folders that a command reads with this configuration, that of the configuration among them: what
+    /// it must not write over.
+    pub fn input_files<'a>(&'a self, config: &'a Config, command: Command) -> Vec<&'a Path> {
+        config.input_files(command).into_iter().chain(self.config.as_deref()).collect()
+    }
 }
 
 impl KeyArgs {

@@ -1,5 +1,7 @@
 //! Where ranks stand: the flags that mean the same in every command, and the team of a bench of kernels.
 
+use std::path::Path;
+
 use clap::Args;
 
 use super::help::MACHINE;
@@ -60,6 +62,12 @@ impl PlaceArgs {
         let threads = if threads == 0 { None } else { Some(threads) };
         Wishes { rank_per: self.rank_per, ranks, threads, comm_cores: self.comm_cores, smt: self.smt }
     }
+}
+
+/// The file that describes a machine; nothing where the machine has a name alone.
+#[must_use]
+pub fn machine_file(topology: &str) -> Option<&Path> {
+    Some(Path::new(topology)).filter(|file| file.extension().is_some())
 }
 
 /// A number of ranks.

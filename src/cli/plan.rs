@@ -1,6 +1,6 @@
 //! `octorec plan`: which rank holds which part of which table, what that costs, and why.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use serde::Serialize;
@@ -10,11 +10,10 @@ use super::division::{about, follow, planned, undivided};
 use super::figures;
 use super::output::{refuse_edited, refuse_overwriting, write_editable};
 use super::overrides::{BaseArgs, KeyArgs};
-use super::place::PlaceArgs;
+use super::place::{PlaceArgs, machine_file};
 use super::table::Table;
 use crate::base::config::{Command, Config};
 use crate::base::console::{note, pretty};
-use crate::base::error::nearest;
 use crate::base::units::{Bytes, Count, Seconds, spelled};
 use crate::base::{Error, Result, TableId, console, input};
 use crate::collective::candidates;
@@ -147,10 +146,9 @@ impl PlanArgs {
     fn report(&self) -> Result<String> {
         self.check()?;
         let mut config = self.keys.finish(self.base.layers()?, Command::Plan)?;
-        let inputs =
-            [&config.data.path, &config.data.test_path, &config.data.schema, &self.place.topology].map(Path::new);
-        let inputs: Vec<&Path> = inputs.into_iter().chain(self.base.config.as_deref()).collect();
-        refuse_overwriting("--out", self.out.as_deref(), &inputs)?;
+        let mut inputs = self.base.input_files(&config, Command::Plan);
+        inputs.extend(machine_file(&self.place.topology));
+        refuse_overwriting(&[("--out", self.out.as_deref())], &inputs)?;
         let machine = figures::load(&self.place.topology)?;
         let placement = place(&machine, &self.place.wishes(config.train.threads))?;
         placement.warnings.iter().for_each(|warning| note!("warning: {warning}"));
@@ -380,13 +378,10 @@ fn limited(prices: &[HotPrice], room: u64, most: u64) -> String {
 fn find(workload: &Workload, wanted: &str) -> Result<TableId> {
     let number = wanted.parse::<usize>().ok().filter(|number| *number < workload.tables.len());
     let name = || workload.tables.iter().position(|table| table.name == wanted);
-    let names = || workload.tables.iter().map(|table| table.name.as_str());
-    number.or_else(name).map(|table| TableId(table as u32)).ok_or_else(|| Error::UnknownName {
-        origin: "--explain".to_owned(),
-        what: "table",
-        found: wanted.to_owned(),
-        nearest: nearest(wanted, names()),
-        known: format!("0 to {}, {}", workload.tables.len() - 1, names().collect::<Vec<_>>().join(", ")),
+    number.or_else(name).map(|table| TableId(table as u32)).ok_or_else(|| {
+        let numbers = format!("0 to {}", workload.tables.len() - 1);
+        let names = workload.tables.iter().map(|table| table.name.as_str());
+        Error::unknown("--explain", "table", wanted, [numbers.as_str()].into_iter().chain(names))
     })
 }
 

@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::heed_signals;
 use super::output::{refuse_mixing, refuse_overwriting};
 use super::ranks::{RankArgs, Started};
-use super::session::{open_incoming, open_whole};
+use super::session::{open_data, open_incoming};
 use super::text::{LineArgs, of_text};
 use super::trained::{Trained, VerifyArgs, beside_checks, open_trained, refuse_own_numbers, whole_file};
 use super::unseen::{Unknown, Unseen};
@@ -20,8 +20,8 @@ use crate::base::console::note;
 use crate::base::units::Many;
 use crate::base::{Error, Result, console};
 use crate::collective::World;
-use crate::data::Split;
 use crate::data::incoming::{Malformed, Writing};
+use crate::data::{Labels, OnUnseen, Opening, Split};
 use crate::memory::WholeFile;
 use crate::train::{Checkpoint, Taker, predict, run_files};
 
@@ -153,8 +153,9 @@ impl PredictArgs {
         let trained = Trained::find(&self.checkpoint, false, self.verify)?;
         let mut config = trained.config()?;
         let files = run_files(&self.checkpoint);
-        let inputs: Vec<&Path> = files.iter().chain([&self.data, &trained.path]).map(PathBuf::as_path).collect();
-        refuse_overwriting("--out", self.out.as_deref(), &inputs)?;
+        let inputs = files.iter().chain([&self.data, &trained.path]).map(PathBuf::as_path);
+        let inputs: Vec<&Path> = inputs.chain(self.ranks.input_files()).collect();
+        refuse_overwriting(&[("--out", self.out.as_deref())], &inputs)?;
         // A row that is left out would shift all lines behind it.
         config.data.on_bad_row = OnBadRow::Fail;
         if !arrives {
@@ -169,7 +170,9 @@ impl PredictArgs {
             let by_stdin = arrives.then_some(if is_json { Writing::Json } else { Writing::Text });
             open_incoming(&mut config, trained.known, by_stdin, malformed.clone())?
         } else {
-            open_whole(&mut config, trained.known)?
+            let (labels, unseen) = (Labels::Optional, OnUnseen::EmptyBag);
+            let opening = Opening { labels, unseen, whole: true, ..Opening::default() };
+            open_data(&mut config, trained.known, opening)?
         };
         refuse_own_numbers(&*source)?;
         config.use_here(self.threads);

@@ -12,7 +12,7 @@ use super::division::{Aim, Division, Wanted, divide, grains};
 use super::figures;
 use super::help::{DATA, MACHINE};
 use super::machines::{Everyone, introduce};
-use super::place::{PlaceArgs, RankCount};
+use super::place::{PlaceArgs, RankCount, machine_file};
 use super::trials::{TRIAL_ROWS, Trials};
 use super::tuned::use_plans;
 use crate::base::config::{Config, Determinism, Hot};
@@ -87,18 +87,6 @@ pub enum Purpose {
     Predict,
 }
 
-/// Where training begins; by default with the first sample.
-#[derive(Default)]
-pub struct Beginning<'a> {
-    /// Without --plan, a run that is continued goes on with the plan in this file, if that is there and for as many
-    /// ranks.
-    pub plan: Option<&'a Path>,
-    /// Hot rows by which inputs are in an order, if they are.
-    pub hot: Option<Arc<HotSlots>>,
-    /// The training sample that comes first.
-    pub sample: u64,
-}
-
 /// What ranks are to do, and with what.
 pub struct StartSpec<'a> {
     /// All machines of the job.
@@ -153,29 +141,28 @@ impl RankArgs {
         Self { place: PlaceArgs::count(ranks), plan: None, timeout: DEADLINE.as_secs_f64() }
     }
 
+    /// The files that say where ranks stand, and what each holds.
+    pub fn input_files(&self) -> impl Iterator<Item = &Path> {
+        self.plan.as_deref().into_iter().chain(machine_file(&self.place.topology))
+    }
+
     fn wishes(&self, config: &Config, comm_cores: CommCores) -> Wishes {
         Wishes { comm_cores, ..self.place.wishes(config.train.threads) }
     }
 
-    /// Places the ranks, divides the tables and starts, all weights 0; prints where each stands.
-    ///
-    /// # Errors
-    /// When the wishes cannot be met, or threads or memory are refused.
-    pub fn start(
-        &self,
-        world: &World,
-        config: &Config,
-        source: &dyn Source,
+    /// What begins with the first sample, its tables divided as --plan says, or else as is predicted to be best.
+    pub fn task<'a>(
+        &'a self,
+        world: &'a World,
+        config: &'a Config,
+        source: &'a dyn Source,
         purpose: Purpose,
-        beginning: Beginning<'_>,
-        traced: bool,
-    ) -> Result<Started> {
-        let Beginning { plan: kept, hot, sample: from } = beginning;
-        let wanted = Wanted { file: self.plan.as_deref(), kept, sampled: purpose != Purpose::Predict };
-        self.start_as(StartSpec { wanted, traced, hot, from, ..StartSpec::new(world, config, source, purpose) })
+    ) -> StartSpec<'a> {
+        let wanted = Wanted { file: self.plan.as_deref(), kept: None, sampled: purpose != Purpose::Predict };
+        StartSpec { wanted, ..StartSpec::new(world, config, source, purpose) }
     }
 
-    /// The same to predict with a checkpoint's model, whose tables are looked up where they are as far as ranks have
+    /// Starts to predict with a checkpoint's model, whose tables are looked up where they are as far as ranks have
     /// their rows as they lie there; all else is loaded.
     ///
     /// # Errors
@@ -188,15 +175,17 @@ impl RankArgs {
         checkpoint: &Checkpoint<'_>,
     ) -> Result<Started> {
         world.meet("read the data", Duration::from_secs_f64(self.timeout))?;
-        let wanted = Wanted { file: self.plan.as_deref(), kept: None, sampled: false };
         let stored = checkpoint.stored_tables()?;
-        let started =
-            self.start_as(StartSpec { wanted, stored, ..StartSpec::new(world, config, source, Purpose::Predict) })?;
+        let started = self.start(StartSpec { stored, ..self.task(world, config, source, Purpose::Predict) })?;
         checkpoint.load_into(&started.ranks)?;
         Ok(started)
     }
 
-    fn start_as(&self, task: StartSpec<'_>) -> Result<Started> {
+    /// Places the ranks, divides the tables and starts, all weights 0; prints where each stands.
+    ///
+    /// # Errors
+    /// When the wishes cannot be met, or threads or memory are refused.
+    pub fn start(&self, task: StartSpec<'_>) -> Result<Started> {
         let StartSpec { world, config, source, purpose, .. } = task;
         world.describe().iter().for_each(|line| note!("{line}"));
         let own = figures::load(&self.place.topology)?;

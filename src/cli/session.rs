@@ -8,14 +8,14 @@ use indicatif::ProgressBar;
 use super::ranks::Started;
 use super::terminal::bar_of;
 use crate::base::Result;
-use crate::base::config::{Config, SourceKind};
+use crate::base::config::{Config, DataConfig, SourceKind};
 use crate::base::console::note;
 use crate::base::input::read_text;
 use crate::base::units::{Bytes, Count, Many};
 use crate::data::derived::Derived;
 use crate::data::incoming::{Incoming, Malformed, Writing};
 use crate::data::schema::{Scale, Scales, TrainedColumns};
-use crate::data::{self, Growth, Labels, Numbering, OnUnseen, Opening, Source, Split, Vocabulary};
+use crate::data::{self, Growth, Numbering, Opening, Source, Split, Vocabulary};
 
 /// What a trained model knows of its data.
 #[derive(Debug, Default)]
@@ -50,8 +50,8 @@ impl Learned {
 
 /// Opens the configured data set, drawing a bar while a file's first pass runs; the model takes from it what it leaves
 /// to the data, and gets it with the columns that it makes itself.
-pub fn open_data(config: &mut Config, known: Learned, labels: Labels, unseen: OnUnseen) -> Result<Arc<dyn Source>> {
-    let source = open_columns(config, known, Opening { labels, unseen, ..Opening::default() })?;
+pub fn open_data(config: &mut Config, known: Learned, opening: Opening<'_>) -> Result<Arc<dyn Source>> {
+    let source = open_columns(config, known, opening)?;
     Derived::of(&config.model, source)
 }
 
@@ -61,13 +61,6 @@ pub fn open_data(config: &mut Config, known: Learned, labels: Labels, unseen: On
 /// As [`data::open`], and [`Derived::of`].
 pub fn open_generated(config: &Config) -> Result<Arc<dyn Source>> {
     Derived::of(&config.model, data::open(config, Opening::default())?)
-}
-
-/// As [`open_data`], all rows as one split, for a trained model.
-pub fn open_whole(config: &mut Config, known: Learned) -> Result<Arc<dyn Source>> {
-    let (labels, unseen) = (Labels::Optional, OnUnseen::EmptyBag);
-    let source = open_columns(config, known, Opening { labels, unseen, whole: true, ..Opening::default() })?;
-    Derived::of(&config.model, source)
 }
 
 /// Rows that arrive by standard input, or of the configured file where its malformed rows are answered, for a trained
@@ -98,12 +91,12 @@ pub fn open_watched(config: &Config, opening: Opening<'_>) -> Result<Arc<dyn Sou
     let begin = |total| bar_of(TEMPLATE, total, config.data.path.clone());
     // Drawn only once there is something to watch.
     let mut bar = None;
-    let mut progress = |done, total| {
+    let progress = Box::new(|done, total| {
         if done > 0 && done < total {
             bar.get_or_insert_with(|| begin(total)).set_position(done);
         }
-    };
-    let source = data::open(config, Opening { progress: Some(&mut progress), ..opening });
+    });
+    let source = data::open(config, Opening { progress, ..opening });
     bar.iter().for_each(ProgressBar::finish_and_clear);
     source
 }
@@ -155,6 +148,17 @@ pub fn warn_of_skipped(skipped: u64, rows: u64, first: Option<&str>) {
     }
 }
 
+/// What the data are called.
+#[must_use]
+pub fn data_name(data: &DataConfig) -> &str {
+    match data.source {
+        SourceKind::Criteo => "built-in click log",
+        SourceKind::Taobao => "built-in time series",
+        SourceKind::Random => "random look-ups",
+        SourceKind::Tsv | SourceKind::Files => &data.path,
+    }
+}
+
 /// One line on the data and one on the model and the machine. `kept` are the scales that the model had with which
 /// training begins.
 ///
@@ -164,12 +168,7 @@ pub fn describe(config: &Config, source: &dyn Source, started: &Started, kept: O
     let samples = |split| source.samples(split).map_or("endless".to_owned(), |count| Count(count).to_string());
     let schema = source.schema();
     let rows: u64 = schema.tables.iter().map(|column| column.rows).sum();
-    let name = match config.data.source {
-        SourceKind::Criteo => "built-in click log".to_owned(),
-        SourceKind::Taobao => "built-in time series".to_owned(),
-        SourceKind::Random => "random look-ups".to_owned(),
-        SourceKind::Tsv | SourceKind::Files => config.data.path.clone(),
-    };
+    let name = data_name(&config.data);
     let validation = match source.samples(Split::Validation) {
         Some(0) => String::new(),
         _ => format!(", {} validation", samples(Split::Validation)),

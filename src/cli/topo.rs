@@ -2,7 +2,7 @@
 //! what schedules put on its links.
 
 use std::convert::Infallible;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::Args;
@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::figures;
 use super::output::{refuse_overwriting, write_editable};
-use super::place::PlaceArgs;
+use super::place::{PlaceArgs, machine_file};
 use super::schedule::{self, ScheduleArgs};
 use crate::base::console::note;
 use crate::base::{Error, Result, console};
@@ -101,7 +101,14 @@ pub fn run(args: &TopoArgs, world: &World) -> Result<()> {
 /// As [`run`].
 pub fn report(args: &TopoArgs, world: &World) -> Result<String> {
     args.check()?;
-    refuse_overwriting("--svg", args.svg.as_deref(), &[Path::new(&args.place.topology)])?;
+    let export = match &args.export {
+        Some(Export::File(path)) => Some(path.as_path()),
+        Some(Export::Print) | None => None,
+    };
+    let svg = ("--svg", args.svg.as_deref());
+    refuse_overwriting(&[svg], machine_file(&args.place.topology).as_slice())?;
+    // The description itself may be written again: it is the same, or else refused.
+    refuse_overwriting(&[svg, ("--export", export)], &[])?;
     if args.measure {
         return figures::measure(args, world);
     }

@@ -7,7 +7,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
@@ -129,10 +129,8 @@ impl TuneArgs {
     /// When the configuration is wrong, threads or memory are refused, or the file cannot be written.
     pub fn run(&self) -> Result<()> {
         let What::Gemm(args) = &self.what;
-        let data = &args.keys.finish(args.base.layers()?, Command::Tune)?.data;
-        let inputs = [&data.path, &data.test_path, &data.schema].map(Path::new);
-        let inputs: Vec<&Path> = inputs.into_iter().chain(args.base.config.as_deref()).collect();
-        refuse_overwriting("--out", args.out.as_deref(), &inputs)?;
+        let config = args.keys.finish(args.base.layers()?, Command::Tune)?;
+        refuse_overwriting(&[("--out", args.out.as_deref())], &args.base.input_files(&config, Command::Tune))?;
         let (report, file) = args.measure()?;
         console::result(format_args!("{}", shown(&report, args.json)))?;
         if let Some(path) = &args.out {

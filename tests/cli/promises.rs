@@ -272,6 +272,42 @@ fn no_output_is_an_input() {
 }
 
 #[test]
+fn no_output_is_another_one_or_a_file_that_the_configuration_names() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| format!("{}/{name}", folder.path().display());
+    let train = format!("{} --steps 1", tiny_training());
+    for (line, [first, second]) in [
+        (&*train, ["--trace-loss", "--trace"]),
+        (&*train, ["--trace", "--mllog"]),
+        ("simulate --preset demo --topology two-socket", ["--trace", "--svg"]),
+        ("inspect --hot --set data.train_samples=2000", ["--out", "--svg"]),
+        ("topo --topology two-socket", ["--svg", "--export"]),
+    ] {
+        // One file by two names.
+        let message = fail(&format!("{line} {first} {} {second} {}", at("x.toml"), at("./x.toml")));
+        assert!(message.contains(second) && message.contains(&format!("is also what {first} writes")), "{message}");
+        assert!(!Path::new(&at("x.toml")).exists(), "{line}");
+    }
+    // What a command reads besides its data.
+    let (run, data) = (at("run"), tsv(&folder.path().join("clicks.tsv"), 200));
+    succeed(&format!("{} --data {} --steps 3 --out {run}", tiny_training(), data.display()));
+    fs::write(at("own.toml"), "made by hand").unwrap();
+    for (flag, command) in [
+        ("--out", format!("predict --checkpoint {run} --data {} --plan {1} --out {1}", data.display(), at("own.toml"))),
+        (
+            "--out",
+            format!("predict --checkpoint {run} --data {} --topology {1} --out {1}", data.display(), at("own.toml")),
+        ),
+        ("--svg", format!("config --tuned {0} --svg {0}", at("own.toml"))),
+        ("--trace", format!("{train} --topology {0} --trace {0}", at("own.toml"))),
+    ] {
+        let message = fail(&command);
+        assert!(message.contains(flag) && message.contains("is an input of this command"), "{message}");
+        assert_eq!(fs::read_to_string(at("own.toml")).unwrap(), "made by hand");
+    }
+}
+
+#[test]
 fn predictions_that_nobody_has_taken_are_not_told_as_written() {
     let folder = tempfile::tempdir().unwrap();
     let (out, data) = (folder.path().join("run"), tsv(&folder.path().join("clicks.tsv"), 200));

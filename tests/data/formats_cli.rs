@@ -99,6 +99,26 @@ fn damage_is_found_by_verify_and_by_training() {
 }
 
 #[test]
+fn names_of_no_format_are_refused_with_those_that_there_are() {
+    let folder = tempfile::tempdir().unwrap();
+    let [from, to] = ["from", "to"].map(|name| folder.path().join(name).display().to_string());
+    for line in [
+        format!("data verify {from} --format torchrek"),
+        format!("inspect {from} --format torchrek"),
+        format!("convert {from} {to} --format torchrek"),
+        format!("convert {from} {to} --from-format torchrek"),
+        format!("data generate {to} --format torchrek"),
+    ] {
+        let message = String::from_utf8_lossy(&run(&line, 2).stderr).into_owned();
+        assert!(message.contains("invalid value 'torchrek'"), "{message}");
+        assert!(Format::ALL.iter().all(|format| message.contains(format.name())), "{message}");
+    }
+    generate(Path::new(&from), "octorec");
+    let message = fail(&format!("convert {from} {to} --format csv"));
+    assert!(message.contains("octorec writes no csv: choose one of octorec, "), "{message}");
+}
+
+#[test]
 fn inspect_tells_the_same_of_every_format() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name).display().to_string();
@@ -199,6 +219,45 @@ fn text_with_a_header_trains_as_described() {
     let trained = json(&format!("train {tiny} --data {} --epochs 1 --json", at("blocks")));
     assert_eq!(trained["samples"], 540);
     assert!(fail(&format!("train {tiny} --data {}", at("ratings.csv"))).contains("name one with --schema FILE"));
+}
+
+#[test]
+fn profiles_are_all_written_or_none_and_never_over_their_data() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    let (text, schema) = ("label,a,b\n1,x,\n0,y,\n1,x,p|q\n0,z,q\n", "label = 'label'\n");
+    let schema = format!("{schema}[[categorical]]\ncolumn = 'a'\n[[categorical]]\ncolumn = 'b'\nseparator = '|'\n");
+    std::fs::write(at("day_0.csv"), text).unwrap();
+    std::fs::write(at("schema_1.toml"), &schema).unwrap();
+    let profile = |data: &str| format!("data profile {} --schema {}", at(data), at("schema_1.toml"));
+    for (trace, input) in [("day_j.csv", "day_0.csv"), ("schema_j.toml", "schema_1.toml")] {
+        let message = fail(&format!("{} --trace {}", profile("day_0.csv"), at(trace)));
+        assert!(message.contains("--trace: ") && message.contains("is an input of this command"), "{message}");
+        assert!(message.contains(input), "{message}");
+    }
+    // Only later rows have values in the second column.
+    let message = fail(&format!("{} --rows 2 --trace {}", profile("day_0.csv"), at("dist_j.log")));
+    assert!(message.contains("column b has no look-up to profile"), "{message}");
+    // Names are judged before the data are read, which are damaged here.
+    generate(&folder.path().join("log"), "octorec");
+    let part = folder.path().join("log/part-00000.octo");
+    let mut bytes = std::fs::read(&part).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle..middle + 64].iter_mut().for_each(|byte| *byte ^= 0x55);
+    std::fs::write(&part, &bytes).unwrap();
+    let damaged = |trace: &str| fail(&format!("data profile {} --trace {}", at("log"), at(trace)));
+    assert!(damaged("dist_j.log").contains("part-00000.octo: block 0"));
+    let message = damaged("dist.log");
+    assert!(message.contains("dist.log has no `j` for a column's number"), "{message}");
+    let names =
+        std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let mut names: Vec<_> = names.collect();
+    names.sort();
+    assert_eq!(names, ["day_0.csv", "log", "schema_1.toml"]);
+    assert_eq!(std::fs::read_to_string(at("day_0.csv")).unwrap(), text);
+    run(&format!("{} --trace {}", profile("day_0.csv"), at("dist_j.log")), 0);
+    let rows = |column: u32| StackProfile::read(Path::new(&at(&format!("dist_{column}.log")))).unwrap().rows.len();
+    assert_eq!([rows(0), rows(1)], [3, 2]);
 }
 
 #[test]

@@ -75,6 +75,11 @@ impl Source for Skewed {
     fn open(&self, _: Split, start: u64) -> Result<Box<dyn Reader + '_>> {
         Ok(Box::new(SkewedReader { of: self, next: start }))
     }
+
+    /// The number of a sample stands for its probability.
+    fn truth(&self, _: Split, start: u64, count: usize) -> Option<Vec<f32>> {
+        Some((start..self.samples.min(start + count as u64)).map(|n| n as f32).collect())
+    }
 }
 
 impl Reader for SkewedReader<'_> {
@@ -329,6 +334,10 @@ fn a_kind_of_inputs_is_a_data_set_whatever_is_read_skipped_and_picked() {
         assert_eq!((reader.read(&mut found, 1).unwrap(), reader.skip(1 << 40).unwrap()), (1, count as u64 - 49));
         assert_eq!((reader.read(&mut found, 1).unwrap(), reader.pick(&mut found, &[0]).unwrap()), (0, 0));
         assert!(found == of(&mut [15, 16, 17, 18, 47, 48].into_iter()), "{inputs:?}");
+        // What is planted is that of the samples that are there.
+        let told = |start: usize, count: usize| chosen.truth(Split::Train, start as u64, count).unwrap();
+        let of_last: Vec<f32> = places[count - 2..].iter().map(|&place| place as f32).collect();
+        assert!(told(count - 2, 7) == of_last && told(count, 3).is_empty() && told(count + 5, 1).is_empty());
         // What is not there of picks is left away.
         let (mut reader, mut found) = (opened(count - 2), Batch::new(source.schema()));
         assert_eq!(reader.pick(&mut found, &[1, 2, 9]).unwrap(), 1);
@@ -444,6 +453,30 @@ fn the_command_tells_and_draws_what_it_tried() {
     // Two panels of three and two lines with a point a threshold, and a dot in each legend.
     let points = 5 * (tried.len() - 1) + 5;
     assert_eq!(drawing.matches("<circle").count(), points);
+}
+
+#[test]
+fn data_that_the_configuration_names_are_the_title_and_are_not_written_over() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    let sizes = "--set data.train_samples=20000 --set data.test_samples=100";
+    succeed(&format!("data generate {} {sizes}", at("blocks")));
+    let mut log = Vec::new();
+    let config = DataConfig { train_samples: 50, test_samples: 0, ..DataConfig::default() };
+    Criteo::new(&config, &[], 13).unwrap().write_tsv(Split::Train, 0..50, &mut log).unwrap();
+    ["day_0.tsv", "day_1.tsv"].iter().for_each(|day| std::fs::write(at(day), &log).unwrap());
+    let run = format!("[data]\nsource = \"tsv\"\npath = {:?}\ntest_path = {:?}\n", at("day_0.tsv"), at("day_1.tsv"));
+    std::fs::write(at("run.toml"), &run).unwrap();
+    for (input, kept) in [("day_0.tsv", &log[..]), ("day_1.tsv", &log[..]), ("run.toml", run.as_bytes())] {
+        for flag in ["--out", "--svg"] {
+            let message = fail(&format!("inspect --hot --config {} {flag} {}", at("run.toml"), at(input)), 1);
+            assert!(message.contains(flag) && message.contains("is an input of this command"), "{message}");
+            assert!(std::fs::read(at(input)).unwrap() == kept, "{input}");
+        }
+    }
+    std::fs::write(at("blocks.toml"), format!("[data]\nsource = \"files\"\npath = {:?}\n", at("blocks"))).unwrap();
+    let text = succeed(&format!("inspect {HOT} --preset demo --config {}", at("blocks.toml")));
+    assert!(text.starts_with(&format!("{}: ", at("blocks"))), "{text}");
 }
 
 #[test]

@@ -56,6 +56,30 @@ fn nvtabulars_folders_are_read_by_their_metadata() {
 }
 
 #[test]
+fn endings_in_capitals_are_the_same_alone_and_in_folders() {
+    let from = fixture("torchrec/train_9.parquet");
+    let expected = rows(&open(&from).unwrap(), Role::Train);
+    assert_eq!(expected.labels.len(), 9);
+    let folder = tempfile::tempdir().unwrap();
+    let [beside, inside] = ["beside", "inside"].map(|name| folder.path().join(name));
+    std::fs::create_dir_all(inside.join("train")).unwrap();
+    std::fs::create_dir(&beside).unwrap();
+    let (file, within) = (beside.join("A.PARQUET"), inside.join("train/B.Parquet"));
+    for (path, copy) in [(&file, &file), (&beside, &file), (&inside, &within)] {
+        std::fs::copy(&from, copy).unwrap();
+        assert_eq!(Format::detect(path), Some(Format::Parquet), "{path:?}");
+        assert!(rows(&open(path).unwrap(), Role::Train) == expected, "{path:?}");
+    }
+    // The arrays beside these are called by the same name, so that they have one form alone.
+    let arrays = tempfile::tempdir().unwrap();
+    std::fs::write(arrays.path().join("DAY_0_DENSE.NPY"), "").unwrap();
+    for path in [arrays.path(), &arrays.path().join("DAY_0_DENSE.NPY")] {
+        assert_eq!(Format::detect(path), Some(Format::Torchrec), "{path:?}");
+        assert!(open(path).err().unwrap().to_string().contains("has no file *_dense.npy"), "{path:?}");
+    }
+}
+
+#[test]
 fn torchrecs_names_and_all_widths_and_codecs_are_read() {
     let dataset = open(&fixture("torchrec")).unwrap();
     let described = &dataset.description;

@@ -321,6 +321,10 @@ fn b2_malformed_rows_of_text_are_named_or_left_out() {
             "column age: a number is expected, found \"old\": does it stand for a missing value (then say missing = \
              [\"old\"] in the schema)?",
         ),
+        (
+            "1,2.5,u,99999999999999999999999999999999x,x,1",
+            "column age: a number is expected, found \"99999999999999999999999999999999...\"",
+        ),
         ("1,2.5,u,\u{a0},x,1", "column age: a number is expected, found \"\\xc2\\xa0\""),
         (
             "1,2.5,u,20,x|z,1",
@@ -343,7 +347,7 @@ fn b2_malformed_rows_of_text_are_named_or_left_out() {
     let lines: Vec<&str> = broken.iter().map(|(line, _)| *line).collect();
     let path = folder.file("a.csv", format!("{HEADER}{}\n", lines.join("\n")));
     let told = message(&DataConfig { on_bad_row: OnBadRow::Skip, max_line: 1 << 20, ..config(&path, &schema) });
-    assert!(told.contains("the file has no usable row: all 11 are malformed"), "{told}");
+    assert!(told.contains("the file has no usable row: all 12 are malformed"), "{told}");
     // A value that the model's vocabulary lacks is a fault of its row, too.
     let known = open(&config(&folder.file("a.csv", HEADER.to_owned() + &good("a")), &schema)).vocabulary().cloned();
     let path = folder.file("b.csv", HEADER.to_owned() + &good("b") + &good("a"));

@@ -101,10 +101,11 @@ fn generated_text_reads_back_as_it_was_generated() {
 }
 
 #[test]
-fn plain_gzip_and_crlf_are_the_same_data() {
+fn plain_gzip_crlf_and_a_mark_are_the_same_data() {
     let folder = Folder::new();
     let (_, text) = generated(3000);
     let crlf = String::from_utf8(text.clone()).unwrap().replace('\n', "\r\n");
+    let marked = ["\u{feff}".as_bytes(), &text].concat();
     let whole = read(&open(&config(&folder.file("a.tsv", &text))), Split::Train);
     assert_eq!(whole.samples(), 3000);
     let first = open(&config(&folder.file("a.tsv", &text)));
@@ -114,13 +115,15 @@ fn plain_gzip_and_crlf_are_the_same_data() {
         ("c.tsv", crlf.clone().into_bytes()),
         ("d.tsv.gz", gzip(crlf.as_bytes())),
         ("e.tsv", text[..text.len() - 1].to_vec()),
+        ("f.tsv", marked.clone()),
+        ("g.tsv.gz", gzip(&marked)),
     ] {
         let other = open(&config(&folder.file(name, content)));
         assert_eq!(read(&other, Split::Train), whole, "{name}");
         assert_eq!(other.is_seekable(Split::Test), !name.ends_with("gz"), "{name}");
         assert_eq!(
             other.fingerprint(Split::Train) == first.fingerprint(Split::Train),
-            !["c.tsv", "d.tsv.gz"].contains(&name),
+            !["c.tsv", "d.tsv.gz", "f.tsv", "g.tsv.gz"].contains(&name),
             "{name}"
         );
     }
@@ -413,8 +416,8 @@ fn progress_ends_at_the_whole() {
     let mut config = config(&path);
     config.test_path = folder.file("b.tsv", &text);
     let mut seen = Vec::new();
-    let mut progress = |done, total| seen.push((done, total));
-    Tsv::open(&config, &[], Opening { progress: Some(&mut progress), ..Opening::default() }).unwrap();
+    let progress = Box::new(|done, total| seen.push((done, total)));
+    Tsv::open(&config, &[], Opening { progress, ..Opening::default() }).unwrap();
     let total = fs::metadata(&path).unwrap().len() + text.len() as u64;
     assert!(seen.len() >= 4 && seen.is_sorted() && seen.iter().all(|&(_, of)| of == total), "{seen:?}");
     assert_eq!(seen.last(), Some(&(total, total)));

@@ -1,6 +1,8 @@
 //! Which command uses which key, and when: one table, by which a key that would have no effect is refused, and by which
 //! `--help` shows the flags that a command honours.
 
+use std::path::Path;
+
 use super::{Config, Decay, Hot, Interaction, Loss, LrScaling, OptimizerName, SourceKind};
 use crate::base::named;
 
@@ -301,6 +303,19 @@ pub const KEYS: &[Key] = &[
     ),
 ];
 
+impl Config {
+    /// The files and folders that it names of those that a command reads.
+    #[must_use]
+    pub fn input_files(&self, command: Command) -> Vec<&Path> {
+        let Self { data, train, .. } = self;
+        let used = |key: &str| Key::named(key).is_some_and(|key| key.honoured(command));
+        let of_training = [("train.tuned", &train.tuned), ("train.hot_set", &train.hot_set)];
+        let of_training = of_training.into_iter().filter(|(key, _)| used(key)).map(|(_, name)| name);
+        let named = [&data.path, &data.test_path, &data.schema].into_iter().chain(of_training);
+        named.filter(|name| !name.is_empty()).map(Path::new).collect()
+    }
+}
+
 impl Key {
     /// The key of that name.
     #[must_use]
@@ -369,5 +384,21 @@ mod tests {
         known.sort();
         listed.sort();
         assert_eq!(known, listed);
+    }
+
+    #[test]
+    fn inputs_are_the_files_that_the_command_reads() {
+        let mut config = Config::default();
+        assert!(config.input_files(Command::Train).is_empty());
+        let Config { data, train, .. } = &mut config;
+        let names = [&mut data.path, &mut data.test_path, &mut data.schema, &mut train.tuned, &mut train.hot_set];
+        for (name, file) in names.into_iter().zip(["log", "tests", "schema", "plans", "hot"]) {
+            file.clone_into(name);
+        }
+        let all = ["log", "tests", "schema", "plans", "hot"].map(Path::new);
+        assert_eq!(config.input_files(Command::Train), all);
+        // These write what a run reads later by the same configuration.
+        assert_eq!(config.input_files(Command::Inspect), all[..3]);
+        assert_eq!(config.input_files(Command::Tune), all[..3]);
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! A new preset is one new file and one line here.
 
-use crate::base::error::{Error, Result, nearest};
+use crate::base::error::{Error, Result};
 
 /// What is trained unless a preset or a file is named, the built-in click log or data of one's own: a recipe that
 /// learns tables of any size in one pass.
@@ -36,11 +36,6 @@ pub const PRESETS: [(&str, &str); 19] = [
 /// # Errors
 /// When no preset has that name; the error lists all and suggests the nearest.
 pub fn preset(name: &str) -> Result<&'static str> {
-    PRESETS.iter().find(|(known, _)| *known == name).map(|(_, text)| *text).ok_or_else(|| Error::UnknownName {
-        origin: "--preset".to_owned(),
-        what: "preset",
-        found: name.to_owned(),
-        nearest: nearest(name, PRESETS.iter().map(|(known, _)| *known)),
-        known: PRESETS.map(|(known, _)| known).join(", "),
-    })
+    let found = PRESETS.iter().find(|(known, _)| *known == name).map(|(_, text)| *text);
+    found.ok_or_else(|| Error::unknown("--preset", "preset", name, PRESETS.map(|(known, _)| known)))
 }

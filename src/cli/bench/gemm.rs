@@ -133,13 +133,9 @@ fn shape(text: &str) -> std::result::Result<[usize; 3], String> {
 fn isa(name: Option<&str>) -> Result<Isa> {
     let Some(name) = name else { return Ok(Isa::best()) };
     let all = Isa::every();
-    all.iter().copied().find(|isa| isa.name() == name).ok_or_else(|| Error::UnknownName {
-        origin: "--isa".to_owned(),
-        what: "instruction set of this processor",
-        found: name.to_owned(),
-        nearest: crate::base::error::nearest(name, all.iter().map(|isa| isa.name())),
-        known: all.iter().map(|isa| isa.name()).collect::<Vec<_>>().join(", "),
-    })
+    let found = all.iter().copied().find(|isa| isa.name() == name);
+    let names = all.iter().map(|isa| isa.name());
+    found.ok_or_else(|| Error::unknown("--isa", "instruction set of this processor", name, names))
 }
 
 impl MlpArgs {

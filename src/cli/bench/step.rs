@@ -18,7 +18,7 @@ use crate::cli::collective::Choice;
 use crate::cli::overrides::{BaseArgs, KeyArgs};
 use crate::cli::place::{PlaceArgs, RankCount};
 use crate::cli::profile::{Profiled, limits};
-use crate::cli::ranks::{Beginning, ExchangeArgs, Purpose, RankArgs, Started};
+use crate::cli::ranks::{ExchangeArgs, Purpose, RankArgs, Started};
 use crate::cli::session::open_generated;
 use crate::cli::timing::{Steps, machine_team};
 use crate::collective::World;
@@ -140,7 +140,7 @@ impl StepArgs {
         let cache = machine.l3_bytes.map_or(1 << 30, |bytes| bytes as usize);
         let (batches, row_bytes) = self.draw(&*source, &config, &rows, cache)?;
         let purpose = Purpose::Train(self.exchange.overlap);
-        let started = self.ranks.start(&World::alone(), &config, &*source, purpose, Beginning::default(), false)?;
+        let started = self.ranks.start(self.ranks.task(&World::alone(), &config, &*source, purpose))?;
         let (several, threads) = (started.placement.ranks.len(), started.placement.ranks[0].compute.len());
         if self.alone {
             let nodes: HashSet<_> = started.placement.ranks.iter().map(|rank| rank.node).collect();
@@ -218,14 +218,8 @@ impl StepArgs {
             },
             ..self.ranks.clone()
         };
-        let started = args.start(
-            &World::alone(),
-            &config,
-            source,
-            Purpose::Train(self.exchange.overlap),
-            Beginning::default(),
-            false,
-        )?;
+        let purpose = Purpose::Train(self.exchange.overlap);
+        let started = args.start(args.task(&World::alone(), &config, source, purpose))?;
         let steps = Steps::run(&started.ranks, batches, self.repeat as usize, Rates::base(&config.train))?;
         let (ms, passes) = (&steps.ms, steps.ms.len());
         Ok(Rate { median: steps.median_ms(), min: ms[0], max: ms[passes - 1], passes })

@@ -15,11 +15,11 @@ use crate::cli::deep::DeepTables;
 use crate::cli::output::refuse_overwriting;
 use crate::cli::overrides::{BaseArgs, KeyArgs, named, source_of};
 use crate::cli::preprocess::memory;
-use crate::cli::session::{Learned, open_data, report_skipped};
+use crate::cli::session::{Learned, data_name, open_data, report_skipped};
 use crate::cli::table::Table;
 use crate::cli::terminal::bar;
 use crate::data::hot::{CONFIDENCE, Options, Profile, Tried, WHOLE_BELOW, profile};
-use crate::data::{Labels, OnUnseen};
+use crate::data::{Labels, Opening};
 use crate::machine::team::pool;
 use crate::memory::write_file;
 use crate::optim::{Optimizer, ParamState};
@@ -89,14 +89,12 @@ fn share(text: &str) -> std::result::Result<f64, String> {
 impl HotProfileArgs {
     /// Profiles the data at `path`, or what the configuration names, and prints what was found.
     pub fn run(&self, path: Option<&Path>, base: &BaseArgs, keys: &KeyArgs, json: bool) -> Result<()> {
-        let inputs = [path, keys.schema(), base.config.as_deref()].into_iter().flatten();
-        let inputs: Vec<_> = inputs.collect();
-        refuse_overwriting("--svg", self.svg.as_deref(), &inputs)?;
-        refuse_overwriting("--out", self.out.as_deref(), &inputs)?;
         let mut config = configured(path, base, keys)?;
+        let outputs = [("--out", self.out.as_deref()), ("--svg", self.svg.as_deref())];
+        refuse_overwriting(&outputs, &base.input_files(&config, Command::Inspect))?;
         // Tags are of the rows that training reads, to which one without a label or a weight is malformed.
         let labels = if self.inputs { Labels::Required } else { Labels::Optional };
-        let source = open_data(&mut config, Learned::default(), labels, OnUnseen::default())?;
+        let source = open_data(&mut config, Learned::default(), Opening { labels, ..Opening::default() })?;
         let row_weights = config.model.weighs_rows();
         let kept =
             ParamState { precision: config.train.precision, optimizer: Optimizer::rows(&config.train), row_weights };
@@ -127,10 +125,7 @@ impl HotProfileArgs {
         }
         match json {
             true => console::json(&found),
-            false => {
-                let name = path.map_or_else(|| "built-in click log".to_owned(), |path| path.display().to_string());
-                console::result(format_args!("{name}: {}", report(&found)))
-            }
+            false => console::result(format_args!("{}: {}", data_name(&config.data), report(&found))),
         }
     }
 }

@@ -28,7 +28,7 @@ use crate::cli::heed_signals;
 use crate::cli::session::{Learned, open_data};
 use crate::cli::table::Table;
 use crate::cli::train::late_evaluations;
-use crate::data::{Labels, OnUnseen, Split};
+use crate::data::{Opening, Split};
 use crate::ffi::linux::pin_current_thread;
 use crate::machine::Machine;
 use crate::memory::{FolderLock, make_folder, write_file};
@@ -212,7 +212,7 @@ impl SearchArgs {
         if self.halving == 0 || is_open || is_early || self.out.join(JOURNAL).exists() {
             return Ok(());
         }
-        let source = open_data(&mut base.clone(), Learned::default(), Labels::Required, OnUnseen::Reject)?;
+        let source = open_data(&mut base.clone(), Learned::default(), Opening::default())?;
         let late = late_evaluations(train, source.samples(Split::Train));
         late.map_or(Ok(()), |reason| Err(Error::config(format!("--halving {}", self.halving), reason)))
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use serde::Serialize;
@@ -20,7 +20,7 @@ use crate::cli::figures;
 use crate::cli::help::{MACHINE, OUTPUT};
 use crate::cli::output::refuse_overwriting;
 use crate::cli::overrides::{BaseArgs, KeyArgs};
-use crate::cli::place::comm_cores;
+use crate::cli::place::{comm_cores, machine_file};
 use crate::cli::ranks::Overlap;
 use crate::cli::table::Table;
 use crate::machine::placement::{CommCores, RankPer};
@@ -238,11 +238,9 @@ impl StepArgs {
             let reason = "--batch-per-rank says how large minibatches are: leave one of the two away".to_owned();
             return Err(Error::config(origin, reason));
         }
-        let inputs = [&config.data.path, &config.data.test_path, &config.data.schema, &self.topology].map(Path::new);
-        let more = [&self.base.config, &self.calibrate].into_iter().filter_map(|path| path.as_deref());
-        let inputs: Vec<&Path> = inputs.into_iter().chain(more).collect();
-        refuse_overwriting("--trace", self.trace.as_deref(), &inputs)?;
-        refuse_overwriting("--svg", self.svg.as_deref(), &inputs)
+        let mut inputs = self.base.input_files(config, Command::Simulate);
+        inputs.extend(machine_file(&self.topology).into_iter().chain(self.calibrate.as_deref()));
+        refuse_overwriting(&[("--trace", self.trace.as_deref()), ("--svg", self.svg.as_deref())], &inputs)
     }
 
     /// The smallest of these numbers of ranks, if a step of each can be simulated.

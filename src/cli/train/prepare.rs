@@ -6,18 +6,19 @@ use std::time::Duration;
 
 use super::resolve::{Resolved, Resumed};
 use super::{TrainArgs, init};
-use crate::base::config::{Config, EvalSplit, TrainConfig};
+use crate::base::config::{Command, Config, EvalSplit, TrainConfig};
 use crate::base::console::note;
 use crate::base::units::{Count, Many};
 use crate::base::{Error, Result};
 use crate::cli::collective::Choice;
 use crate::cli::copies::{hot_inputs, revisions, slots};
+use crate::cli::division::Wanted;
 use crate::cli::output::{is_text_folder, read_as_data, refuse_overwriting};
-use crate::cli::ranks::{Beginning, Overlap, Purpose, Started};
+use crate::cli::ranks::{Overlap, Purpose, StartSpec, Started};
 use crate::cli::session::{Learned, describe, growth_told, open_data};
 use crate::collective::World;
 use crate::data::hot::HotInputs;
-use crate::data::{Labels, OnUnseen, Source, Split};
+use crate::data::{Opening, Source, Split};
 use crate::machine::limits::Processor;
 use crate::machine::placement::Placement;
 use crate::memory::{forget_cached, same_file};
@@ -58,9 +59,10 @@ impl TrainArgs {
         let from = resumed.as_ref().map_or(0, |resumed| resumed.progress.sample);
         let kept = self.resume.as_deref().map(plan_in);
         let hot_slots = hot.as_ref().map(|hot| slots(&*source, hot));
-        let beginning = Beginning { plan: kept.as_deref(), hot: hot_slots, sample: from };
-        let purpose = Purpose::Train(self.exchange.overlap);
-        let started = self.ranks.start(world, &config, &*source, purpose, beginning, self.trace.is_some())?;
+        let task = self.ranks.task(world, &config, &*source, Purpose::Train(self.exchange.overlap));
+        let wanted = Wanted { kept: kept.as_deref(), ..task.wanted };
+        let traced = self.trace.is_some();
+        let started = self.ranks.start(StartSpec { wanted, traced, hot: hot_slots, from, ..task })?;
         let start = self.set_weights(&config, &*source, &started, numbers)?;
         if let Some(log) = &mut mllog {
             self.describe_in_log(log, &config, &*source)?;
@@ -159,21 +161,10 @@ impl TrainArgs {
 
     /// Refuses to write over a file that the run reads, or that is another of its own.
     fn refuse_overwriting_inputs(&self, config: &Config, output: Option<&OutputDir>, resumed: bool) -> Result<()> {
-        let inputs = [
-            &config.data.path,
-            &config.data.test_path,
-            &config.data.schema,
-            &config.train.tuned,
-            &config.train.hot_set,
-        ];
-        let inputs = inputs.map(Path::new);
         let init = self.init_file();
-        let inputs: Vec<&Path> = inputs.into_iter().chain(init.as_deref()).collect();
-        let mine = || [&self.base.config, &self.ranks.plan].into_iter().flatten().map(PathBuf::as_path);
-        let lost = |output: &OutputDir| {
-            let mut all = inputs.iter().copied().chain(mine()).filter(|input| !input.as_os_str().is_empty());
-            all.find(|input| output.would_lose(input)).map(Path::to_owned)
-        };
+        let mut inputs = self.base.input_files(config, Command::Train);
+        inputs.extend(init.as_deref().into_iter().chain(self.ranks.input_files()));
+        let lost = |output: &OutputDir| inputs.iter().copied().find(|input| output.would_lose(input));
         if let Some(input) = output.filter(|_| !resumed).and_then(lost) {
             let reason = format!(
                 "{} has the name of a file of a run's, which this run would replace: move it elsewhere, or choose another \
@@ -188,22 +179,14 @@ impl TrainArgs {
             return Err(read_as_data("--out", Path::new("a run"), folder));
         }
         let own: Vec<PathBuf> = output.map_or_else(Vec::new, OutputDir::files);
-        let inputs: Vec<&Path> = inputs.into_iter().chain(mine()).chain(own.iter().map(PathBuf::as_path)).collect();
+        inputs.extend(own.iter().map(PathBuf::as_path));
         let outputs = [("--trace-loss", &self.trace_loss), ("--trace", &self.trace), ("--mllog", &self.mllog)];
-        for (at, (flag, path)) in outputs.iter().enumerate() {
-            let Some(path) = path else { continue };
-            refuse_overwriting(flag, Some(path), &inputs)?;
-            if let Some((other, _)) = outputs[..at].iter().find(|(_, other)| other.as_ref() == Some(path)) {
-                let reason = format!("{} is also what {other} writes: name another file", path.display());
-                return Err(Error::config(*flag, reason));
-            }
-        }
-        Ok(())
+        refuse_overwriting(&outputs.map(|(flag, path)| (flag, path.as_deref())), &inputs)
     }
 
     /// Opens the data, which all machines do at the same time.
     fn open(&self, world: &World, config: &mut Config, known: Learned) -> Result<Opened> {
-        let source = open_data(config, known, Labels::Required, OnUnseen::Reject)?;
+        let source = open_data(config, known, Opening::default())?;
         self.check_test_samples(config, &*source)?;
         self.check_evaluations(&config.train, source.samples(Split::Train))?;
         // Of the files as training finds them: who saves may do so because one of them was damaged.

@@ -12,6 +12,10 @@ use crate::data::formats::{Rows, Table};
 use crate::data::samples::{Samples, Values};
 use crate::data::{Batch, Description};
 
+/// Bytes beyond which a column of a block is taken for damaged, so that nobody asks for such memory: 2^20 samples, the
+/// most of a block, with 2^10 look-ups of 4 bytes each.
+const MOST_SECTION_BYTES: usize = 1 << 32;
+
 /// Streams samples from a block file.
 pub(super) struct Cursor<'a> {
     file: &'a BlockFile,
@@ -88,8 +92,7 @@ impl<'a> Cursor<'a> {
                 return Err(damaged("the checksum does not match"));
             }
             if !column.is_raw {
-                // A block of 2^20 samples with 2^10 look-ups each; more is not what a writer makes.
-                if plain > 1 << 32 {
+                if plain > MOST_SECTION_BYTES {
                     return Err(damaged("its size is impossible"));
                 }
                 column.unpacked.resize(plain, 0);

@@ -254,11 +254,8 @@ fn open_text(config: &DataConfig, opening: Opening<'_>) -> Result<(Dataset, Stri
         held_out: config.held_out()[0],
     };
     let (schema, text) = csv::TextSchema::kept_or_read(opening.schema, Path::new(&config.schema))?;
-    let dataset = match opening.progress {
-        Some(progress) => csv::open_telling(path, schema, &choices, progress),
-        None => csv::open_as(path, schema, &choices),
-    };
-    Ok((dataset?, text))
+    let mut progress = opening.progress;
+    Ok((csv::open_as(path, schema, &choices, progress.as_mut())?, text))
 }
 
 /// Opens a data set whose files tell its format; nobody can name it here.

@@ -42,7 +42,6 @@ use std::path::Path;
 use super::blocks::{EXTENSION, MANIFEST};
 use super::fingerprint::of_ends;
 use super::{Batch, Description, Samples};
-use crate::base::error::nearest;
 use crate::base::{Error, Result, input, named};
 use crate::memory::FileBytes;
 
@@ -105,25 +104,9 @@ impl Format {
     #[cfg(not(feature = "parquet"))]
     pub const WRITTEN: &[Self] = &[Self::Octorec, Self::Mlperf, Self::Nvidia, Self::Torchrec, Self::Hugectr];
 
-    /// The format called `name`.
-    ///
-    /// # Errors
-    /// [`Error::UnknownName`] with the nearest one.
-    pub fn named(name: &str, origin: &str) -> Result<Self> {
-        let names = Self::ALL.map(Self::name);
-        Self::ALL.into_iter().find(|format| format.name() == name).ok_or_else(|| Error::UnknownName {
-            origin: origin.to_owned(),
-            what: "format",
-            found: name.to_owned(),
-            nearest: nearest(name, names),
-            known: names.join(", "),
-        })
-    }
-
     /// The format of what lies at `path`, told by names and first bytes; nothing where it is none of these.
     #[must_use]
     pub fn detect(path: &Path) -> Option<Self> {
-        let ends = |name: &str, ending: &str| name.to_ascii_lowercase().ends_with(ending);
         // `.` and `..` have no name.
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         if path.is_dir() {
@@ -135,7 +118,7 @@ impl Format {
             return match () {
                 () if has(&|name| name == MANIFEST) => Some(Self::Octorec),
                 () if has(&|name| name == nvidia::SPEC) => Some(Self::Nvidia),
-                () if has(&|name| name.ends_with("_dense.npy")) => Some(Self::Torchrec),
+                () if has(&|name| ends(name, torchrec::DENSE)) => Some(Self::Torchrec),
                 () if has(&fae::named) => Some(Self::Fae),
                 () if has(&|name| hugectr::role(name).is_some()) => Some(Self::Hugectr),
                 () if has(&|name| mlperf::role(name).is_some()) => Some(Self::Mlperf),
@@ -146,7 +129,7 @@ impl Format {
         match () {
             () if name == MANIFEST || ends(&name, EXTENSION) => Some(Self::Octorec),
             () if name == nvidia::SPEC => Some(Self::Nvidia),
-            () if ends(&name, "_dense.npy") => Some(Self::Torchrec),
+            () if ends(&name, torchrec::DENSE) => Some(Self::Torchrec),
             () if fae::named(&name) => Some(Self::Fae),
             () if hugectr::role(&name).is_some() => Some(Self::Hugectr),
             () if ends(&name, ".bin") => Some(Self::Mlperf),
@@ -269,6 +252,11 @@ fn sidecar(folder: &Path) -> Result<Option<Description>> {
         ),
         Err(_) => error,
     })
+}
+
+/// Whether a file's name ends so, in letters of either case: other systems tell no difference.
+fn ends(name: &str, ending: &str) -> bool {
+    name.to_ascii_lowercase().ends_with(ending)
 }
 
 /// Where files beside `path` are: itself, when it is a directory.

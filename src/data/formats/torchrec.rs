@@ -20,7 +20,8 @@ use crate::data::blocks::Role;
 use crate::data::{Description, Samples};
 use crate::memory::{FileBytes, WholeFile, listed, write_file};
 
-const DENSE: &str = "_dense.npy";
+/// How the name of a day's dense features ends.
+pub(super) const DENSE: &str = "_dense.npy";
 
 /// What the files of a role are called: days, of which the last is no training data.
 const STEMS: [&str; 3] = ["day_0", "val", "test"];

@@ -80,7 +80,9 @@ impl Source for Chosen {
             return self.from.truth(split, start, count);
         }
         let of = |number: u64| self.from.truth(split, self.tags.place(self.inputs, number), 1);
-        Some((start..start + count as u64).map(of).collect::<Option<Vec<_>>>()?.concat())
+        // Behind the last one there are none, as in other sources.
+        let end = start.saturating_add(count as u64).min(self.tags.count(self.inputs));
+        Some((start..end).map(of).collect::<Option<Vec<_>>>()?.concat())
     }
 }
 

@@ -16,7 +16,7 @@ use super::pieces::{Input, Stream};
 use super::progress::{Meter, Stage};
 use super::recipe::Rows;
 use crate::base::{Error, Result, Unpoisoned, interrupt};
-use crate::data::tsv::Columns;
+use crate::data::tsv::{Columns, without_mark};
 
 /// A finished part and where it comes from.
 #[derive(Debug, Clone)]
@@ -239,6 +239,7 @@ impl Gather<'_> {
                 own
             }
         };
+        let text = if number == 0 { without_mark(text) } else { &text[..] };
         let tally = match rows.parse(text, number == 0, columns) {
             Ok(tally) => tally,
             Err(bad) => {

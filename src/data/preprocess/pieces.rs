@@ -14,10 +14,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::base::{Error, Result, input, interrupt};
-use crate::data::tsv::{Counted, MOST_CRS, decoded, line_ends, unreadable};
+use crate::data::tsv::{Counted, MARK, MOST_CRS, decoded, line_ends, unreadable};
 
-/// Bytes of an over-long line that are kept beyond the longest that is allowed: one more than its end may have.
-const BEYOND: usize = MOST_CRS + 1;
+/// Bytes of an over-long line that are kept beyond the longest that is allowed: one more than a mark and its end may
+/// have.
+const BEYOND: usize = MARK.len() + MOST_CRS + 1;
 /// Bytes read at once while a line's end is looked for.
 const STEP: usize = 64 << 10;
 
@@ -37,7 +38,7 @@ pub(super) struct Input {
 /// it is told when the text is.
 fn blank(text: impl Read) -> u64 {
     let mut bytes = BufReader::new(text).bytes().map_while(io::Result::ok).peekable();
-    let mark = b"\xef\xbb\xbf".iter().take_while(|&&byte| bytes.next_if_eq(&byte).is_some()).count();
+    let mark = MARK.iter().take_while(|&&byte| bytes.next_if_eq(&byte).is_some()).count();
     (mark + bytes.take_while(|byte| matches!(byte, b'\r' | b'\n')).count()) as u64
 }
 

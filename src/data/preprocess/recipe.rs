@@ -258,7 +258,6 @@ impl Table {
         first: bool,
         mut take: impl FnMut(&Row<u64>) -> std::result::Result<(), String>,
     ) -> std::result::Result<Tally, BadLine> {
-        let text = if first { text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text) } else { text };
         let mut row = Row::new(&self.columns);
         let mut tally = Tally::default();
         let (mut splitter, mut record) = (Splitter::new(self.columns.schema.delimiter), Record::default());

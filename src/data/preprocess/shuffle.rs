@@ -110,7 +110,8 @@ impl Shuffle<'_> {
     }
 
     fn random(&self) -> Random {
-        // The loader's epochs stay below 2^24 - 1.
+        // The loader's epochs count from 0, and the orders of its windows begin again after 2^24 of them: the last of
+        // these is beyond any run, so that its stream is free.
         Random::new(self.seed, Stream::Shuffle((1 << 24) - 1, 0))
     }
 

@@ -9,6 +9,7 @@ use std::ops::Range;
 use serde::{Deserialize, Serialize};
 
 use crate::data::blocks::Role;
+use crate::data::tsv::first_part;
 
 /// How rows are split.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -20,7 +21,8 @@ pub enum SplitBy {
     LastDayDlrm,
     /// The first half of the last day is for validation, the second for test.
     LastDayTorchrec,
-    /// The last rows are for test, those before them for validation; shares of all rows.
+    /// The last rows are for test, those before them for validation; shares of all rows, as training keeps them of a
+    /// file.
     Fraction {
         /// Of all rows.
         validation: f64,
@@ -52,10 +54,8 @@ impl SplitBy {
             Self::LastDayDlrm => vec![(Role::Train, last), (Role::Test, half), (Role::Validation, total)],
             Self::LastDayTorchrec => vec![(Role::Train, last), (Role::Validation, half), (Role::Test, total)],
             Self::Fraction { validation, test } => {
-                let share = |fraction: f64| ((total as f64 * fraction).round() as u64).min(total);
-                let test = share(test);
-                let validation = share(validation).min(total - test);
-                vec![(Role::Train, total - test - validation), (Role::Validation, total - test), (Role::Test, total)]
+                let [train, both] = [validation + test, test].map(|last| first_part(total, last));
+                vec![(Role::Train, train), (Role::Validation, both), (Role::Test, total)]
             }
         };
         let mut stretches = Vec::new();
@@ -113,6 +113,9 @@ mod tests {
             of(SplitBy::Fraction { validation: 0.6, test: 0.6 }, &[10]),
             [(Role::Validation, 0..4), (Role::Test, 4..10)]
         );
+        // As training splits a file.
+        let split = SplitBy::Fraction { validation: 0.0, test: 0.1 };
+        assert_eq!(of(split, &[14]), [(Role::Train, 0..12), (Role::Test, 12..14)]);
         assert_eq!(of(SplitBy::None, &[3, 2]), [(Role::Train, 0..3), (Role::Train, 3..5)]);
         assert!(of(SplitBy::LastDayDlrm, &[0, 0]).is_empty());
     }

@@ -82,11 +82,13 @@ impl Fault {
     }
 }
 
+/// Bytes of a field that messages show.
+pub(in crate::data) const SHOWN: usize = 32;
+
 /// What a person may see of a field: control characters escaped, long ones cut.
-pub(super) fn shown(field: &[u8]) -> String {
-    const LIMIT: usize = 32;
-    let cut = &field[..field.len().min(LIMIT)];
-    format!("{}{}", cut.escape_ascii(), if field.len() > LIMIT { "..." } else { "" })
+pub(in crate::data) fn shown(field: &[u8]) -> String {
+    let cut = &field[..field.len().min(SHOWN)];
+    format!("{}{}", cut.escape_ascii(), if field.len() > SHOWN { "..." } else { "" })
 }
 
 impl fmt::Display for Fault {

@@ -18,10 +18,19 @@ pub const LONGEST: usize = MAX_LINE;
 /// Bytes that are asked of the file or the decoder at once.
 const CHUNK: usize = 256 << 10;
 
+/// The byte order mark with which some programs begin a text in UTF-8; it is no part of its first line.
+pub const MARK: [u8; 3] = *b"\xef\xbb\xbf";
+
+/// A text without the mark that it may begin with.
+#[must_use]
+pub fn without_mark(text: &[u8]) -> &[u8] {
+    text.strip_prefix(&MARK).unwrap_or(text)
+}
+
 /// One line.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Line<'a> {
-    /// Its bytes without the line end: see [`without_end`].
+    /// Its bytes without the line end, the text's first without its mark: see [`without_end`] and [`without_mark`].
     Text(&'a [u8]),
     /// It is longer than is allowed, and its end was not looked for yet.
     TooLong,
@@ -102,7 +111,7 @@ impl Lines {
             if self.input.waits() {
                 return true;
             }
-            if self.inside || self.to - self.from > self.longest + MOST_CRS {
+            if self.inside || self.to - self.from > self.most() {
                 return false;
             }
             match self.fill() {
@@ -178,7 +187,7 @@ impl Lines {
                 return Ok(Some(self.taken(start, end, 1)));
             }
             searched = self.to - self.from;
-            if searched > self.longest + MOST_CRS {
+            if searched > self.most() {
                 self.place.lines += 1;
                 self.inside = true;
                 return Ok(Some(Line::TooLong));
@@ -195,11 +204,17 @@ impl Lines {
         }
     }
 
+    /// The most bytes that the next line may have, those of its end but the LF and of a mark included.
+    const fn most(&self) -> usize {
+        self.longest + MOST_CRS + if self.place.lines == 0 { MARK.len() } else { 0 }
+    }
+
     fn taken(&mut self, start: usize, end: usize, line_end: usize) -> Line<'_> {
+        let is_first = self.place.lines == 0;
         self.place.offset += (end + line_end - start) as u64;
         self.place.lines += 1;
-        let text = &self.buffer[start..end];
-        let text = without_end(text);
+        let text = without_end(&self.buffer[start..end]);
+        let text = if is_first { without_mark(text) } else { text };
         if text.len() > self.longest { Line::TooLong } else { Line::Text(text) }
     }
 
@@ -327,6 +342,35 @@ mod tests {
                 let first = lines.next_line().unwrap().unwrap();
                 assert_eq!(first != Line::TooLong, is_taken, "{edge} {end:?}");
                 assert!(matches!(lines.next_line(), Ok(Some(Line::Text(text))) if text.starts_with(b"last")));
+            }
+        }
+    }
+
+    #[test]
+    fn a_mark_is_no_part_of_the_first_line_and_counts_as_bytes() {
+        let text = b"\xef\xbb\xbf1\ta\r\n\xef\xbb\xbf2\nlast";
+        let marked = b"\xef\xbb\xbf2".to_vec();
+        let expected = [Some(b"1\ta".to_vec()), Some(marked), Some(b"last".to_vec())];
+        let plain = file(text);
+        for stored in [text.to_vec(), gzip(text), zstd::encode_all(&text[..], 1).unwrap()] {
+            assert_eq!(all(file(&stored).path()).unwrap(), expected);
+        }
+        let arriving: Box<dyn Read + Send> = Box::new(&text[..]);
+        let mut lines = Lines::incoming(Path::new("stdin"), Box::new(arriving));
+        assert_eq!(lines.next_line().unwrap(), Some(Line::Text(b"1\ta")));
+        assert_eq!(lines.place(), Place { offset: 8, lines: 1 });
+        let mut lines = Lines::open_at(plain.path(), lines.place()).unwrap();
+        assert_eq!(lines.next_line().unwrap(), Some(Line::Text(b"\xef\xbb\xbf2")));
+        let mut lines = Lines::open_at(plain.path(), Place::default()).unwrap();
+        assert_eq!(lines.next_line().unwrap(), Some(Line::Text(b"1\ta")));
+        // It takes nothing from what a line may have, wherever the buffer ends.
+        for longest in CHUNK - MARK.len() - MOST_CRS - 1..=CHUNK {
+            for (bytes, is_taken) in [(longest, true), (longest + 1, false)] {
+                let file = file(("\u{feff}".to_owned() + &"x".repeat(bytes) + "\r\r\nlast").as_bytes());
+                let mut lines = Lines::open(file.path()).unwrap().limited(longest);
+                let first = lines.next_line().unwrap().unwrap();
+                assert_eq!(first != Line::TooLong, is_taken, "{longest}");
+                assert_eq!(lines.next_line().unwrap(), Some(Line::Text(b"last")));
             }
         }
     }

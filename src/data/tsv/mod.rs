@@ -30,11 +30,12 @@ pub(super) use compressed::{Counted, decoded, is_parquet_at, packed, unreadable}
 pub use encoding::OnUnseen;
 use encoding::{Encoding, NO_ROW, cap};
 pub use fault::Fault;
+pub(super) use fault::{SHOWN, shown};
 pub use layout::{Labels, Layout};
-pub use lines::{LONGEST, Line, Lines, MOST_CRS, Place, without_end};
+pub use lines::{LONGEST, Line, Lines, MARK, MOST_CRS, Place, without_end, without_mark};
 pub use row::Row;
-pub use scan::Progress;
-use scan::{GoodRows, Scan, Task, scan};
+pub use scan::{GoodRows, Progress};
+use scan::{Scan, Task, scan};
 pub(super) use vocabulary::FirstSeen;
 pub use vocabulary::{Growth, Vocabulary};
 
@@ -48,7 +49,6 @@ use crate::base::input::Found;
 use crate::base::{Error, Result};
 
 /// How a data set is opened, beyond its configuration.
-#[derive(Default)]
 pub struct Opening<'a> {
     /// The vocabulary of a trained model; without it one is learned, where `data.vocab` asks for one.
     pub known: Option<Vocabulary>,
@@ -71,7 +71,25 @@ pub struct Opening<'a> {
     /// more in theirs get rows behind those.
     pub numbering: Numbering,
     /// Told now and then how many bytes of how many the opening pass has read.
-    pub progress: Option<&'a mut Progress<'a>>,
+    pub progress: Box<Progress<'a>>,
+}
+
+impl Default for Opening<'_> {
+    /// To learn from, with rows that all have labels, and nobody who is told.
+    fn default() -> Self {
+        Self {
+            known: None,
+            labels: Labels::default(),
+            unseen: OnUnseen::default(),
+            whole: false,
+            scales: None,
+            begins: false,
+            schema: None,
+            columns: None,
+            numbering: Numbering::default(),
+            progress: Box::new(|_, _| {}),
+        }
+    }
 }
 
 /// A tab-separated data set.
@@ -132,11 +150,7 @@ impl Tsv {
     /// hashing has no number of rows, [`Error::Interrupted`].
     pub fn open(config: &DataConfig, model_rows: &[u64], opening: Opening<'_>) -> Result<Self> {
         let layout = Layout::criteo(opening.labels, config.max_line);
-        let mut silent = |_: u64, _: u64| {};
-        let progress: &mut Progress<'_> = match opening.progress {
-            Some(progress) => progress,
-            None => &mut silent,
-        };
+        let mut progress = opening.progress;
         let path = PathBuf::from(&config.path);
         let test_path = (!config.test_path.is_empty()).then(|| PathBuf::from(&config.test_path));
         let found = Found::at(&path)?;
@@ -144,8 +158,8 @@ impl Tsv {
         let sizes = (found.bytes(), found_test.as_ref().map_or(0, Found::bytes));
         let total = sizes.0 + sizes.1;
         let mut pass = |path: &Path, task: Task<'_>, done: u64| {
-            let mut rows = GoodRows::open_at(path, &layout, config.on_bad_row, Place::default())?;
-            scan(&mut rows, task, (done, total), progress)
+            let mut rows = GoodRows::open(path, &layout, config.on_bad_row)?;
+            scan(&mut rows, task, (done, total), progress.as_mut())
         };
         let cap = cap(config.rows_cap);
         let [held_out, tests] = config.held_out();

@@ -88,7 +88,7 @@ pub(super) fn scan(
                 good
             }
             Task::Learn { vocabulary, cap, first_seen } => {
-                let good = rows.next_row(None)?;
+                let good = rows.next_raw()?;
                 if good {
                     learn(&rows.row, vocabulary, *cap, first_seen.as_deref_mut(), found.rows);
                 }
@@ -141,7 +141,7 @@ fn empty(path: &Path, layout: &Layout, skipped: u64) -> Error {
 }
 
 /// The good rows of one file, in order.
-pub(super) struct GoodRows<'a> {
+pub struct GoodRows<'a> {
     pub(super) path: &'a Path,
     pub(super) layout: &'a Layout,
     pub(super) on_bad_row: OnBadRow,
@@ -155,6 +155,42 @@ pub(super) struct GoodRows<'a> {
 }
 
 impl<'a> GoodRows<'a> {
+    /// Those of a whole file.
+    ///
+    /// # Errors
+    /// When it cannot be opened.
+    pub fn open(path: &'a Path, layout: &'a Layout, on_bad_row: OnBadRow) -> Result<Self> {
+        Self::open_at(path, layout, on_bad_row, Place::default())
+    }
+
+    /// Finds the next one, its categories as they stand in the file; false at the end.
+    ///
+    /// # Errors
+    /// When the file cannot be read, and of a malformed row, unless such rows are left out.
+    pub fn next_raw(&mut self) -> Result<bool> {
+        self.next_row(None)
+    }
+
+    /// The row that was found last.
+    #[must_use]
+    pub const fn row(&self) -> &Row {
+        &self.row
+    }
+
+    /// How many malformed rows were left out so far, and the first of them in words.
+    #[must_use]
+    pub fn skipped(&self) -> (u64, Option<&str>) {
+        (self.skipped, self.first_skipped.as_deref())
+    }
+
+    /// Whether no line follows; one that does is stepped over.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn is_at_end(&mut self) -> Result<bool> {
+        Ok(self.lines.next_line()?.is_none())
+    }
+
     pub(super) fn open_at(path: &'a Path, layout: &'a Layout, on_bad_row: OnBadRow, place: Place) -> Result<Self> {
         let lines = Lines::open_at(path, place)?.limited(layout.max_line);
         Ok(Self { path, layout, on_bad_row, lines, row: Row::new(layout), skipped: 0, first_skipped: None })

@@ -17,7 +17,6 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::discover;
-use crate::base::error::nearest;
 use crate::base::{Error, NodeId, PuId, Result, input};
 pub(super) use parse::nearest_nodes;
 pub use shipped::SHIPPED;
@@ -264,14 +263,9 @@ impl Machine {
         if let Some((name, text)) = SHIPPED.iter().find(|(name, _)| *name == wanted) {
             return Self::parse(text, &format!("topology/{name}.toml"));
         }
-        let names = || SHIPPED.iter().map(|(name, _)| *name);
-        Err(Error::UnknownName {
-            origin: "--topology".to_owned(),
-            what: "machine",
-            found: wanted.to_owned(),
-            nearest: nearest(wanted, names()),
-            known: names().chain(["host", "FILE.toml", "FILE.xml", "synthetic:..."]).collect::<Vec<_>>().join(", "),
-        })
+        let names = SHIPPED.iter().map(|(name, _)| *name);
+        let names = names.chain(["host", "FILE.toml", "FILE.xml", "synthetic:..."]);
+        Err(Error::unknown("--topology", "machine", wanted, names))
     }
 
     /// Whether these are all hardware threads of a core, of a node or of a package, as far as they are among `of`; both

@@ -41,7 +41,7 @@ use crate::data::fingerprint::of_text;
 use crate::data::preprocess::input_files;
 use crate::data::samples::Samples;
 use crate::data::schema::Description;
-use crate::data::tsv::{LONGEST, Progress, first_part};
+use crate::data::tsv::{LONGEST, Progress, SHOWN, first_part, shown};
 use crate::data::{Labels, OnUnseen, Vocabulary};
 
 /// Opens a text file, or all of a folder as one table in the order of their names, as a schema says.
@@ -57,7 +57,8 @@ pub fn open(path: &Path, text: Option<Described<'_>>) -> Result<Dataset> {
         );
         return Err(bad(path, reason));
     };
-    open_as(path, TextSchema::read(schema)?, &Choices { max_line, on_bad_row, ..Choices::default() })
+    let choices = Choices { max_line, on_bad_row, ..Choices::default() };
+    open_as(path, TextSchema::read(schema)?, &choices, &mut |_, _| {})
 }
 
 /// How a text file is opened, beyond its schema.
@@ -116,19 +117,11 @@ impl Choices<'_> {
     }
 }
 
-/// As [`open`], with a schema at hand.
+/// As [`open`], with a schema at hand; `progress` is told how many bytes of how many the opening pass has read.
 ///
 /// # Errors
 /// As [`open`].
-pub fn open_as(path: &Path, schema: TextSchema, choices: &Choices<'_>) -> Result<Dataset> {
-    open_telling(path, schema, choices, &mut |_, _| {})
-}
-
-/// As [`open_as`]; `progress` is told how many bytes of how many the opening pass has read.
-///
-/// # Errors
-/// As [`open`].
-pub fn open_telling(
+pub fn open_as(
     path: &Path,
     mut schema: TextSchema,
     choices: &Choices<'_>,
@@ -342,14 +335,6 @@ struct CsvTable {
     lists: Vec<bool>,
     /// How many values without a row readers have met, by column.
     unseen_values: Vec<AtomicU64>,
-}
-
-/// Bytes of a field that messages show.
-const SHOWN: usize = 32;
-
-/// A field for a message.
-fn shown(field: &[u8]) -> String {
-    field[..field.len().min(SHOWN)].escape_ascii().to_string()
 }
 
 /// A name of a file's, in which nothing moves the cursor of whoever reads it.

@@ -174,7 +174,7 @@ impl Records {
         self.lines.progress()
     }
 
-    /// Puts the next line into `line`, without its end and a byte order mark.
+    /// Puts the next line into `line`, without its end.
     fn next_line(&mut self) -> Result<Next> {
         self.line.clear();
         let (held, from) = &mut self.held;
@@ -201,9 +201,6 @@ impl Records {
             Some(Line::Text(text)) => self.line.extend_from_slice(text),
         }
         self.number = self.lines.place().lines;
-        if self.number == 1 && self.line.starts_with(b"\xef\xbb\xbf") {
-            self.line.drain(..3);
-        }
         Ok(Next::Line)
     }
 

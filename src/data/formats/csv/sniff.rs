@@ -14,7 +14,7 @@ use super::label::finite;
 use super::records::{Record, Splitter};
 use super::{TextSchema, bad, listed};
 use crate::base::Result;
-use crate::data::tsv::{LONGEST, decoded, is_parquet_at, without_end};
+use crate::data::tsv::{LONGEST, decoded, is_parquet_at, without_end, without_mark};
 
 /// What separates columns in the field's data sets; the last is Hive's default.
 const DELIMITERS: [char; 6] = [',', '\t', ';', '|', ' ', '\u{1}'];
@@ -152,7 +152,7 @@ fn first_lines(path: &Path) -> Option<Vec<Vec<u8>>> {
     let mut some = Vec::new();
     text.take(LONGEST as u64).read_to_end(&mut some).ok()?;
     let whole = some.len() < LONGEST;
-    let text = some.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&some);
+    let text = without_mark(&some);
     let mut lines: Vec<&[u8]> = text.split(|&byte| byte == b'\n').collect();
     if !whole {
         // It goes on behind what was read.

@@ -67,7 +67,7 @@ pub(super) fn role(name: &str) -> Option<Role> {
 
 /// Whether a directory of these names has Parquet files, itself or in the folder of a role.
 pub(super) fn detect(folder: &Path, names: &[String]) -> bool {
-    let has = |name: &str| name.ends_with(EXTENSION);
+    let has = |name: &str| super::ends(name, EXTENSION);
     let below = |name: &String| {
         let inside = role(name).and_then(|_| std::fs::read_dir(folder.join(name)).ok());
         inside.is_some_and(|entries| entries.flatten().any(|entry| has(&entry.file_name().to_string_lossy())))

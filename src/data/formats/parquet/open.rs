@@ -11,7 +11,7 @@ use super::read::{ParquetTable, fault};
 use super::{EXTENSION, role};
 use crate::base::{Error, Result, input, interrupt};
 use crate::data::blocks::Role;
-use crate::data::formats::{Dataset, Member, Reading, SCHEMA, bad, folder, sidecar};
+use crate::data::formats::{Dataset, Member, Reading, SCHEMA, bad, ends, folder, sidecar};
 use crate::data::schema::Categorical;
 use crate::data::{Description, Labels};
 use crate::memory::{listed, natural};
@@ -93,7 +93,7 @@ fn parts(path: &Path) -> Result<Vec<(Role, PathBuf)>> {
     if !path.is_dir() {
         return Ok(vec![(role(&name(path)).unwrap_or(Role::Train), path.to_owned())]);
     }
-    let file = |path: &Path| name(path).ends_with(EXTENSION) && path.is_file();
+    let file = |path: &Path| ends(&name(path), EXTENSION) && path.is_file();
     let mut found = Vec::new();
     for entry in listed(path, "list")? {
         let of = role(&name(&entry));
