@@ -17,7 +17,7 @@ use super::revisions::Revisions;
 use super::summary::Summary;
 use super::training_loop::TrainingLoop;
 use super::vocabulary::save_vocabulary;
-use super::{Profile, Ranks, Stream};
+use super::{InputStream, Profile, Ranks};
 use crate::base::config::{Config, TrainConfig};
 use crate::base::console::note;
 use crate::base::units::Many;
@@ -333,7 +333,7 @@ impl Run {
     /// As [`unscaled`], of the next minibatch in the order.
     fn unscaled(&self, order: &Order) -> Option<String> {
         let streams = order.streams(&self.source, Plan { depth: 1, ..self.plan() });
-        let Stream { source, plan, .. } = streams.into_iter().find(|stream| stream.inputs == order.next())?;
+        let InputStream { source, plan, .. } = streams.into_iter().find(|stream| stream.inputs == order.next())?;
         let (batch, _) = Loader::start(source, plan).ok()?.next_batch().ok()??;
         unscaled(&batch, &self.source.dense_columns())
     }

@@ -276,12 +276,17 @@ mod tests {
     const UNSEEN: u32 = 1 << 20;
 
     /// Of samples that are all here; `groups` has one for each sample.
-    fn evaluation(probabilities: &[f32], labels: &[f32], buckets: u64, groups: Option<&[u32]>) -> Evaluation {
+    pub(super) fn evaluation(
+        probabilities: &[f32],
+        labels: &[f32],
+        buckets: u64,
+        groups: Option<&[u32]>,
+    ) -> Evaluation {
         weighed(probabilities, labels, None, buckets, groups)
     }
 
     /// The same of samples that may have weights.
-    fn weighed(
+    pub(super) fn weighed(
         probabilities: &[f32],
         labels: &[f32],
         weights: Option<&[f32]>,
