@@ -59,7 +59,7 @@ pub use shuffle::Shuffle;
 pub use source::{Reader, Source, Split, Stored, TakeStored};
 pub use taobao::Taobao;
 pub use tsv::{Growth, Labels, OnUnseen, Opening, Tsv, Vocabulary};
-pub use unseen::UnseenValues;
+pub use unseen::{Lost, UnseenValues};
 
 /// The data set that a configuration names. `opening` matters for files only.
 ///

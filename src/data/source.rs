@@ -6,7 +6,7 @@
 use std::ops::Range;
 
 use super::schema::{Label, Scales};
-use super::{Batch, Description, Growth, Numbering, Samples, Schema, UnseenValues, Vocabulary};
+use super::{Batch, Description, Growth, Lost, Numbering, Samples, Schema, UnseenValues, Vocabulary};
 use crate::base::Result;
 
 /// Which samples.
@@ -124,6 +124,12 @@ pub trait Source: Send + Sync {
     /// that it numbers.
     fn unseen_values(&self) -> Vec<UnseenValues> {
         self.made_of().map_or_else(Vec::new, |of| of.unseen_values())
+    }
+
+    /// What the look-ups of samples that readers have handed over do not show, one entry a categorical column of text;
+    /// nothing of other data.
+    fn lost(&self) -> Vec<Lost> {
+        self.made_of().map_or_else(Vec::new, |of| of.lost())
     }
 
     /// What these data have added to the vocabulary of the model that training begins with, column by column; nothing

@@ -8,26 +8,22 @@
 //!
 //! All sums are taken in the order of the samples, so that they depend on the data alone.
 
-use std::iter;
-use std::ops::Range;
+mod drawn;
 
+use drawn::{Drawn, LOOKED_AT, looked_at};
 use serde::{Deserialize, Serialize};
 
-use super::samples::{Lookups, MISSING, Samples, Values};
+use super::samples::{Lookups, MISSING, Values};
 use super::schema::{Dense, Transform};
-use super::{Description, Schema, Source, Split, Stored};
+use super::{Lost, Source, Split, Stored};
 use crate::base::Result;
 
-/// Training samples that are looked at.
-const LOOKED_AT: u64 = 1 << 15;
-/// Those of them that lie behind each other, where they can be drawn from all over the data.
-const STRETCH: u64 = 1 << 10;
-/// Values that they have together, at most: they are held in memory.
-const VALUES: u64 = 1 << 22;
 /// Bins of a dense column.
 const BINS: usize = 10;
-/// Rows of a table that are bins of their own.
+/// Rows of a table that are bins of their own, at most.
 const FREQUENT: usize = 15;
+/// Values of such a row, at least: how often rarer ones come is chance, which would be taken for change.
+const TELLING: usize = 20;
 
 /// Of some samples.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -86,20 +82,17 @@ impl Statistics {
     /// When they cannot be read.
     pub fn of_training(source: &dyn Source) -> Result<Option<Self>> {
         let Some(all) = source.samples(Split::Train).filter(|all| *all > 0) else { return Ok(None) };
-        let mut held: Option<(Samples, Description, Vec<Option<u32>>)> = None;
-        for range in looked_at(all, most(source.schema()), source.is_seekable(Split::Train)) {
-            let is_stored =
-                source.each_stored(Split::Train, range, &mut |Stored { samples, description, blanks }| {
-                    let (held, ..) =
-                        held.get_or_insert_with(|| (Samples::new(description), description.clone(), blanks.to_vec()));
-                    held.extend_from(samples, 0..samples.len(), description);
-                    Ok(())
-                })?;
+        let mut drawn: Option<Drawn> = None;
+        for range in looked_at(all, source.is_seekable(Split::Train)) {
+            let is_stored = source.each_stored(Split::Train, range, &mut |stored| {
+                drawn.get_or_insert_with(|| Drawn::new(stored, all.min(LOOKED_AT))).draw(stored.samples);
+                Ok(())
+            })?;
             if !is_stored {
                 return Ok(None);
             }
         }
-        Ok(held.map(|(samples, description, blanks)| {
+        Ok(drawn.filter(|drawn| !drawn.samples.is_empty()).map(|Drawn { samples, description, blanks, .. }| {
             let stored = Stored { samples: &samples, description: &description, blanks: &blanks };
             let mut found = Self::binned_by(stored);
             found.add(stored, &[]);
@@ -237,13 +230,11 @@ impl CategoricalStatistics {
         }
     }
 
-    /// Counts values that have left their samples without a look-up of theirs, as the model has no row for them;
-    /// `single`: each was the only one of its sample.
-    pub fn leave_out(&mut self, values: u64, single: bool) {
-        self.unseen += values;
-        if single {
-            self.missing = self.missing.saturating_sub(values);
-        }
+    /// Takes values for what they are, of which look-ups do not show it: those without a row are unseen, and their
+    /// samples not without a value; blank fields that were taken for values are missing.
+    pub fn tell_apart(&mut self, lost: Lost) {
+        self.unseen = (self.unseen + lost.values).saturating_sub(lost.blanks);
+        self.missing = (self.missing + lost.blanks).saturating_sub(lost.emptied);
     }
 
     /// The share of values that the model has not learned; 0 where there are none.
@@ -280,23 +271,6 @@ fn stability_index(before: &[u64], now: &[u64]) -> f64 {
     bins().map(part).sum()
 }
 
-/// How many samples of these columns are looked at.
-fn most(schema: &Schema) -> u64 {
-    let width = (schema.dense + schema.lookups()).max(1) as u64;
-    (VALUES / width).clamp(1, LOOKED_AT)
-}
-
-/// Which samples of `all` are looked at, `most` of them.
-fn looked_at(all: u64, most: u64, seekable: bool) -> Vec<Range<u64>> {
-    if all <= most || !seekable {
-        return iter::once(0..all.min(most)).collect();
-    }
-    let stretches = most.div_ceil(STRETCH);
-    let length = most / stretches;
-    // Numbers of samples are far below 2^64 / 2^15.
-    (0..stretches).map(|at| at * (all - length) / (stretches - 1).max(1)).map(|from| from..from + length).collect()
-}
-
 /// The ends of bins of as many values of a column each, as far as different ones go.
 fn edges(column: &Dense, values: &Values) -> Vec<f32> {
     let to = column.feature();
@@ -319,12 +293,13 @@ fn edges(column: &Dense, values: &Values) -> Vec<f32> {
     edges
 }
 
-/// The rows that are looked up most, ascending; of equally frequent ones the first. That of blank fields is none.
+/// The rows that are looked up most, ascending, as far as they come often enough to tell; of equally frequent ones the
+/// first. That of blank fields is none.
 fn frequent(lookups: &Lookups, blank: Option<u32>) -> Vec<u32> {
     let mut rows = lookups.rows.clone();
     rows.sort_unstable();
     let mut runs: Vec<(usize, u32)> = rows.chunk_by(|a, b| a == b).map(|run| (run.len(), run[0])).collect();
-    runs.retain(|(_, row)| Some(*row) != blank);
+    runs.retain(|(count, row)| *count >= TELLING && Some(*row) != blank);
     runs.sort_by(|(a, _), (b, _)| b.cmp(a));
     let mut frequent: Vec<u32> = runs.into_iter().take(FREQUENT).map(|(_, row)| row).collect();
     frequent.sort_unstable();
@@ -333,8 +308,11 @@ fn frequent(lookups: &Lookups, blank: Option<u32>) -> Vec<u32> {
 
 #[cfg(test)]
 mod tests {
+    use std::iter;
+
     use super::*;
     use crate::data::schema::Scale;
+    use crate::data::{Description, Samples};
 
     /// One dense column of integers and one categorical column of any number of look-ups.
     fn columns(transform: Transform) -> Description {
@@ -360,21 +338,21 @@ mod tests {
     #[test]
     fn samples_are_counted_in_bins_of_the_first_ones() {
         let description = columns(Transform::None);
-        // Ten different numbers, each twice, a missing one; row 7 of blanks, a sample without a look-up.
-        let mut values: Vec<(i32, Option<u32>)> = (0..20).map(|n| (n % 10, Some(n as u32 % 3))).collect();
+        // Ten different numbers, each six times, a missing one; row 7 of blanks, a sample without a look-up.
+        let mut values: Vec<(i32, Option<u32>)> = (0..60).map(|n| (n % 10, Some(n as u32 % 3))).collect();
         values.extend([(MISSING, Some(7)), (4, None)]);
         let first = samples(&description, &values);
         let stored = Stored { samples: &first, description: &description, blanks: &[Some(7)] };
         let mut before = Statistics::binned_by(stored);
         before.add(stored, &[]);
         let DenseStatistics { missing, present, mean, edges, counts, .. } = &before.dense[0];
-        assert_eq!((*missing, *present), (1, 21));
-        assert!((mean - 94.0 / 21.0).abs() < 1e-12, "{mean}");
+        assert_eq!((*missing, *present), (1, 61));
+        assert!((mean - 274.0 / 61.0).abs() < 1e-12, "{mean}");
         assert_eq!(edges[..], [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]);
-        assert_eq!(counts[..], [4, 2, 2, 3, 2, 2, 2, 2, 2]);
+        assert_eq!(counts[..], [12, 6, 6, 7, 6, 6, 6, 6, 6]);
         let CategoricalStatistics { missing, rows, counts, .. } = &before.categorical[0];
-        assert_eq!((*missing, &rows[..], &counts[..]), (2, &[0, 1, 2][..], &[7, 7, 6, 0][..]));
-        assert_eq!((before.samples, before.labelled, before.label_sum), (22, 22, 2.0));
+        assert_eq!((*missing, &rows[..], &counts[..]), (2, &[0, 1, 2][..], &[20, 20, 20, 0][..]));
+        assert_eq!((before.samples, before.labelled, before.label_sum), (62, 62, 6.0));
         assert_eq!(before.label_range, Some((0.0, 1.0)));
         // The same samples again have not changed; they do not depend on portions.
         let mut now = before.emptied();
@@ -389,10 +367,13 @@ mod tests {
         let later = samples(&description, &[(-1, Some(3)), (50, Some(0)), (-7, None), (60, Some(7))]);
         now.add(Stored { samples: &later, ..stored }, &[3]);
         assert_eq!((now.categorical[0].unseen, now.categorical[0].missing), (1, 2));
-        now.categorical[0].leave_out(1, true);
+        now.categorical[0].tell_apart(Lost { values: 1, emptied: 1, ..Lost::default() });
         let CategoricalStatistics { missing, unseen, counts, .. } = &now.categorical[0];
         assert_eq!((*missing, *unseen, &counts[..]), (1, 2, &[1, 0, 0, 0][..]));
         assert!((now.categorical[0].unseen_share() - 2.0 / 3.0).abs() < 1e-12);
+        // One of both was a blank field.
+        now.categorical[0].tell_apart(Lost { blanks: 1, ..Lost::default() });
+        assert_eq!((now.categorical[0].unseen, now.categorical[0].missing), (1, 2));
         assert!(before.dense[0].stability_index(&now.dense[0]) > 1.0, "all values are less or more than before");
         let text = serde_json::to_string(&before).unwrap();
         assert_eq!(serde_json::from_str::<Statistics>(&text).unwrap(), before, "{text}");
@@ -445,17 +426,53 @@ mod tests {
 
     #[test]
     fn stretches_lie_all_over_the_samples() {
-        let single = |all, most, seekable| {
-            let found = looked_at(all, most, seekable);
+        let single = |all, seekable| {
+            let found = looked_at(all, seekable);
             assert_eq!(found.len(), 1);
             found[0].clone()
         };
-        assert_eq!([single(100, 1000, true), single(100, 10, false), single(10, 1, true)], [0..100, 0..10, 0..1]);
-        let found = looked_at(1_000_000, LOOKED_AT, true);
-        assert_eq!((found.len(), found[0].clone(), found[31].clone()), (32, 0..1024, 998_976..1_000_000));
+        assert_eq!([single(100, true), single(32_768, true), single(40_000, false)], [0..100, 0..32_768, 0..32_768]);
+        let found = looked_at(1_000_000, true);
+        assert_eq!((found.len(), found[0].clone(), found[255].clone()), (256, 0..128, 999_872..1_000_000));
         assert!(found.windows(2).all(|pair| pair[0].end <= pair[1].start));
         // Just more than are looked at: they do not overlap.
-        let found = looked_at(LOOKED_AT + 1, LOOKED_AT, true);
+        let found = looked_at(LOOKED_AT + 1, true);
         assert!(found.windows(2).all(|pair| pair[0].end <= pair[1].start), "{found:?}");
+    }
+
+    #[test]
+    fn long_samples_take_no_more_than_their_stretch_may_have() {
+        let description = columns(Transform::None);
+        // Two samples a stretch, which may have 16,384 values; the rows that are held of samples of so many look-ups.
+        let held = |lengths: [usize; 4]| {
+            let mut samples = samples(&description, &[(0, None); 4]);
+            samples.lookups[0].ends.clear();
+            for (row, length) in (0..).zip(lengths) {
+                let Lookups { rows, ends, .. } = &mut samples.lookups[0];
+                rows.extend(iter::repeat_n(row, length));
+                ends.push(rows.len() as u32);
+            }
+            let mut drawn = Drawn::new(Stored { samples: &samples, description: &description, blanks: &[] }, 512);
+            drawn.draw(&samples);
+            drawn.samples.check(&description);
+            let mut rows = drawn.samples.lookups[0].rows.clone();
+            rows.dedup();
+            rows
+        };
+        assert_eq!(held([16_000, 1_000, 5, 5]), [0, 2, 3]);
+        assert_eq!(held([20_000, 5, 5, 5]), [2, 3], "nothing behind it, or short samples would be preferred");
+        assert_eq!(held([5, 5, 20_000, 5]), [0, 1, 2, 3], "the first stretch has left some");
+    }
+
+    #[test]
+    fn rows_that_come_seldom_are_no_bins() {
+        let description = columns(Transform::None);
+        // Row 0 comes 20 times, row 1 19 times.
+        let values: Vec<_> = (0..39).map(|n| (0, Some(n % 2))).collect();
+        let samples = samples(&description, &values);
+        let stored = Stored { samples: &samples, description: &description, blanks: &[] };
+        let mut found = Statistics::binned_by(stored);
+        found.add(stored, &[]);
+        assert_eq!((&found.categorical[0].rows[..], &found.categorical[0].counts[..]), (&[0][..], &[20, 19][..]));
     }
 }

@@ -17,6 +17,58 @@ pub struct UnseenValues {
     pub shared: u64,
 }
 
+/// What the look-ups of a column of text do not show: values without a row, and blank fields that are taken for values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Lost {
+    /// Values without a row: each left its bag without it.
+    pub values: u64,
+    /// Samples that these have left without a look-up.
+    pub emptied: u64,
+    /// Blank fields that the vocabulary does not know, and that are taken for unseen values; lists have none.
+    pub blanks: u64,
+    /// Whether all blank fields are known by these, or by bags without a look-up, as those of lists are; otherwise they
+    /// have a row.
+    pub tells_blanks: bool,
+}
+
+impl Lost {
+    /// Both together, of the same column.
+    pub(super) const fn and(self, other: Self) -> Self {
+        Self {
+            values: self.values + other.values,
+            emptied: self.emptied + other.emptied,
+            blanks: self.blanks + other.blanks,
+            tells_blanks: self.tells_blanks && other.tells_blanks,
+        }
+    }
+}
+
+/// Counts what is lost of a column.
+#[derive(Debug, Default)]
+pub(super) struct LostCounts {
+    values: AtomicU64,
+    emptied: AtomicU64,
+    blanks: AtomicU64,
+}
+
+impl LostCounts {
+    pub(super) fn add(&self, lost: Lost) {
+        for (all, here) in [(&self.values, lost.values), (&self.emptied, lost.emptied), (&self.blanks, lost.blanks)] {
+            if here > 0 {
+                // Relaxed: counts that are read when all reading is done.
+                all.fetch_add(here, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// What was counted, where blank fields count only if they have no row that is known.
+    pub(super) fn told(&self, tells_blanks: bool) -> Lost {
+        let [values, emptied, blanks] =
+            [&self.values, &self.emptied, &self.blanks].map(|count| count.load(Ordering::Relaxed));
+        Lost { values, emptied, blanks: if tells_blanks { blanks } else { 0 }, tells_blanks }
+    }
+}
+
 /// Counts the values of columns.
 pub(super) struct UnseenCounts(Vec<Count>);
 

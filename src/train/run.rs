@@ -141,6 +141,7 @@ impl Run {
         checkpoint.load_into(&self.ranks)?;
         (self.state.progress, self.state.is_resumed) = (progress, true);
         self.state.numbering = checkpoint.numbering()?;
+        self.state.statistics = checkpoint.statistics_of(&*self.source)?;
         self.start = checkpoint.start()?;
         Ok(())
     }
@@ -208,11 +209,19 @@ impl Run {
         self.source.vocabulary().map_or(Ok(()), |vocabulary| save_vocabulary(&output.vocabulary(), vocabulary))
     }
 
-    /// Looks at some of the training samples, if what they look like will be saved here.
+    /// Looks at some of the training samples, if what they look like will be saved here. Where they cannot be read, what
+    /// an earlier process has seen of them stays.
     pub(super) fn look_at_samples(&mut self) {
-        if self.output.is_some() {
-            // What cannot be read, and the wish to stop, are told where training meets them.
-            self.state.statistics = Statistics::of_training(&*self.source).ok().flatten();
+        if self.output.is_none() {
+            return;
+        }
+        match Statistics::of_training(&*self.source) {
+            Ok(found) => self.state.statistics = found,
+            // Training meets the wish to stop as well.
+            Err(Error::Interrupted) => (),
+            Err(error) => note!(
+                "warning: training samples cannot be looked at, so that `inspect --against` may tell less of this run: {error}"
+            ),
         }
     }
 

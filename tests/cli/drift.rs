@@ -1,5 +1,6 @@
 //! `octorec inspect DAY --against RUN`: how a day's samples differ from those that a run's model was trained on.
 
+use std::collections::HashMap;
 use std::fmt::Write;
 use std::fs;
 use std::path::Path;
@@ -125,6 +126,94 @@ fn what_has_changed_since_training_is_told_column_by_column() {
 }
 
 #[test]
+fn a_blank_field_is_missing_and_an_unknown_value_unseen_in_lists_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let day = folder.path().join("blank.csv");
+    for vocab in ["all", "train"] {
+        let [.., run] = trained(folder.path(), &format!("--vocab {vocab}"));
+        let found = |blank: u32, genres: &str| {
+            let row = |n: u32| {
+                let user = if n % 4 < blank { "" } else { "u1" };
+                format!("{},10.0,{},{user},{genres},p{}\n", n % 2, n % 5, n % 3)
+            };
+            fs::write(&day, HEADER.to_owned() + &(0..60).map(row).collect::<String>()).unwrap();
+            json(&format!("inspect {} --against {run} --json", day.display()))
+        };
+        // Three users of four, and only genres that are new.
+        let some = found(3, "x|y");
+        for (name, unseen, missing, before) in [("user", 0.0, 0.75, 0.0), ("genres", 1.0, 0.0, 0.5)] {
+            let column = column(&some, name);
+            near(&column["unseen"], unseen, 1e-12);
+            near(&column["missing"], missing, 1e-12);
+            near(&column["trained_missing"], before, 1e-12);
+        }
+        // The hash of a blank is that of some value.
+        let page = column(&some, "page");
+        assert!(page["missing"].is_null() && page["trained_missing"].is_null(), "{page}");
+        let warnings = some["warnings"].to_string();
+        assert!(warnings.contains("column genres: 100.0 % of its values are none"), "{vocab}: {warnings}");
+        assert!(!warnings.contains("has no value") && !warnings.contains("column user"), "{vocab}: {warnings}");
+        let all = found(4, "a|x");
+        near(&column(&all, "user")["unseen"], 0.0, 1e-12);
+        near(&column(&all, "user")["missing"], 1.0, 1e-12);
+        near(&column(&all, "genres")["unseen"], 0.5, 1e-12);
+        let warnings = all["warnings"].to_string();
+        assert!(warnings.contains("column user has no value in any sample"), "{vocab}: {warnings}");
+        assert!(!warnings.contains("column user:") && !warnings.contains("column genres"), "{vocab}: {warnings}");
+    }
+}
+
+#[test]
+fn of_many_samples_stretches_all_over_them_are_looked_at() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    // More than are looked at, clicks only in the second half, and one list that is very long.
+    let mut text = HEADER.to_owned();
+    for n in 0..40_000 {
+        let genres = if n == 3 { "a|".repeat(3_000) } else { "a".to_owned() };
+        let click = u8::from(n >= 20_000);
+        let _ = writeln!(text, "{click},{}.0,{},u{},{genres},p{}", n % 2, n % 5, n % 10, n % 3);
+    }
+    fs::write(at("day.csv"), text).unwrap();
+    fs::write(at("clicks.toml"), SCHEMA).unwrap();
+    succeed(&format!("train --data {} --schema {} {MODEL} --out {}", at("day.csv"), at("clicks.toml"), at("run")));
+    let found = json(&format!("inspect {} --against {} --json", at("day.csv"), at("run")));
+    assert_eq!((&found["samples"], &found["trained_samples"]), (&json!(40_000), &json!(32_768)));
+    near(&found["trained_label_rate"], 0.5, 1e-12);
+    let columns = found["columns"].as_array().unwrap();
+    assert!(columns.iter().all(|column| column["psi"].as_f64().unwrap() < 0.01), "{found}");
+}
+
+#[test]
+fn a_resumed_run_has_seen_the_samples_that_an_uninterrupted_one_has() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    // The lists of its last quarter, which is for tests, are longer, and of values that are forgotten.
+    let row = |n: u32| {
+        let genres = if n < 300 { "a|b" } else { "c|d|e|f|g|h" };
+        format!("{},{}.0,{},u{},{genres},p{}\n", n % 2, n % 7, n % 5, n % 8, n % 3)
+    };
+    fs::write(at("day.csv"), HEADER.to_owned() + &(0..400).map(row).collect::<String>()).unwrap();
+    fs::write(at("clicks.toml"), SCHEMA).unwrap();
+    let data = format!("--data {} --schema {}", at("day.csv"), at("clicks.toml"));
+    let model = MODEL.replace("--test-fraction 0", "--test-fraction 0.25");
+    for vocab in ["all", "train"] {
+        let first = at(&format!("{vocab}-whole"));
+        for (begins, init) in [("whole", String::new()), ("init", format!("--init {first}"))] {
+            let [whole, parts] =
+                [begins.to_owned(), format!("{begins}-parts")].map(|name| at(&format!("{vocab}-{name}")));
+            let train = format!("train {data} {model} --vocab {vocab} {init}");
+            succeed(&format!("{train} --out {whole}"));
+            succeed(&format!("{} --out {parts}", train.replace("--steps 4", "--steps 2")));
+            succeed(&format!("train --resume {parts} --steps 4"));
+            let [whole, parts] = [&whole, &parts].map(|run| header(run).1["statistics"].clone());
+            assert_eq!(whole["samples"], 300, "{vocab}, {begins}: {whole}");
+            assert_eq!(whole, parts, "{vocab}, {begins}");
+        }
+    }
+}
+
+#[test]
 fn people_see_the_same_in_a_table() {
     let folder = tempfile::tempdir().unwrap();
     let [_, day1, run] = trained(folder.path(), "--vocab train");
@@ -200,16 +289,20 @@ fn flags_that_contradict_it_are_refused() {
     assert!(!Path::new("x.toml").exists());
 }
 
+/// A checkpoint's bytes, and what it says of its run.
+fn header(run: &str) -> (Vec<u8>, Value) {
+    let whole = fs::read(format!("{run}/checkpoint.safetensors")).unwrap();
+    let (_, metadata) = SafeTensors::read_metadata(&whole).unwrap();
+    let header = serde_json::from_str(&metadata.metadata().as_ref().unwrap()["octorec"]).unwrap();
+    (whole, header)
+}
+
 /// Takes from a checkpoint what it tells of its training samples, as earlier versions wrote it.
 fn forget(run: &str) {
     let path = format!("{run}/checkpoint.safetensors");
-    let whole = fs::read(&path).unwrap();
-    let (_, metadata) = SafeTensors::read_metadata(&whole).unwrap();
-    let mut said = metadata.metadata().clone().unwrap();
-    said.retain(|key, _| key == "octorec");
-    let mut header: Value = serde_json::from_str(&said["octorec"]).unwrap();
+    let (whole, mut header) = header(run);
     assert!(header.as_object_mut().unwrap().remove("statistics").is_some());
-    said.insert("octorec".to_owned(), header.to_string());
+    let said = HashMap::from([("octorec".to_owned(), header.to_string())]);
     let file = SafeTensors::deserialize(&whole).unwrap();
     fs::write(&path, serialize::<_, TensorView<'_>, _>(file.tensors(), Some(said)).unwrap()).unwrap();
 }
@@ -267,7 +360,9 @@ fn criteo_s_text_and_blocks_are_compared_as_well() {
             assert!(column["psi"].as_f64().unwrap() < 0.05, "{run}: {column}");
             assert_eq!(column["missing"], column["trained_missing"], "{run}: {column}");
         }
-        assert_eq!(column(&same, "C1")["unseen"].is_null(), run == "of-blocks", "rows that are stored tell no values");
+        for key in ["unseen", "missing"] {
+            assert_eq!(column(&same, "C1")[key].is_null(), run == "of-blocks", "rows that are stored tell no values");
+        }
     }
     // Both have the same numbers of missing integers.
     let missing = |from: &str, run: &str| {
@@ -276,12 +371,18 @@ fn criteo_s_text_and_blocks_are_compared_as_well() {
     };
     assert_eq!(missing(&data, "of-text"), missing(&at("blocks"), "of-blocks"));
     // The last column's values are none that the model has ever seen.
-    let other = fs::read_to_string(&data)
-        .unwrap()
-        .lines()
-        .fold(String::new(), |text, line| format!("{text}{}\tfedcba98\n", line.rsplit_once('\t').unwrap().0));
-    fs::write(at("other.tsv"), other).unwrap();
-    let found = json(&format!("inspect {} --against {} --json", at("other.tsv"), at("of-text")));
+    let clicks = fs::read_to_string(&data).unwrap();
+    let found = |last: &str| {
+        let begins = clicks.lines().map(|line| line.rsplit_once('\t').unwrap().0);
+        let other: String = begins.map(|begin| format!("{begin}\t{last}\n")).collect();
+        fs::write(at("other.tsv"), other).unwrap();
+        json(&format!("inspect {} --against {} --json", at("other.tsv"), at("of-text")))
+    };
+    let blank = found("");
+    near(&column(&blank, "C26")["unseen"], 0.0, 1e-12);
+    near(&column(&blank, "C26")["missing"], 1.0, 1e-12);
+    assert!(blank["warnings"].to_string().contains("warning: column C26 has no value in any sample"), "{blank}");
+    let found = found("fedcba98");
     assert_eq!(order(&found)[0], "C26", "{found}");
     near(&column(&found, "C26")["unseen"], 1.0, 1e-12);
     near(&column(&found, "C26")["missing"], 0.0, 1e-12);

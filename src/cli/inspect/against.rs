@@ -20,7 +20,6 @@ use crate::cli::table::Table;
 use crate::cli::text::of_text;
 use crate::cli::trained::{Trained, VerifyArgs, open_trained, refuse_own_numbers, whole_file};
 use crate::data::derived::Derived;
-use crate::data::formats::csv::TextSchema;
 use crate::data::schema::{Dense, Transform};
 use crate::data::statistics::{CategoricalStatistics, DenseStatistics, Statistics};
 use crate::data::{Feature, Labels, OnUnseen, Opening, Source, Split};
@@ -41,7 +40,7 @@ struct Report {
     trained_samples: Option<u64>,
     /// Samples that have a label.
     labelled: u64,
-    /// Their mean label.
+    /// Their mean label, by which all samples count the same, whatever they weigh.
     label_rate: Option<f64>,
     trained_label_rate: Option<f64>,
     /// Most changed first.
@@ -55,8 +54,8 @@ struct Compared {
     column: String,
     /// The Population Stability Index.
     psi: Option<f64>,
-    /// Share of samples without a value.
-    missing: f64,
+    /// Share of samples without a value; nothing where such a sample looks up a row as others do.
+    missing: Option<f64>,
     trained_missing: Option<f64>,
     #[serde(flatten)]
     facts: Facts,
@@ -109,20 +108,22 @@ pub(super) fn compare(day: &Path, run: &Path, keys: &KeyArgs, json: bool) -> Res
     let dense = data.dense_columns();
     let dense: Vec<&str> = dense.iter().map(|(name, _)| &**name).collect();
     let categorical = data.schema().names();
-    checkpoint.check_names(&dense, &categorical.iter().map(|name| &**name).collect::<Vec<_>>())?;
+    let categorical: Vec<&str> = categorical.iter().map(|name| &**name).collect();
+    checkpoint.check_names(&dense, &categorical, "or name a run of such data with --against")?;
     source.schema().check_model(&config.model)?;
 
     let before = checkpoint.statistics()?.filter(|before| fits(before, &*data));
     if before.is_none() {
         note!(
-            "note: {} does not tell what its training samples were: it is of an earlier version, or these were generated; a \
-             run that is trained on stored data now tells it",
+            "note: {} does not tell what its training samples were: it is of an earlier version, or these were generated or \
+             could not be looked at; a run that is trained on stored data now tells it",
             trained.path.display()
         );
     }
-    let (now, dense) = count(&*data, before, &rows)?;
+    let counted = count(&*data, before, &rows)?;
     report_skipped(data.skipped_rows());
-    let columns = compared(&*data, &rows, (before, &now), &dense);
+    let columns = compared(&*data, &rows, before, &counted);
+    let now = counted.statistics;
     warn(&columns, &now);
     let report = Report {
         data: day.display().to_string(),
@@ -145,12 +146,21 @@ fn fits(before: &Statistics, data: &dyn Source) -> bool {
     (before.dense.len(), before.categorical.len()) == (schema.dense, schema.tables.len())
 }
 
-/// Counts all samples in the bins of those before, where these are known; with the dense columns. The model's tables
-/// have so many `rows`.
-fn count(data: &dyn Source, before: Option<&Statistics>, rows: &[u64]) -> Result<(Statistics, Vec<Dense>)> {
+/// Samples that were counted.
+struct Counted {
+    statistics: Statistics,
+    dense: Vec<Dense>,
+    /// Whether it is known of each categorical column which samples have no value.
+    tells_missing: Vec<bool>,
+}
+
+/// Counts all samples in the bins of those before, where these are known. The model's tables have so many `rows`.
+fn count(data: &dyn Source, before: Option<&Statistics>, rows: &[u64]) -> Result<Counted> {
     let schema = data.schema();
     let empty = || Statistics::of_columns(schema.dense, schema.tables.len());
-    let (mut now, mut dense) = (before.map_or_else(empty, Statistics::emptied), Vec::new());
+    let (mut statistics, mut dense) = (before.map_or_else(empty, Statistics::emptied), Vec::new());
+    // By categorical column, whether a blank field has a row of its own, and whether bags may have no look-up.
+    let mut blanks = Vec::new();
     // Rows that the model has not, and the one of values that it has not seen, are not learned.
     let known = schema.tables.iter().enumerate().map(|(table, column)| {
         let rows = rows.get(table).copied().unwrap_or(u64::MAX);
@@ -159,28 +169,31 @@ fn count(data: &dyn Source, before: Option<&Statistics>, rows: &[u64]) -> Result
     let known: Vec<u64> = known.collect();
     let all = data.samples(Split::Train).unwrap_or(0);
     data.each_stored(Split::Train, 0..all, &mut |stored| {
-        if dense.is_empty() {
+        if statistics.samples == 0 {
             dense = stored.description.features().to_vec();
+            let has_row = |table: usize| stored.blanks.get(table).is_some_and(Option::is_some);
+            let columns = stored.description.categorical.iter().enumerate();
+            blanks = columns.map(|(table, column)| (has_row(table), column.hots == 0)).collect();
         }
-        now.add(stored, &known);
+        statistics.add(stored, &known);
         Ok(())
     })?;
-    let text: Option<TextSchema> = data.schema_text().and_then(|text| toml::from_str(text).ok());
-    for (table, counted) in now.categorical.iter_mut().enumerate() {
-        // Fields of Criteo's text are no lists, either.
-        let single = text.as_ref().is_none_or(|text| text.categorical[table].separator.is_none());
-        let met = data.unseen_values().into_iter().find(|met| met.column == schema.tables[table].name);
-        counted.leave_out(met.map_or(0, |met| met.left_out), single);
-    }
-    Ok((now, dense))
+    let lost = data.lost();
+    statistics.categorical.iter_mut().zip(&lost).for_each(|(counted, lost)| counted.tell_apart(*lost));
+    let tells = |(table, (has_row, is_list)): (usize, &(bool, bool))| match lost.get(table) {
+        Some(lost) => *has_row || lost.tells_blanks,
+        None => *is_list,
+    };
+    let tells_missing = blanks.iter().enumerate().map(tells).collect();
+    Ok(Counted { statistics, dense, tells_missing })
 }
 
 /// All columns, most changed first.
 fn compared(
     data: &dyn Source,
     rows: &[u64],
-    (before, now): (Option<&Statistics>, &Statistics),
-    dense: &[Dense],
+    before: Option<&Statistics>,
+    Counted { statistics: now, dense, tells_missing }: &Counted,
 ) -> Vec<Compared> {
     let share = |count: u64, of: u64| count as f64 / of.max(1) as f64;
     let numbered = data.unseen_values();
@@ -196,7 +209,7 @@ fn compared(
                 Compared {
                     column,
                     psi: then.map(|then| then.stability_index(counted)),
-                    missing: share(counted.missing, now.samples),
+                    missing: Some(share(counted.missing, now.samples)),
                     trained_missing: trained(|then| then.missing),
                     facts: Facts::Dense {
                         clipped: is_log.then(|| share(counted.clipped, now.samples)),
@@ -210,12 +223,14 @@ fn compared(
             Feature::Categorical(at) => {
                 let (then, counted) = (before.map(|before| &before.categorical[at]), &now.categorical[at]);
                 let tells = numbered.iter().any(|met| met.column == column) || is_beyond(data, rows, at);
-                let trained = |before: &Statistics, then: &CategoricalStatistics| share(then.missing, before.samples);
+                let missing = |of: &Statistics, column: &CategoricalStatistics| {
+                    tells_missing.get(at).is_some_and(|tells| *tells).then(|| share(column.missing, of.samples))
+                };
                 Compared {
                     column,
                     psi: then.map(|then| then.stability_index(counted)),
-                    missing: share(counted.missing, now.samples),
-                    trained_missing: before.zip(then).map(|(before, then)| trained(before, then)),
+                    missing: missing(now, counted),
+                    trained_missing: before.zip(then).and_then(|(before, then)| missing(before, then)),
                     facts: Facts::Categorical { unseen: tells.then(|| counted.unseen_share()) },
                 }
             }
@@ -275,7 +290,7 @@ fn warn(columns: &[Compared], now: &Statistics) {
             );
         }
         let was_there = trained_missing.is_none_or(|before| before < 1.0);
-        if *missing >= 1.0 && now.samples > 0 && was_there {
+        if missing.is_some_and(|missing| missing >= 1.0) && now.samples > 0 && was_there {
             note!(
                 "warning: column {column} has no value in any sample: does whatever writes these data still fill it? The model \
                  cannot tell samples apart by it"
@@ -307,7 +322,7 @@ fn shown(report: &Report) -> String {
             column.clone(),
             psi.map_or("-".to_owned(), |psi| number(psi, 3)),
             share(unseen),
-            percent(*missing),
+            share(*missing),
             share(*trained_missing),
             share(clipped),
             share(clipped_before),

@@ -99,13 +99,16 @@ fn broken_tensor(path: &Path) -> Option<String> {
     ))
 }
 
+/// What can be done about data whose columns are others.
+pub(super) const FROM_THE_START: &str = "or train from the start, without --init";
+
 /// Checks that data have the columns of the model whose weights the run begins with, and that these are looked up as
 /// they were, however many values have come, and have as many rows where none has.
 pub(super) fn check_columns(weights: &Checkpoint<'_>, config: &Config, source: &dyn Source) -> Result<()> {
     let dense = source.dense_columns();
     let dense: Vec<&str> = dense.iter().map(|(name, _)| &**name).collect();
     let categorical: Vec<&str> = config.model.columns.iter().map(|name| &**name).collect();
-    weights.check_names(&dense, &categorical)?;
+    weights.check_names(&dense, &categorical, FROM_THE_START)?;
     weights.check_kinds(config, source, "--init")?;
     weights.check_columns(source)?;
     // Of a damaged header the weights are as good.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use super::TrainArgs;
+use super::init::FROM_THE_START;
 use crate::base::config::{Command, Config, Hot, Layers, Vocab, entries};
 use crate::base::console::note;
 use crate::base::input::read_text;
@@ -105,7 +106,7 @@ impl TrainArgs {
             let features = schema.dense.iter().filter(|column| !column.weighs);
             let dense: Vec<_> = features.map(TextDense::name).collect();
             let categorical: Vec<_> = schema.categorical.iter().map(TextCategorical::name).collect();
-            weights.check_names(&dense, &categorical)?;
+            weights.check_names(&dense, &categorical, FROM_THE_START)?;
         }
         // Of a damaged header the weights are as good.
         let (scales, numbering) = (weights.scales().ok().flatten(), weights.numbering().unwrap_or_default());

@@ -23,7 +23,7 @@ use crate::data::schema::{Dense, Label, Scales};
 use crate::data::tsv::first_part;
 use crate::data::unseen::UnseenCounts;
 use crate::data::{
-    Batch, Description, Growth, Labels, Numbering, Opening, Reader, Samples, Schema, Source, Split, TakeStored,
+    Batch, Description, Growth, Labels, Lost, Numbering, Opening, Reader, Samples, Schema, Source, Split, TakeStored,
     UnseenValues, Vocabulary,
 };
 
@@ -344,8 +344,13 @@ impl Source for Files {
     }
 
     fn unseen_values(&self) -> Vec<UnseenValues> {
-        let left_out: Vec<Vec<u64>> = self.members.iter().map(|member| member.table.unseen_values()).collect();
-        self.unseen.told(|column| left_out.iter().filter_map(|counts| counts.get(column)).sum())
+        let lost = self.lost();
+        self.unseen.told(|column| lost.get(column).map_or(0, |lost| lost.values))
+    }
+
+    fn lost(&self) -> Vec<Lost> {
+        let all = self.members.iter().map(|member| member.table.lost());
+        all.reduce(|a, b| a.into_iter().zip(b).map(|(a, b)| a.and(b)).collect()).unwrap_or_default()
     }
 
     fn growth(&self) -> &[Growth] {

@@ -41,7 +41,7 @@ use std::path::Path;
 
 use super::blocks::{EXTENSION, MANIFEST};
 use super::fingerprint::of_ends;
-use super::{Batch, Description, Samples};
+use super::{Batch, Description, Lost, Samples};
 use crate::base::{Error, Result, input, named};
 use crate::memory::FileBytes;
 
@@ -167,9 +167,9 @@ pub trait Table: Send + Sync {
         None
     }
 
-    /// Values without a row that readers have met so far, one entry a categorical column of described text; each left
-    /// its bag without it.
-    fn unseen_values(&self) -> Vec<u64> {
+    /// What the look-ups of rows that readers have met so far do not show, one entry a categorical column of described
+    /// text.
+    fn lost(&self) -> Vec<Lost> {
         Vec::new()
     }
 

@@ -22,7 +22,6 @@ mod vocabulary;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 pub(super) use arriving::Arriving;
 pub use columns::{BadLine, Columns, Tally, line_at, line_ends};
@@ -42,7 +41,7 @@ pub use vocabulary::{Growth, Vocabulary};
 use super::dense::log_count;
 use super::fingerprint::{of_files, of_text};
 use super::schema::{Scales, TrainedColumns};
-use super::unseen::{UnseenCounts, UnseenValues};
+use super::unseen::{Lost, LostCounts, UnseenCounts, UnseenValues};
 use super::{Batch, Numbering, Reader, Schema, Source, Split, TakeStored};
 use crate::base::config::{DataConfig, OnBadRow, Vocab};
 use crate::base::input::Found;
@@ -111,8 +110,8 @@ pub struct Tsv {
     /// By split.
     fingerprints: [OnceLock<Option<String>>; 3],
     unseen: UnseenCounts,
-    /// Values without a row that readers have met, by column.
-    left_out: Vec<AtomicU64>,
+    /// What readers have met that look-ups do not show, by column.
+    lost: Vec<LostCounts>,
 }
 
 /// The samples of one split: some good rows of a file.
@@ -236,7 +235,7 @@ impl Tsv {
         Ok(Self {
             on_bad_row: config.on_bad_row,
             unseen: UnseenCounts::of(&schema, encoding.vocabulary()),
-            left_out: (0..layout.categorical).map(|_| AtomicU64::new(0)).collect(),
+            lost: (0..layout.categorical).map(|_| LostCounts::default()).collect(),
             layout,
             encoding,
             on_unseen,
@@ -262,8 +261,7 @@ impl Tsv {
 
     /// Counts a value of this column that has no row.
     fn leave_out(&self, column: usize) {
-        // Relaxed: a count that is read when all reading is done.
-        self.left_out[column].fetch_add(1, Ordering::Relaxed);
+        self.lost[column].add(Lost { values: 1, emptied: 1, ..Lost::default() });
     }
 
     /// A reader whose first sample is number `start` of the split.
@@ -362,7 +360,12 @@ impl Source for Tsv {
     }
 
     fn unseen_values(&self) -> Vec<UnseenValues> {
-        self.unseen.told(|column| self.left_out[column].load(Ordering::Relaxed))
+        self.unseen.told(|column| self.lost[column].told(false).values)
+    }
+
+    fn lost(&self) -> Vec<Lost> {
+        let columns = self.lost.iter().enumerate();
+        columns.map(|(at, lost)| lost.told(self.encoding.tells_blanks(at))).collect()
     }
 
     fn growth(&self) -> &[Growth] {
@@ -399,7 +402,18 @@ impl TsvReader<'_> {
     /// Reads the next of the samples that are left.
     #[inline]
     fn next_row(&mut self) -> Result<()> {
-        if !self.rows.next_row(Some((&self.tsv.encoding, self.on_unseen)))? {
+        self.next_row_as(|_| ())
+    }
+
+    /// The same, where `raw` is told each row's categories as they stand in the file.
+    #[inline]
+    fn next_row_as(&mut self, mut raw: impl FnMut(&[u32])) -> Result<()> {
+        let (encoding, on_unseen) = (&self.tsv.encoding, self.on_unseen);
+        let found = self.rows.next_row_by(|categories| {
+            raw(categories);
+            encoding.encode(categories, on_unseen)
+        });
+        if !found? {
             return Err(self.changed(self.part.first + self.part.samples - self.left));
         }
         self.left -= 1;

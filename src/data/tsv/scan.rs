@@ -221,10 +221,18 @@ impl<'a> GoodRows<'a> {
     /// Parses the next good row into `row`, categories encoded if an encoding is given, with what a value without a row
     /// does; false at the end.
     pub(super) fn next_row(&mut self, encoding: Option<(&Encoding, OnUnseen)>) -> Result<bool> {
-        let encode = |categories: &mut [u32]| match encoding {
+        self.next_row_by(|categories| match encoding {
             Some((encoding, unseen)) => encoding.encode(categories, unseen),
             None => Ok(()),
-        };
+        })
+    }
+
+    /// The same, with whatever `encode` makes of categories.
+    #[inline]
+    pub(super) fn next_row_by(
+        &mut self,
+        mut encode: impl FnMut(&mut [u32]) -> std::result::Result<(), Fault>,
+    ) -> Result<bool> {
         loop {
             let fault = match self.lines.next_line()? {
                 None => return Ok(false),

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::encoding::{Encoding, NO_ROW};
-use super::{Tsv, Vocabulary};
+use super::{Lost, Tsv, Vocabulary};
 use crate::base::{Error, Result, interrupt};
 use crate::data::{Description, Samples, Split, Stored, TakeStored};
 
@@ -17,6 +17,7 @@ impl Tsv {
         // A value without a row is no look-up.
         description.categorical.iter_mut().for_each(|column| column.hots = 0);
         let blanks = self.encoding.rows_of_blanks();
+        let mut are_blank = vec![false; self.layout.categorical];
         let mut samples = Samples::new(&description);
         let mut reader = self.reader(split, range.start)?;
         let mut left = reader.left.min(range.end - range.start);
@@ -26,11 +27,14 @@ impl Tsv {
             }
             samples.clear();
             while left > 0 && samples.len() < PORTION {
-                reader.next_row()?;
+                reader.next_row_as(|raw| are_blank.iter_mut().zip(raw).for_each(|(is, value)| *is = *value == 0))?;
                 let row = &reader.rows.row;
                 row.push(&mut samples, NO_ROW);
                 let unseen = row.categories.iter().enumerate().filter(|(_, id)| **id == NO_ROW);
                 unseen.for_each(|(column, _)| self.leave_out(column));
+                for (lost, _) in self.lost.iter().zip(&are_blank).filter(|(_, is)| **is) {
+                    lost.add(Lost { blanks: 1, ..Lost::default() });
+                }
                 left -= 1;
             }
             take(Stored { samples: &samples, description: &description, blanks: &blanks })?;
@@ -49,6 +53,14 @@ impl Encoding {
                 columns.map(|column| known_row(vocabulary, column, 0)).collect()
             }
             Self::Vocabulary { .. } | Self::Modulo(_) => Vec::new(),
+        }
+    }
+
+    /// Whether blank fields of a column have no row that the vocabulary knows, and are taken for an unseen value.
+    pub(super) fn tells_blanks(&self, column: usize) -> bool {
+        match self {
+            Self::Vocabulary { vocabulary, cap: None } => known_row(vocabulary, column, 0).is_none(),
+            Self::Vocabulary { .. } | Self::Modulo(_) => false,
         }
     }
 }

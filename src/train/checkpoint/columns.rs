@@ -1,10 +1,11 @@
 //! The columns that a model was trained on: which they are, what their samples look like, and whether data have the
 //! columns of the model whose weights a run begins with: by name, before values are looked at.
 
-use super::Checkpoint;
+use super::{Checkpoint, TrainedOn};
 use crate::base::Result;
 use crate::base::config::ModelConfig;
 use crate::base::units::Count;
+use crate::data::Source;
 use crate::data::schema::TrainedColumns;
 use crate::data::statistics::Statistics;
 
@@ -15,12 +16,13 @@ fn of<'n>(names: &[&'n str], within: bool, others: &[&str]) -> Vec<&'n str> {
 
 impl Checkpoint<'_> {
     /// Checks that dense and categorical columns of these names are as many as those that the model was trained on, in
-    /// its order. Another name in a column's place is the same column by a new name.
+    /// its order. Another name in a column's place is the same column by a new name. `otherwise` is what else can be
+    /// done.
     ///
     /// # Errors
     /// [`Error::Checkpoint`](crate::base::Error::Checkpoint) with the columns that are missing, new or elsewhere, and
     /// what to do.
-    pub fn check_names(&self, dense: &[&str], categorical: &[&str]) -> Result<()> {
+    pub fn check_names(&self, dense: &[&str], categorical: &[&str], otherwise: &str) -> Result<()> {
         let Some(header) = self.sound_header() else { return Ok(()) };
         let had_dense: Vec<&str> = header.dense.iter().map(|(name, _)| &**name).collect();
         let had_categorical: Vec<&str> = header.config.model.columns.iter().map(|name| &**name).collect();
@@ -36,8 +38,8 @@ impl Checkpoint<'_> {
                 let told = told.iter().filter(|(names, ..)| !names.is_empty());
                 let told: Vec<_> = told.map(|(names, remedy, lacks)| format!("{names}, {lacks} ({remedy})")).collect();
                 return Err(self.fail(format!(
-                    "the model was trained on {} {kind} columns, and these data have {}; what differs: {}; or train from \
-                     the start, without --init",
+                    "the model was trained on {} {kind} columns, and these data have {}; what differs: {}; \
+                     {otherwise}",
                     Count(had.len() as u64),
                     Count(has.len() as u64),
                     told.join("; "),
@@ -77,5 +79,15 @@ impl Checkpoint<'_> {
     /// As [`Checkpoint::header`].
     pub fn statistics(&self) -> Result<Option<&Statistics>> {
         Ok(self.own_header()?.and_then(|header| header.statistics.as_ref()))
+    }
+
+    /// The same, where these are the training samples of `source`.
+    ///
+    /// # Errors
+    /// As [`Checkpoint::header`].
+    pub(in crate::train) fn statistics_of(&self, source: &dyn Source) -> Result<Option<Statistics>> {
+        let Some(header) = self.own_header()? else { return Ok(None) };
+        let same = header.data.as_ref().zip(TrainedOn::of(source)).is_some_and(|(had, now)| had.trains_like(&now));
+        Ok(header.statistics.clone().filter(|_| same))
     }
 }

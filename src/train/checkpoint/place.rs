@@ -86,6 +86,11 @@ impl TrainedOn {
         })
     }
 
+    /// Whether both have the same training samples.
+    pub(super) fn trains_like(&self, other: &Self) -> bool {
+        self.train == other.train
+    }
+
     /// The samples of a split that are none of training.
     const fn held_out(&self, split: Split) -> Option<&Stored> {
         match split {

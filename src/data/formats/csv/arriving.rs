@@ -208,7 +208,8 @@ impl Next for Arrivals<'_> {
             self.row.read(record, columns.unwrap_or(&self.columns[0]), row_of)
         });
         read.map_err(|reason| Error::BadRow { path: self.path.clone(), line, reason })?;
-        self.row.push(&mut self.scratch, &self.columns[0], &self.of.lists, &mut self.unseen);
+        self.row.push(&mut self.scratch, &self.columns[0], &self.of.lists);
+        self.unseen.iter_mut().zip(self.row.lost()).for_each(|(all, here)| *all += here.values);
         Ok(true)
     }
 
@@ -217,7 +218,7 @@ impl Next for Arrivals<'_> {
             records.keep_first_line();
         }
         self.row.stand_in(&self.columns[0]);
-        self.row.push(&mut self.scratch, &self.columns[0], &self.of.lists, &mut self.unseen);
+        self.row.push(&mut self.scratch, &self.columns[0], &self.of.lists);
     }
 
     fn finish(&mut self, batch: &mut Batch) {

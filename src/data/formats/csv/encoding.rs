@@ -206,6 +206,12 @@ impl Encoding {
         if own && spec.separator.is_none() { self.row(column, spec, b"", OnUnseen::EmptyBag).ok()? } else { None }
     }
 
+    /// Whether blank fields have no row that the vocabulary knows: those of lists look up none, others are taken for an
+    /// unseen value.
+    pub(super) fn tells_blanks(&self, column: usize, spec: &TextCategorical) -> bool {
+        spec.separator.is_some() || spec.fixed_rows().is_none() && !self.knows(column, b"")
+    }
+
     /// The values behind row numbers.
     pub(super) fn vocabulary(&self) -> Vocabulary {
         let column = |ids: &HashMap<Box<[u8]>, u32>| {

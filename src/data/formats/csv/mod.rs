@@ -20,7 +20,6 @@ pub mod sniff;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 pub(in crate::data) use arriving::Arriving;
 use encoding::Encoding;
@@ -42,7 +41,8 @@ use crate::data::preprocess::input_files;
 use crate::data::samples::Samples;
 use crate::data::schema::Description;
 use crate::data::tsv::{LONGEST, Progress, SHOWN, first_part, shown};
-use crate::data::{Labels, OnUnseen, Vocabulary};
+use crate::data::unseen::LostCounts;
+use crate::data::{Labels, Lost, OnUnseen, Vocabulary};
 
 /// Opens a text file, or all of a folder as one table in the order of their names, as a schema says.
 ///
@@ -147,9 +147,9 @@ pub fn open_as(
     let encoding = Arc::new(encoding);
     let member = |(at, part)| {
         let lists: Vec<bool> = description.categorical.iter().map(|column| column.hots == 0).collect();
-        let unseen_values = lists.iter().map(|_| AtomicU64::new(0)).collect();
+        let lost = lists.iter().map(|_| LostCounts::default()).collect();
         let (encoding, description) = (Arc::clone(&encoding), description.clone());
-        let table = CsvTable { part, encoding, description, lists, unseen_values };
+        let table = CsvTable { part, encoding, description, lists, lost };
         Member { role: if at < trained { Role::Train } else { Role::Test }, table: Box::new(table) }
     };
     let members = parts.into_iter().enumerate().map(member).collect();
@@ -333,8 +333,8 @@ struct CsvTable {
     description: Description,
     /// Whether each categorical column has any number of look-ups.
     lists: Vec<bool>,
-    /// How many values without a row readers have met, by column.
-    unseen_values: Vec<AtomicU64>,
+    /// What readers have met that look-ups do not show, by column.
+    lost: Vec<LostCounts>,
 }
 
 /// A name of a file's, in which nothing moves the cursor of whoever reads it.
@@ -405,8 +405,9 @@ impl Table for CsvTable {
         self.part.is_seekable()
     }
 
-    fn unseen_values(&self) -> Vec<u64> {
-        self.unseen_values.iter().map(|count| count.load(Ordering::Relaxed)).collect()
+    fn lost(&self) -> Vec<Lost> {
+        let columns = self.lost.iter().zip(&self.part.columns.schema.categorical).enumerate();
+        columns.map(|(at, (lost, spec))| lost.told(self.encoding.tells_blanks(at, spec))).collect()
     }
 
     fn open(&self, start: u64) -> Result<Box<dyn Rows + '_>> {
@@ -423,15 +424,13 @@ struct CsvRows<'a> {
 impl Rows for CsvRows<'_> {
     fn read(&mut self, samples: &mut Samples, limit: usize) -> Result<usize> {
         let table = self.table;
-        let (mut read, mut unseen) = (0, vec![0; table.lists.len()]);
+        let (mut read, mut lost) = (0, vec![Lost::default(); table.lists.len()]);
         while read < limit && self.good.next(&table.encoding)? {
-            self.good.row.push(samples, &table.part.columns, &table.lists, &mut unseen);
+            self.good.row.push(samples, &table.part.columns, &table.lists);
+            lost.iter_mut().zip(self.good.row.lost()).for_each(|(all, here)| *all = all.and(here));
             read += 1;
         }
-        for (all, here) in table.unseen_values.iter().zip(unseen) {
-            // Relaxed: a count that is read when all reading is done.
-            all.fetch_add(here, Ordering::Relaxed);
-        }
+        table.lost.iter().zip(lost).for_each(|(all, here)| all.add(here));
         Ok(read)
     }
 

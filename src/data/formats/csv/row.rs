@@ -10,9 +10,9 @@ use super::sniff::separated;
 use super::{bad, escaped, found_instead, listed, missing_hint, shown};
 use crate::base::error::meant;
 use crate::base::{Reason, Result};
-use crate::data::Labels;
 use crate::data::samples::{MISSING, Samples, Values};
 use crate::data::schema::{A_WEIGHT, is_weight};
+use crate::data::{Labels, Lost};
 
 /// Where the columns of a schema stand in a record.
 pub(in crate::data) struct Projection {
@@ -51,6 +51,8 @@ pub(in crate::data) struct Weighed<K> {
     pub(in crate::data) weights: Vec<f32>,
     /// Values without a row.
     unseen: u64,
+    /// Whether the field is blank, and no list.
+    is_blank: bool,
 }
 
 impl Projection {
@@ -233,10 +235,16 @@ fn place(names: &[Vec<u8>], name: &str, are_header: bool) -> std::result::Result
     }
 }
 
+impl<K> Weighed<K> {
+    const fn of(rows: Vec<K>, weights: Vec<f32>) -> Self {
+        Self { rows, weights, unseen: 0, is_blank: false }
+    }
+}
+
 impl<K> Row<K> {
     pub(in crate::data) fn new(columns: &Projection) -> Self {
         let (dense, whole) = (vec![None; columns.dense.len()], vec![true; columns.dense.len()]);
-        let bags = columns.categorical.iter().map(|_| Weighed { rows: Vec::new(), weights: Vec::new(), unseen: 0 });
+        let bags = columns.categorical.iter().map(|_| Weighed::of(Vec::new(), Vec::new()));
         Self { label: 0.0, dense, whole, lookups: bags.collect() }
     }
 
@@ -270,14 +278,16 @@ impl<K> Row<K> {
         for (column, bag) in self.lookups.iter_mut().enumerate() {
             bag.rows.clear();
             bag.weights.clear();
-            bag.unseen = 0;
+            (bag.unseen, bag.is_blank) = (0, false);
             let spec = &columns.schema.categorical[column];
+            let is_single = spec.separator.is_none();
             // Of values whose rows follow from them, those that are not what is expected have none.
             let advised = |reason: Reason, value: &[u8]| match spec.fixed_rows() {
                 Some(_) => columns.advised(reason.to_string(), value).into(),
                 None => reason,
             };
             columns.each_value(column, record, |value, weight| {
+                bag.is_blank = is_single && value.is_empty();
                 match row_of(column, spec, value).map_err(|reason| advised(reason, value))? {
                     Some(row) => {
                         bag.rows.push(row);
@@ -300,7 +310,7 @@ impl Row<u32> {
         let dense = self.dense.iter_mut().zip(&columns.schema.dense);
         dense.for_each(|(value, spec)| *value = spec.weighs.then_some(1.0));
         for bag in &mut self.lookups {
-            *bag = Weighed { rows: vec![0], weights: vec![1.0], unseen: 0 };
+            *bag = Weighed::of(vec![0], vec![1.0]);
         }
     }
 
@@ -309,8 +319,18 @@ impl Row<u32> {
         self.lookups.iter().any(|bag| bag.unseen > 0)
     }
 
-    /// Appends the row to others, and adds how many of each column's values have no row to `unseen`.
-    pub(super) fn push(&self, samples: &mut Samples, columns: &Projection, lists: &[bool], unseen: &mut [u64]) {
+    /// What its look-ups do not show, column by column.
+    pub(super) fn lost(&self) -> impl Iterator<Item = Lost> {
+        self.lookups.iter().map(|bag| Lost {
+            values: bag.unseen,
+            emptied: u64::from(bag.unseen > 0 && bag.rows.is_empty()),
+            blanks: u64::from(bag.is_blank),
+            tells_blanks: false,
+        })
+    }
+
+    /// Appends the row to others.
+    pub(super) fn push(&self, samples: &mut Samples, columns: &Projection, lists: &[bool]) {
         samples.labels.push(self.label);
         for (values, value) in samples.dense.iter_mut().zip(&self.dense) {
             match values {
@@ -329,6 +349,5 @@ impl Row<u32> {
                 lookups.ends.push(lookups.rows.len() as u32);
             }
         }
-        unseen.iter_mut().zip(&self.lookups).for_each(|(all, bag)| *all += bag.unseen);
     }
 }
