@@ -115,6 +115,11 @@ pub trait Source: Send + Sync {
         self.made_of().map_or(0, |of| of.skipped_rows())
     }
 
+    /// Those of the files that hold samples of this split.
+    fn skipped_rows_beside(&self, split: Split) -> u64 {
+        self.made_of().map_or(0, |of| of.skipped_rows_beside(split))
+    }
+
     /// The first malformed row that is left out: its file, its line, and what is wrong with it.
     fn first_skipped(&self) -> Option<&str> {
         self.made_of()?.first_skipped()

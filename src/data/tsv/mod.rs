@@ -357,6 +357,10 @@ impl Source for Tsv {
         self.skipped
     }
 
+    fn skipped_rows_beside(&self, split: Split) -> u64 {
+        self.part(split).scan.skipped
+    }
+
     fn first_skipped(&self) -> Option<&str> {
         self.first_skipped.as_deref()
     }
