@@ -30,7 +30,7 @@ pub struct Learned {
     pub begins: bool,
     /// The text of the schema that described the data, where they were described text.
     pub schema: Option<String>,
-    /// By which files of values its rows are numbered, where training begins with it.
+    /// By which files of values its rows are numbered, where those of the data may have new values behind these.
     pub numbering: Numbering,
 }
 

@@ -131,8 +131,8 @@ pub trait Source: Send + Sync {
         self.made_of().map_or_else(Vec::new, |of| of.unseen_values())
     }
 
-    /// What these data have added to the vocabulary of the model that training begins with, column by column; nothing
-    /// where there is none.
+    /// What these data have added to the vocabulary of the model that training begins with, or that they are compared
+    /// with, column by column; nothing where there is none.
     fn growth(&self) -> &[Growth] {
         self.made_of().map_or(&[], |of| of.growth())
     }

@@ -67,8 +67,8 @@ pub struct Opening<'a> {
     pub schema: Option<String>,
     /// The columns that a trained model reads, for files that tell their columns by name.
     pub columns: Option<TrainedColumns>,
-    /// By which files of values the rows of the model are numbered that training begins with: values that data have
-    /// more in theirs get rows behind those.
+    /// By which files of values the rows of the model are numbered that training begins with, or that data are compared
+    /// with: values that data have more in theirs have rows behind those.
     pub numbering: Numbering,
     /// Told now and then how many bytes of how many the opening pass has read.
     pub progress: Box<Progress<'a>>,
