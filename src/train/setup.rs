@@ -157,8 +157,8 @@ impl Setup {
         Layout::new(self.sharding.clone(), &spec).with_hot(hot)
     }
 
-    /// Pairs of ranks, in both directions, of which one is on a machine: as many as the one with most ranks has, and the
-    /// same on all.
+    /// Pairs of ranks, in both directions, of which one is on a machine: as many as the one with most ranks has, and
+    /// the same on all.
     pub(super) fn pairs(&self) -> usize {
         let own = self.machines.widest();
         own * (2 * self.places.len() - own)
