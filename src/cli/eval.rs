@@ -31,7 +31,7 @@ use crate::train::{Checkpoint, Evaluation, GroupBy, Questions, evaluate};
 
 pub(super) use report::number;
 
-use against::{Comparison, same_samples};
+use against::{Comparison, same_samples, same_tables};
 use report::EvalReport;
 
 /// Buckets of calibration in JSON.
@@ -166,9 +166,15 @@ impl EvalArgs {
             self.subject(path)
         };
         let paths = [&*self.checkpoint, other];
-        let (own, other) = (find("A", paths[0])?, find("B", paths[1])?);
-        let checkpoints = [self.opened(&own)?, self.opened(&other)?];
+        // What is told of a model stands below its name.
+        let own = find("A", paths[0])?;
+        let of_own = self.opened(&own)?;
+        let other = find("B", paths[1])?;
+        let checkpoints = [of_own, self.opened(&other)?];
         same_samples(&own, &other, self.data.is_some())?;
+        if self.ranks.plan.is_some() {
+            same_tables(&own, &other)?;
+        }
         let score = |name: &str, subject, checkpoint| {
             note!("scoring {name}");
             self.score(world, subject, checkpoint)

@@ -108,9 +108,6 @@ fn same(config: &Config, source: &dyn Source, placement: &Placement, isa: Isa) -
     // Each judges by its own data what a checkpoint says of them.
     let numbering = source.numbering().map_or_else(|| Numbering::default().digest(), Numbering::digest);
     same.push(("vocabularies beside the data (their fingerprint)".to_owned(), numbering));
-    // By them tables grow.
-    let grown: Vec<_> = source.growth().iter().map(|grown| (&grown.column, grown.kept, grown.new)).collect();
-    same.push(("values that the data add to the model's vocabulary".to_owned(), format!("{grown:?}")));
     for split in Split::ALL {
         let found = source.fingerprint(split).unwrap_or_else(|| "none".to_owned());
         same.push((format!("files of the {} samples (their fingerprint)", split.name()), found));

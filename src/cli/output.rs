@@ -17,8 +17,9 @@ pub fn refuse_overwriting(outputs: &[(&str, Option<&Path>)], inputs: &[&Path]) -
     let outputs: Vec<(&str, &Path)> = outputs.iter().filter_map(|&(flag, out)| Some((flag, out?))).collect();
     for (at, &(flag, out)) in outputs.iter().enumerate() {
         refuse_losing(flag, out, inputs)?;
-        // Of a folder that is yet to be made nothing but the name tells.
-        let same = |other: &Path| other == out || same_file(other, out);
+        // A device or a pipe takes what several write. Of a folder that is yet to be made nothing but the name tells.
+        let is_lost = out.is_file() || !out.exists();
+        let same = |other: &Path| is_lost && (other == out || same_file(other, out));
         if let Some((other, _)) = outputs[..at].iter().find(|(_, other)| same(other)) {
             let reason = format!("{} is also what {other} writes: name another file", out.display());
             return Err(Error::config(flag, reason));

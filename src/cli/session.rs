@@ -30,7 +30,7 @@ pub struct Learned {
     pub begins: bool,
     /// The text of the schema that described the data, where they were described text.
     pub schema: Option<String>,
-    /// By which files of values its rows are numbered, where training begins with it.
+    /// By which files of values its rows are numbered, where those of the data may have new values behind these.
     pub numbering: Numbering,
 }
 
@@ -195,7 +195,7 @@ pub fn describe(config: &Config, source: &dyn Source, started: &Started, kept: O
     let mut who = format!("{teams}{} with {}", Many(threads as u64, "thread"), isa.name());
     let split = config.model.layer_precision(precision).is_split();
     if split && !isa.multiplies_pairs() {
-        who += ": products of bf16 as f32 (this processor has none of bf16)";
+        who += &format!(": products of bf16 as f32 ({} has none of bf16)", isa.name());
     }
     if isa.amx_thirds().is_some() && !split {
         who += ": products of f32 as bf16 in three parts (--isa avx512: as f32)";

@@ -176,7 +176,7 @@ pub fn refuse_own_numbers(source: &dyn Source) -> Result<()> {
 /// As [`Checkpoint::open`].
 pub fn open_trained<'a>(path: &'a Path, verify: VerifyArgs, source: &dyn Source) -> Result<Checkpoint<'a>> {
     let checkpoint = Checkpoint::open_as(path, !verify.no_verify)?;
-    checkpoint.check_columns(source)?;
+    checkpoint.check_columns(source, false)?;
     checkpoint.other_weights(source.schema())?.iter().for_each(|reason| note!("warning: {reason}"));
     Ok(checkpoint)
 }

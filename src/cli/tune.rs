@@ -150,10 +150,8 @@ impl GemmArgs {
         let (layers, samples) = layers(&config, team.threads())?;
         let precisions = match self.only {
             Some(one) => vec![one],
-            None if matches!(team.isa(), Isa::Avx512Bf16(_) | Isa::AmxBf16(_) | Isa::AmxThirds(_)) => {
-                vec![Precision::F32, Precision::Bf16]
-            }
-            None => vec![Precision::F32],
+            None if matches!(team.isa(), Isa::Scalar(_)) => vec![Precision::F32],
+            None => vec![Precision::F32, Precision::Bf16],
         };
         let mut file = PlanFile::empty(team.threads(), team.isa())?;
         let mut rows = Vec::new();

@@ -115,6 +115,11 @@ pub trait Source: Send + Sync {
         self.made_of().map_or(0, |of| of.skipped_rows())
     }
 
+    /// Those of the files that hold samples of this split.
+    fn skipped_rows_beside(&self, split: Split) -> u64 {
+        self.made_of().map_or(0, |of| of.skipped_rows_beside(split))
+    }
+
     /// The first malformed row that is left out: its file, its line, and what is wrong with it.
     fn first_skipped(&self) -> Option<&str> {
         self.made_of()?.first_skipped()
@@ -132,8 +137,8 @@ pub trait Source: Send + Sync {
         self.made_of().map_or_else(Vec::new, |of| of.lost())
     }
 
-    /// What these data have added to the vocabulary of the model that training begins with, column by column; nothing
-    /// where there is none.
+    /// What these data have added to the vocabulary of the model that training begins with, or that they are compared
+    /// with, column by column; nothing where there is none.
     fn growth(&self) -> &[Growth] {
         self.made_of().map_or(&[], |of| of.growth())
     }

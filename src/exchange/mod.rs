@@ -215,7 +215,7 @@ mod tests {
     #[test]
     fn windows_of_all_pairs_of_a_machine_take_no_more_than_those_of_8_ranks() {
         // Of 2, 8, 16 and 64 ranks of one machine, and of 8 on each of 8 machines.
-        let found = [4, 64, 256, 4096, 512].map(piece_of_pairs);
-        assert_eq!(found, [PIECE, PIECE, 64 << 10, 4 << 10, 32 << 10]);
+        let found = [4, 64, 256, 4096, 960].map(piece_of_pairs);
+        assert_eq!(found, [PIECE, PIECE, 64 << 10, 4 << 10, 17_472]);
     }
 }

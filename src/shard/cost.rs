@@ -123,7 +123,9 @@ impl<'a> Model<'a> {
         let ranks = site.ranks.len();
         let slices: Vec<i64> = workload.slices(workload.batch, ranks).into_iter().map(|slice| slice as i64).collect();
         let longest = slices.iter().copied().max().unwrap_or(0);
+        // Ranks round the largest minibatch up to whole grains.
         let room = workload.batch.max(workload.reserve.samples);
+        let room = if workload.grains.is_some() { room.next_multiple_of(2) } else { room };
         let room_slices = workload.slices(room, ranks);
         let skews: Vec<Skew> = workload.tables.iter().map(|table| Skew::new(table.rows, table.skew)).collect();
         let unique = |(skew, table): (&Skew, &TableLoad)| {

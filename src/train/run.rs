@@ -111,7 +111,7 @@ impl Run {
             });
         };
         checkpoint.check_weights(self.source.schema())?;
-        checkpoint.check_columns(&*self.source)?;
+        checkpoint.check_columns(&*self.source, false)?;
         let mut progress = checkpoint.goes_on(progress, &self.config, &*self.source)?;
         let Evaluations { best, since, is_due, .. } = progress.evaluations;
         // All machines go on by what the first one finds.

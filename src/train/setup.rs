@@ -157,9 +157,11 @@ impl Setup {
         Layout::new(self.sharding.clone(), &spec).with_hot(hot)
     }
 
-    /// Pairs of ranks of which one is on a machine: as many as the one with most ranks has, and the same on all.
+    /// Pairs of ranks, in both directions, of which one is on a machine: as many as the one with most ranks has, and
+    /// the same on all.
     pub(super) fn pairs(&self) -> usize {
-        self.machines.widest() * self.places.len()
+        let own = self.machines.widest();
+        own * (2 * self.places.len() - own)
     }
 
     /// Checks that the host of the `local` ones among these ranks can hold what they take beside their arenas, which

@@ -3,7 +3,8 @@
 use std::fs;
 use std::path::Path;
 
-use serde_json::Value;
+use safetensors::SafeTensors;
+use serde_json::{Value, json as value};
 
 use super::{fail, json, succeed};
 
@@ -54,7 +55,7 @@ impl Case {
     fn run(&self, name: &str, schema: &str, more: &str) -> String {
         let (out, path) = (self.at(name), self.at(&format!("{name}.toml")));
         fs::write(&path, schema).unwrap();
-        let tests = if more.contains("--test-fraction") { "" } else { "--test-fraction 0.25" };
+        let tests = if more.contains("--test-") { "" } else { "--test-fraction 0.25" };
         let data = if more.contains("--data") { String::new() } else { format!("--data {}", self.1) };
         succeed(&format!("train {data} --schema {path} {MODEL} {tests} {more} --out {out}"));
         out
@@ -126,6 +127,9 @@ fn two_models_are_compared_on_the_same_samples_by_any_number_of_ranks() {
         assert!(table.contains(words), "{words}: {table}");
     }
     assert_eq!(table.matches("probabilities  ").count(), 2, "{table}");
+    assert!(["A", "B"].iter().all(|name| table.lines().any(|line| line == *name)), "{table}");
+    let table = told(&format!("{against} --calibration-buckets 0"));
+    assert!(table.contains(verdict) && table.lines().all(|line| line != "A" && line != "B"), "{table}");
     let table = told(&format!("--checkpoint {a}"));
     assert_eq!(table.matches("  (standard error 0.").count(), 2, "{table}");
 }
@@ -140,7 +144,9 @@ fn samples_that_are_not_the_same_are_told_with_what_differs() {
         let told = ["--against: "].iter().chain(told);
         told.for_each(|words| assert!(message.contains(words), "{words}: {message}"));
     };
-    refused(&b, "", &["A would be scored on 200 samples, and B on 400 samples", "for both with --data FILE"]);
+    let both = "name labelled data that both models can read with --data FILE, ";
+    let nothing = format!("{both}which neither was trained on");
+    refused(&b, "", &["A would be scored on 200 samples, and B on 400 samples", &nothing]);
     // The remedy, with all of a file.
     let day = log(&case.0.path().join("day.csv"), 300);
     let found = json(&eval(&b, &format!("--data {day} --json")));
@@ -148,7 +154,10 @@ fn samples_that_are_not_the_same_are_told_with_what_differs() {
     // As many samples of another file.
     fs::write(case.at("other.csv"), fs::read_to_string(&case.1).unwrap().replace("i1", "i2")).unwrap();
     let other = case.run("other", ITEMS, &format!("--data {}", case.at("other.csv")));
-    refused(&other, "", &["200 samples of its own run, which are not the same", "for both with --data FILE"]);
+    refused(&other, "", &["200 samples of its own run, which are not the same", &nothing]);
+    // Tests in a file of their own.
+    let apart = case.run("apart", ITEMS, &format!("--test-data {day}"));
+    refused(&apart, "", &["and B on 300 samples", &format!("{both}such as {day}")]);
     // Another label.
     let bought = case.run("bought", &ITEMS.replace("label = 'click'", "label = 'bought'"), "");
     let [by_a, by_b] = [click(5), !click(5)].map(u32::from);
@@ -165,6 +174,109 @@ fn samples_that_are_not_the_same_are_told_with_what_differs() {
         let name = flag.split(' ').next().unwrap();
         assert!(message.contains(&format!("{name}: ")) && message.contains("without --against"), "{message}");
     }
+}
+
+#[test]
+fn malformed_rows_count_where_they_may_move_the_samples_that_are_compared() {
+    let case = Case::new();
+    let day = log(&case.0.path().join("day.csv"), 300);
+    // The second row is malformed for models that read prices.
+    let bad = case.at("bad.csv");
+    fs::write(&bad, fs::read_to_string(&case.1).unwrap().replacen(",1.5,", ",x,", 1)).unwrap();
+    let skip = format!("--data {bad} --on-bad-row skip");
+    let eval = |a: &str, b: &str| format!("eval --checkpoint {a} --against {b} --threads 1");
+    // Among training rows of another file than that of the tests, it does not matter.
+    let (a, b) = (
+        case.run("a", USERS, &format!("{skip} --test-data {day}")),
+        case.run("b", ITEMS, &format!("--test-data {day}")),
+    );
+    let found = json(&format!("{} --json", eval(&a, &b)));
+    let counts = [&found, &found["against"]].map(|of| (of["samples"].as_u64(), of["skipped_rows"].as_u64()));
+    assert_eq!(counts, [(Some(300), Some(1)), (Some(300), Some(0))], "{found}");
+    // In the file whose last rows are the tests, it may.
+    let (a, b) = (case.run("c", USERS, &skip), case.run("d", ITEMS, &skip));
+    let message = fail(&eval(&a, &b));
+    for words in
+        ["A leaves out 1 malformed row of its own files and B 0", "data without such rows for both with --data FILE"]
+    {
+        assert!(message.contains(words), "{words}: {message}");
+    }
+    assert!(!message.contains("--on-bad-row fail"), "{message}");
+    let found = json(&format!("{} --data {day} --json", eval(&a, &b)));
+    assert_eq!(found["samples"], 300, "{found}");
+}
+
+#[test]
+fn scores_that_are_no_numbers_have_no_interval_and_are_told_with_whose_they_are() {
+    let case = Case::new();
+    let (a, b) = (case.run("a", USERS, ""), case.run("b", ITEMS, ""));
+    let unknown = value!([null, null]);
+    // A model whose last bias is no number.
+    let mut bytes = fs::read(format!("{b}/checkpoint.safetensors")).unwrap();
+    let (head, metadata) = SafeTensors::read_metadata(&bytes).unwrap();
+    let at = 8 + head + metadata.info("top_l.2.bias").unwrap().data_offsets.0;
+    bytes[at..at + 4].copy_from_slice(&f32::NAN.to_le_bytes());
+    let broken = format!("{b}/broken.safetensors");
+    fs::write(&broken, bytes).unwrap();
+    let line = format!("eval --checkpoint {a} --against {broken} --no-verify --threads 1");
+    let found = json(&format!("{line} --json"));
+    for key in ["auc", "logloss"] {
+        let (difference, error) = (&found["difference"], format!("{key}_se"));
+        assert!(number(&found[&error]) > 0.0 && found["against"][&error].is_null(), "{found}");
+        assert!(difference[key].is_null() && difference[&error].is_null(), "{found}");
+        assert_eq!(difference[format!("{key}_interval")], unknown, "{found}");
+    }
+    let cannot = "whether there is a difference cannot be told from 200 samples";
+    assert!(found["verdict"].as_str().unwrap().starts_with(cannot), "{found}");
+    let told = |line: &str| {
+        let output = succeed(line);
+        [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap())
+    };
+    let [table, notes] = told(&format!("{line} --calibration-buckets 4"));
+    assert!(notes.contains("note: B: the model gives probabilities that are no numbers"), "{notes}");
+    assert_eq!(["A", "B"].map(|name| table.lines().filter(|line| *line == name).count()), [1, 0], "{table}");
+    // Samples of one class.
+    let (text, none) = (fs::read_to_string(&case.1).unwrap(), case.at("none.csv"));
+    let kept: Vec<&str> = text.lines().filter(|line| !line.starts_with("1,")).collect();
+    fs::write(&none, kept.join("\n") + "\n").unwrap();
+    let line = format!("eval --checkpoint {a} --against {b} --data {none} --threads 1");
+    let found = json(&format!("{line} --json"));
+    assert!(found["auc_se"].is_null() && number(&found["logloss_se"]) > 0.0, "{found}");
+    assert_eq!(found["difference"]["auc_interval"], unknown, "{found}");
+    assert!(number(&found["difference"]["logloss_se"]) > 0.0, "{found}");
+    assert!(found["verdict"].as_str().unwrap().contains("AUC has no interval"), "{found}");
+    let [_, notes] = told(&line);
+    assert!(
+        notes.contains("note: A and B: all labels are 0; AUC and calibration need samples of both kinds"),
+        "{notes}"
+    );
+}
+
+#[test]
+fn samples_for_validation_are_compared_where_those_for_tests_are_as_many() {
+    let case = Case::new();
+    let shares = "--validation-fraction 0.1 --test-fraction";
+    let (a, b) = (case.run("a", USERS, &format!("{shares} 0.2")), case.run("b", ITEMS, &format!("{shares} 0.2")));
+    let eval = |b: &str| format!("eval --checkpoint {a} --against {b} --split validation --threads 1");
+    let found = json(&format!("{} --json", eval(&b)));
+    assert_eq!((&found["samples"], &found["against"]["samples"]), (&80.into(), &80.into()), "{found}");
+    let alone = [&a, &b].map(|run| json(&format!("eval --checkpoint {run} --split validation --threads 1 --json")));
+    near(number(&found["difference"]["logloss"]), number(&alone[0]["logloss"]) - number(&alone[1]["logloss"]));
+    // As many, before more for tests.
+    let earlier = case.run("earlier", ITEMS, &format!("{shares} 0.3"));
+    let message = fail(&eval(&earlier));
+    assert!(message.contains("80 samples of its own run, which are not the same"), "{message}");
+}
+
+#[test]
+fn one_plan_is_for_models_with_the_same_tables() {
+    let case = Case::new();
+    let (a, b) = (case.run("a", USERS, "--ranks 2"), case.run("b", ITEMS, "--ranks 2"));
+    let eval = |b: &str| format!("eval --checkpoint {a} --against {b} --ranks 2 --threads 1 --plan {a}/plan.toml");
+    let message = fail(&eval(&b));
+    assert!(message.contains("--plan: ") && message.contains("leave it away"), "{message}");
+    assert!(!message.contains("scoring"), "{message}");
+    succeed(&eval(&a));
 }
 
 #[test]

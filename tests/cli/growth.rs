@@ -166,14 +166,20 @@ fn a_model_goes_on_with_blocks_that_have_grown_from_its_own_alone() {
     succeed(&init("copy", "run3", ""));
     succeed(&init("blocks1/part-00000.octo", "run4", "--no-verify"));
     // Only a run that begins grows; one that has grown reads blocks of its own vocabulary.
-    fail(&format!("train --resume {} --steps 10 --data {}", days.at("run0"), days.at("blocks1")));
+    let refused = |line: &str| {
+        let message = fail(line);
+        assert!(message.contains(OTHER), "{line}: {message}");
+        message
+    };
+    let message = refused(&format!("train --resume {} --steps 10 --data {}", days.at("run0"), days.at("blocks1")));
+    assert!(!message.contains("--grow"), "{message}");
     for (run, data) in [("run0", "blocks1"), ("run1", "blocks0"), ("run1", "blocks2")] {
         for command in ["eval", "predict"] {
-            let message = fail(&days.of_run(command, run, data));
-            assert!(message.contains(OTHER) && message.contains("--vocabulary DIR"), "{run}, {data}: {message}");
+            let message = refused(&days.of_run(command, run, data));
+            assert!(message.contains("--vocabulary DIR") && !message.contains("--grow"), "{run}, {data}: {message}");
         }
     }
-    fail(&days.train("blocks0", 2, "refused", &format!("--init {}", days.at("run1"))));
+    refused(&days.train("blocks0", 2, "refused", &format!("--init {}", days.at("run1"))));
     // The remedy; and the grown run goes on.
     succeed(&days.preprocess("day0.csv", "again0", &format!("--vocabulary {}", days.at("blocks1"))));
     succeed(&days.of_run("eval", "run1", "again0"));
@@ -187,6 +193,113 @@ fn a_model_goes_on_with_blocks_that_have_grown_from_its_own_alone() {
         "{message}"
     );
     succeed(&init("blocks1", "capped", "--rows-cap 16"));
+}
+
+#[test]
+fn the_row_of_unseen_values_goes_on_where_no_value_was_frequent() {
+    let days = Days::of(USERS_AND_GENRES);
+    // Each user comes once.
+    let row = |n: u32| format!("{},{}.5,v{n},g{}\n", n % 3 % 2, n % 11, n % 7);
+    let rows: String = (0..60).map(row).collect();
+    fs::write(days.at("day0.csv"), format!("click,price,user,genre\n{rows}")).unwrap();
+    days.write("day1.csv", 0..3);
+    succeed(&days.preprocess("day0.csv", "blocks0", "--min-count 2"));
+    succeed(&days.train("blocks0", 9, "run0", ""));
+    succeed(&format!("{} --min-count 2", days.grow("day1.csv", "blocks0", "blocks1")));
+    let output = succeed(&days.train("blocks1", 2, "run1", &format!("--init {}", days.at("run0"))));
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert!(message.contains("7 values of its vocabulary kept, and 3 new values (user 3) added"), "{message}");
+    // The last rows of what the users' table has, weights and moments. No sample of the second day has an unseen value.
+    let last = |run: &str, rows: usize| {
+        let tensors = days.tensors(run, true).into_iter();
+        let of_users = tensors.filter(|(name, _)| name.contains("emb_l.0.") && !name.ends_with(".step"));
+        let row = |(name, data): (String, Vec<u8>)| {
+            assert_eq!(data.len(), 32 * rows, "{name}");
+            (name, data[data.len() - 32..].to_vec())
+        };
+        of_users.map(row).collect::<Vec<_>>()
+    };
+    let (before, after) = (last("run0", 1), last("run1", 4));
+    assert_eq!(before.len(), 2);
+    assert!(before.iter().all(|(_, row)| row.iter().any(|byte| *byte != 0)), "it was trained");
+    assert!(before == after);
+}
+
+#[test]
+fn another_limit_of_rows_than_that_of_the_model_is_refused_with_what_to_do() {
+    let days = Days::of(USERS_AND_GENRES);
+    days.write("day0.csv", 0..12);
+    days.write("day1.csv", 2..15);
+    for (least, of) in [("", "all"), ("--min-count 1", "frequent")] {
+        succeed(&days.preprocess("day0.csv", &format!("{of}0"), least));
+        succeed(&days.grow("day1.csv", &format!("{of}0"), &format!("{of}1")));
+        succeed(&days.train(&format!("{of}0"), 2, &format!("{of}-limited"), "--rows-cap 10"));
+    }
+    succeed(&days.train("all0", 2, "all-whole", ""));
+    let init = |data: &str, run: &str, more: &str| {
+        days.train(data, 2, "next", &format!("--init {} --force {more}", days.at(run)))
+    };
+    let begins = "in the model that the run begins with:";
+    let message = fail(&init("all1", "all-limited", ""));
+    let words =
+        format!("column user has 15 rows in these data, and 10 {begins} use --rows-cap 10, or train from the start");
+    assert!(message.contains(&words), "{message}");
+    succeed(&init("all1", "all-limited", "--rows-cap 10"));
+    let message = fail(&init("all1", "all-whole", "--rows-cap 10"));
+    let words =
+        format!("column user has 10 rows in these data, and 12 {begins} use --rows-cap 0, or train from the start");
+    assert!(message.contains(&words), "{message}");
+    succeed(&init("all1", "all-whole", "--rows-cap 0"));
+    // Under that limit unseen values would get another's row.
+    let message = fail(&init("frequent1", "frequent-limited", ""));
+    let words = format!("column user has 16 rows in these data, and 10 {begins} train from the start");
+    assert!(message.contains(&words), "{message}");
+}
+
+#[test]
+fn what_unseen_values_have_learned_by_their_number_is_told_to_be_lost() {
+    let days = Days::of(USERS_AND_GENRES);
+    days.write("day0.csv", 0..12);
+    days.write("day1.csv", 2..15);
+    for (least, lost) in [("--min-count 1", true), ("", false)] {
+        succeed(&days.preprocess("day0.csv", "blocks0", &format!("{least} --force")));
+        succeed(&format!("{} {least} --force", days.grow("day1.csv", "blocks0", "blocks1")));
+        for (model, told) in [
+            ("--set model.qr_threshold=9 --set model.qr_collisions=4", lost),
+            ("--set model.wide=true --set model.wide_crosses=[[\"user\",\"genre\"]]", lost),
+            // No column of a cross has grown, and those of its own keep theirs.
+            ("--set model.wide=true", false),
+        ] {
+            succeed(&days.train("blocks0", 2, "run0", &format!("{model} --force")));
+            let init = format!("{model} --force --init {}", days.at("run0"));
+            let message = String::from_utf8(succeed(&days.train("blocks1", 2, "run1", &init)).stderr).unwrap();
+            let words = "warning: column user: quotients and remainders, and crosses of a wide part,";
+            assert_eq!(message.contains(words), told, "{least} {model}: {message}");
+        }
+    }
+}
+
+#[test]
+fn values_that_a_grown_vocabulary_has_added_are_those_that_the_model_has_not_seen() {
+    let days = Days::of(USERS_AND_GENRES);
+    days.write("day0.csv", 0..12);
+    days.write("day1.csv", 2..15);
+    let inspect = |data: &str| format!("inspect {} --against {} --json", days.at(data), days.at("run0"));
+    for least in ["", "--min-count 1"] {
+        succeed(&days.preprocess("day0.csv", "blocks0", &format!("{least} --force")));
+        succeed(&format!("{} {least} --force", days.grow("day1.csv", "blocks0", "blocks1")));
+        succeed(&days.train("blocks0", 9, "run0", "--force"));
+        let found = json(&inspect("blocks1"));
+        assert_eq!(found["samples"], 130);
+        let columns = found["columns"].as_array().unwrap();
+        let unseen = |name: &str| &columns.iter().find(|column| column["column"] == name).unwrap()["unseen"];
+        // Three of thirteen users.
+        assert!((unseen("user").as_f64().unwrap() - 3.0 / 13.0).abs() < 1e-12, "{least}: {found}");
+        assert!(unseen("genre").is_null(), "{found}");
+    }
+    succeed(&days.preprocess("day1.csv", "own1", "--min-count 1"));
+    let message = fail(&inspect("own1"));
+    assert!(message.contains(OTHER) && !message.contains("--grow"), "{message}");
 }
 
 #[test]

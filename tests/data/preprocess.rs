@@ -347,7 +347,7 @@ fn a_vocabulary_that_grows_goes_on_with_the_one_that_it_began_with() {
     // With another one in its place nothing fits any more.
     make(2);
     let found = message(&stopped);
-    assert!(found.contains("is another vocabulary than that with which unfinished work was begun"), "{found}");
+    assert!(found.contains("begun with another vocabulary than the one that ") && found.contains("put that back"));
     assert!(
         message(&Options { grow: false, ..stopped.clone() })
             .contains("an unfinished run has grow = true instead of false")
@@ -355,6 +355,75 @@ fn a_vocabulary_that_grows_goes_on_with_the_one_that_it_began_with() {
     make(3);
     done(&stopped);
     assert!(bytes(&stopped.out) == bytes(&whole.out));
+}
+
+#[test]
+fn the_first_values_of_a_vocabulary_are_another_one() {
+    let folder = Folder::new();
+    let text = generated(2000);
+    let part = |name: &str, rows: std::ops::Range<usize>| {
+        let lines: String = text.split_inclusive('\n').skip(rows.start).take(rows.len()).collect();
+        [folder.file(name, &lines)]
+    };
+    let (few, olds, news) = (part("few.tsv", 0..500), part("old.tsv", 0..1000), part("new.tsv", 1000..2000));
+    let make = |inputs: &[PathBuf]| {
+        let known = folder.options(Recipe::CriteoKaggle, inputs, "known");
+        done(&Options { force: true, min_count: 1, ..known });
+    };
+    for grow in [true, false] {
+        make(&olds);
+        let options = |out: &str| Options {
+            vocabulary: Some(folder.path("known")),
+            grow,
+            ..folder.options(Recipe::CriteoKaggle, &news, &format!("{out}-{grow}"))
+        };
+        let (whole, stopped) = (options("whole"), options("stopped"));
+        done(&whole);
+        // Blocks cannot be written, but values are numbered.
+        let taken = stopped.out.join("unfinished/part-00000.octo");
+        let watch = |stage: Stage, _: u64, _: u64| {
+            if stage == Stage::Blocks {
+                let _ = fs::create_dir(&taken);
+            }
+        };
+        assert!(preprocess(&stopped, &watch).is_err());
+        fs::remove_dir(&taken).unwrap();
+        make(&few);
+        let found = message(&stopped);
+        assert!(found.contains("begun with another vocabulary than the one that "), "{found}");
+        make(&olds);
+        done(&stopped);
+        assert!(bytes(&stopped.out) == bytes(&whole.out));
+    }
+}
+
+#[test]
+fn data_on_their_way_into_their_place_need_no_older_vocabulary() {
+    let folder = Folder::new();
+    let text = generated(1000);
+    let (old, new) = text.split_at(text.match_indices('\n').nth(599).unwrap().0 + 1);
+    let (olds, news) = ([folder.file("old.tsv", old)], [folder.file("new.tsv", new)]);
+    let known = folder.options(Recipe::CriteoKaggle, &olds, "known");
+    done(&known);
+    let options = |out: &str| Options {
+        vocabulary: Some(known.out.clone()),
+        grow: true,
+        force: true,
+        ..folder.options(Recipe::CriteoKaggle, &news, out)
+    };
+    let (whole, moved) = (options("whole"), options("moved"));
+    let summary = done(&whole);
+    // A file finds its name taken.
+    let taken = moved.out.join("part-00000.octo");
+    fs::create_dir_all(taken.join("mine")).unwrap();
+    let found = message(&moved);
+    assert!(found.contains("part-00000.octo") && moved.out.join("unfinished/moving").exists(), "{found}");
+    fs::remove_dir_all(&taken).unwrap();
+    fs::remove_dir_all(&known.out).unwrap();
+    assert_eq!(done(&moved), summary);
+    assert!(bytes(&moved.out) == bytes(&whole.out) && !moved.out.join("unfinished").exists());
+    // Where something is still to be numbered, it is missed.
+    assert!(message(&Options { seed: 1, ..moved }).contains("known"));
 }
 
 #[test]

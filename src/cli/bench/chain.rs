@@ -50,14 +50,15 @@ impl Pass {
     /// The shape of this pass's work for `n` samples, `c` inputs and `k` outputs.
     pub fn shape(self, precision: Precision, [n, c, k]: [usize; 3], team: &Team) -> Shape {
         let (threads, in_pairs) = (team.threads(), brgemm::thirds_for(team.isa(), c, k).is_some());
-        match (self, in_pairs || precision == Precision::Bf16) {
+        let shape = match (self, in_pairs || precision == Precision::Bf16) {
             (Self::Forward, false) => brgemm::forward_shape(n, c, k, threads),
             (Self::BackwardData, false) => brgemm::forward_shape(n, k, c, threads),
             (Self::BackwardWeights, false) => brgemm::weights_shape(n, c, k, threads),
             (Self::Forward, true) => bf16::forward_shape_in_pairs(n, c, k, threads),
             (Self::BackwardData, true) => bf16::forward_shape_in_pairs(n, k, c, threads),
             (Self::BackwardWeights, true) => bf16::weights_shape_in_pairs(n, c, k, threads),
-        }
+        };
+        if precision == Precision::Bf16 && !team.isa().multiplies_pairs() { shape.widened() } else { shape }
     }
 }
 

@@ -19,17 +19,24 @@ const OF_95: f64 = 1.959_963_984_540_054;
 /// Refuses two models that would not be scored on the same samples, as far as that is known before they are read;
 /// `named`: one set of data is named for both.
 pub fn same_samples(own: &Subject, other: &Subject, named: bool) -> Result<()> {
+    let fail = |reason: String| Err(Error::config("--against", reason));
     let sources = [own, other].map(|subject| &*subject.source);
-    let skipped = sources.map(|source| source.skipped_rows());
+    let skipped = [own, other].map(skipped_rows);
     let other_schema = sources[0].schema_text() != sources[1].schema_text();
     if skipped[0] != skipped[1] || (skipped[0] > 0 && other_schema) {
-        let reason = format!(
-            "A leaves out {} of these data and B {}, each by its own schema, so that samples may not be the same: mend those \
-             rows or take them out (--on-bad-row fail names the first one), or name other data with --data FILE",
+        let (data, remedy) = match named {
+            true => (
+                "these data",
+                "mend those rows or take them out (--on-bad-row fail names the first one), or name other data with --data FILE",
+            ),
+            // A run's own samples are those that it was trained beside.
+            false => ("its own files", "name labelled data without such rows for both with --data FILE"),
+        };
+        return fail(format!(
+            "A leaves out {} of {data} and B {}, each by its own schema, so that samples may not be the same: {remedy}",
             Many(skipped[0], "malformed row"),
             Count(skipped[1]),
-        );
-        return Err(Error::config("--against", reason));
+        ));
     }
     let found = [own, other].map(|subject| subject.source.samples(subject.split));
     // Samples for validation lie before those for tests.
@@ -44,15 +51,43 @@ pub fn same_samples(own: &Subject, other: &Subject, named: bool) -> Result<()> {
         format!("A and B would each be scored on {} of its own run, which are not the same", counts[0])
     } else if sources[0].schema().weighted != sources[1].schema().weighted {
         let weighs = if sources[0].schema().weighted { "A" } else { "B" };
-        return Err(Error::config("--against", format!("samples have weights by the data of {weighs} alone{ALIKE}")));
+        return fail(format!("samples have weights by the data of {weighs} alone{ALIKE}"));
     } else {
         return Ok(());
     };
-    let remedy = match named {
-        true => "name labelled data that hold the same samples for both with --data FILE",
-        false => "name labelled data for both with --data FILE, such as the test samples of one of them",
+    if named {
+        return fail(format!("{reason}: name labelled data that hold the same samples for both with --data FILE"));
+    }
+    let tests = [own, other].map(|subject| &*subject.config.data.test_path);
+    let such = match tests.into_iter().find(|path| Path::new(path).exists()) {
+        Some(path) => format!("such as {path}"),
+        None => "which neither was trained on".to_owned(),
     };
-    Err(Error::config("--against", format!("{reason}: {remedy}")))
+    fail(format!("{reason}: name labelled data that both models can read with --data FILE, {such}"))
+}
+
+/// Malformed rows that are left out where they may move a model's samples.
+fn skipped_rows(subject: &Subject) -> u64 {
+    match subject.split {
+        // Their end is where those for tests begin, perhaps in another file.
+        Split::Validation => subject.source.skipped_rows(),
+        split => subject.source.skipped_rows_beside(split),
+    }
+}
+
+/// Refuses two models whose tables one plan does not divide.
+pub fn same_tables(own: &Subject, other: &Subject) -> Result<()> {
+    let tables = |Subject { source, config, .. }: &Subject| {
+        let (names, rows) = (source.schema().names(), source.schema().rows());
+        let dims = config.model.dims(&rows);
+        (names, rows, dims)
+    };
+    if tables(own) == tables(other) {
+        return Ok(());
+    }
+    let reason = "a plan divides the tables of one model, and A and B have other tables: leave it away, and those of each are \
+                  divided as is predicted to be best";
+    Err(Error::config("--plan", reason))
 }
 
 /// What can be done where samples are told apart by the models' own schemas.
@@ -102,6 +137,24 @@ impl Interval {
         Self([difference - OF_95 * error, difference + OF_95 * error])
     }
 
+    /// Of a difference of AUC. One that is not 0, but the same for each sample, has the error 0, by which even a few
+    /// samples would tell it for certain: it has no interval.
+    fn of_auc(difference: f64, error: f64) -> Self {
+        let is_the_same_for_each = error == 0.0 && difference != 0.0;
+        Self::around(difference, if is_the_same_for_each { f64::NAN } else { error })
+    }
+
+    /// Whether there is one.
+    fn is_known(self) -> bool {
+        self.0.iter().all(|end| end.is_finite())
+    }
+
+    /// What people are told of that of a score which does not exclude 0.
+    fn tells(self, score: &str) -> String {
+        let what = if self.is_known() { "tells no difference" } else { "has no interval" };
+        format!("{score} {what}")
+    }
+
     /// Which model has the higher score, if 0 is no part of it.
     fn higher(self) -> Option<Model> {
         let Self([low, high]) = self;
@@ -135,22 +188,24 @@ impl<'a> Comparison<'a> {
     /// Of models at these paths, A and B, with what each of them gave each sample; `table`: buckets are shown.
     ///
     /// # Errors
-    /// When the samples were others.
+    /// When the samples were others, and [`Error::Interrupted`].
     pub fn new(paths: [&'a Path; 2], [mut own, mut against]: [Scored; 2], table: bool) -> Result<Self> {
         let [a, b] =
             [&mut own, &mut against].map(|scored| scored.evaluation.each.take().expect("each sample was asked for"));
         if let Some(what) = a.differs(&b) {
             return Err(Error::config("--against", format!("{what}{ALIKE}")));
         }
-        let difference = Difference::new([&own, &against].map(|of| &of.evaluation.scores), paired_errors(&a, &b));
+        let errors = paired_errors(a, b)?;
+        let difference = Difference::new([&own, &against].map(|of| &of.evaluation.scores), errors);
         let verdict = difference.verdict(own.evaluation.scores.samples);
         Ok(Self { paths, own, against, difference, verdict, table })
     }
 
-    /// Why there is no AUC, where there is none.
-    pub fn undefined(&self) -> Option<String> {
-        let of = |scored: &Scored| scored.evaluation.scores.undefined();
-        of(&self.own).or_else(|| of(&self.against))
+    /// Why there is no AUC, where there is none, and of whom.
+    pub fn undefined(&self) -> Vec<String> {
+        let [a, b] = [&self.own, &self.against].map(|scored| scored.evaluation.scores.undefined());
+        let reasons = if a == b { vec![("A and B", a)] } else { vec![("A", a), ("B", b)] };
+        reasons.into_iter().filter_map(|(name, why)| Some(format!("{name}: {}", why?))).collect()
     }
 }
 
@@ -165,20 +220,31 @@ impl Difference {
             accuracy: a.accuracy - b.accuracy,
             calibration: a.calibration - b.calibration,
             errors,
-            auc_interval: errors.map(|errors| Interval::around(auc, errors.auc_se)),
+            auc_interval: errors.map(|errors| Interval::of_auc(auc, errors.auc_se)),
             logloss_interval: errors.map(|errors| Interval::around(logloss, errors.logloss_se)),
         }
     }
 
     /// What follows of it, of so many samples.
     fn verdict(&self, samples: u64) -> String {
-        let (Some(auc), Some(logloss)) = (self.auc_interval, self.logloss_interval) else {
+        let (Some(auc_interval), Some(logloss_interval)) = (self.auc_interval, self.logloss_interval) else {
             return "whether the difference is more than chance is not told of samples that have weights".to_owned();
         };
         // A lower loss is better.
-        match (auc.higher(), logloss.higher().map(Model::other)) {
+        match (auc_interval.higher(), logloss_interval.higher().map(Model::other)) {
             (None, None) => {
-                format!("no difference can be told from {}: no 95 % interval excludes 0", Many(samples, "sample"))
+                let of = Many(samples, "sample");
+                match [auc_interval, logloss_interval].map(Interval::is_known) {
+                    [true, true] => format!("no difference can be told from {of}: no 95 % interval excludes 0"),
+                    [false, false] => format!(
+                        "whether there is a difference cannot be told from {of}: neither AUC nor log loss has an interval"
+                    ),
+                    _ => format!(
+                        "no difference can be told from {of}: {}, and {}",
+                        auc_interval.tells("AUC"),
+                        logloss_interval.tells("log loss")
+                    ),
+                }
             }
             (Some(auc), Some(logloss)) if auc == logloss => {
                 format!("{auc:?} is better: the 95 % intervals of the differences of AUC and of log loss exclude 0")
@@ -188,12 +254,12 @@ impl Difference {
                  differences of AUC and of log loss exclude 0"
             ),
             (Some(auc), None) => format!(
-                "{auc:?} orders samples better: the 95 % interval of the difference of AUC excludes 0; log loss tells no \
-                 difference"
+                "{auc:?} orders samples better: the 95 % interval of the difference of AUC excludes 0; {}",
+                logloss_interval.tells("log loss")
             ),
             (None, Some(logloss)) => format!(
-                "{logloss:?} has the better probabilities: the 95 % interval of the difference of log loss excludes 0; AUC \
-                 tells no difference"
+                "{logloss:?} has the better probabilities: the 95 % interval of the difference of log loss excludes 0; {}",
+                auc_interval.tells("AUC")
             ),
         }
     }
@@ -207,7 +273,7 @@ impl fmt::Display for Comparison<'_> {
         let mut table = Table::new(["", "A", "B", "A - B", "95 % interval"]);
         let signed = |x: f64| if x.is_finite() { format!("{x:+.6}") } else { "-".to_owned() };
         let mut row = |name: &str, [own, other, difference]: [f64; 3], interval: Option<Interval>| {
-            let interval = interval.filter(|Interval([low, _])| low.is_finite());
+            let interval = interval.filter(|interval| interval.is_known());
             let interval =
                 interval.map_or_else(String::new, |Interval([low, high])| format!("{low:+.6} .. {high:+.6}"));
             table.row([name.to_owned(), number(own, 6), number(other, 6), signed(difference), interval]);
@@ -222,9 +288,10 @@ impl fmt::Display for Comparison<'_> {
         if let Some(weight) = own.weight {
             writeln!(f, "weight       {weight:.6}")?;
         }
-        for (name, evaluation) in [("A", a), ("B", b)].into_iter().filter(|_| self.table) {
+        let buckets = [("A", &a.calibration_buckets), ("B", &b.calibration_buckets)];
+        for (name, buckets) in buckets.into_iter().filter(|(_, buckets)| self.table && !buckets.is_empty()) {
             write!(f, "\n{name}")?;
-            write_buckets(f, &evaluation.calibration_buckets)?;
+            write_buckets(f, buckets)?;
         }
         writeln!(f, "\n{}", self.verdict)
     }
@@ -264,13 +331,22 @@ mod tests {
             ([0.75, 0.70], [0.40, 0.45], "A is better: "),
             ([0.70, 0.75], [0.45, 0.40], "B is better: "),
             ([0.75, 0.70], [0.45, 0.40], "A orders samples better, and B has the better probabilities: "),
-            ([f64::NAN, f64::NAN], [0.40, 0.45], "A has the better probabilities: "),
         ] {
             let told = told(auc, logloss, errors);
             assert!(told.starts_with(due), "{auc:?}, {logloss:?}: {told}");
         }
         assert!(told([0.75, 0.70], same, None).contains("samples that have weights"));
-        let none = Some(StandardErrors { auc_se: f64::NAN, logloss_se: f64::NAN });
-        assert!(told([0.75, 0.70], same, none).starts_with(nothing));
+        let of = |auc_se, logloss_se| Some(StandardErrors { auc_se, logloss_se });
+        let neither = "whether there is a difference cannot be told from 2,000 samples: neither AUC nor log loss has";
+        assert!(told([0.75, 0.70], same, of(f64::NAN, f64::NAN)).starts_with(neither));
+        // Of samples of one class.
+        let (none, one) = ([f64::NAN; 2], of(f64::NAN, 0.01));
+        let due = format!("{nothing}: AUC has no interval, and log loss tells no difference");
+        assert_eq!(told(none, same, one), due);
+        let found = told(none, [0.40, 0.45], one);
+        assert!(found.starts_with("A has the better probabilities: ") && found.ends_with("; AUC has no interval"));
+        // A difference that is the same for each sample is not certain; none at all is none.
+        assert_eq!(told([1.0, 0.5], same, of(0.0, 0.01)), due);
+        assert_eq!(told([0.7, 0.7], same, of(0.0, 0.01)), format!("{nothing}: no 95 % interval excludes 0"));
     }
 }

@@ -15,7 +15,7 @@ use crate::base::units::{Count, Many};
 use crate::base::{Result, console};
 use crate::cli::eval::number;
 use crate::cli::overrides::KeyArgs;
-use crate::cli::session::{open_columns, report_skipped};
+use crate::cli::session::{Learned, open_columns, report_skipped};
 use crate::cli::table::Table;
 use crate::cli::text::of_text;
 use crate::cli::trained::{Trained, VerifyArgs, open_trained, refuse_own_numbers, whole_file};
@@ -23,6 +23,7 @@ use crate::data::derived::Derived;
 use crate::data::schema::{Dense, Transform};
 use crate::data::statistics::{CategoricalStatistics, DenseStatistics, Statistics};
 use crate::data::{Feature, Labels, OnUnseen, Opening, Source, Split};
+use crate::train::Checkpoint;
 
 /// A column of whose values more than this share are unseen is likely to be another one, or to be written otherwise.
 const MOSTLY: f64 = 0.5;
@@ -101,7 +102,9 @@ pub(super) fn compare(day: &Path, run: &Path, keys: &KeyArgs, json: bool) -> Res
     let rows = config.model.rows.clone();
     let (labels, unseen) = (Labels::Optional, OnUnseen::EmptyBag);
     let opening = Opening { labels, unseen, whole: true, ..Opening::default() };
-    let data = open_columns(&mut config, trained.known, opening)?;
+    // Blocks whose vocabulary has grown from the model's are a day like any other.
+    let numbering = Checkpoint::open_as(&trained.path, false)?.numbering()?;
+    let data = open_columns(&mut config, Learned { numbering, ..trained.known }, opening)?;
     let source = Derived::of(&config.model, Arc::clone(&data))?;
     refuse_own_numbers(&*data)?;
     let checkpoint = open_trained(&trained.path, verify, &*source)?;
@@ -164,6 +167,9 @@ fn count(data: &dyn Source, before: Option<&Statistics>, rows: &[u64]) -> Result
     // Rows that the model has not, and the one of values that it has not seen, are not learned.
     let known = schema.tables.iter().enumerate().map(|(table, column)| {
         let rows = rows.get(table).copied().unwrap_or(u64::MAX);
+        // Where blocks have grown, the first new value has the number that theirs had.
+        let grown = data.growth().get(table).filter(|column| column.new > 0 && column.unseen_row);
+        let rows = grown.map_or(rows, |column| rows.min(column.kept));
         column.unseen().map_or(rows, |unseen| rows.min(unseen))
     });
     let known: Vec<u64> = known.collect();

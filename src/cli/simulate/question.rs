@@ -11,7 +11,6 @@ use crate::data::hot::Inputs;
 use crate::machine::placement::{CommCores, Placement, RankPer, Wishes};
 use crate::machine::site::Known;
 use crate::machine::{Machine, Site, place};
-use crate::math::Grains;
 use crate::model::Shape;
 use crate::optim::{Optimizer, ParamState};
 use crate::shard::{HotPrices, Model, Options, RankLoad, Workload, plan};
@@ -103,8 +102,7 @@ impl Question<'_> {
                 COMM_CORES.into_iter().filter(fits).collect()
             }
         };
-        let grains = self.workload.grains.map(|_| Grains::of(batch));
-        let workload = Workload { batch, grains, ..self.workload.clone() };
+        let workload = Workload { batch, ..self.workload.clone() };
         let (mut best, mut without_s): (Option<Answer>, _) = (None, f64::INFINITY);
         for count in tried {
             let answer = self.with_cores(ranks, count, &workload)?;

@@ -7,6 +7,7 @@ use memchr::memmem;
 use safetensors::tensor::{Dtype, SafeTensors};
 
 use crate::base::config::{Config, ModelConfig};
+use crate::base::console::note;
 use crate::base::units::Count;
 use crate::base::{Error, Result};
 use crate::cli::trained::VerifyArgs;
@@ -110,7 +111,7 @@ pub(super) fn check_columns(weights: &Checkpoint<'_>, config: &Config, source: &
     let categorical: Vec<&str> = config.model.columns.iter().map(|name| &**name).collect();
     weights.check_names(&dense, &categorical, FROM_THE_START)?;
     weights.check_kinds(config, source, "--init")?;
-    weights.check_columns(source)?;
+    weights.check_columns(source, true)?;
     // Of a damaged header the weights are as good.
     let Some((_, trained)) = weights.header().ok().flatten() else { return Ok(()) };
     let (model, had) = (&config.model, &trained.model.rows);
@@ -146,8 +147,9 @@ pub(super) fn check_columns(weights: &Checkpoint<'_>, config: &Config, source: &
     }
     // Numbers of blocks are taken modulo the limit, and so is that of unseen values, which would get another's row.
     let (cap, of_blocks) = (config.data.rows_cap, source.vocabulary().is_none());
-    let limited = |column: &Growth| of_blocks && column.unseen_row && cap > 0 && column.kept + column.new >= cap;
-    if let Some((at, column)) = grown().find(|found| limited(found.1)) {
+    let limited =
+        |column: &Growth, cap: u64| of_blocks && column.unseen_row && cap > 0 && column.kept + column.new >= cap;
+    if let Some((at, column)) = grown().find(|found| limited(found.1, cap)) {
         let needs = column.kept + column.new + 1;
         let remedy = match had[at] == column.rows_before() {
             true => format!("raise it to {needs}"),
@@ -161,24 +163,42 @@ pub(super) fn check_columns(weights: &Checkpoint<'_>, config: &Config, source: &
         );
         return Err(Error::config("data.rows_cap", reason));
     }
-    let is_grown = |at: usize| source.growth().get(at).is_some_and(|column| column.new > 0);
+    let growth = |at: usize| source.growth().get(at).filter(|column| column.new > 0);
+    // Under another limit than the model's, tables have other rows than growth explains.
+    let is_grown =
+        |at: usize| growth(at).is_some_and(|column| had[at] == column.rows_before() && had[at] <= model.rows[at]);
     // Of quotients and remainders, several numbers of rows make one.
     let is_kept = |at: usize| had.get(at) == model.rows.get(at) || is_grown(at) || now.contains(&at);
     if had.len() == model.rows.len()
         && let Some(at) = (0..had.len()).find(|at| !is_kept(*at))
     {
         let remedy = match trained.data.rows_cap {
-            cap if cap != config.data.rows_cap => format!("use --rows-cap {cap}"),
-            _ => format!("describe it as it was (rows = {} of one that is hashed)", had[at]),
+            // Under its limit, too, unseen values would get another's row.
+            cap if growth(at).is_some_and(|column| limited(column, cap)) => String::new(),
+            cap if cap != config.data.rows_cap => format!("use --rows-cap {cap}, or "),
+            _ => format!("describe it as it was (rows = {} of one that is hashed), or ", had[at]),
         };
         let reason = format!(
-            "column {} has {} rows in these data, and {} in the model that the run begins with: {remedy}, or train from the \
-             start, without --init",
+            "column {} has {} rows in these data, and {} in the model that the run begins with: {remedy}train from the start, \
+             without --init",
             model.column_names(had.len())[at],
             Count(model.rows[at]),
             Count(had[at])
         );
         return Err(Error::config("--init", reason));
+    }
+    let is_crossed = |name: &String| model.wide && model.wide_crosses.iter().flatten().any(|crossed| crossed == name);
+    let of_numbers = |(at, column): &(usize, &Growth)| now.contains(at) || is_crossed(&column.column);
+    let moved = grown().filter(|found| of_blocks && found.1.unseen_row && of_numbers(found));
+    let moved: Vec<&str> = moved.map(|(_, column)| &*column.column).collect();
+    if let [first, others @ ..] = &moved[..] {
+        let others =
+            if others.is_empty() { String::new() } else { format!(" (and {} more)", Count(others.len() as u64)) };
+        note!(
+            "warning: column {first}{others}: quotients and remainders, and crosses of a wide part, are made of numbers of \
+             rows, and that of unseen values is another one now: what the model has learned of them there goes to the first \
+             new value, and theirs begins anew; a model that is trained from the start, without --init, learns both"
+        );
     }
     Ok(())
 }

@@ -220,7 +220,7 @@ impl TrainArgs {
                 doubt.iter().for_each(|reason| note!("warning: {reason}"));
                 match config.data.is_stored() {
                     true => init::check_columns(&weights, config, source)?,
-                    false => weights.check_columns(source)?,
+                    false => weights.check_columns(source, true)?,
                 }
                 weights
                     .other_label(source)

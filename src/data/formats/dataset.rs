@@ -3,6 +3,8 @@
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use rayon::prelude::*;
+
 use super::{Format, SCHEMA, Table, bad, csv, fae, hugectr, mlperf, nvidia, octorec, parquet, scan, torchrec};
 use crate::base::config::OnBadRow;
 use crate::base::{Error, Result};
@@ -93,18 +95,24 @@ impl Dataset {
     /// As [`Dataset::numbering`].
     pub(super) fn growth_since(&self, numbering: &Numbering) -> Result<Vec<Growth>> {
         let mut files = self.vocabularies.iter();
-        let mut growth = Vec::new();
-        for column in &self.description.categorical {
+        let columns = self.description.categorical.iter().map(|column| {
             let file = if column.vocabulary.is_empty() { None } else { files.next() };
-            let found = file.map(|(path, _)| numbering.growth(&column.name, path)).transpose()?.flatten();
-            growth.push(found.unwrap_or_else(|| Growth {
-                column: column.name.clone(),
+            (&column.name, file.map(|(path, _)| path))
+        });
+        let columns: Vec<_> = columns.collect();
+        let growth = columns.into_par_iter().map(|(column, file)| {
+            let found = file.map(|path| numbering.growth(column, path)).transpose()?.flatten();
+            Ok(found.unwrap_or_else(|| Growth {
+                column: column.clone(),
                 kept: 0,
                 absent: None,
                 new: 0,
                 unseen_row: false,
-            }));
-        }
+            }))
+        });
+        // The first error is told, whoever is the first to find one.
+        let growth: Vec<Result<Growth>> = growth.collect();
+        let growth: Vec<Growth> = growth.into_iter().collect::<Result<_>>()?;
         Ok(if growth.iter().any(|column| column.new > 0) { growth } else { Vec::new() })
     }
 

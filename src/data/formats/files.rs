@@ -309,6 +309,11 @@ impl Source for Files {
         self.members.iter().map(|member| member.table.skipped_rows()).sum()
     }
 
+    fn skipped_rows_beside(&self, split: Split) -> u64 {
+        // A split has one share of a member at most.
+        self.shares(split).iter().map(|share| self.members[share.member].table.skipped_rows()).sum()
+    }
+
     fn first_skipped(&self) -> Option<&str> {
         self.members.iter().find_map(|member| member.table.first_skipped())
     }

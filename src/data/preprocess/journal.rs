@@ -33,6 +33,9 @@ pub(super) struct Journal {
     /// Absent from journals of before there was such a thing.
     #[serde(default)]
     pub(super) grow: bool,
+    /// What tells the values of that vocabulary from others: it may lie in the same place and be another one by now.
+    /// Nothing without one, and while it has not been looked at.
+    pub(super) known: Option<String>,
     pub(super) codec: Codec,
     pub(super) file_rows: u64,
     /// By what rows are judged: another judge's parts are of use only if it has found no malformed row in them.
@@ -119,15 +122,21 @@ impl Journal {
             _ => unreachable!("a structure is an object"),
         };
         let (mine, theirs) = (json(self), json(earlier));
-        let may_differ = |name: &str| matches!(name, "inputs" | "work" | "on_bad_row" | "max_line");
+        let may_differ = |name: &str| {
+            matches!(name, "inputs" | "work" | "on_bad_row" | "max_line") || name == "known" && self.known.is_none()
+        };
         let other = mine.iter().find(|(name, value)| !may_differ(name) && theirs.get(&name[..]) != Some(value));
-        match other {
-            Some((name, value)) => {
+        match (other, &self.vocabulary) {
+            (Some((name, _)), Some(folder)) if name == "known" => {
+                let folder = folder.display();
+                Some(format!("begun with another vocabulary than the one that {folder} has now (put that back)"))
+            }
+            (Some((name, value)), _) => {
                 let theirs = theirs.get(name).cloned().unwrap_or_default();
                 Some(first_difference(name.clone(), &theirs, value))
             }
-            None if paths(self) != paths(earlier) => Some("other input files".to_owned()),
-            None => None,
+            (None, _) if paths(self) != paths(earlier) => Some("other input files".to_owned()),
+            (None, _) => None,
         }
     }
 

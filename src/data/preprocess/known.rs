@@ -1,14 +1,15 @@
 //! The data set whose vocabulary numbers other data: as it is, or with the values behind its own that they add.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::ids::Column;
 use super::vocabulary::{self, identity, size};
 use super::{Options, Recipe};
 use crate::base::{Error, Result};
-use crate::data::Growth;
 use crate::data::blocks::{MANIFEST, Manifest};
 use crate::data::schema::{Categorical, Description};
+use crate::data::{Growth, Numbering};
 
 /// A data set that was made before.
 pub(super) struct Known<'a> {
@@ -61,6 +62,25 @@ impl<'a> Known<'a> {
             }
         }
         Ok(())
+    }
+
+    /// What tells the values of all its columns, in their order, from others.
+    ///
+    /// # Errors
+    /// When one of its files is no vocabulary, its head is damaged, or it is cut.
+    pub(super) fn digest(&self) -> Result<String> {
+        let named = self.columns.iter().filter(|column| !column.vocabulary.is_empty());
+        let files: Vec<_> = named.map(|column| (&*column.name, self.folder.join(&column.vocabulary))).collect();
+        Ok(Numbering::of(files.iter().map(|(name, file)| (*name, &**file)))?.digest())
+    }
+
+    /// Bytes of the file of a column's values, which a copy takes, too.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub(super) fn bytes(&self, column: &str) -> Result<u64> {
+        let file = self.file(column)?;
+        fs::metadata(&file).map(|found| found.len()).map_err(Error::io(&file, "open"))
     }
 
     /// The file of a column's values.

@@ -28,6 +28,7 @@ mod shards;
 mod shuffle;
 mod split;
 mod stored;
+mod targets;
 mod vocabulary;
 
 use std::path::PathBuf;

@@ -60,18 +60,25 @@ impl Output {
     }
 
     /// Makes the working folder ready and keeps what an earlier attempt has finished; the journal takes over its sizes.
+    /// `known` tells an older vocabulary, once it is clear that values are still to be numbered by it.
     ///
     /// # Errors
-    /// When the folder holds a data set or another run, unless they may be replaced by `force`.
-    pub(super) fn begin(&self, journal: &mut Journal, force: bool) -> Result<Start> {
-        let mut earlier = journal.compare(&self.work);
+    /// When the folder holds a data set or another run, unless they may be replaced by `force`, and those of `known`.
+    pub(super) fn begin(
+        &self,
+        journal: &mut Journal,
+        force: bool,
+        known: impl FnOnce() -> Result<Option<String>>,
+    ) -> Result<Start> {
         if self.work.join(MOVING).exists() {
+            let earlier = journal.compare(&self.work);
             self.move_out()?;
-            if matches!(&earlier, Ok(Earlier::Same { changed, .. }) if changed.is_empty()) {
+            if matches!(earlier, Ok(Earlier::Same { changed, .. }) if changed.is_empty()) {
                 return Ok(Start::Finished);
             }
-            earlier = Ok(Earlier::None);
         }
+        journal.known = known()?;
+        let earlier = journal.compare(&self.work);
         let fail = |path: &Path, reason: &str| Err(Error::bad_file(path, reason));
         if !force && self.folder.join(MANIFEST).exists() {
             return fail(&self.folder, "holds a data set already: replace it with --force, or choose another --out");

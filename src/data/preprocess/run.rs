@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::ops::Range;
 use std::path::PathBuf;
 
 use rayon::prelude::*;
@@ -20,11 +19,12 @@ use super::points::{self, Points};
 use super::progress::{Meter, Stage, Watch};
 use super::recipe::{Criteo, Rows, Table, description};
 use super::shuffle::{Shuffle, least_words};
-use super::split::{Stretch, equal_days};
+use super::split::equal_days;
 use super::stored::{Scratch, Stored};
-use super::{Options, Recipe, ShuffleBy};
+use super::targets::{Group, Target, groups, targets};
+use super::{Options, Recipe};
 use crate::base::{Error, Result};
-use crate::data::blocks::{self, BlockFile, EXTENSION, Manifest, Part, Role, Writer};
+use crate::data::blocks::{self, BlockFile, Manifest, Part, Writer};
 use crate::data::formats::{Sink, Table as _};
 use crate::data::schema::Description;
 use crate::data::table::Key;
@@ -36,7 +36,7 @@ use crate::memory::{raise_open_files, write_file};
 /// The file, beside the manifest, that says what was counted.
 pub const SUMMARY: &str = "preprocess.json";
 /// The version of what an unfinished run leaves behind: what another one has left is refused.
-const JOURNAL_VERSION: u32 = 5;
+const JOURNAL_VERSION: u32 = 6;
 
 /// What a run has found.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -56,21 +56,6 @@ pub struct Summary {
     pub growth: Vec<Growth>,
     /// Bytes of the input files.
     pub bytes: u64,
-}
-
-/// A block file to be written.
-struct Target {
-    name: String,
-    role: Role,
-    group: usize,
-    /// Rows of its group: numbers of the log, or places in the random order.
-    rows: Range<u64>,
-}
-
-/// Consecutive rows that are written together, in order or shuffled.
-struct Group {
-    stretch: Stretch,
-    shuffled: bool,
 }
 
 /// Turns logs into a data set.
@@ -133,11 +118,6 @@ impl<'a> Run<'a> {
             Recipe::CriteoKaggle | Recipe::CriteoTerabyte => description(None),
         };
         description.check().map_err(|reason| Error::bad_file(paths[0].clone(), reason))?;
-        if options.grow
-            && let Some(known) = Known::of(options)?
-        {
-            known.check(&description, &options.recipe, options.min_count)?;
-        }
         let share = options.memory / (8 * threads as u64);
         let words = 8 + description.dense.len() + description.categorical.len();
         let sizes = WorkSizes {
@@ -147,7 +127,13 @@ impl<'a> Run<'a> {
         let output = Output::take(options, &paths)?;
         let mut run = Self { options, threads, inputs, output, start: Start::Goes, sizes, description };
         let mut journal = run.journal()?;
-        run.start = run.output.begin(&mut journal, options.force)?;
+        run.start = run.output.begin(&mut journal, options.force, || {
+            let Some(known) = Known::of(options)? else { return Ok(None) };
+            if options.grow {
+                known.check(&run.description, &options.recipe, options.min_count)?;
+            }
+            known.digest().map(Some)
+        })?;
         run.sizes = journal.work;
         Ok(run)
     }
@@ -164,6 +150,7 @@ impl<'a> Run<'a> {
             seed: options.seed,
             vocabulary: options.vocabulary.clone(),
             grow: options.grow,
+            known: None,
             codec: options.codec,
             file_rows: options.file_rows,
             on_bad_row: options.on_bad_row,
@@ -212,19 +199,28 @@ impl<'a> Run<'a> {
         self.output.finish().map(|()| summary)
     }
 
-    /// Bytes that are sure to come between the parts and the blocks: of ids, and of the runs of the largest stretch
-    /// that is still to be shuffled.
+    /// Bytes that are sure to come between the parts and the blocks: of ids, of the runs of the largest stretch that is
+    /// still to be shuffled, and of an older vocabulary, of which the data get a copy.
     fn to_come(&self, parts: &[Source], days: &[u64]) -> Result<u64> {
         let (work, description) = (&self.output.work, &self.description);
         let groups = groups(self.options.split.stretches(days), self.options.shuffle);
         let targets = targets(&groups, self.options.file_rows.max(1));
         let missing =
             targets.iter().filter(|target| !work.join(&target.name).exists()).map(|target| &groups[target.group]);
-        let rows = |group: &Group| group.stretch.rows.end - group.stretch.rows.start;
-        let most = missing.filter(|group| group.shuffled).map(rows).max().unwrap_or(0);
+        let most = missing.filter(|group| group.shuffled).map(Group::rows).max().unwrap_or(0);
         let distinct = parts.iter().flat_map(|part| &part.contents.entries).map(|entry| u64::from(entry.distinct));
         let bytes = 4 * (distinct.sum::<u64>() + most * least_words(description) as u64);
-        Ok(bytes.saturating_sub(held(work, "ids")? + held(work, "run")?))
+        Ok(bytes.saturating_sub(held(work, "ids")? + held(work, "run")?) + self.copies()?)
+    }
+
+    /// Bytes of the copies of an older vocabulary that are still to be made.
+    fn copies(&self) -> Result<u64> {
+        let Some(known) = Known::of(self.options)? else { return Ok(0) };
+        let (description, recipe) = (&self.description, &self.options.recipe);
+        let missing = (0..description.categorical.len()).filter(|at| {
+            recipe.fixed_rows(*at).is_none() && !self.output.work.join(name_of(description, *at)).exists()
+        });
+        missing.map(|at| known.bytes(&description.categorical[at].name)).sum()
     }
 
     /// What was counted when the data set was finished.
@@ -318,7 +314,7 @@ impl<'a> Run<'a> {
         let targets = targets(&groups, self.options.file_rows.max(1));
         let rows = |shuffled_only: bool| -> u64 {
             let some = groups.iter().filter(|group| group.shuffled || !shuffled_only);
-            some.map(|group| group.stretch.rows.end - group.stretch.rows.start).sum()
+            some.map(Group::rows).sum()
         };
         let thread_rows = self.thread_rows(parts);
         meter.expect(Stage::Shuffle, rows(true));
@@ -419,42 +415,13 @@ fn name_of(description: &Description, at: usize) -> String {
     }
 }
 
-/// What is written together: with a total shuffle, all training rows.
-fn groups(stretches: Vec<Stretch>, shuffle: ShuffleBy) -> Vec<Group> {
-    let mut groups: Vec<Group> = Vec::new();
-    for stretch in stretches {
-        let shuffled = shuffle != ShuffleBy::None && stretch.role == Role::Train;
-        match groups.last_mut() {
-            Some(last) if shuffle == ShuffleBy::Total && shuffled && last.shuffled => {
-                last.stretch.rows.end = stretch.rows.end;
-            }
-            _ => groups.push(Group { stretch, shuffled }),
-        }
-    }
-    groups
-}
-
-fn targets(groups: &[Group], file_rows: u64) -> Vec<Target> {
-    let mut targets = Vec::new();
-    for (at, group) in groups.iter().enumerate() {
-        let Range { start, end } = group.stretch.rows;
-        let (mut from, end) = if group.shuffled { (0, end - start) } else { (start, end) };
-        while from < end {
-            let to = end.min(from + file_rows);
-            let name = format!("part-{:05}.{EXTENSION}", targets.len());
-            targets.push(Target { name, role: group.stretch.role, group: at, rows: from..to });
-            from = to;
-        }
-    }
-    targets
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
 
     use super::*;
     use crate::base::config::{MAX_LINE, OnBadRow};
+    use crate::data::preprocess::ShuffleBy;
 
     #[test]
     fn what_is_told_to_come_is_what_is_written() {
@@ -488,5 +455,29 @@ mod tests {
         run.write_blocks(&parts, &days, &meter).unwrap();
         // The only run has one bucket, and two lists of two numbers before its rows.
         assert_eq!(most.load(Ordering::Relaxed), told + 32);
+    }
+
+    #[test]
+    fn a_copy_of_an_older_vocabulary_comes_too() {
+        let folder = tempfile::tempdir().unwrap();
+        let log = folder.path().join("log");
+        let row = |n: u32| format!("1{}{}\n", "\t7".repeat(13), format!("\t{:08x}", n % 50).repeat(26));
+        fs::write(&log, (0..200).map(row).collect::<String>()).unwrap();
+        let known = folder.path().join("known");
+        let of = |out: PathBuf| Options { threads: 1, ..Options::new(Recipe::CriteoTerabyte, vec![log.clone()], out) };
+        preprocess(&of(known.clone()), &|_, _, _| ()).unwrap();
+        let options = Options { vocabulary: Some(known.clone()), grow: true, ..of(folder.path().join("out")) };
+        let mut run = Run::new(&options, vec![log.clone()]).unwrap();
+        let (work, watch) = (run.output.work.clone(), |_: Stage, _: u64, _: u64| ());
+        let meter = Meter::new(&watch);
+        let gather = Gather { inputs: &run.inputs, folder: &work, size: 1 << 16, threads: 1, meter: &meter };
+        let parts = gather.run(&Criteo::new(OnBadRow::Fail, MAX_LINE)).unwrap();
+        let days = run.days(&parts).unwrap();
+        let told = run.to_come(&parts, &days).unwrap();
+        run.number::<u32>(&parts, &meter).unwrap();
+        // 26 columns of 50 values each.
+        let copies = held(&known, "vocabulary").unwrap();
+        assert_eq!(copies, 26 * (32 + 4 * 50));
+        assert_eq!((told, run.to_come(&parts, &days).unwrap()), (held(&work, "ids").unwrap() + copies, 0));
     }
 }

@@ -10,7 +10,7 @@ use std::path::Path;
 
 use bytemuck::{Pod, Zeroable};
 
-use crate::base::{Error, Result};
+use crate::base::{Error, Result, interrupt};
 use crate::data::Growth;
 use crate::data::fingerprint::of_bytes;
 use crate::data::table::Key;
@@ -164,6 +164,9 @@ fn read_values<K: Pod>(path: &Path, mut file: File, head: &Head, mut each: impl 
     let mut left = head.values;
     let mut keys = vec![K::zeroed(); STEP / size_of::<K>()];
     while left > 0 {
+        if interrupt::requested() {
+            return Err(Error::Interrupted);
+        }
         let count = keys.len().min(usize::try_from(left).unwrap_or(usize::MAX));
         let some = &mut keys[..count];
         file.read_exact(bytemuck::cast_slice_mut(some)).map_err(Error::io(path, "read"))?;

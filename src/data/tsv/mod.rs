@@ -66,8 +66,8 @@ pub struct Opening<'a> {
     pub schema: Option<String>,
     /// The columns that a trained model reads, for files that tell their columns by name.
     pub columns: Option<TrainedColumns>,
-    /// By which files of values the rows of the model are numbered that training begins with: values that data have
-    /// more in theirs get rows behind those.
+    /// By which files of values the rows of the model are numbered that training begins with, or that data are compared
+    /// with: values that data have more in theirs have rows behind those.
     pub numbering: Numbering,
     /// Told now and then how many bytes of how many the opening pass has read.
     pub progress: Box<Progress<'a>>,
@@ -353,6 +353,10 @@ impl Source for Tsv {
     /// Malformed rows of all files, each counted once. They are all found while the source is opened.
     fn skipped_rows(&self) -> u64 {
         self.skipped
+    }
+
+    fn skipped_rows_beside(&self, split: Split) -> u64 {
+        self.part(split).scan.skipped
     }
 
     fn first_skipped(&self) -> Option<&str> {

@@ -160,6 +160,13 @@ impl Growth {
     pub fn rows_before(&self) -> u64 {
         (self.kept + u64::from(self.unseen_row)).max(1)
     }
+
+    /// Whether no training sample had the only row of the column's table before: it had no values, and none that are
+    /// infrequent. Text has new values in a row of their own, where blocks have those that are infrequent in the last.
+    #[must_use]
+    pub fn had_nothing(&self) -> bool {
+        self.kept == 0 && !(self.unseen_row && self.absent.is_none())
+    }
 }
 
 /// In which row of a pass the values of each column first appear, by their ids.

@@ -39,8 +39,8 @@ pub enum RankPer {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CommCores {
-    /// By the rank's cores: none below 5, 1 below 10, 2 below 20, else 4; none if there is one rank. So plans and
-    /// predictions have it; who trains takes the number with which trials of a step are quickest.
+    /// By the rank's cores: none below 5, 1 below 10, 2 below 20, else 4; none if there is one rank. So plans have it;
+    /// training and simulations take the number with which a step is quickest, predictions and sums by grains none.
     #[default]
     Auto,
     /// As many as this.

@@ -134,7 +134,7 @@ pub fn forward<C: Cell>(
     }
     let pairs = Halves::Pairs { cells: w.cells(), stride: w.stride(), rows: shape.steps };
     let widened = passed(team, [(by_row(x, samples), x.panels()), (pairs, w.panels())], bias, |x, w| {
-        let shape = Shape { steps: w.rows, ..shape };
+        let shape = shape.widened();
         let left = ByRow::<WIDTH> { cells: x.cells, stride: x.stride };
         let right = Right::Ready { cells: w.cells, stride: w.stride };
         Pass { shape, plan: Plan::new(shape), left, right, bias, onto: Onto::Zero, after }.run(team, y, None);
@@ -174,7 +174,7 @@ pub fn backward_data<C: Cell>(
     }
     let pairs = Halves::Transposed { cells: w.cells(), stride: w.stride(), rows: dx.columns().div_ceil(2) };
     let widened = passed(team, [(by_row(dy, samples), dy.panels()), (pairs, w.panels())], None, |dy, w| {
-        let shape = Shape { steps: 2 * shape.steps, ..shape };
+        let shape = shape.widened();
         let plan = Plan::new(shape);
         let left = ByRow::<WIDTH> { cells: dy.cells, stride: dy.stride };
         let Wide { cells, stride, rows } = w;
@@ -216,11 +216,11 @@ pub fn backward_weights(
         let (left, right) = (LeftSource::ByColumn(x), RightSource::ByRow(dy));
         return TiledPass { shape, left, right, bias: None, onto, after: After::Keep }.run(team, amx, dw);
     }
-    let may_start = onto == Onto::Zero || may_go_on(team, dw);
     let operands = [(by_column(x, &samples), x.panels()), (by_column(dy, &samples), dy.panels())];
-    let widened = may_start
+    let widened = !team.isa().multiplies_pairs()
+        && (onto == Onto::Zero || may_go_on(team, dw))
         && passed(team, operands, None, |x, dy| {
-            let shape = Shape { steps: x.rows, ..shape };
+            let shape = shape.widened();
             let left = ByColumn::<false> { cells: x.cells, stride: x.stride };
             let right = Right::Ready { cells: dy.cells, stride: dy.stride };
             let pass = Pass { shape, plan: Plan::new(shape), left, right, bias: None, onto, after: After::Keep };

@@ -75,6 +75,14 @@ pub struct Shape {
     pub threads: usize,
 }
 
+impl Shape {
+    /// The same work where bfloat16 are widened: a pair is two steps.
+    #[must_use]
+    pub const fn widened(self) -> Self {
+        Self { steps: 2 * self.steps, ..self }
+    }
+}
+
 /// Elements of the result and steps that a tile product adds in a cycle: 16 x 16 x 16 in 16.
 const TILE_PRODUCTS: usize = 256;
 

@@ -50,7 +50,6 @@ pub(super) struct Wide<'a> {
     pub(super) cells: &'a [Row<f32>],
     /// Rows between panels.
     pub(super) stride: usize,
-    /// Rows, an even number.
     pub(super) rows: usize,
 }
 
@@ -164,7 +163,8 @@ fn may_start(numbers: &[f32]) -> bool {
 /// The same of a result that sums go on from.
 pub(super) fn may_go_on(team: &Team, from: &mut Panels<f32>) -> bool {
     let (least, rows) = (AtomicU32::new(1), from.rows());
-    team.share(from.grid(rows, team.pieces(), 1), |mut part| {
+    let much = team.is_much(rows * from.panels() * WIDTH, Team::WORDS_ALONE);
+    team.share_if(much, from.grid(rows, team.pieces(), 1), |mut part| {
         let may = part.panels().all(|panel| may_start(part.panel(panel).as_flattened()));
         least.fetch_and(u32::from(may), Ordering::Relaxed);
     });

@@ -352,11 +352,12 @@ impl<'a> Checkpoint<'a> {
     }
 
     /// Checks that columns of these data, where they have the names of columns that the model was trained on, come in
-    /// its order, are transformed alike as far as they say how, and have the same values in their rows.
+    /// its order, are transformed alike as far as they say how, and have the same values in their rows; `begins`:
+    /// training is to begin with the model, whose tables may then grow.
     ///
     /// # Errors
     /// [`Error::Checkpoint`] with the first one that is not.
-    pub fn check_columns(&self, source: &dyn Source) -> Result<()> {
+    pub fn check_columns(&self, source: &dyn Source, begins: bool) -> Result<()> {
         let Some(header) = self.sound_header() else { return Ok(()) };
         let plain = |names: Vec<String>| names.into_iter().map(|name| (name, String::new())).collect::<Vec<_>>();
         let categories = [header.config.model.columns.clone(), source.schema().names()].map(plain);
@@ -390,7 +391,7 @@ impl<'a> Checkpoint<'a> {
                 return Err(self.fail(reason));
             }
         }
-        self.check_numbering(source)
+        self.check_numbering(source, begins)
     }
 
     /// Checks that a run can be continued with this data: that the same columns have weights.

@@ -61,22 +61,26 @@ impl Checkpoint<'_> {
     }
 
     /// Checks that row numbers of stored data stand for the values that they stood for where the model was trained, as
-    /// far as both tell, or, where training begins with it, for these and new ones; not where nothing is verified.
+    /// far as both tell, or, where the data have been compared with its vocabulary, for these and new ones; not where
+    /// nothing is verified. `begins`: training is to begin with the model.
     ///
     /// # Errors
     /// [`Error::Checkpoint`](crate::base::Error::Checkpoint) with the first column of which they do not.
-    pub(super) fn check_numbering(&self, source: &dyn Source) -> Result<()> {
+    pub(super) fn check_numbering(&self, source: &dyn Source, begins: bool) -> Result<()> {
         // Of a damaged header the weights are as good.
         let Some(header) = self.own_header().ok().flatten().filter(|_| self.verified) else { return Ok(()) };
         let has_grown = |column: &str| source.growth().iter().any(|grown| grown.new > 0 && grown.column == column);
         let other =
             |now: &Numbering| now.differences(&header.numbering).find(|name| !has_grown(name)).map(str::to_owned);
         let Some(column) = source.numbering().and_then(other) else { return Ok(()) };
+        let growing = match begins {
+            true => "; with --grow new values get rows, and `octorec train --init` goes on with them",
+            false => "",
+        };
         Err(self.fail(format!(
             "the vocabulary of these data is not the vocabulary that this model was trained with: values of column {column} \
              would get other rows; make the data again with `octorec preprocess` and its --vocabulary DIR, which names the \
-             data set that it was trained on ({}) or one that was made by its vocabulary; with --grow new values get rows, and \
-             `octorec train --init` goes on with them",
+             data set that it was trained on ({}) or one that was made by its vocabulary{growing}",
             header.config.data.path
         )))
     }

@@ -67,7 +67,7 @@ impl Checkpoint<'_> {
     /// As [`Checkpoint::load_into`], where a run begins with this model and its data have added values to the
     /// vocabulary: `growth` says to which of the columns. Their tables' rows come first, and the last one, where it is
     /// that of unseen values, stays the last; new rows, with what the optimizer keeps of them, begin as those of a new
-    /// model by this seed, and so do all of a column that had no values.
+    /// model by this seed, and so do all of a column whose only row was nobody's.
     ///
     /// # Errors
     /// As [`Checkpoint::load_into`].
@@ -110,8 +110,7 @@ impl Checkpoint<'_> {
                 | TensorSlot::RowUpdates
                 | TensorSlot::LayerUpdates => false,
             };
-            // The only row of a column that had no values was nobody's.
-            if stays || grown.as_ref().is_some_and(|grown| grown.column.kept == 0) {
+            if stays || grown.as_ref().is_some_and(|grown| grown.column.had_nothing()) {
                 continue;
             }
             if parameter.counts_updates() {

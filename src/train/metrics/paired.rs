@@ -6,6 +6,10 @@ use rayon::prelude::*;
 use super::errors::{Placements, StandardErrors, of_auc, of_mean};
 use super::tally::{FixedSum, cross_entropy};
 use crate::base::units::Many;
+use crate::base::{Error, Result, interrupt};
+
+/// Samples between two looks at the wish to stop.
+const PIECE: usize = 1 << 16;
 
 /// What a model gives each sample of a set, in their order: 8 bytes a sample, 12 where they have weights.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -43,58 +47,55 @@ impl EachSample {
         };
         of("label", &self.labels, &other.labels).or_else(|| of("weight", &self.weights, &other.weights))
     }
-
-    /// The probabilities of clicks, or those of other samples, lowest first.
-    fn sorted(&self, clicks: bool) -> Vec<f32> {
-        let own = self.probabilities.iter().zip(&self.labels).filter(|(_, label)| (**label >= 0.5) == clicks);
-        let mut own: Vec<f32> = own.map(|(probability, _)| *probability).collect();
-        own.par_sort_unstable_by(f32::total_cmp);
-        own
-    }
-
-    /// Whether all of them are probabilities.
-    fn is_sound(&self) -> bool {
-        self.probabilities.iter().all(|probability| (0.0..=1.0).contains(probability))
-    }
 }
 
 /// Standard errors of the differences of two models' AUC and log loss on the same samples; `None` where these have
-/// weights, for which DeLong's method has no place. In O(n log n), and 8 more bytes a sample.
+/// weights, for which DeLong's method has no place. In O(n log n), and 8 more bytes a sample, 4
+/// of which are those of the labels of `b`.
+///
+/// # Errors
+/// [`Error::Interrupted`].
 ///
 /// # Panics
 /// When the samples are others: see [`EachSample::differs`].
-#[must_use]
-pub fn paired_errors(a: &EachSample, b: &EachSample) -> Option<StandardErrors> {
+pub fn paired_errors(a: EachSample, b: EachSample) -> Result<Option<StandardErrors>> {
     assert_eq!(a.labels.len(), b.labels.len(), "the same samples");
     if !(a.weights.is_empty() && b.weights.is_empty()) {
-        return None;
+        return Ok(None);
     }
-    if !(a.is_sound() && b.is_sound()) {
-        return Some(StandardErrors { auc_se: f64::NAN, logloss_se: f64::NAN });
+    drop(b.labels);
+    let (labels, given) = (&a.labels[..], [&a.probabilities[..], &b.probabilities[..]]);
+    let is_probability = |probability: &f32| (0.0..=1.0).contains(probability);
+    if !given.iter().all(|given| given.iter().all(is_probability)) {
+        return Ok(Some(StandardErrors { auc_se: f64::NAN, logloss_se: f64::NAN }));
     }
-    let (mut sum, mut squares) = (FixedSum::default(), FixedSum::default());
-    for ((a, b), &label) in a.probabilities.iter().zip(&b.probabilities).zip(&a.labels) {
-        let difference = cross_entropy(*a, label) - cross_entropy(*b, label);
-        sum.add(difference);
-        squares.add(difference * difference);
-    }
-    let logloss_se = of_mean(a.labels.len() as u64, sum.value(), squares.value());
-    Some(StandardErrors { auc_se: of_auc(placements(a, b)), logloss_se })
+    let add = |[mut sum, mut squares]: [FixedSum; 2], sample: usize| {
+        let [own, other] = given.map(|given| cross_entropy(given[sample], labels[sample]));
+        sum.add(own - other);
+        squares.add((own - other) * (own - other));
+        [sum, squares]
+    };
+    let [sum, squares] = over(labels.len(), add, |[mut sum, mut squares], other| {
+        sum.plus(other[0]);
+        squares.plus(other[1]);
+        [sum, squares]
+    })?;
+    let logloss_se = of_mean(labels.len() as u64, sum.value(), squares.value());
+    Ok(Some(StandardErrors { auc_se: of_auc(placements(given, labels)?), logloss_se }))
 }
 
-/// By how much clicks, and other samples, are placed better by A than by B.
-fn placements(a: &EachSample, b: &EachSample) -> [Placements; 2] {
-    let [clicks, others] = [true, false].map(|clicks| [a, b].map(|each| each.sorted(clicks)));
+/// By how much clicks, and other samples, are placed better by the first model than by the second.
+fn placements(given: [&[f32]; 2], labels: &[f32]) -> Result<[Placements; 2]> {
+    let [clicks, others] = [true, false].map(|clicks| given.map(|given| sorted(given, labels, clicks)));
     // Twice the number of these that lie below a score, where equal ones count half.
     let below = |scores: &[f32], score: f32| {
         let [less, all] =
             [scores.partition_point(|other| *other < score), scores.partition_point(|other| *other <= score)];
         (less + all) as i128
     };
-    let none = <[Placements; 2]>::default;
     let add = |[mut of_clicks, mut of_others]: [Placements; 2], sample: usize| {
-        let [own, other] = [a, b].map(|each| each.probabilities[sample]);
-        if a.labels[sample] >= 0.5 {
+        let [own, other] = given.map(|given| given[sample]);
+        if labels[sample] >= 0.5 {
             of_clicks.add(below(&others[0], own) - below(&others[1], other), 1);
         } else {
             // Of clicks, those that lie above are right.
@@ -102,8 +103,28 @@ fn placements(a: &EachSample, b: &EachSample) -> [Placements; 2] {
         }
         [of_clicks, of_others]
     };
-    let both = |a: [Placements; 2], b: [Placements; 2]| [a[0].with(b[0]), a[1].with(b[1])];
-    (0..a.labels.len()).into_par_iter().fold(none, add).reduce(none, both)
+    over(labels.len(), add, |a, b| [a[0].with(b[0]), a[1].with(b[1])])
+}
+
+/// The probabilities of clicks, or those of other samples, lowest first.
+fn sorted(given: &[f32], labels: &[f32], clicks: bool) -> Vec<f32> {
+    let own = given.iter().zip(labels).filter(|(_, label)| (**label >= 0.5) == clicks);
+    let mut own: Vec<f32> = own.map(|(probability, _)| *probability).collect();
+    own.par_sort_unstable_by(f32::total_cmp);
+    own
+}
+
+/// What is found of so many samples, by all threads: `both` joins parts in any order.
+fn over<T: Default + Send>(
+    samples: usize,
+    add: impl Fn(T, usize) -> T + Sync + Send,
+    both: impl Fn(T, T) -> T + Sync + Send,
+) -> Result<T> {
+    let next = |found: T, sample: usize| match sample.is_multiple_of(PIECE) && interrupt::requested() {
+        true => Err(Error::Interrupted),
+        false => Ok(add(found, sample)),
+    };
+    (0..samples).into_par_iter().try_fold(T::default, next).try_reduce(T::default, |a, b| Ok(both(a, b)))
 }
 
 #[cfg(test)]
@@ -116,6 +137,10 @@ mod tests {
         let mut each = EachSample::default();
         probabilities.iter().zip(labels).for_each(|(p, label)| each.push([*p, *label, 1.0], false));
         each
+    }
+
+    fn errors(a: &EachSample, b: &EachSample) -> Option<StandardErrors> {
+        paired_errors(a.clone(), b.clone()).unwrap()
     }
 
     /// The definition: the placements of each sample by every pair, clicks first, then others.
@@ -158,7 +183,7 @@ mod tests {
         // 2/6, with variance 139/432.
         let due = 7.0 / 64.0 / 3.0 + 139.0 / 432.0 / 4.0;
         assert!((delong(&a, &b, &labels) - due).abs() < 1e-12);
-        let found = paired_errors(&each(&a, &labels), &each(&b, &labels)).unwrap();
+        let found = errors(&each(&a, &labels), &each(&b, &labels)).unwrap();
         assert!((found.auc_se.powi(2) - due).abs() < 1e-12, "{found:?}");
         assert!((due - 101.0 / 864.0).abs() < 1e-12);
     }
@@ -172,7 +197,7 @@ mod tests {
                 (0..150).map(|i| (random.below(from + i, levels) + 1) as f32 / (levels + 1) as f32).collect()
             };
             let (a, b) = (drawn(1000), drawn(2000));
-            let found = paired_errors(&each(&a, &labels), &each(&b, &labels)).unwrap();
+            let found = errors(&each(&a, &labels), &each(&b, &labels)).unwrap();
             let due = delong(&a, &b, &labels);
             assert!((found.auc_se.powi(2) - due).abs() < 1e-12 && due > 0.0, "{levels}: {found:?}, {due}");
             let loss = |p: f32, label: f32| -f64::from(if label == 1.0 { p } else { 1.0 - p }).ln();
@@ -180,10 +205,10 @@ mod tests {
             let due = (covariance(&differences, &differences) / 150.0).sqrt();
             assert!((found.logloss_se - due).abs() < 1e-6, "{levels}: {found:?}, {due}");
             // Whoever is first.
-            assert_eq!(paired_errors(&each(&b, &labels), &each(&a, &labels)), Some(found));
+            assert_eq!(errors(&each(&b, &labels), &each(&a, &labels)), Some(found));
             // Against a model that gives all the same, the difference is as uncertain as the score.
             let alone = evaluation(&a, &labels, 0, None).errors.unwrap();
-            let against = paired_errors(&each(&a, &labels), &each(&[0.5; 150], &labels)).unwrap();
+            let against = errors(&each(&a, &labels), &each(&[0.5; 150], &labels)).unwrap();
             assert!((against.auc_se - alone.auc_se).abs() < 1e-12, "{levels}: {against:?}, {alone:?}");
         }
     }
@@ -192,9 +217,9 @@ mod tests {
     fn a_model_does_not_differ_from_itself_and_what_is_no_number_has_no_error() {
         let (probabilities, labels) = ([0.8, 0.1, 0.4, 0.6], [1.0, 0.0, 0.0, 1.0]);
         let own = each(&probabilities, &labels);
-        assert_eq!(paired_errors(&own, &own), Some(StandardErrors { auc_se: 0.0, logloss_se: 0.0 }));
+        assert_eq!(errors(&own, &own), Some(StandardErrors { auc_se: 0.0, logloss_se: 0.0 }));
         let broken = each(&[0.8, f32::NAN, 0.4, 0.6], &labels);
-        let found = paired_errors(&own, &broken).unwrap();
+        let found = errors(&own, &broken).unwrap();
         assert!(found.auc_se.is_nan() && found.logloss_se.is_nan(), "{found:?}");
     }
 
@@ -212,6 +237,6 @@ mod tests {
         };
         assert!(told(&weighted(1.0)).contains("by one of their schemas alone"));
         assert_eq!(weighted(1.0).differs(&weighted(2.5)).unwrap(), "sample 0 has weight 1 by A and 2.5 by B");
-        assert_eq!(paired_errors(&weighted(1.0), &weighted(1.0)), None);
+        assert_eq!(errors(&weighted(1.0), &weighted(1.0)), None);
     }
 }

@@ -8,8 +8,8 @@ use crate::machine::team::Team;
 
 /// A sum of 64-bit floats in fixed point: whoever adds which of them, in whatever order, the bits are the same.
 ///
-/// Its unit is 2^-64: terms of at least 2^-11 lose nothing, and a smaller one less than the unit. Terms of up to 100
-/// add up exactly until there are 10^17 of them.
+/// Its unit is 2^-64: terms of at least 2^-11 lose nothing, and a smaller one less than the unit. Terms of up to 254,
+/// as squares of cross-entropies are, add up exactly until there are 3.6 x 10^16 of them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Pod, Zeroable)]
 #[repr(transparent)]
 pub struct FixedSum(i128);
@@ -28,7 +28,7 @@ impl FixedSum {
     }
 
     /// Adds another sum.
-    const fn plus(&mut self, other: Self) {
+    pub const fn plus(&mut self, other: Self) {
         self.0 = self.0.saturating_add(other.0);
     }
 
