@@ -209,8 +209,8 @@ impl Run {
         self.source.vocabulary().map_or(Ok(()), |vocabulary| save_vocabulary(&output.vocabulary(), vocabulary))
     }
 
-    /// Looks at some of the training samples, if what they look like will be saved here. Where they cannot be read, what
-    /// an earlier process has seen of them stays.
+    /// Looks at some of the training samples, if what they look like will be saved here. Where they cannot be read,
+    /// what an earlier process has seen of them stays.
     pub(super) fn look_at_samples(&mut self) {
         if self.output.is_none() {
             return;
