@@ -9,8 +9,10 @@
 //! All sums are taken in the order of the samples, so that they depend on the data alone.
 
 mod drawn;
+mod known;
 
 use drawn::{Drawn, LOOKED_AT, looked_at};
+pub use known::Known;
 use serde::{Deserialize, Serialize};
 
 use super::samples::{Lookups, MISSING, Values};
@@ -133,9 +135,8 @@ impl Statistics {
         Self { dense: edges.map(dense).collect(), categorical: rows.map(categorical).collect(), ..Self::default() }
     }
 
-    /// Counts samples. Of each table the rows below `known` are those that the model has learned; all, where nothing is
-    /// said of it.
-    pub fn add(&mut self, stored: Stored<'_>, known: &[u64]) {
+    /// Counts samples. A model has learned the rows `known` of each table; all, where nothing is said of it.
+    pub fn add(&mut self, stored: Stored<'_>, known: &[Known]) {
         let Stored { samples, description, blanks } = stored;
         self.samples += samples.len() as u64;
         for &label in samples.labels.iter().filter(|label| label.is_finite()) {
@@ -150,7 +151,7 @@ impl Statistics {
         let columns = self.categorical.iter_mut().zip(&samples.lookups).zip(&description.categorical);
         for (table, ((counted, lookups), column)) in columns.enumerate() {
             let blank = blanks.get(table).copied().flatten();
-            counted.add(lookups, column.hots, blank, known.get(table).copied().unwrap_or(u64::MAX));
+            counted.add(lookups, column.hots, blank, known.get(table).copied().unwrap_or(Known::ALL));
         }
     }
 
@@ -214,14 +215,14 @@ impl DenseStatistics {
 }
 
 impl CategoricalStatistics {
-    fn add(&mut self, lookups: &Lookups, hots: u32, blank: Option<u32>, known: u64) {
+    fn add(&mut self, lookups: &Lookups, hots: u32, blank: Option<u32>, known: Known) {
         for &row in &lookups.rows {
             if Some(row) == blank {
                 self.missing += 1;
-            } else if u64::from(row) >= known {
-                self.unseen += 1;
-            } else {
+            } else if let Some(row) = known.learned(row) {
                 self.counts[self.rows.binary_search(&row).unwrap_or(self.rows.len())] += 1;
+            } else {
+                self.unseen += 1;
             }
         }
         if hots == 0 {
@@ -358,14 +359,14 @@ mod tests {
         let mut now = before.emptied();
         for part in values.chunks(5) {
             let part = samples(&description, part);
-            now.add(Stored { samples: &part, ..stored }, &[3]);
+            now.add(Stored { samples: &part, ..stored }, &[Known { rows: 3, moved: None }]);
         }
         assert_eq!(now, before);
         assert!(before.dense[0].stability_index(&now.dense[0]) < 0.01);
         // Rows from 3 on are unseen; a value without any row was the sample's only one.
         let mut now = before.emptied();
         let later = samples(&description, &[(-1, Some(3)), (50, Some(0)), (-7, None), (60, Some(7))]);
-        now.add(Stored { samples: &later, ..stored }, &[3]);
+        now.add(Stored { samples: &later, ..stored }, &[Known { rows: 3, moved: None }]);
         assert_eq!((now.categorical[0].unseen, now.categorical[0].missing), (1, 2));
         now.categorical[0].tell_apart(Lost { values: 1, emptied: 1, ..Lost::default() });
         let CategoricalStatistics { missing, unseen, counts, .. } = &now.categorical[0];

@@ -58,8 +58,12 @@ pub fn same_samples(own: &Subject, other: &Subject, named: bool) -> Result<()> {
     if named {
         return fail(format!("{reason}: name labelled data that hold the same samples for both with --data FILE"));
     }
-    let tests = [own, other].map(|subject| &*subject.config.data.test_path);
-    let such = match tests.into_iter().find(|path| Path::new(path).exists()) {
+    let paths = |of: fn(&Subject) -> &str| [own, other].map(of);
+    let trained_on = paths(|subject| &subject.config.data.path);
+    let tests = paths(|subject| &subject.config.data.test_path)
+        .into_iter()
+        .find(|path| Path::new(path).exists() && !trained_on.contains(path));
+    let such = match tests {
         Some(path) => format!("such as {path}"),
         None => "which neither was trained on".to_owned(),
     };

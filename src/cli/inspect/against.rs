@@ -21,7 +21,7 @@ use crate::cli::text::of_text;
 use crate::cli::trained::{Trained, VerifyArgs, open_trained, refuse_own_numbers, whole_file};
 use crate::data::derived::Derived;
 use crate::data::schema::{Dense, Transform};
-use crate::data::statistics::{CategoricalStatistics, DenseStatistics, Statistics};
+use crate::data::statistics::{CategoricalStatistics, DenseStatistics, Known, Statistics};
 use crate::data::{Feature, Labels, OnUnseen, Opening, Source, Split};
 use crate::train::Checkpoint;
 
@@ -167,12 +167,13 @@ fn count(data: &dyn Source, before: Option<&Statistics>, rows: &[u64]) -> Result
     // Rows that the model has not, and the one of values that it has not seen, are not learned.
     let known = schema.tables.iter().enumerate().map(|(table, column)| {
         let rows = rows.get(table).copied().unwrap_or(u64::MAX);
-        // Where blocks have grown, the first new value has the number that theirs had.
+        // Where blocks have grown, the first new value has the number that the row of unseen ones had.
         let grown = data.growth().get(table).filter(|column| column.new > 0 && column.unseen_row);
+        let moved = grown.and_then(|column| u32::try_from(column.kept + column.new).ok());
         let rows = grown.map_or(rows, |column| rows.min(column.kept));
-        column.unseen().map_or(rows, |unseen| rows.min(unseen))
+        Known { rows: column.unseen().map_or(rows, |unseen| rows.min(unseen)), moved }
     });
-    let known: Vec<u64> = known.collect();
+    let known: Vec<Known> = known.collect();
     let all = data.samples(Split::Train).unwrap_or(0);
     data.each_stored(Split::Train, 0..all, &mut |stored| {
         if statistics.samples == 0 {

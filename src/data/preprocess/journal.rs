@@ -30,8 +30,6 @@ pub(super) struct Journal {
     pub(super) shuffle: ShuffleBy,
     pub(super) seed: u64,
     pub(super) vocabulary: Option<PathBuf>,
-    /// Absent from journals of before there was such a thing.
-    #[serde(default)]
     pub(super) grow: bool,
     /// What tells the values of that vocabulary from others: it may lie in the same place and be another one by now.
     /// Nothing without one, and while it has not been looked at.
