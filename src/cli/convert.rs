@@ -111,9 +111,8 @@ impl ConvertArgs {
         let total = dataset.members.iter().map(|member| member.table.rows()).sum();
         let mut target = Target::create(&self.to, format, &dataset.description, options)?;
         let bar = bar(total, "converting");
-        let rows = formats::convert(&dataset, &mut target, |done| bar.set_position(done));
-        bar.finish_and_clear();
-        let rows = rows?;
+        let rows = formats::convert(&dataset, &mut target, |done| bar.set_position(done))?;
+        drop(bar);
         let hot = dataset.hot.as_ref().map(|hot| self.save_hot(&dataset, hot)).transpose()?;
         let bytes = target.seal()?;
         note!("{}: {}, {}", self.to.display(), Many(rows, "sample"), Bytes(bytes));

@@ -171,9 +171,9 @@ impl VerifyArgs {
         let dataset = formats::open(&self.path, self.format, self.text.described())?;
         let total = dataset.members.iter().map(|member| member.table.rows()).sum();
         let bar = bar(total, "checking");
-        let rows = formats::verify(&dataset, |done| bar.inc(done));
-        bar.finish_and_clear();
-        let (samples, vocabularies) = (rows?, dataset.vocabularies.len());
+        let samples = formats::verify(&dataset, |done| bar.inc(done))?;
+        drop(bar);
+        let vocabularies = dataset.vocabularies.len();
         if self.json {
             return console::json(&Verified { path: self.path.display().to_string(), samples, vocabularies });
         }
@@ -222,7 +222,7 @@ impl ProfileArgs {
                 Ok(())
             })?;
         }
-        bar.finish_and_clear();
+        drop(bar);
         let profile = |(counter, name): (StackCounter, &String)| {
             let none = || Error::bad_file(self.path.clone(), format!("column {name} has no look-up to profile"));
             counter.profile().ok_or_else(none)
@@ -279,7 +279,6 @@ impl GenerateArgs {
                 let written = log.write_tsv(*split, rows, file);
                 written.map_err(|error| Error::io(file.path(), "write")(error))?;
             }
-            bar.finish_and_clear();
         }
         let (mut named, mut bytes) = (Vec::new(), 0);
         for (file, _, count) in files {
@@ -350,7 +349,7 @@ impl GenerateArgs {
                 Ok(count)
             })?;
         }
-        bar.finish_and_clear();
+        drop(bar);
         let bytes = target.seal()?;
         note!("{}: {}, {}", self.to.display(), Many(train + test, "sample"), Bytes(bytes));
         self.report(format.name(), [train, test], bytes)
