@@ -4,7 +4,7 @@
 //! and compression, so any slice of samples is read from the mapped file without touching the blocks beside it, and
 //! damage is named by block and column. `layout` has the bytes.
 
-mod codes;
+pub(super) mod codes;
 mod cursor;
 mod file;
 mod layout;
