@@ -11,7 +11,8 @@ use super::text::TextArgs;
 use crate::base::console::note;
 use crate::base::units::{Bytes, Count, Many};
 use crate::base::{Error, Result, console};
-use crate::data::blocks::{Codec, Options, Role};
+use crate::data::Split;
+use crate::data::blocks::{Codec, Options};
 use crate::data::formats::{self, Dataset, Format, Target};
 use crate::data::hot::{HotInputs, Inputs};
 use crate::train::save_hot;
@@ -134,7 +135,7 @@ impl ConvertArgs {
             hot_rows: (0..hot.set.tables()).map(|table| hot.set.rows(table)).sum(),
             hot_samples: hot.tags.count(Inputs::Hot),
         };
-        let untested = dataset.rows(Role::Test) == 0;
+        let untested = dataset.rows(Split::Test) == 0;
         let tests = if untested { " --test-fraction 0" } else { "" };
         let mut told = vec![format!(
             "{}: {}, {} of {} training samples look up no others: octorec train --data {}{tests} --hot fae --hot-set {0}",

@@ -15,7 +15,6 @@ use crate::base::config::{Command, SourceKind};
 use crate::base::console::note;
 use crate::base::units::{Bytes, Count, Many};
 use crate::base::{Error, Result, console, interrupt};
-use crate::data::blocks::Role;
 use crate::data::formats::{self, Format, Target};
 use crate::data::stack_distance::{StackCounter, StackProfile, StackTrace};
 use crate::data::{Criteo, Description, Samples, Source, Split, Taobao};
@@ -208,8 +207,8 @@ impl ProfileArgs {
         paths.iter().try_for_each(|path| refuse_overwriting(&[("--trace", Some(path))], &inputs))?;
         let mut counters: Vec<StackCounter> = paths.iter().map(|_| StackCounter::default()).collect();
         let mut left = if self.rows == 0 { u64::MAX } else { self.rows };
-        let bar = bar(left.min(dataset.rows(Role::Train)), "profiling");
-        for member in dataset.members.iter().filter(|member| member.role == Role::Train) {
+        let bar = bar(left.min(dataset.rows(Split::Train)), "profiling");
+        for member in dataset.members.iter().filter(|member| member.role == Split::Train) {
             let rows = left.min(member.table.rows());
             left -= rows;
             formats::scan(&*member.table, 0, rows, |samples| {
@@ -327,11 +326,11 @@ impl GenerateArgs {
         let mut target = Target::create(&self.to, format, &description, options)?;
         let mut samples = Samples::new(&description);
         let mut traces = self.traces(config.data.seed, description.categorical.len())?;
-        for (role, split, count) in [(Role::Train, Split::Train, train), (Role::Test, Split::Test, test)] {
+        for (split, count) in [(Split::Train, train), (Split::Test, test)] {
             if count == 0 {
                 continue;
             }
-            target.write(role, |sink| {
+            target.write(split, |sink| {
                 for from in (0..count).step_by(Self::PORTION as usize) {
                     if interrupt::requested() {
                         return Err(Error::Interrupted);

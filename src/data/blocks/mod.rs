@@ -12,7 +12,7 @@ mod manifest;
 mod writer;
 
 pub use file::BlockFile;
-pub use manifest::{MANIFEST, Manifest, Part, Role};
+pub use manifest::{MANIFEST, Manifest, Part};
 pub use writer::{Codec, Options, Writer};
 
 /// How block files are called: `part-00000.octo`.
