@@ -157,6 +157,22 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::data::preprocess::Recipe;
+
+    #[test]
+    fn a_journal_has_what_the_bytes_depend_on_and_nothing_else() {
+        let options = Options::new(Recipe::CriteoKaggle, vec!["log".into()], "out".into());
+        let work = WorkSizes { piece_bytes: 1, run_rows: 2 };
+        let journal = Journal { version: 1, options, known: None, inputs: Vec::new(), work };
+        let written = serde_json::to_value(&journal).unwrap();
+        let mut keys: Vec<_> = written.as_object().unwrap().keys().map(String::as_str).collect();
+        keys.sort_unstable();
+        let of_bytes = "codec days file_rows grow inputs known max_line min_count on_bad_row recipe seed shuffle split version \
+                        vocabulary work";
+        assert_eq!(keys.join(" "), of_bytes);
+        let read: Journal = serde_json::from_value(written).unwrap();
+        assert_eq!((read.difference(&journal), read.options.inputs.len(), read.options.memory), (None, 0, 0));
+    }
 
     #[test]
     fn what_differs_is_named_by_its_key_alone() {
