@@ -17,7 +17,7 @@ use super::revisions::Revisions;
 use super::summary::Summary;
 use super::training_loop::TrainingLoop;
 use super::vocabulary::save_vocabulary;
-use super::{InputStream, Profile, Ranks};
+use super::{InputStream, Profile, Ranks, Step};
 use crate::base::config::{Config, TrainConfig};
 use crate::base::console::note;
 use crate::base::units::Many;
@@ -327,16 +327,16 @@ impl Run {
 
     /// A first loss that comes of the data, and what in them it comes of; its step is the one that stands next in the
     /// order.
-    pub(super) fn doubt(&self, order: &Order, loss: f64) -> Option<String> {
-        if loss == 0.0 {
+    pub(super) fn doubt(&self, order: &Order, step: &Step) -> Option<String> {
+        if step.loss == 0.0 {
             let column = self.source.weight()?;
             return Some(format!(
                 "0: all its samples have weight 0 by column {column}, and nothing is learned of such samples"
             ));
         }
         // An optimizer whose steps are bounded survives it, with a network that tells nothing any more.
-        let cause = if loss > HIGHEST_FIRST_LOSS { self.unscaled(order) } else { None };
-        cause.map(|cause| format!("{loss:.3e}: {cause}"))
+        let cause = if step.weighted_mean > HIGHEST_FIRST_LOSS { self.unscaled(order) } else { None };
+        cause.map(|cause| format!("{:.3e}: {cause}", step.loss))
     }
 
     /// As [`unscaled`], of the next minibatch in the order.
