@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::config::Config;
 use crate::base::{Error, Result};
-use crate::memory::{FolderLock, make_folder, same_file, write_file};
+use crate::memory::{FolderLock, WholeFile, make_folder, same_file, write_file};
 
 const CONFIG: &str = "config.toml";
 const METRICS: &str = "metrics.jsonl";
@@ -187,18 +187,22 @@ impl OutputDir {
     pub fn rewind(&mut self, step: u64, is_due: bool) -> Result<()> {
         let is_past = |entry: Entry| entry.step < step || entry.step == step && !(is_due && entry.kind == "eval");
         let file = self.path.join(METRICS);
-        let kept: String = match fs::read_to_string(&file) {
-            Ok(text) => {
-                text.lines().filter(|line| logged(line).is_some_and(is_past)).fold(String::new(), |mut kept, line| {
-                    kept.push_str(line);
-                    kept.push('\n');
-                    kept
-                })
+        match File::open(&file) {
+            Ok(before) => {
+                // Line by line: those of a long run are many.
+                let mut kept = WholeFile::create(&file)?;
+                for line in BufReader::new(before).lines() {
+                    let line = line.map_err(Error::io(&file, "read"))?;
+                    if logged(&line).is_some_and(is_past) {
+                        kept.append(line.as_bytes())?;
+                        kept.append(b"\n")?;
+                    }
+                }
+                kept.finish()?;
             }
-            Err(error) if error.kind() == ErrorKind::NotFound => String::new(),
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
             Err(error) => return Err(Error::io(&file, "read")(error)),
-        };
-        write_file(&file, kept.as_bytes())?;
+        }
         self.open_metrics()
     }
 
