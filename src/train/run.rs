@@ -72,8 +72,10 @@ pub struct RunState {
     pub profile: Option<Profile>,
     /// The last test between turns of hot and cold inputs.
     pub judged: Option<Judged>,
-    /// Who has written the last checkpoint, if there was one.
+    /// Who has written this process's last checkpoint, if there was one.
     pub saved: Option<Writers>,
+    /// The step of the last checkpoint, this process's or an earlier one's, if there is one.
+    pub saved_step: Option<u64>,
     /// Whether an earlier process has begun the run, and saved it.
     pub(super) is_resumed: bool,
     /// Which values the rows of its data stood for by then.
@@ -140,6 +142,7 @@ impl Run {
         }
         checkpoint.load_into(&self.ranks)?;
         (self.state.progress, self.state.is_resumed) = (progress, true);
+        self.state.saved_step = Some(progress.step);
         self.state.numbering = checkpoint.numbering()?;
         self.state.statistics = checkpoint.statistics_of(&*self.source)?;
         self.start = checkpoint.start()?;
@@ -233,7 +236,7 @@ impl Run {
 
     /// Whether there is a checkpoint of this run.
     pub(super) const fn has_saved(&self) -> bool {
-        self.state.saved.is_some() || self.state.is_resumed
+        self.state.saved_step.is_some()
     }
 
     /// Saves the weights, and what describes the run where that is gone.
@@ -261,6 +264,7 @@ impl Run {
         }
         let path = self.output.as_ref().map(OutputDir::checkpoint);
         self.state.saved = Some(self.save_as(path.as_deref(), self.state.progress)?);
+        self.state.saved_step = Some(self.state.progress.step);
         self.output.as_mut().map_or(Ok(()), OutputDir::saved)
     }
 
