@@ -134,6 +134,8 @@ impl Run {
             note!("note: {why}: the best {split} {by} is that of tests from here on");
             progress.evaluations = Evaluations { is_due, ..Evaluations::default() };
         }
+        // Before what the optimizer kept is looked for by such names.
+        checkpoint.check_project(&self.ranks)?;
         if !checkpoint.has_moments(&self.ranks)? {
             return Err(Error::Checkpoint {
                 path: path.to_owned(),
