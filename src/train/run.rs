@@ -157,7 +157,12 @@ impl Run {
     /// When data cannot be read, results cannot be written, or the loss is no longer a number. What was saved before
     /// stays.
     pub fn train(&mut self) -> Result<Summary> {
-        TrainingLoop::start(self)?.run()
+        let summary = TrainingLoop::start(self).and_then(TrainingLoop::run);
+        if let Some(log) = self.mllog.as_mut().filter(|_| summary.is_err()) {
+            // The error that ends the run is told already.
+            let _ = log.run_stops(false);
+        }
+        summary
     }
 
     /// How many steps there will be; `None` when the data decides.
