@@ -5,7 +5,7 @@ use clap::{Args, ValueEnum};
 use super::terminal;
 use crate::base::{Result, console};
 
-/// The pages, each by its file in `guide`, as a module for `make docs` and as a value of the command's.
+/// The pages, each by its file in `guide`, as a module for `make docs` and as a value of the command's argument.
 macro_rules! pages {
     ($($(#[$about:meta])* $Page:ident = $module:ident, $file:literal;)+) => {
         $(#[doc = include_str!($file)] pub mod $module {})+

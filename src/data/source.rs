@@ -30,7 +30,7 @@ impl Split {
     /// All of them, in the order of [`Split`]'s numbers.
     pub const ALL: [Self; 3] = [Self::Train, Self::Validation, Self::Test];
 
-    /// This split's of `each`, one a split as in [`Split::ALL`].
+    /// This split's entry of `each`, which has one for each of [`Split::ALL`].
     #[must_use]
     pub fn of<T: Copy>(self, each: [T; 3]) -> T {
         each[self as usize]

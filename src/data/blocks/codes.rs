@@ -38,7 +38,7 @@ pub(super) fn pack(codes: &[u32], bytes: &mut Vec<u8>) -> u8 {
     width
 }
 
-/// Bytes of each code up to this one.
+/// Bytes of a code where none is above `most`.
 pub(in crate::data) const fn width(most: u32) -> u8 {
     match most {
         0 => 0,

@@ -125,7 +125,7 @@ pub struct Options {
     pub grow: bool,
     /// What happens to malformed rows: parts of a run with another answer are of use only if there was none in them.
     pub on_bad_row: OnBadRow,
-    /// The longest line that is accepted, in bytes.
+    /// The longest line that is accepted, in bytes; parts of a run that accepted longer ones are of no use.
     pub max_line: usize,
     /// Compression of the blocks.
     pub codec: Codec,
