@@ -142,6 +142,15 @@ fn steps_are_predicted_for_any_number_of_ranks() {
         let message = fail(command);
         assert!(message.contains("reads user, which is no layer and no column"), "{message}");
     }
+    // As many cores communicate as `train` would try, and none where all compute.
+    let cores = |keys: &str| {
+        let line = format!("simulate --topology twisted-hypercube-8 --preset mlperf --rows-cap 10000 --batch 2048 {keys}");
+        json(&format!("{line} --json"))["points"][0]["comm_cores"].as_u64().unwrap()
+    };
+    assert!([0, 1, 2, 4].contains(&cores("")) && cores("--threads 28") == 0);
+    let crowded = succeed("simulate --topology ring-4 --preset small --rows-cap 1000 --ranks 4,2 --threads 30").stderr;
+    let crowded = String::from_utf8_lossy(&crowded);
+    assert_eq!(crowded.matches("warning: 30 threads of a rank take turns on 28 processing units").count(), 1, "{crowded}");
     let ring =
         json("simulate --topology ring-4 --preset small --rows-cap 1000 --collective ring --comm-cores 2 --json");
     assert_eq!((&ring["points"][0]["collective"], &ring["points"][0]["comm_cores"]), (&"ring".into(), &2.into()));

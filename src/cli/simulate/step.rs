@@ -1,6 +1,6 @@
 //! `octorec simulate`: a training step on a machine that is described or measured, for several numbers of ranks.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::PathBuf;
 
@@ -207,7 +207,7 @@ impl StepArgs {
         let smallest = self.smallest(counts.iter().map(|count| count.unwrap_or(first)))?;
 
         let mut points: Vec<Point> = Vec::new();
-        let mut last = None;
+        let (mut last, mut warned) = (None, BTreeSet::new());
         for count in counts {
             let ranks = question.site(count, CommCores::Count(0))?.1.ranks.len();
             let batch = match (self.batch_per_rank, self.scaling) {
@@ -216,6 +216,8 @@ impl StepArgs {
                 (None, Scaling::Strong) => config.train.minibatch(),
             };
             let answer = question.ask(count, batch)?;
+            let news = answer.warnings.iter().filter(|warning| warned.insert((*warning).clone()));
+            news.for_each(|warning| note!("warning: {warning}"));
             let before = points.first().map(|point| (point.samples_per_s, point.ranks));
             points.push(Point::of(&answer, before));
             last = Some(answer.outcome);
