@@ -279,6 +279,11 @@ fn layers_are_reduced_behind_the_backward_pass_or_waited_for() {
     assert!(now.exposed_s[dense] > later.exposed_s[dense], "{now:?} {later:?}");
     assert!(now.step_s > later.step_s);
 
+    // Nothing is busy for longer than there is time, be it after the last rank's last stage.
+    for outcome in [&overlapped, &after, &later, &now] {
+        assert!(outcome.busy.iter().all(|(_, share)| *share <= 1.0 + 1e-9), "{:?}", outcome.busy);
+    }
+
     // Compute cores have nothing to hide behind.
     let blocking = step(2, 0, true, 64, &wide, &rates);
     assert!(blocking.hidden_s[dense] < 0.05 * wire_s && blocking.exposed_s[dense] > 0.9 * wire_s, "{blocking:?}");
