@@ -121,6 +121,10 @@ mod tests {
         assert!(!measured.assumptions.iter().any(|line| line.contains("network")));
         let again = Machine::parse(&measured.to_toml(), "exported").unwrap();
         assert_eq!(again.links, measured.links);
+        // More than one host may have.
+        let many = cluster(&vec![parts[0].clone(); 33], None).0;
+        let again = Machine::parse(&many.to_toml(), "exported").unwrap();
+        assert_eq!((again.nodes.len(), again.hosts(), again.links.len()), (264, 33, 33 * 13));
         let (whole, ranks) = cluster(&parts, None);
         assert!(whole.assumptions.iter().any(|line| line.contains("network")));
         assert_eq!((whole.nodes.len(), ranks.ranks.len()), (16, 16));

@@ -24,9 +24,9 @@ pub use shipped::SHIPPED;
 /// The firmware's distance of a node to itself (ACPI SLIT).
 pub const LOCAL_DISTANCE: u32 = 10;
 
-/// The most hardware threads of a machine: Linux knows no more on x86.
+/// The most hardware threads of a host: Linux knows no more on x86.
 pub(super) const PUS_MOST: usize = 1 << 13;
-/// The most NUMA nodes; all pairs of them are looked at.
+/// The most NUMA nodes of a host.
 pub(super) const NODES_MOST: usize = 1 << 8;
 
 /// One machine, or several hosts behind switches.

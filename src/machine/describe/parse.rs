@@ -18,6 +18,8 @@ use crate::machine::routes::Routes;
 
 /// No node has more cores than this, so that a slip of the pen cannot ask for all memory.
 const CORES_MAX: usize = 1024;
+/// The hosts of a description have no more hardware threads than this together, for the same reason.
+const ALL_PUS_MOST: usize = 1 << 18;
 /// No node has more memory than this: 4 PiB, so that sums over all nodes stay far from overflow.
 const MEMORY_GIB_MAX: f64 = 4_194_304.0;
 
@@ -127,15 +129,11 @@ fn nodes(source: &Source<'_>, file: &File, places: &mut Places) -> Result<Vec<No
         let described = node(source, entry.get_ref(), &entry.span())?;
         let threads = |node: &Node| node.cores.iter().map(|core| core.pus.len()).sum::<usize>();
         let more = numbers(source, &entry.get_ref().ids)?.len();
-        let all = (nodes.len() + more, pus + more * threads(&described));
-        if all.0 > NODES_MOST || all.1 > PUS_MOST {
-            let reason = format!(
-                "{} nodes with {} hardware threads: at most {NODES_MOST} with at most {PUS_MOST} can be described",
-                all.0, all.1
-            );
+        pus += more * threads(&described);
+        if pus > ALL_PUS_MOST {
+            let reason = format!("{pus} hardware threads: at most {ALL_PUS_MOST} can be described: describe fewer nodes");
             return Err(source.at(&entry.get_ref().ids.span(), reason));
         }
-        pus = all.1;
         for id in numbers(source, &entry.get_ref().ids)? {
             if places.nodes.insert(NodeId(id), entry.get_ref().ids.span()).is_some() {
                 return Err(source.at(&entry.get_ref().ids.span(), format!("node {id} is described twice")));
@@ -161,6 +159,22 @@ fn nodes(source: &Source<'_>, file: &File, places: &mut Places) -> Result<Vec<No
         node.package = entry.package.map_or_else(|| share(&entry.nodes_per_package, 1, "nodes_per_package"), Ok)?;
     }
     number_pus(source, file, &mut nodes)?;
+    let mut of_hosts = BTreeMap::<u32, [usize; 2]>::new();
+    for (node, _) in &nodes {
+        let [count, pus] = of_hosts.entry(node.host).or_default();
+        *count += 1;
+        *pus += node.cores.iter().map(|core| core.pus.len()).sum::<usize>();
+    }
+    let large = |(node, _): &&(Node, usize)| of_hosts[&node.host][0] > NODES_MOST || of_hosts[&node.host][1] > PUS_MOST;
+    if let Some((node, group)) = nodes.iter().find(large) {
+        let [count, pus] = of_hosts[&node.host];
+        let reason = format!(
+            "host {} has {count} nodes with {pus} hardware threads: at most {NODES_MOST} with at most {PUS_MOST} are \
+             possible; say with `nodes_per_host` or `host` which nodes are of one host",
+            node.host
+        );
+        return Err(source.at(&file.node[*group].get_ref().ids.span(), reason));
+    }
     Ok(nodes.into_iter().map(|(node, _)| node).collect())
 }
 
@@ -283,10 +297,6 @@ fn tiers(source: &Source<'_>, groups: &[Spanned<TierGroup>], places: &mut Places
         for id in numbers(source, &group.ids)? {
             if places.nodes.insert(NodeId(id), group.ids.span()).is_some() {
                 return Err(source.at(&group.ids.span(), format!("node {id} is described twice")));
-            }
-            if tiers.len() == NODES_MOST {
-                let reason = format!("more than {NODES_MOST} nodes without cores: describe fewer");
-                return Err(source.at(&group.ids.span(), reason));
             }
             tiers.push((
                 CapacityTier {
