@@ -164,7 +164,9 @@ fn contradictions_are_named_with_their_line() {
         ("cores = 4", "cores = 2\npus = [[0], [0]]", 10, "cpu 0 belongs to two cores"),
         ("cores = 4", "cores = 4\npus = [[0], [1]]", 10, "pus lists 2 cores, the node has 4"),
         ("ids = \"0-2\"", "ids = \"2-0\"", 8, "goes backwards"),
-        ("ids = \"0-2\"", "ids = \"0-2,1\"", 8, "node 1 is described twice"),
+        ("ids = \"0-2\"", "ids = \"0-2,1\"", 8, "1 is named twice"),
+        ("    [1, 2]]", "    [\"0-1\", \"2\"],\n[\"0-1\", \"2\"]]", 15, "node 0 and node 2 are linked twice"),
+        ("cores = 4", "cores = 1\npus = [[0, 1, 2, 3, 4, 5, 6, 7, 8]]", 10, "one list of 1 to 8 numbers a core"),
         ("cores = 4", "core = 4", 9, "unknown field `core`"),
         ("cores = 4", "cores = \"four\"", 9, "invalid type"),
         ("[16, 10, 16]", "[16, 10, 17]", 4, "asymmetric: node 1 to node 2 is 17, node 2 to node 1 is 16"),
@@ -203,6 +205,11 @@ fn contradictions_between_parts_are_named_too() {
     let worked = CHAIN.replace("gb_s = 5\n", "gb_s = 5\ncore_s_per_gb = 1\n");
     fails(&worked, 13, "both ends are one machine's");
     fails(&format!("{CHAIN}[[switch]]\nname = \"9\"\n"), 16, "must start with a letter");
+    let switches: String = (0..1025).map(|number| format!("[[switch]]\nname = \"s{number}\"\n")).collect();
+    fails(&format!("{CHAIN}{switches}"), 2064, "1025 switches: at most 1024 can be described");
+    let again = "[[switch]]\nname = \"a\"\n[[link]]\npairs = [[\"0-2\", \"a\"], [\"a\", \"0-2\"]]\n";
+    fails(&format!("{CHAIN}{again}"), 19, "a and node 0 are linked twice");
+    fails(&format!("{CHAIN}[[route]]\npath = [\"0-2\", \"0-2\"]\n"), 17, "passes nothing twice");
     let switch =
         format!("{CHAIN}[[switch]]\nname = \"s\"\noversubscription = 2\n[[link]]\npairs = [[0, \"s\"]]\ngb_s = 1\n");
     fails(&switch, 16, "switch `s`: oversubscription = 2, but its links carry 1 GB/s down and 0 up");
@@ -211,6 +218,7 @@ fn contradictions_between_parts_are_named_too() {
     fails("name = \n", 1, "");
     let far = CHAIN.replace("distances = [\n    [10, 16, 24],\n    [16, 10, 16],\n    [24, 16, 10],\n]\n", "");
     fails(&format!("{far}[[memory_only]]\nids = 8\nmemory_gib = 1\nnear = [9]\n"), 14, "there is no node 9 with cores");
+    fails(&format!("{far}[[memory_only]]\nids = 8\nmemory_gib = 1\nnear = [1, 1]\n"), 14, "node 1 is named twice");
     let near = format!("{far}[[memory_only]]\nids = 8\nmemory_gib = 1\nnear = [1]\n");
     let machine = Machine::parse(&near, "x.toml").expect("a machine with a capacity tier");
     assert_eq!(machine.tiers[0].near, [NodeId(1)]);

@@ -3,6 +3,7 @@
 //! Only shape lives here: names, types, defaults. Whether the values make sense together is for `parse` and `check`.
 
 use std::fmt;
+use std::ops::RangeInclusive;
 
 use serde::Deserialize;
 use serde::de::{self, Deserializer, Visitor};
@@ -98,10 +99,11 @@ pub struct RouteEntry {
     pub path: Spanned<Vec<Ends>>,
 }
 
-/// One or several ends: a number, a list of numbers in a string ("0-3,8"), or a switch's name.
+/// One or several ends: a number, a list of numbers in a string ("0-3,8"), or a switch's name. No number is named twice;
+/// ranges stay ranges, so that a file takes no more memory than its text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ends {
-    Nodes(Vec<u32>),
+    Nodes(Vec<RangeInclusive<u32>>),
     Switch(String),
 }
 
@@ -125,9 +127,14 @@ impl Ends {
             if first > last {
                 return Err(format!("`{part}` goes backwards: write {last}-{first}"));
             }
-            nodes.extend(first..=last);
+            nodes.push(first..=last);
         }
-        Ok(Self::Nodes(nodes))
+        let mut ascending: Vec<(u32, u32)> = nodes.iter().map(|range| (*range.start(), *range.end())).collect();
+        ascending.sort_unstable();
+        match ascending.windows(2).find(|two| two[1].0 <= two[0].1) {
+            Some(two) => Err(format!("{} is named twice", two[1].0)),
+            None => Ok(Self::Nodes(nodes)),
+        }
     }
 }
 
@@ -156,9 +163,12 @@ mod tests {
 
     #[test]
     fn ends_are_numbers_ranges_or_names() {
-        assert_eq!(Ends::from_text("0-3,8"), Ok(Ends::Nodes(vec![0, 1, 2, 3, 8])));
+        assert_eq!(Ends::from_text("0-3,8"), Ok(Ends::Nodes(vec![0..=3, 8..=8])));
         assert_eq!(Ends::from_text("leaf0"), Ok(Ends::Switch("leaf0".to_owned())));
         assert!(Ends::from_text("3-1").is_err_and(|reason| reason.contains("write 1-3")));
+        for twice in ["2,0-3", "0-3,2", "2,2", "0-1023,0-1023"] {
+            assert!(Ends::from_text(twice).is_err_and(|reason| reason.ends_with(" is named twice")), "{twice}");
+        }
         assert!(Ends::from_text("-1").is_err());
         assert!(Ends::from_text("0-4000000000").is_err());
         assert!(Ends::from_text("").is_err());

@@ -20,6 +20,10 @@ use crate::machine::routes::Routes;
 const CORES_MAX: usize = 1024;
 /// The hosts of a description have no more hardware threads than this together, for the same reason.
 const ALL_PUS_MOST: usize = 1 << 18;
+/// Hardware threads of a core, at most.
+const SMT_MAX: usize = 8;
+/// No description has more switches: everything looks for them by name.
+const SWITCHES_MOST: usize = 4 * NODES_MOST;
 /// No node has more memory than this: 4 PiB, so that sums over all nodes stay far from overflow.
 const MEMORY_GIB_MAX: f64 = 4_194_304.0;
 
@@ -63,7 +67,7 @@ pub fn parse(text: &str, origin: &str) -> Result<Machine> {
     let file: File = input::from_toml(text).map_err(|(place, reason)| source.at(&place, reason))?;
     let mut places = Places::default();
     let nodes = nodes(&source, &file, &mut places)?;
-    let tiers = tiers(&source, &file.memory_only, &mut places)?;
+    let tiers = tiers(&source, &file.memory_only, &nodes, &mut places)?;
     let switches = switches(&source, &file, &mut places)?;
     let mut machine = Machine {
         name: file.name,
@@ -86,9 +90,12 @@ pub fn parse(text: &str, origin: &str) -> Result<Machine> {
         let mut path = Vec::new();
         for end in entry.path.get_ref() {
             path.extend(ends(&source, end, &entry.path.span(), &machine)?);
+            if path.len() > machine.nodes.len() + machine.switches.len() {
+                break;
+            }
         }
+        check::route(&source, &machine, &mut places, &path, &entry.path.span())?;
         machine.routes.push(Route { path });
-        places.routes.push(entry.path.span());
     }
     check::graph(&source, &machine, &places)?;
     machine.distances.ids =
@@ -103,15 +110,8 @@ pub fn parse(text: &str, origin: &str) -> Result<Machine> {
             machine.assumptions.push("distances: not described, 10 at home and 10 more each hop".to_owned());
         }
     }
-    for (tier, group) in machine.tiers.iter_mut().zip(&places.tiers) {
-        if tier.near.is_empty() {
-            tier.near = nearest_nodes(&machine.distances, tier.id, &machine.nodes);
-        }
-        for near in &tier.near {
-            if !machine.nodes.iter().any(|node| node.id == *near) {
-                return Err(source.at(group, format!("near: there is no {near} with cores")));
-            }
-        }
+    for tier in machine.tiers.iter_mut().filter(|tier| tier.near.is_empty()) {
+        tier.near = nearest_nodes(&machine.distances, tier.id, &machine.nodes);
     }
     Ok(machine)
 }
@@ -188,9 +188,9 @@ fn node(source: &Source<'_>, entry: &NodeGroup, place: &Range<usize>) -> Result<
         ));
     }
     let smt = entry.smt.as_ref().map_or(1, |smt| *smt.get_ref());
-    if !(1..=8).contains(&smt) {
+    if !(1..=SMT_MAX).contains(&smt) {
         let place = entry.smt.as_ref().map_or(place.clone(), Spanned::span);
-        return Err(source.at(&place, format!("smt = {smt} must be 1 to 8 hardware threads a core")));
+        return Err(source.at(&place, format!("smt = {smt} must be 1 to {SMT_MAX} hardware threads a core")));
     }
     let pu = Pu { id: PuId(0), allowed: true };
     Ok(Node {
@@ -269,9 +269,10 @@ fn number_pus(source: &Source<'_>, file: &File, nodes: &mut [(Node, usize)]) -> 
         let mut place = entry.span();
         if let Some(pus) = &entry.get_ref().pus {
             place = pus.span();
-            if pus.get_ref().len() != node.cores.len() || pus.get_ref().iter().any(Vec::is_empty) {
+            let some = |ids: &Vec<u32>| (1..=SMT_MAX).contains(&ids.len());
+            if pus.get_ref().len() != node.cores.len() || !pus.get_ref().iter().all(some) {
                 let reason = format!(
-                    "pus lists {} cores, the node has {}: one non-empty list a core",
+                    "pus lists {} cores, the node has {}: one list of 1 to {SMT_MAX} numbers a core",
                     pus.get_ref().len(),
                     node.cores.len()
                 );
@@ -290,35 +291,50 @@ fn number_pus(source: &Source<'_>, file: &File, nodes: &mut [(Node, usize)]) -> 
     Ok(())
 }
 
-fn tiers(source: &Source<'_>, groups: &[Spanned<TierGroup>], places: &mut Places) -> Result<Vec<CapacityTier>> {
+fn tiers(
+    source: &Source<'_>,
+    groups: &[Spanned<TierGroup>],
+    nodes: &[Node],
+    places: &mut Places,
+) -> Result<Vec<CapacityTier>> {
     let mut tiers = Vec::new();
     for entry in groups {
         let group = entry.get_ref();
+        let near: Vec<NodeId> = group.near.iter().flat_map(|near| near.get_ref()).map(|id| NodeId(*id)).collect();
+        let place = group.near.as_ref().map_or(entry.span(), Spanned::span);
+        let mut named = BTreeSet::new();
+        for id in &near {
+            if !nodes.iter().any(|node| node.id == *id) {
+                return Err(source.at(&place, format!("near: there is no {id} with cores")));
+            }
+            if !named.insert(id) {
+                return Err(source.at(&place, format!("near: {id} is named twice")));
+            }
+        }
         for id in numbers(source, &group.ids)? {
             if places.nodes.insert(NodeId(id), group.ids.span()).is_some() {
                 return Err(source.at(&group.ids.span(), format!("node {id} is described twice")));
             }
-            tiers.push((
-                CapacityTier {
-                    id: NodeId(id),
-                    memory_bytes: source.bytes(&group.memory_gib)?,
-                    free_bytes: None,
-                    memory_gb_s: source.positive_if_given(group.memory_gb_s.as_ref(), "memory_gb_s")?,
-                    memory_allowed: true,
-                    near: group.near.iter().flat_map(|near| near.get_ref()).map(|id| NodeId(*id)).collect(),
-                },
-                group.near.as_ref().map_or(entry.span(), Spanned::span),
-            ));
+            tiers.push(CapacityTier {
+                id: NodeId(id),
+                memory_bytes: source.bytes(&group.memory_gib)?,
+                free_bytes: None,
+                memory_gb_s: source.positive_if_given(group.memory_gb_s.as_ref(), "memory_gb_s")?,
+                memory_allowed: true,
+                near: near.clone(),
+            });
         }
     }
-    tiers.sort_by_key(|(tier, _)| tier.id);
-    let (tiers, spans) = tiers.into_iter().unzip();
-    places.tiers = spans;
+    tiers.sort_by_key(|tier| tier.id);
     Ok(tiers)
 }
 
 fn switches(source: &Source<'_>, file: &File, places: &mut Places) -> Result<Vec<Switch>> {
     let mut switches: Vec<Switch> = Vec::new();
+    if let Some(entry) = file.switch.get(SWITCHES_MOST) {
+        let reason = format!("{} switches: at most {SWITCHES_MOST} can be described", file.switch.len());
+        return Err(source.at(&entry.span(), reason));
+    }
     for entry in &file.switch {
         let name = entry.get_ref().name.clone();
         if !name.starts_with(|first: char| first.is_ascii_alphabetic()) {
@@ -363,8 +379,8 @@ fn links(source: &Source<'_>, group: &Spanned<LinkGroup>, machine: &mut Machine,
                     let reason = format!("core_s_per_gb is what the network takes of a machine's cores, and {reason}");
                     return Err(source.at(&pair.span(), reason));
                 }
+                check::link(source, machine, places, [*from, *to], &pair.span())?;
                 machine.links.push(Link { ends: [*from, *to], gb_s, latency_ns, core_s_per_gb });
-                places.links.push(pair.span());
             }
         }
     }
@@ -380,7 +396,9 @@ fn ends(source: &Source<'_>, written: &Ends, place: &Range<usize>, machine: &Mac
         },
         Ends::Nodes(ids) => ids
             .iter()
-            .map(|id| match machine.node(NodeId(*id)) {
+            .cloned()
+            .flatten()
+            .map(|id| match machine.node(NodeId(id)) {
                 Some(node) => Ok(End::Node(node.id)),
                 None => {
                     let (first, last) = (machine.nodes[0].id.0, machine.nodes[machine.nodes.len() - 1].id.0);
@@ -394,7 +412,7 @@ fn ends(source: &Source<'_>, written: &Ends, place: &Range<usize>, machine: &Mac
 
 fn numbers(source: &Source<'_>, ids: &Spanned<Ends>) -> Result<Vec<u32>> {
     match ids.get_ref() {
-        Ends::Nodes(ids) => Ok(ids.clone()),
+        Ends::Nodes(ids) => Ok(ids.iter().cloned().flatten().collect()),
         Ends::Switch(name) => {
             Err(source.at(&ids.span(), format!("ids = \"{name}\" must be node numbers like 3 or \"0-3,8\"")))
         }

@@ -111,6 +111,12 @@ pub fn synthetic(description: &str) -> Result<Machine> {
         );
         return Err(Error::Discovery { origin, action: "use the description", reason });
     }
+    // hwloc's sets have a bit for each number below the largest.
+    let largest = objects::largest_index(description);
+    if largest >= PUS_MOST as u64 {
+        let reason = format!("indexes: {largest} is no hardware thread's number: they are below {PUS_MOST}");
+        return Err(Error::Discovery { origin, action: "use the description", reason });
+    }
     let builder = Topology::builder().from_synthetic(description).map_err(|_| Error::Discovery {
         origin: origin.clone(),
         action: "read the description",
