@@ -18,6 +18,7 @@ use crate::base::units::{Bytes, Count, Seconds, spelled};
 use crate::base::{Error, Result, TableId, console, input};
 use crate::collective::candidates;
 use crate::collective::plan::Reduction;
+use crate::machine::describe::{FIGURES, LINK_GB_S};
 use crate::machine::site::Known;
 use crate::machine::{Site, place};
 use crate::memory::check_host;
@@ -251,12 +252,15 @@ impl PlanArgs {
         if self.replicate_below.is_some() && self.scheme != Wish::Auto {
             return fail("--replicate-below", "--scheme divides every table in one way: leave one of the two away");
         }
-        let positive = |value: Option<f64>| value.is_none_or(|value| value.is_finite() && value > 0.0);
-        if !positive(self.lookups) || self.lookups.is_some_and(|lookups| lookups > 1e6) {
+        if self.lookups.is_some_and(|lookups| !(lookups > 0.0 && lookups <= 1e6)) {
             return fail("--lookups", "must be more than 0 and at most 1000000");
         }
-        if !positive(self.memory_gb_s) || !positive(self.link_gb_s) {
-            return fail("--memory-gb-s and --link-gb-s", "must be more than 0");
+        for (flag, value, range) in
+            [("--memory-gb-s", self.memory_gb_s, FIGURES), ("--link-gb-s", self.link_gb_s, LINK_GB_S)]
+        {
+            if value.is_some_and(|value| !range.contains(&value)) {
+                return fail(flag, &format!("must lie in [{:e}, {:e}]", range.start(), range.end()));
+            }
         }
         if self.skew.is_some_and(|skew| !(0.0..=10.0).contains(&skew)) {
             return fail("--skew", "must lie in [0, 10]");

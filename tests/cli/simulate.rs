@@ -273,6 +273,24 @@ fn a_bench_of_one_rank_calibrates_what_is_predicted() {
     let message = fail(&format!("simulate {} --ranks 1 {calibrate}", model.replace("--threads 1", "--threads 2")));
     assert!(message.contains("was measured with 1 thread a rank") && message.contains("--threads 1"), "{message}");
 
+    // What no bench measures.
+    let report = |batch: u64, ms: f64, median: f64| {
+        let stages = serde_json::json!([{ "stage": Stage::ALL[0].name(), "ms": ms }]);
+        let report =
+            serde_json::json!({ "ranks": 1, "threads": 1, "batch": batch, "ms_median": median, "stages": stages });
+        std::fs::write(&bench, report.to_string()).unwrap();
+        fail(&format!("simulate {model} --ranks 1 {calibrate}"))
+    };
+    for (batch, ms, median, words) in [
+        (0, 1.0, 2.0, "batch = 0 must lie in [1, "),
+        (u64::MAX, 1.0, 2.0, "batch = 18446744073709551615 must lie in"),
+        (64, -5.0, 2.0, ": -5 ms must lie in [0, 1e9]"),
+        (64, 1.0, 1e308, "ms_median: "),
+    ] {
+        let message = report(batch, ms, median);
+        assert!(message.contains("bench.json: ") && message.contains(words), "{message}");
+    }
+
     let rates = folder.path().join("rates.toml");
     std::fs::write(&rates, "about = \"half the peak\"\nlayers = 0.5\n").unwrap();
     let line = "simulate --topology two-socket --preset small --rows-cap 1000 --ranks 1";

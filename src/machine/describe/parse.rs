@@ -3,15 +3,15 @@
 //! Every error names the line of the value that is wrong. Relations over the whole machine are checked last (`check`).
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 
 use toml::Spanned;
 
 use super::check::{self, Places};
 use super::file::{Ends, File, LinkGroup, NodeGroup, TierGroup};
 use super::{
-    CapacityTier, Core, Distances, End, L3Group, LOCAL_DISTANCE, Link, Machine, NODES_MOST, Node, PUS_MOST, Pu, Route,
-    Switch,
+    CapacityTier, Core, Distances, End, FIGURES, L3Group, LINK_GB_S, LOCAL_DISTANCE, Link, MEMORY_MOST, Machine,
+    NODES_MOST, Node, PUS_MOST, Pu, Route, Switch,
 };
 use crate::base::{Error, NodeId, PuId, Result, input};
 use crate::machine::routes::Routes;
@@ -24,8 +24,8 @@ const ALL_PUS_MOST: usize = 1 << 18;
 const SMT_MAX: usize = 8;
 /// No description has more switches: everything looks for them by name.
 const SWITCHES_MOST: usize = 4 * NODES_MOST;
-/// No node has more memory than this: 4 PiB, so that sums over all nodes stay far from overflow.
-const MEMORY_GIB_MAX: f64 = 4_194_304.0;
+/// No node has more memory than this.
+const MEMORY_GIB_MAX: f64 = (MEMORY_MOST >> 30) as f64;
 
 /// The text of a description, to turn places into lines.
 pub struct Source<'a> {
@@ -40,12 +40,14 @@ impl Source<'_> {
         Error::Topology { origin: self.origin.to_owned(), line, reason: reason.into() }
     }
 
-    fn positive(&self, value: &Spanned<f64>, what: &str) -> Result<f64> {
+    fn within(&self, value: &Spanned<f64>, what: &str, range: &RangeInclusive<f64>) -> Result<f64> {
         let number = *value.get_ref();
-        if number.is_finite() && number > 0.0 {
+        if range.contains(&number) {
             return Ok(number);
         }
-        Err(self.at(&value.span(), format!("{what} = {number} must be more than 0; leave the key out if unknown")))
+        let [least, most] = [range.start(), range.end()];
+        let reason = format!("{what} = {number} must lie in [{least:e}, {most:e}]; leave the key out if unknown");
+        Err(self.at(&value.span(), reason))
     }
 
     /// A size in GiB as bytes; 0 is a node without memory.
@@ -57,8 +59,8 @@ impl Source<'_> {
         Err(self.at(&gib.span(), format!("memory_gib = {number} must be 0 (no memory) to {MEMORY_GIB_MAX}")))
     }
 
-    fn positive_if_given(&self, value: Option<&Spanned<f64>>, what: &str) -> Result<Option<f64>> {
-        value.map(|value| self.positive(value, what)).transpose()
+    fn figure(&self, value: Option<&Spanned<f64>>, what: &str) -> Result<Option<f64>> {
+        value.map(|value| self.within(value, what, &FIGURES)).transpose()
     }
 }
 
@@ -204,13 +206,13 @@ fn node(source: &Source<'_>, entry: &NodeGroup, place: &Range<usize>) -> Result<
         memory_bytes: source.bytes(&entry.memory_gib)?,
         free_bytes: None,
         memory_allowed: true,
-        memory_gb_s: source.positive_if_given(entry.memory_gb_s.as_ref(), "memory_gb_s")?,
-        copy_gb_s: source.positive_if_given(entry.copy_gb_s.as_ref(), "copy_gb_s")?,
-        stream_copy_gb_s: source.positive_if_given(entry.stream_copy_gb_s.as_ref(), "stream_copy_gb_s")?,
-        row_gb_s: source.positive_if_given(entry.row_gb_s.as_ref(), "row_gb_s")?,
-        row_update_gb_s: source.positive_if_given(entry.row_update_gb_s.as_ref(), "row_update_gb_s")?,
-        peak_f32_gflop_s: source.positive_if_given(entry.peak_f32_gflop_s.as_ref(), "peak_f32_gflop_s")?,
-        peak_bf16_gflop_s: source.positive_if_given(entry.peak_bf16_gflop_s.as_ref(), "peak_bf16_gflop_s")?,
+        memory_gb_s: source.figure(entry.memory_gb_s.as_ref(), "memory_gb_s")?,
+        copy_gb_s: source.figure(entry.copy_gb_s.as_ref(), "copy_gb_s")?,
+        stream_copy_gb_s: source.figure(entry.stream_copy_gb_s.as_ref(), "stream_copy_gb_s")?,
+        row_gb_s: source.figure(entry.row_gb_s.as_ref(), "row_gb_s")?,
+        row_update_gb_s: source.figure(entry.row_update_gb_s.as_ref(), "row_update_gb_s")?,
+        peak_f32_gflop_s: source.figure(entry.peak_f32_gflop_s.as_ref(), "peak_f32_gflop_s")?,
+        peak_bf16_gflop_s: source.figure(entry.peak_bf16_gflop_s.as_ref(), "peak_bf16_gflop_s")?,
     })
 }
 
@@ -319,7 +321,7 @@ fn tiers(
                 id: NodeId(id),
                 memory_bytes: source.bytes(&group.memory_gib)?,
                 free_bytes: None,
-                memory_gb_s: source.positive_if_given(group.memory_gb_s.as_ref(), "memory_gb_s")?,
+                memory_gb_s: source.figure(group.memory_gb_s.as_ref(), "memory_gb_s")?,
                 memory_allowed: true,
                 near: near.clone(),
             });
@@ -344,7 +346,7 @@ fn switches(source: &Source<'_>, file: &File, places: &mut Places) -> Result<Vec
             return Err(source.at(&entry.span(), format!("switch `{name}` is described twice")));
         }
         let oversubscription =
-            source.positive_if_given(entry.get_ref().oversubscription.as_ref(), "oversubscription")?;
+            source.figure(entry.get_ref().oversubscription.as_ref(), "oversubscription")?;
         switches.push(Switch { name, oversubscription });
         places.switches.push(entry.span());
     }
@@ -365,9 +367,9 @@ fn within_machine(machine: &Machine, ends: [End; 2]) -> Option<&'static str> {
 }
 
 fn links(source: &Source<'_>, group: &Spanned<LinkGroup>, machine: &mut Machine, places: &mut Places) -> Result<()> {
-    let gb_s = source.positive_if_given(group.get_ref().gb_s.as_ref(), "gb_s")?;
-    let latency_ns = source.positive_if_given(group.get_ref().latency_ns.as_ref(), "latency_ns")?;
-    let core_s_per_gb = source.positive_if_given(group.get_ref().core_s_per_gb.as_ref(), "core_s_per_gb")?;
+    let gb_s = group.get_ref().gb_s.as_ref().map(|value| source.within(value, "gb_s", &LINK_GB_S)).transpose()?;
+    let latency_ns = source.figure(group.get_ref().latency_ns.as_ref(), "latency_ns")?;
+    let core_s_per_gb = source.figure(group.get_ref().core_s_per_gb.as_ref(), "core_s_per_gb")?;
     for pair in &group.get_ref().pairs {
         let [left, right] = pair.get_ref();
         let left = ends(source, left, &pair.span(), machine)?;
