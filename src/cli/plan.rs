@@ -10,7 +10,7 @@ use super::division::{about, follow, planned, undivided};
 use super::figures;
 use super::output::{refuse_edited, refuse_overwriting, write_editable};
 use super::overrides::{BaseArgs, KeyArgs};
-use super::place::{PlaceArgs, machine_file};
+use super::place::{PlaceArgs, machine_file, on_described};
 use super::table::Table;
 use crate::base::config::{Command, Config};
 use crate::base::console::{note, pretty};
@@ -176,7 +176,8 @@ impl PlanArgs {
             Some(path) => follow(&model, path)?,
             None => {
                 let mut told = Vec::new();
-                let plan = plan_by_free(&model, &options, &mut told).map_err(|error| self.on_described(error))?;
+                let plan = plan_by_free(&model, &options, &mut told)
+                    .map_err(|error| on_described(&self.place.topology, error))?;
                 told.iter().for_each(|line| note!("{line}"));
                 plan
             }
@@ -234,16 +235,6 @@ impl PlanArgs {
             }
         }
         Ok(named)
-    }
-
-    /// Of a machine that somebody described, what it has too little of is the description's.
-    fn on_described(&self, error: Error) -> Error {
-        match error {
-            Error::NodeFull { .. } | Error::ShardTooBig { .. } if self.place.topology != "host" => {
-                Error::config(format!("--topology {}", self.place.topology), error.to_string())
-            }
-            error => error,
-        }
     }
 
     /// Numbers that clap cannot check.
@@ -325,6 +316,8 @@ fn told(prices: &[HotPrice], chosen: Option<usize>, revised: Option<u64>) -> Str
     ];
     let mut table = Table::new(heads);
     let bytes = |bytes: f64| Bytes(bytes.round() as u64).to_string();
+    // One rank sends nothing with or without.
+    let less = |price: &HotPrice| if price.without > 0.0 { 1.0 - price.with() / price.without } else { 0.0 };
     for (at, price) in prices.iter().enumerate() {
         table.row([
             Bytes(price.budget).to_string(),
@@ -335,7 +328,7 @@ fn told(prices: &[HotPrice], chosen: Option<usize>, revised: Option<u64>) -> Str
             bytes(price.cold),
             bytes(price.gradients),
             bytes(price.moved),
-            format!("{:.1} %", 100.0 * (1.0 - price.with() / price.without.max(1.0))),
+            format!("{:.1} %", 100.0 * less(price)),
             if Some(at) == chosen { "enough" } else { "" }.to_owned(),
             format!("{:.1} %", 100.0 * price.fae.inputs),
             bytes(price.fae.mean),

@@ -304,6 +304,14 @@ impl RankArgs {
         let by_grains = config.train.determinism == Determinism::Ranks;
         let refuse = |origin: &str, reason: String| Err(Error::config(origin, reason));
         if self.place.topology != "host" {
+            if machine.hosts() > 1 {
+                let (name, hosts) = (&self.place.topology, machine.hosts());
+                let reason = format!(
+                    "{name} describes {hosts} hosts, and this process runs on one: start a process on each, with --topology \
+                     host; `octorec plan --topology {name}` prices them"
+                );
+                return refuse("--topology", reason);
+            }
             let first = place(machine, &self.wishes(config, CommCores::Count(0)))?;
             let allowed = current_affinity()?;
             let foreign = |rank: &RankPlace| {

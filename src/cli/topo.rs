@@ -178,7 +178,8 @@ fn described(machine: &Machine) -> Result<String> {
     match Machine::parse(&text, "description") {
         Ok(_) => Ok(text),
         Err(error) => {
-            let reason = format!("{} has what --topology would refuse, so that nothing is written: {error}", machine.name);
+            let reason =
+                format!("{} has what --topology would refuse, so that nothing is written: {error}", machine.name);
             Err(Error::config("--export", reason))
         }
     }

@@ -362,9 +362,12 @@ fn rates_are_documents() {
         (rates.of(Stage::Top), rates.of(Stage::LookUp), rates.step_s, rates.bucket_bytes),
         (0.5, 1.0, 2e-3, 1 << 20)
     );
-    for (text, why) in
-        [("layers = 0", "layers = 0"), ("step_ms = -1", "step_ms = -1"), ("step_ms = 1e308", "step_ms"), ("layer = 1", "unknown field `layer`")]
-    {
+    for (text, why) in [
+        ("layers = 0", "layers = 0"),
+        ("step_ms = -1", "step_ms = -1"),
+        ("step_ms = 1e308", "step_ms"),
+        ("layer = 1", "unknown field `layer`"),
+    ] {
         let reason = Rates::parse(text).unwrap_err();
         assert!(reason.contains(why), "{reason}");
     }

@@ -162,7 +162,12 @@ fn figures_of_another_machine_and_damaged_ones_are_left_alone() {
         assert!(told.contains("is left unused") && told.contains("remove it"), "{told}");
         assert!(told.contains("assumed, not measured"), "{told}");
     }
-    for (pointer, value) in [("/nodes/0/read_gb_s", -1.0), ("/pairs/0/write_gb_s", 0.0), ("/nodes/0/peak_f32_gflop_s", 1e-300), ("/version", 77.0)] {
+    for (pointer, value) in [
+        ("/nodes/0/read_gb_s", -1.0),
+        ("/pairs/0/write_gb_s", 0.0),
+        ("/nodes/0/peak_f32_gflop_s", 1e-300),
+        ("/version", 77.0),
+    ] {
         fs::write(&file, &good).unwrap();
         let value = if pointer == "/version" { Value::from(77) } else { Value::from(value) };
         change(&file, &[(pointer, value)]);

@@ -24,6 +24,14 @@ fn every_shipped_machine_loads_and_survives_a_round_trip() {
         again.assumptions.clone_from(&machine.assumptions);
         assert_eq!(again, machine, "{name}");
     }
+    // Caches of one node need not be alike.
+    let some = CHAIN.replace("cores = 4", "cores = 4\nl3_kib = [96, 32]\nl3_cores = [3, 1]");
+    let machine = Machine::parse(&some, "some.toml").expect("caches of two sizes");
+    assert_eq!(
+        machine.nodes[1].l3.iter().map(|group| (group.bytes >> 10, group.cores)).collect::<Vec<_>>(),
+        [(96, 3), (32, 1)]
+    );
+    assert_eq!(Machine::parse(&machine.to_toml(), "exported").expect("an export"), machine);
 }
 
 #[test]
@@ -66,6 +74,8 @@ fn the_other_machines_have_their_shape() {
     assert_eq!(shape("epyc-nps4-2s"), (8, 128, 9, 3, 1));
     assert_eq!(shape("fat-tree-64"), (64, 1792, 66, 4, 32));
     assert_eq!(shape("this-small-box"), (1, 4, 0, 0, 1));
+    let far = Machine::parse(&CHAIN.replace("cores = 4", "cores = 4\nhost = 7"), "far").expect("a host of any number");
+    assert_eq!(far.hosts(), 1);
     let epyc = load("epyc-nps4-2s");
     assert!(epyc.nodes.iter().all(|node| node.l3.len() == 4 && node.l3[3].first_core == 12));
     assert_eq!(epyc.nodes.iter().map(|node| node.package).collect::<Vec<_>>(), [0, 0, 0, 0, 1, 1, 1, 1]);
@@ -160,6 +170,14 @@ fn contradictions_are_named_with_their_line() {
         ("memory_gib = 1", "memory_gib = 1e300", 10, "must be 0 (no memory) to"),
         ("cores = 4", "cores = 4\nsmt = 9", 10, "smt = 9 must be 1 to 8"),
         ("cores = 4", "cores = 4\nl3_kib = 1\nl3_groups = 3", 11, "4 cores do not fall into l3_groups = 3"),
+        ("cores = 4", "cores = 4\nl3_kib = [1, 2, 3]\nl3_groups = 2", 10, "l3_kib has 3 sizes for 2 last-level caches"),
+        (
+            "cores = 4",
+            "cores = 4\nl3_kib = [1, -2]\nl3_groups = 2",
+            10,
+            "a number of KiB or a list of such numbers is expected",
+        ),
+        ("cores = 4", "cores = 4\nl3_kib = \"1\"", 10, "a number of KiB or a list of such numbers is expected"),
         ("cores = 4", "cores = 4\nl3_kib = 1\nl3_cores = [1, 2]", 11, "l3_cores add up to 3, the node has 4 cores"),
         ("cores = 4", "cores = 4\nnodes_per_host = 0", 10, "each has at least one node"),
         ("cores = 4", "cores = 2\npus = [[0], [0]]", 10, "cpu 0 belongs to two cores"),

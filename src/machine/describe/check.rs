@@ -109,7 +109,8 @@ pub fn route(
     }
     places.steps += path.len();
     if places.steps > STEPS_MOST {
-        let reason = format!("routes pass more than {STEPS_MOST} ends together: leave out those that are the shortest ways");
+        let reason =
+            format!("routes pass more than {STEPS_MOST} ends together: leave out those that are the shortest ways");
         return Err(source.at(place, reason));
     }
     Ok(())

@@ -46,8 +46,8 @@ pub struct NodeGroup {
     pub package: Option<u32>,
     pub l1_kib: Option<u64>,
     pub l2_kib: Option<u64>,
-    /// Size of each last-level cache.
-    pub l3_kib: Option<u64>,
+    /// Size of each last-level cache: one of all, or a list of as many as there are.
+    pub l3_kib: Option<Spanned<Sizes>>,
     /// How many last-level caches a node has, of equally many cores.
     pub l3_groups: Option<Spanned<usize>>,
     /// Cores of each last-level cache, where they differ.
@@ -105,6 +105,30 @@ pub struct RouteEntry {
 pub enum Ends {
     Nodes(Vec<RangeInclusive<u32>>),
     Switch(String),
+}
+
+/// The size of all, or those of each.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Sizes {
+    Alike(u64),
+    Each(Vec<u64>),
+}
+
+impl<'de> Deserialize<'de> for Sizes {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        /// Untagged, so that neither form needs a name.
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Form {
+            Alike(u64),
+            Each(Vec<u64>),
+        }
+        match Form::deserialize(deserializer) {
+            Ok(Form::Alike(kib)) => Ok(Self::Alike(kib)),
+            Ok(Form::Each(kib)) => Ok(Self::Each(kib)),
+            Err(_) => Err(de::Error::custom("a number of KiB or a list of such numbers is expected")),
+        }
+    }
 }
 
 /// Node numbers are below this: the kernel's own limit.

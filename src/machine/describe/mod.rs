@@ -11,6 +11,7 @@ mod file;
 mod parse;
 mod shipped;
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
@@ -325,7 +326,7 @@ impl Machine {
     /// How many hosts (operating systems) there are.
     #[must_use]
     pub fn hosts(&self) -> usize {
-        self.nodes.iter().map(|node| node.host as usize + 1).max().unwrap_or(0)
+        self.nodes.iter().map(|node| node.host).collect::<BTreeSet<_>>().len()
     }
 
     /// How many physical cores there are.

@@ -8,7 +8,7 @@ use std::ops::{Range, RangeInclusive};
 use toml::Spanned;
 
 use super::check::{self, Places};
-use super::file::{Ends, File, LinkGroup, NodeGroup, TierGroup};
+use super::file::{Ends, File, LinkGroup, NodeGroup, Sizes, TierGroup};
 use super::{
     CapacityTier, Core, Distances, End, FIGURES, L3Group, LINK_GB_S, LOCAL_DISTANCE, Link, MEMORY_MOST, Machine,
     NODES_MOST, Node, PUS_MOST, Pu, Route, Switch,
@@ -133,7 +133,8 @@ fn nodes(source: &Source<'_>, file: &File, places: &mut Places) -> Result<Vec<No
         let more = numbers(source, &entry.get_ref().ids)?.len();
         pus += more * threads(&described);
         if pus > ALL_PUS_MOST {
-            let reason = format!("{pus} hardware threads: at most {ALL_PUS_MOST} can be described: describe fewer nodes");
+            let reason =
+                format!("{pus} hardware threads: at most {ALL_PUS_MOST} can be described: describe fewer nodes");
             return Err(source.at(&entry.get_ref().ids.span(), reason));
         }
         for id in numbers(source, &entry.get_ref().ids)? {
@@ -221,7 +222,7 @@ const fn bytes_of_kib(kib: u64) -> u64 {
 }
 
 fn l3_groups(source: &Source<'_>, entry: &NodeGroup, cores: usize) -> Result<Vec<L3Group>> {
-    let Some(kib) = entry.l3_kib else { return Ok(Vec::new()) };
+    let Some(kib) = &entry.l3_kib else { return Ok(Vec::new()) };
     let sizes = match (&entry.l3_cores, &entry.l3_groups) {
         (Some(sizes), _) => {
             let sum = sizes.get_ref().iter().fold(0, |sum: usize, size| sum.saturating_add(*size));
@@ -240,10 +241,19 @@ fn l3_groups(source: &Source<'_>, entry: &NodeGroup, cores: usize) -> Result<Vec
         }
         (None, None) => vec![cores],
     };
+    let kibs = match kib.get_ref() {
+        Sizes::Alike(kib) => vec![*kib; sizes.len()],
+        Sizes::Each(kibs) if kibs.len() == sizes.len() => kibs.clone(),
+        Sizes::Each(kibs) => {
+            let reason = format!("l3_kib has {} sizes for {} last-level caches", kibs.len(), sizes.len());
+            return Err(source.at(&kib.span(), reason));
+        }
+    };
     let mut first_core = 0;
     Ok(sizes
         .into_iter()
-        .map(|cores| {
+        .zip(kibs)
+        .map(|(cores, kib)| {
             let group = L3Group { bytes: bytes_of_kib(kib), first_core, cores };
             first_core += cores;
             group
@@ -345,8 +355,7 @@ fn switches(source: &Source<'_>, file: &File, places: &mut Places) -> Result<Vec
         if switches.iter().any(|switch| switch.name == name) {
             return Err(source.at(&entry.span(), format!("switch `{name}` is described twice")));
         }
-        let oversubscription =
-            source.figure(entry.get_ref().oversubscription.as_ref(), "oversubscription")?;
+        let oversubscription = source.figure(entry.get_ref().oversubscription.as_ref(), "oversubscription")?;
         switches.push(Switch { name, oversubscription });
         places.switches.push(entry.span());
     }

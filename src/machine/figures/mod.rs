@@ -117,9 +117,7 @@ impl Figures {
             let gb_s = [node.read_gb_s, node.copy_gb_s, node.stream_copy_gb_s, node.row_gb_s, node.row_update_gb_s];
             gb_s.into_iter().chain([node.peak_f32_gflop_s]).chain(node.peak_bf16_gflop_s).collect::<Vec<_>>()
         };
-        let pair = |pair: &PairFigures| {
-            [pair.write_gb_s].into_iter().chain(pair.loaded_gb_s).collect::<Vec<_>>()
-        };
+        let pair = |pair: &PairFigures| [pair.write_gb_s].into_iter().chain(pair.loaded_gb_s).collect::<Vec<_>>();
         let wrong = |figures: &[f64]| figures.iter().copied().find(|figure| !FIGURES.contains(figure));
         let narrow = |figures: &[f64]| figures.iter().copied().find(|figure| !LINK_GB_S.contains(figure));
         if self.version != VERSION {
