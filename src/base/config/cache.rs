@@ -4,9 +4,9 @@ use std::env;
 use std::ffi::OsString;
 use std::path::{PathBuf, absolute};
 
-/// The folder of the user's cache: `$OCTOREC_CACHE`, from the working directory on, else `$XDG_CACHE_HOME/octorec`, else
-/// `~/.cache/octorec`; `None` where none of these is set. As the XDG base directory specification says, paths of its own
-/// that are not absolute do not count.
+/// The folder of the user's cache: `$OCTOREC_CACHE`, from the working directory on, else `$XDG_CACHE_HOME/octorec`,
+/// else `~/.cache/octorec`; `None` where none of these is set. As the XDG base directory specification says, its paths
+/// do not count if they are not absolute.
 #[must_use]
 pub fn cache_dir() -> Option<PathBuf> {
     choose(|name| env::var_os(name))

@@ -99,8 +99,8 @@ pub struct RouteEntry {
     pub path: Spanned<Vec<Ends>>,
 }
 
-/// One or several ends: a number, a list of numbers in a string ("0-3,8"), or a switch's name. No number is named twice;
-/// ranges stay ranges, so that a file takes no more memory than its text.
+/// One or several ends: a number, a list of numbers in a string ("0-3,8"), or a switch's name. No number is named
+/// twice; ranges stay ranges, so that a file takes no more memory than its text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ends {
     Nodes(Vec<RangeInclusive<u32>>),
