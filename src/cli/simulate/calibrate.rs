@@ -46,8 +46,9 @@ pub(super) fn read(path: &Path) -> Result<Measured> {
         return refuse(format!("batch = {} must lie in [1, {BATCH_MOST}]", measured.batch));
     }
     let all = measured.stages.iter().map(|stage| (stage.stage.as_str(), stage.ms));
-    match all.chain([("ms_median", measured.ms_median)]).find(|(_, ms)| !(0.0..=MS_MOST).contains(ms)) {
-        Some((what, ms)) => refuse(format!("{what}: {ms} ms must lie in [0, {MS_MOST:e}]")),
+    let wrong = all.chain([("ms_median", measured.ms_median)]).find(|(_, ms)| !(0.0..=MS_MOST).contains(ms));
+    match wrong.map(|(what, ms)| format!("{what}: {ms} ms must lie in [0, {MS_MOST:e}]")) {
+        Some(reason) => refuse(reason),
         None => Ok(measured),
     }
 }
