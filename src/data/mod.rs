@@ -14,9 +14,11 @@ mod fingerprint;
 pub mod formats;
 pub mod hot;
 pub mod incoming;
+mod key_map;
 mod loader;
 pub mod moment;
 mod numbering;
+mod opening;
 mod permuted;
 mod planted;
 mod portions;
@@ -30,10 +32,11 @@ mod source;
 pub mod stack_distance;
 pub mod statistics;
 pub mod survey;
-mod table;
 mod taobao;
+mod text;
 pub mod tsv;
 mod unseen;
+mod vocabulary;
 pub mod wide;
 pub mod zipf;
 
@@ -50,6 +53,7 @@ pub use criteo::Criteo;
 pub use epoch::Epoch;
 pub use loader::{Loader, Plan, Position, Waited};
 pub use numbering::Numbering;
+pub use opening::{Labels, OnUnseen, Opening, Progress};
 pub use permuted::{Feature, Permuted};
 pub use portions::{LoaderMode, Portion, RankLoader, Slice};
 pub use random::Random;
@@ -58,8 +62,9 @@ pub use schema::{Column, Description, Schema};
 pub use shuffle::Shuffle;
 pub use source::{Reader, Source, Split, Stored, TakeStored};
 pub use taobao::Taobao;
-pub use tsv::{Growth, Labels, OnUnseen, Opening, Tsv, Vocabulary};
+pub use tsv::Tsv;
 pub use unseen::{Lost, UnseenValues};
+pub use vocabulary::{Growth, Vocabulary};
 
 /// The data set that a configuration names. `opening` matters for files only.
 ///

@@ -12,7 +12,7 @@ use crate::data::blocks::Role;
 use crate::data::hot::HotInputs;
 use crate::data::schema::feature::Learner;
 use crate::data::schema::{Dense, Scales, TrainedColumns};
-use crate::data::tsv::LONGEST;
+use crate::data::text::LONGEST;
 use crate::data::{Description, Growth, Labels, Numbering, Vocabulary};
 
 /// A data set on disk.

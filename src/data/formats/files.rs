@@ -20,7 +20,7 @@ use crate::data::blocks::Role;
 use crate::data::fingerprint::of_files;
 use crate::data::schema::feature::lost_ages;
 use crate::data::schema::{Dense, Label, Scales};
-use crate::data::tsv::first_part;
+use crate::data::source::first_part;
 use crate::data::unseen::UnseenCounts;
 use crate::data::{
     Batch, Description, Growth, Labels, Lost, Numbering, Opening, Reader, Samples, Schema, Source, Split, TakeStored,

@@ -12,8 +12,8 @@ use std::path::Path;
 use bytemuck::{Pod, Zeroable};
 
 use crate::base::{Error, Result};
-use crate::data::table::{Key, TOGETHER, Table};
-use crate::data::tsv::{Columns, Tally};
+use crate::data::key_map::{Key, KeyMap, TOGETHER};
+use crate::data::text::{Columns, Tally};
 use crate::memory::WholeFile;
 
 const MAGIC: [u8; 8] = *b"OCTPART\x03";
@@ -70,7 +70,7 @@ pub(super) struct Contents {
 /// Memory that parts are made in, reused from part to part.
 #[derive(Debug, Clone)]
 pub(super) struct Maker<K> {
-    table: Table<K>,
+    table: KeyMap<K>,
     keys: Vec<K>,
     counts: Vec<u32>,
     codes: Vec<u32>,
@@ -79,7 +79,7 @@ pub(super) struct Maker<K> {
 
 impl<K: Key> Maker<K> {
     pub(super) fn new() -> Self {
-        let (table, keys) = (Table::new(), Vec::new());
+        let (table, keys) = (KeyMap::new(), Vec::new());
         Self { table, keys, counts: Vec::new(), codes: Vec::new(), bytes: Vec::new() }
     }
 

@@ -3,15 +3,14 @@
 use std::path::Path;
 
 use super::encoding::{Encoding, cap};
-use super::layout::{Labels, Layout};
-use super::lines::{Line, Lines};
+use super::layout::Layout;
 use super::row::Row;
-use super::vocabulary::Vocabulary;
 use super::{Fault, append, checked};
 use crate::base::config::{DataConfig, Vocab};
 use crate::base::{Error, Reason, Result};
 use crate::data::incoming::{Column, Next, Numbers, Objects, Parse, TRUTHS, UNSEEN, Writing, refuse};
-use crate::data::{Batch, Schema};
+use crate::data::text::{Line, Lines};
+use crate::data::{Batch, Labels, Schema, Vocabulary};
 
 /// What is needed to read such rows.
 pub struct Arriving {

@@ -3,18 +3,8 @@
 //! `data.rows_cap` is applied before the vocabulary, as the reference's `--max-ind-range` is.
 
 use super::fault::Fault;
-use super::vocabulary::Vocabulary;
 use crate::base::{Error, Result};
-
-/// What a value does that the vocabulary of a trained model lacks, if that has no row for such values.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum OnUnseen {
-    /// Its row is malformed.
-    #[default]
-    Reject,
-    /// It is left out: its bag is empty, which pools to a vector of zeros. For evaluation and prediction.
-    EmptyBag,
-}
+use crate::data::{OnUnseen, Vocabulary};
 
 /// In place of a row number: the value has none. Tables have fewer rows than this.
 pub(super) const NO_ROW: u32 = u32::MAX;

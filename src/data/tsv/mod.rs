@@ -7,89 +7,36 @@
 //! samples the last `validation_fraction` before them.
 
 mod arriving;
-mod columns;
-mod compressed;
 mod encoding;
 mod fault;
 mod layout;
-mod lines;
 mod row;
 mod scan;
 mod stored;
 mod swar;
-mod vocabulary;
+mod walk;
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 pub(super) use arriving::Arriving;
-pub use columns::{BadLine, Columns, Tally, line_at, line_ends};
-pub(super) use compressed::{Counted, decoded, is_parquet_at, packed, unreadable};
-pub use encoding::OnUnseen;
 use encoding::{Encoding, NO_ROW, cap};
 pub use fault::Fault;
-pub(super) use fault::{SHOWN, shown};
-pub use layout::{Labels, Layout};
-pub use lines::{LONGEST, Line, Lines, MARK, MOST_CRS, Place, without_end, without_mark};
+pub use layout::Layout;
 pub use row::Row;
-pub use scan::{GoodRows, Progress};
+pub use scan::GoodRows;
 use scan::{Scan, Task, scan};
-pub(super) use vocabulary::FirstSeen;
-pub use vocabulary::{Growth, Vocabulary};
 
 use super::dense::log_count;
 use super::fingerprint::{of_files, of_text};
-use super::schema::{Scales, TrainedColumns};
+use super::source::first_part;
 use super::unseen::{Lost, LostCounts, UnseenCounts, UnseenValues};
-use super::{Batch, Numbering, Reader, Schema, Source, Split, TakeStored};
+use super::vocabulary::FirstSeen;
+use super::{Batch, Growth, OnUnseen, Opening, Reader, Schema, Source, Split, TakeStored, Vocabulary};
 use crate::base::config::{DataConfig, OnBadRow, Vocab};
 use crate::base::input::Found;
 use crate::base::{Error, Result};
-
-/// How a data set is opened, beyond its configuration.
-pub struct Opening<'a> {
-    /// The vocabulary of a trained model; without it one is learned, where `data.vocab` asks for one.
-    pub known: Option<Vocabulary>,
-    /// Whether rows need a label.
-    pub labels: Labels,
-    /// What a value of a training sample does that `known` lacks; one of a test sample is left out in any case.
-    pub unseen: OnUnseen,
-    /// Whether all rows of a data set are one split for training, in the order of its files, whatever they are for.
-    pub whole: bool,
-    /// What a trained model has learned of dense columns; without it, it is learned from the training samples.
-    pub scales: Option<Scales>,
-    /// Whether what `scales` lacks is learned, too, and values of training samples are added to `known`: where training
-    /// begins with that model's weights.
-    pub begins: bool,
-    /// The text of a trained model's schema; without it, that of the file that `data.schema` names.
-    pub schema: Option<String>,
-    /// The columns that a trained model reads, for files that tell their columns by name.
-    pub columns: Option<TrainedColumns>,
-    /// By which files of values the rows of the model are numbered that training begins with, or that data are compared
-    /// with: values that data have more in theirs have rows behind those.
-    pub numbering: Numbering,
-    /// Told now and then how many bytes of how many the opening pass has read.
-    pub progress: Box<Progress<'a>>,
-}
-
-impl Default for Opening<'_> {
-    /// To learn from, with rows that all have labels, and nobody who is told.
-    fn default() -> Self {
-        Self {
-            known: None,
-            labels: Labels::default(),
-            unseen: OnUnseen::default(),
-            whole: false,
-            scales: None,
-            begins: false,
-            schema: None,
-            columns: None,
-            numbering: Numbering::default(),
-            progress: Box::new(|_, _| {}),
-        }
-    }
-}
 
 /// A tab-separated data set.
 pub struct Tsv {
@@ -292,16 +239,6 @@ impl Tsv {
     }
 }
 
-/// Samples of `rows` before the last `fraction` of them: floor(rows x (1 - fraction)), where the product's own rounding
-/// does not count.
-pub(super) fn first_part(rows: u64, fraction: f64) -> u64 {
-    let exact = rows as f64 * (1.0 - fraction);
-    let nearest = exact.round();
-    // A few units in the last place: 0.71 x 100 is 71, whatever the product says.
-    let first = if (exact - nearest).abs() <= 4.0 * f64::EPSILON * exact { nearest } else { exact.floor() };
-    (first as u64).min(rows)
-}
-
 fn checked(vocabulary: Vocabulary, layout: &Layout) -> Result<Vocabulary> {
     if vocabulary.columns().len() == layout.categorical {
         return Ok(vocabulary);
@@ -459,20 +396,5 @@ impl Reader for TsvReader<'_> {
 
     fn bytes_read(&self) -> u64 {
         self.rows.lines.progress().0
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_split_takes_the_last_part() {
-        assert_eq!(first_part(80_000, 0.2), 64_000);
-        assert_eq!(first_part(100, 0.29), 71);
-        assert_eq!(first_part(10, 0.25), 7);
-        assert_eq!(first_part(1, 0.5), 0);
-        assert_eq!(first_part(7, 0.0), 7);
-        assert_eq!(first_part(4_195_197_692, 0.0), 4_195_197_692);
     }
 }

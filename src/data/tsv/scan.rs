@@ -5,17 +5,15 @@
 
 use std::path::Path;
 
-use super::encoding::{Encoding, NO_ROW, OnUnseen};
+use super::encoding::{Encoding, NO_ROW};
 use super::fault::Fault;
 use super::layout::Layout;
-use super::lines::{Line, Lines, Place};
 use super::row::Row;
-use super::vocabulary::{FirstSeen, Vocabulary};
 use crate::base::config::OnBadRow;
 use crate::base::{Error, Result, interrupt};
-
-/// Called now and then with the bytes done and the bytes in all.
-pub type Progress<'a> = dyn FnMut(u64, u64) + 'a;
+use crate::data::text::{Line, Lines, Place};
+use crate::data::vocabulary::FirstSeen;
+use crate::data::{OnUnseen, Progress, Vocabulary};
 
 /// Lines between two looks at the clock, the progress bar and the wish to stop.
 const LINES_A_REPORT: u64 = 1 << 13;

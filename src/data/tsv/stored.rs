@@ -3,9 +3,9 @@
 use std::ops::Range;
 
 use super::encoding::{Encoding, NO_ROW};
-use super::{Lost, Tsv, Vocabulary};
+use super::{Lost, Tsv};
 use crate::base::{Error, Result, interrupt};
-use crate::data::{Description, Samples, Split, Stored, TakeStored};
+use crate::data::{Description, Samples, Split, Stored, TakeStored, Vocabulary};
 
 /// Samples that are handed over at a time.
 const PORTION: usize = 1 << 12;

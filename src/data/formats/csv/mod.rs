@@ -40,9 +40,10 @@ use crate::data::fingerprint::of_text;
 use crate::data::preprocess::input_files;
 use crate::data::samples::Samples;
 use crate::data::schema::Description;
-use crate::data::tsv::{LONGEST, Progress, SHOWN, first_part, shown};
+use crate::data::source::first_part;
+use crate::data::text::{LONGEST, SHOWN, shown};
 use crate::data::unseen::LostCounts;
-use crate::data::{Labels, Lost, OnUnseen, Vocabulary};
+use crate::data::{Labels, Lost, OnUnseen, Progress, Vocabulary};
 
 /// Opens a text file, or all of a folder as one table in the order of their names, as a schema says.
 ///

@@ -16,8 +16,8 @@ use super::sniff::check_header;
 use crate::base::config::OnBadRow;
 use crate::base::input::Found;
 use crate::base::{Error, Result, interrupt};
-use crate::data::Labels;
-use crate::data::tsv::{OnUnseen, Place, Progress};
+use crate::data::text::Place;
+use crate::data::{Labels, OnUnseen, Progress};
 
 /// Rows between two places at which the file can be entered.
 const ROWS_A_MARK: u64 = 1 << 12;
