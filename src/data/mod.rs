@@ -62,7 +62,6 @@ pub use schema::{Column, Description, Schema};
 pub use shuffle::Shuffle;
 pub use source::{Reader, Source, Split, Stored, TakeStored};
 pub use taobao::Taobao;
-pub use tsv::Tsv;
 pub use unseen::{Lost, UnseenValues};
 pub use vocabulary::{Growth, Vocabulary};
 
@@ -81,7 +80,7 @@ pub fn open(config: &Config, opening: Opening<'_>) -> Result<Arc<dyn Source>> {
     Ok(match data.source {
         SourceKind::Criteo => Arc::new(Criteo::new(data, rows, dense)?),
         SourceKind::Taobao => Arc::new(Taobao::new(data, rows, dense)?),
-        SourceKind::Tsv => Arc::new(Tsv::open(data, rows, opening)?),
+        SourceKind::Tsv => Arc::new(formats::Files::open_criteo(data, rows, opening)?),
         SourceKind::Files => Arc::new(formats::Files::open(data, opening)?),
         SourceKind::Random => Arc::new(Random::new(data, rows, dense)?.named(&config.model.columns)),
     })

@@ -1,8 +1,11 @@
-//! What all formats of text go through: lines of files, compressed or not, and pieces of text as columns.
+//! What all formats of text go through: lines of files, compressed or not, places to enter them at, malformed rows, and
+//! pieces of text as columns.
 
 mod columns;
 mod compressed;
 mod lines;
+mod marks;
+mod skipped;
 
 use crate::base::Reason;
 use crate::base::units::Bytes;
@@ -10,6 +13,8 @@ use crate::base::units::Bytes;
 pub use columns::{BadLine, Columns, Tally, line_at, line_ends};
 pub use compressed::{Counted, decoded, is_parquet_at, packed, unreadable};
 pub use lines::{LONGEST, Line, Lines, MARK, MOST_CRS, Place, without_end, without_mark};
+pub use marks::Marks;
+pub use skipped::Skipped;
 
 /// Bytes of a field that messages show.
 pub const SHOWN: usize = 32;

@@ -1,11 +1,13 @@
 //! Criteo's rows as they arrive, for a trained model.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use super::encoding::{Encoding, cap};
 use super::layout::Layout;
 use super::row::Row;
-use super::{Fault, append, checked};
+use super::table::append;
+use super::{Fault, checked};
 use crate::base::config::{DataConfig, Vocab};
 use crate::base::{Error, Reason, Result};
 use crate::data::incoming::{Column, Next, Numbers, Objects, Parse, TRUTHS, UNSEEN, Writing, refuse};
@@ -35,7 +37,7 @@ impl Arriving {
         let layout = Layout::criteo(Labels::Optional, config.max_line);
         let encoding = match known {
             Some(known) => {
-                let vocabulary = checked(known, &layout)?;
+                let vocabulary = Arc::new(checked(known, &layout)?);
                 Encoding::Vocabulary { vocabulary, cap: cap(config.rows_cap) }
             }
             None if config.vocab == Vocab::Hash => Encoding::modulo(layout.categorical, config.rows_cap, model_rows)?,
@@ -55,7 +57,7 @@ impl Parse for Arriving {
     }
 
     fn vocabulary(&self) -> Option<&Vocabulary> {
-        self.encoding.vocabulary()
+        self.encoding.vocabulary().map(|known| &**known)
     }
 
     fn begin(&self, lines: Lines) -> Result<Box<dyn Next + '_>> {

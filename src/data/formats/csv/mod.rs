@@ -142,7 +142,7 @@ pub fn open_as(
     let unseen = if left_out { OnUnseen::EmptyBag } else { OnUnseen::Reject };
     let description = schema.description(float, |column| encoding.table(column, &schema.categorical[column], unseen));
     description.check().map_err(|reason| bad(path, reason))?;
-    let vocabulary = numbered.then(|| encoding.vocabulary());
+    let vocabulary = numbered.then(|| Arc::new(encoding.vocabulary()));
     let blanks = schema.categorical.iter().enumerate().map(|(at, spec)| encoding.row_of_blank(at, spec)).collect();
     let growth = encoding.growth().to_vec();
     let encoding = Arc::new(encoding);
@@ -179,7 +179,7 @@ fn warn_of_one_class(path: &Path, schema: &TextSchema, choices: &Choices<'_>, pa
         _ => return,
     };
     let which = if first.contains(&None) && choices.test.is_none() { "rows" } else { "training rows" };
-    let skipped = parts.iter().map(|part| part.skipped).sum::<u64>();
+    let skipped = parts.iter().map(|part| part.skipped.rows()).sum::<u64>();
     let left_out = match skipped {
         0 => String::new(),
         _ => format!(", perhaps because the {others} ones are among the {} left out", Many(skipped, "malformed row")),
@@ -391,11 +391,11 @@ impl Table for CsvTable {
     }
 
     fn skipped_rows(&self) -> u64 {
-        self.part.skipped
+        self.part.skipped.rows()
     }
 
     fn first_skipped(&self) -> Option<&str> {
-        self.part.first_skipped.as_deref()
+        self.part.skipped.first()
     }
 
     fn fingerprint(&self) -> Option<u64> {
