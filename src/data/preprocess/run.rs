@@ -138,22 +138,10 @@ impl<'a> Run<'a> {
     }
 
     fn journal(&self) -> Result<Journal> {
-        let options = self.options;
         Ok(Journal {
             version: JOURNAL_VERSION,
-            recipe: options.recipe.clone(),
-            min_count: options.min_count,
-            days: options.days,
-            split: options.split,
-            shuffle: options.shuffle,
-            seed: options.seed,
-            vocabulary: options.vocabulary.clone(),
-            grow: options.grow,
+            options: self.options.clone(),
             known: None,
-            codec: options.codec,
-            file_rows: options.file_rows,
-            on_bad_row: options.on_bad_row,
-            max_line: options.max_line,
             inputs: self.inputs.iter().map(Stamp::of).collect::<Result<_>>()?,
             work: self.sizes,
         })

@@ -27,11 +27,10 @@ pub use scan::GoodRows;
 use scan::{Scan, Task, scan};
 use table::CriteoTable;
 
-use super::blocks::Role;
 use super::formats::{Dataset, Member, Table};
 use super::source::first_part;
 use super::vocabulary::FirstSeen;
-use super::{OnUnseen, Opening, Vocabulary};
+use super::{OnUnseen, Opening, Split, Vocabulary};
 use crate::base::config::{DataConfig, OnBadRow, Vocab};
 use crate::base::input::Found;
 use crate::base::{Error, Result};
@@ -121,9 +120,9 @@ pub(super) fn open(config: &DataConfig, model_rows: &[u64], opening: Opening<'_>
     };
     let table =
         |file, scan, strict| CriteoTable::new(file, scan, (layout, config.on_bad_row), (encoding.clone(), strict));
-    let mut tables = vec![(Role::Train, table((path, found), first, strict))];
+    let mut tables = vec![(Split::Train, table((path, found), first, strict))];
     if let (Some(file), Some(second)) = (test_path.zip(found_test), second) {
-        tables.push((Role::Test, table(file, second, 0)));
+        tables.push((Split::Test, table(file, second, 0)));
     }
     let description = tables[0].1.description().clone();
     let members = tables.into_iter().map(|(role, table)| Member { role, table: Box::new(table) });
