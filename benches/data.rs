@@ -12,7 +12,7 @@ use octorec::base::config::{DataConfig, Vocab};
 use octorec::data::blocks::{Codec, Options};
 use octorec::data::formats::{Files, Format, Sink, Target};
 use octorec::data::{
-    self, Batch, Loader, LoaderMode, Opening, Plan, Position, RankLoader, Samples, Shuffle, Source, Split, Tsv, hot,
+    self, Batch, Loader, LoaderMode, Opening, Plan, Position, RankLoader, Samples, Shuffle, Source, Split, hot,
 };
 
 const SAMPLES: u64 = 50_000;
@@ -57,7 +57,7 @@ fn sources(criterion: &mut Criterion) {
     group.throughput(Throughput::Bytes(text.len() as u64)).sample_size(10);
     for (name, vocab) in [("all", Vocab::All), ("hash", Vocab::Hash)] {
         let config = DataConfig { vocab, ..config.clone() };
-        let open = || Tsv::open(&config, &[1000; 26], Opening::default()).expect("well-formed data");
+        let open = || Files::open_criteo(&config, &[1000; 26], Opening::default()).expect("well-formed data");
         let source = open();
         assert_eq!(source.samples(Split::Train), Some(SAMPLES), "every row is a sample");
         let mut batch = Batch::new(source.schema());

@@ -23,8 +23,8 @@ use crate::data::formats::csv::{self, LeftOut};
 use crate::data::formats::{self, Dataset, Described, Format, SCHEMA, parquet};
 use crate::data::samples::Samples;
 use crate::data::survey::{CategoricalFindings, DenseFindings, Findings, Survey, sparkline};
-use crate::data::tsv::{GoodRows, Labels, Layout};
-use crate::data::{Alone, Description, Telling};
+use crate::data::tsv::{GoodRows, Layout};
+use crate::data::{Alone, Description, Labels, Telling};
 
 /// Arguments of `octorec inspect`.
 #[derive(Debug, Args)]

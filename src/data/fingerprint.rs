@@ -5,7 +5,7 @@ use std::path::Path;
 
 use twox_hash::XxHash3_64;
 
-use super::tsv::decoded;
+use super::text::decoded;
 use crate::base::input;
 use crate::memory::FileBytes;
 

@@ -14,9 +14,11 @@ mod fingerprint;
 pub mod formats;
 pub mod hot;
 pub mod incoming;
+mod key_map;
 mod loader;
 pub mod moment;
 mod numbering;
+mod opening;
 mod permuted;
 mod planted;
 mod portions;
@@ -30,10 +32,11 @@ mod source;
 pub mod stack_distance;
 pub mod statistics;
 pub mod survey;
-mod table;
 mod taobao;
+mod text;
 pub mod tsv;
 mod unseen;
+mod vocabulary;
 pub mod wide;
 pub mod zipf;
 
@@ -50,6 +53,7 @@ pub use criteo::Criteo;
 pub use epoch::Epoch;
 pub use loader::{Loader, Plan, Position, Waited};
 pub use numbering::Numbering;
+pub use opening::{Labels, OnUnseen, Opening, Progress};
 pub use permuted::{Feature, Permuted};
 pub use portions::{LoaderMode, Portion, RankLoader, Slice};
 pub use random::Random;
@@ -58,8 +62,8 @@ pub use schema::{Column, Description, Schema};
 pub use shuffle::Shuffle;
 pub use source::{Reader, Source, Split, Stored, TakeStored};
 pub use taobao::Taobao;
-pub use tsv::{Growth, Labels, OnUnseen, Opening, Tsv, Vocabulary};
 pub use unseen::{Lost, UnseenValues};
+pub use vocabulary::{Growth, Vocabulary};
 
 /// The data set that a configuration names. `opening` matters for files only.
 ///
@@ -76,7 +80,7 @@ pub fn open(config: &Config, opening: Opening<'_>) -> Result<Arc<dyn Source>> {
     Ok(match data.source {
         SourceKind::Criteo => Arc::new(Criteo::new(data, rows, dense)?),
         SourceKind::Taobao => Arc::new(Taobao::new(data, rows, dense)?),
-        SourceKind::Tsv => Arc::new(Tsv::open(data, rows, opening)?),
+        SourceKind::Tsv => Arc::new(formats::Files::open_criteo(data, rows, opening)?),
         SourceKind::Files => Arc::new(formats::Files::open(data, opening)?),
         SourceKind::Random => Arc::new(Random::new(data, rows, dense)?.named(&config.model.columns)),
     })

@@ -47,6 +47,16 @@ impl Split {
     }
 }
 
+/// Samples of `rows` before the last `fraction` of them: floor(rows x (1 - fraction)), where the product's own rounding
+/// does not count.
+pub(super) fn first_part(rows: u64, fraction: f64) -> u64 {
+    let exact = rows as f64 * (1.0 - fraction);
+    let nearest = exact.round();
+    // A few units in the last place: 0.71 x 100 is 71, whatever the product says.
+    let first = if (exact - nearest).abs() <= 4.0 * f64::EPSILON * exact { nearest } else { exact.floor() };
+    (first as u64).min(rows)
+}
+
 /// Samples as they are stored: before dense values are transformed, and missing ones become 0.
 #[derive(Debug, Clone, Copy)]
 pub struct Stored<'a> {
@@ -252,5 +262,20 @@ pub trait Reader: Send {
     /// checked. Generated samples have none.
     fn bytes_read(&self) -> u64 {
         0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_split_takes_the_last_part() {
+        assert_eq!(first_part(80_000, 0.2), 64_000);
+        assert_eq!(first_part(100, 0.29), 71);
+        assert_eq!(first_part(10, 0.25), 7);
+        assert_eq!(first_part(1, 0.5), 0);
+        assert_eq!(first_part(7, 0.0), 7);
+        assert_eq!(first_part(4_195_197_692, 0.0), 4_195_197_692);
     }
 }

@@ -11,9 +11,9 @@ use std::sync::LazyLock;
 use octorec::base::config::{Command, Config, DataConfig, KEYS, Layers, OnBadRow, SourceKind, Vocab};
 use octorec::collective::Payload;
 use octorec::data::blocks::{BlockFile, Codec, Manifest, Options};
-use octorec::data::formats::{self, Format, Rows, Table, Target, csv};
+use octorec::data::formats::{self, Files, Format, Rows, Table, Target, csv};
 use octorec::data::stack_distance::StackProfile;
-use octorec::data::{Batch, Criteo, Opening, Samples, Source, Split, Tsv};
+use octorec::data::{Batch, Criteo, Opening, Samples, Source, Split};
 use octorec::machine::{Machine, Routes, discover};
 use octorec::shard::{Reserve, TableLoad, Workload, file};
 use octorec::train::{Checkpoint, load_vocabulary, save_vocabulary};
@@ -96,7 +96,7 @@ static SOUND: LazyLock<Sound> = LazyLock::new(|| {
     let path = folder.path().join("clicks.tsv");
     fs::write(&path, &clicks).unwrap();
     let data = tsv_config(&path, OnBadRow::Fail);
-    let tsv = Tsv::open(&data, &[], Opening::default()).unwrap();
+    let tsv = Files::open_criteo(&data, &[], Opening::default()).unwrap();
     save_vocabulary(&folder.path().join("vocabulary"), tsv.vocabulary().unwrap()).unwrap();
     let progress = serde_json::json!({"step": 3, "epoch": 0, "sample": 30});
     let header =
@@ -121,7 +121,7 @@ fn read_clicks(bytes: &[u8], on_bad_row: OnBadRow) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("clicks.tsv");
     fs::write(&path, bytes).unwrap();
-    let Ok(source) = Tsv::open(&tsv_config(&path, on_bad_row), &[], Opening::default()) else { return };
+    let Ok(source) = Files::open_criteo(&tsv_config(&path, on_bad_row), &[], Opening::default()) else { return };
     for split in [Split::Train, Split::Test] {
         let Ok(mut reader) = source.open(split, 0) else { continue };
         let mut batch = Batch::new(source.schema());

@@ -12,7 +12,7 @@ use octorec::data::formats::{Files, Format, Sink, Target};
 use octorec::data::schema::Categorical;
 use octorec::data::{
     Batch, Criteo, Description, Loader, LoaderMode, Opening, Plan, Position, Random, RankLoader, Reader, Samples,
-    Schema, Shuffle, Source, Split, Tsv,
+    Schema, Shuffle, Source, Split,
 };
 use octorec::ffi::linux::current_affinity;
 use proptest::prelude::*;
@@ -108,7 +108,10 @@ fn sources(folder: &Path) -> Named {
     log().write_tsv(Split::Train, 0..SAMPLES, &mut file).unwrap();
     for vocab in [Vocab::All, Vocab::Hash] {
         let config = DataConfig { vocab, ..config(&text) };
-        sources.push((format!("tsv {vocab:?}"), Arc::new(Tsv::open(&config, &[40; 26], Opening::default()).unwrap())));
+        sources.push((
+            format!("tsv {vocab:?}"),
+            Arc::new(Files::open_criteo(&config, &[40; 26], Opening::default()).unwrap()),
+        ));
     }
     let csv = folder.join("log.csv");
     let rows = (0..SAMPLES).map(|n| format!("{},{},{}\n", n % 2, n * 7 % 91, n % 13));

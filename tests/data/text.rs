@@ -8,7 +8,7 @@ use std::process::{Command, Output};
 use octorec::base::config::{DataConfig, OnBadRow, Vocab};
 use octorec::data::formats::csv::sniff;
 use octorec::data::formats::{self, Files, Format};
-use octorec::data::{Batch, Growth, OnUnseen, Opening, Source, Split, Tsv, UnseenValues, Vocabulary};
+use octorec::data::{Batch, Growth, OnUnseen, Opening, Source, Split, UnseenValues, Vocabulary};
 use proptest::prelude::*;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -130,7 +130,7 @@ proptest! {
             if let Some(tests) = &tests {
                 (config.test_path, other.test_path) = twins(&folder, "test", tests);
             }
-            let (expected, found) = (Tsv::open(&config, &[], Opening::default()), Files::open(&other, Opening::default()));
+            let (expected, found) = (Files::open_criteo(&config, &[], Opening::default()), Files::open(&other, Opening::default()));
             prop_assert_eq!(expected.is_ok(), found.is_ok());
             let (Ok(expected), Ok(found)) = (expected, found) else { continue };
             prop_assert_eq!(expected.schema().rows()[0], found.schema().rows()[0]);

@@ -6,7 +6,9 @@ use std::io::Write;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use octorec::base::config::{DataConfig, OnBadRow, Vocab};
-use octorec::data::{Batch, Criteo, Growth, Labels, Opening, Source, Split, Tsv, Vocabulary};
+use octorec::data::formats::Files;
+use octorec::data::samples::Values;
+use octorec::data::{Batch, Criteo, Growth, Labels, OnUnseen, Opening, Source, Split, Vocabulary};
 use tempfile::TempDir;
 
 use crate::sample::criteo_sample;
@@ -55,16 +57,16 @@ fn read(source: &dyn Source, split: Split) -> Batch {
 }
 
 /// The first column's row numbers.
-fn ids(source: &Tsv, split: Split) -> Vec<u32> {
+fn ids(source: &Files, split: Split) -> Vec<u32> {
     read(source, split).bags[0].rows.clone()
 }
 
-fn open(config: &DataConfig) -> Tsv {
-    Tsv::open(config, &[], Opening::default()).unwrap()
+fn open(config: &DataConfig) -> Files {
+    Files::open_criteo(config, &[], Opening::default()).unwrap()
 }
 
 fn message(config: &DataConfig) -> String {
-    Tsv::open(config, &[], Opening::default()).err().expect("the file should be refused").to_string()
+    Files::open_criteo(config, &[], Opening::default()).err().expect("the file should be refused").to_string()
 }
 
 fn generated(samples: u64) -> (Criteo, Vec<u8>) {
@@ -109,7 +111,7 @@ fn plain_gzip_crlf_and_a_mark_are_the_same_data() {
     let whole = read(&open(&config(&folder.file("a.tsv", &text))), Split::Train);
     assert_eq!(whole.samples(), 3000);
     let first = open(&config(&folder.file("a.tsv", &text)));
-    assert!(first.is_seekable(Split::Test));
+    assert!(first.is_seekable(Split::Train));
     for (name, content) in [
         ("b.tsv.gz", gzip(&text)),
         ("c.tsv", crlf.clone().into_bytes()),
@@ -120,7 +122,7 @@ fn plain_gzip_crlf_and_a_mark_are_the_same_data() {
     ] {
         let other = open(&config(&folder.file(name, content)));
         assert_eq!(read(&other, Split::Train), whole, "{name}");
-        assert_eq!(other.is_seekable(Split::Test), !name.ends_with("gz"), "{name}");
+        assert_eq!(other.is_seekable(Split::Train), !name.ends_with("gz"), "{name}");
         assert_eq!(
             other.fingerprint(Split::Train) == first.fingerprint(Split::Train),
             !["c.tsv", "d.tsv.gz", "f.tsv", "g.tsv.gz"].contains(&name),
@@ -159,7 +161,7 @@ fn the_train_vocabulary_sends_unseen_values_to_its_last_row() {
     assert_eq!(ids(&tsv, Split::Train), [0, 1, 0, 2, 1, 3]);
     assert_eq!(ids(&tsv, Split::Test), [4, 1]);
     let stored = Vocabulary::from_columns(known.columns().to_vec(), known.unseen_row()).unwrap();
-    let tsv = Tsv::open(&config, &[], Opening { known: Some(stored), ..Opening::default() }).unwrap();
+    let tsv = Files::open_criteo(&config, &[], Opening { known: Some(stored), ..Opening::default() }).unwrap();
     assert_eq!((ids(&tsv, Split::Train), ids(&tsv, Split::Test)), (vec![0, 1, 0, 2, 1, 2], vec![2, 1]));
     assert_eq!(tsv.vocabulary(), Some(&known));
 }
@@ -201,15 +203,15 @@ fn hashing_takes_the_smaller_of_cap_and_model() {
         message(&config),
         "data.vocab = \"hash\": the number of rows must be given: set data.rows_cap (--rows-cap)"
     );
-    let error = Tsv::open(&config, &[5, 5], Opening::default()).err().unwrap().to_string();
+    let error = Files::open_criteo(&config, &[5, 5], Opening::default()).err().unwrap().to_string();
     assert_eq!(error, "data.vocab = \"hash\": model.rows lists 2 tables, the data has 26 categorical columns");
-    let tsv = Tsv::open(&config, &[10; 26], Opening::default()).unwrap();
+    let tsv = Files::open_criteo(&config, &[10; 26], Opening::default()).unwrap();
     assert_eq!(ids(&tsv, Split::Train), [0, 7, 5]);
     assert!(tsv.vocabulary().is_none());
     config.rows_cap = 7;
     let mut model = [10; 26];
     model[1] = 4;
-    let tsv = Tsv::open(&config, &model, Opening::default()).unwrap();
+    let tsv = Files::open_criteo(&config, &model, Opening::default()).unwrap();
     assert_eq!(tsv.schema().rows()[..3], [7, 4, 7]);
     assert_eq!(ids(&tsv, Split::Train), [100 % 7, 0, u32::MAX % 7]);
     assert_eq!(open(&config).schema().rows(), [7; 26]);
@@ -301,16 +303,18 @@ fn unknown_values_of_new_data_are_refused_or_left_out() {
     let known = open(&config(&folder.file("a.tsv", rows(&["a", "b"])))).vocabulary().unwrap().clone();
     let path = folder.file("b.tsv", rows(&["b", "c", "a"]));
     let mut config = config(&path);
-    let tsv = Tsv::open(&config, &[], Opening { known: Some(known.clone()), ..Opening::default() }).unwrap();
+    let tsv = Files::open_criteo(&config, &[], Opening { known: Some(known.clone()), ..Opening::default() }).unwrap();
     let error = Source::open(&tsv, Split::Train, 0).unwrap().read(&mut Batch::new(tsv.schema()), 9).unwrap_err();
     let expected = "line 2: column C1: the value 0000000c is not in the model's vocabulary";
     assert!(error.to_string().starts_with(&format!("{path}: {expected}")), "{error}");
     config.on_bad_row = OnBadRow::Skip;
-    let tsv = Tsv::open(&config, &[], Opening { known: Some(known), ..Opening::default() }).unwrap();
+    let tsv = Files::open_criteo(&config, &[], Opening { known: Some(known), ..Opening::default() }).unwrap();
     assert_eq!((ids(&tsv, Split::Train), tsv.skipped_rows()), (vec![1, 0], 1));
     let other = Vocabulary::from_columns(vec![vec![1]; 3], true).unwrap();
-    let error =
-        Tsv::open(&config, &[], Opening { known: Some(other), ..Opening::default() }).err().unwrap().to_string();
+    let error = Files::open_criteo(&config, &[], Opening { known: Some(other), ..Opening::default() })
+        .err()
+        .unwrap()
+        .to_string();
     assert_eq!(error, "vocabulary: it has 3 columns, the data has 26: it belongs to a model of other data");
 }
 
@@ -327,7 +331,7 @@ fn a_vocabulary_grows_by_the_values_of_training_samples() {
         for skips in [OnBadRow::Fail, OnBadRow::Skip] {
             config.on_bad_row = skips;
             let opening = Opening { known: known.clone(), begins: true, ..Opening::default() };
-            let tsv = Tsv::open(&config, &[], opening).unwrap();
+            let tsv = Files::open_criteo(&config, &[], opening).unwrap();
             let growth =
                 Growth { column: "C1".to_owned(), kept: 3, absent: Some(1), new: 2, unseen_row: vocab == Vocab::Train };
             assert_eq!((&tsv.growth()[0], tsv.growth().len(), tsv.schema().rows()[0]), (&growth, 26, rows));
@@ -337,7 +341,8 @@ fn a_vocabulary_grows_by_the_values_of_training_samples() {
             let grown = tsv.vocabulary().unwrap();
             assert_eq!(grown.columns()[0], [0xa, 0xb, 0xc, 0xd, 0xe]);
             // Whoever goes on with that run reads the same.
-            let again = Tsv::open(&config, &[], Opening { known: Some(grown.clone()), ..Opening::default() }).unwrap();
+            let again =
+                Files::open_criteo(&config, &[], Opening { known: Some(grown.clone()), ..Opening::default() }).unwrap();
             assert_eq!((ids(&again, Split::Train), ids(&again, Split::Test)), (vec![2, 3, 0, 4], test.clone()));
             assert_eq!((again.samples(Split::Test), again.skipped_rows()), (Some(2), 0));
         }
@@ -356,10 +361,42 @@ fn test_samples_of_a_file_of_their_own_stay_whatever_training_samples_have() {
         on_bad_row: OnBadRow::Skip,
         ..config(&folder.file("b.tsv", rows(&["a", "d", "b", "c", "a", "e"])))
     };
-    let tsv = Tsv::open(&config, &[], Opening { known, ..Opening::default() }).unwrap();
+    let tsv = Files::open_criteo(&config, &[], Opening { known, ..Opening::default() }).unwrap();
     assert_eq!(Split::ALL.map(|split| tsv.samples(split)), [3, 1, 2].map(Some));
     assert_eq!(Split::ALL.map(|split| ids(&tsv, split)), [vec![0, 1, 2], vec![0], vec![0]]);
     assert_eq!(tsv.skipped_rows(), 2);
+}
+
+/// What is compared with other days and kept with a model, and what training reads: both are the rows of the file.
+#[test]
+fn stored_samples_are_those_that_minibatches_are_made_of() {
+    let folder = Folder::new();
+    let wide = row(0, "").replacen('3', "99999999999", 1);
+    let path = folder.file("a.tsv", format!("{}\n{wide}\n{}\n", row(1, "a"), row(1, "d")));
+    let columns = std::iter::once(vec![0xa, 0]).chain((1..26).map(|_| vec![1])).collect();
+    let known = Some(Vocabulary::from_columns(columns, false).unwrap());
+    let opening = Opening { known, unseen: OnUnseen::EmptyBag, ..Opening::default() };
+    let tsv = Files::open_criteo(&config(&path), &[], opening).unwrap();
+    let mut found = Vec::new();
+    let is_stored = tsv.each_stored(Split::Train, 1..3, &mut |stored| {
+        assert_eq!(stored.blanks, [&[Some(1)][..], &[None; 25]].concat());
+        found.push(stored.samples.clone());
+        Ok(())
+    });
+    assert!(is_stored.unwrap() && found.len() == 1);
+    let Values::Integers(first) = &found[0].dense[0] else { panic!("integers stay what they are") };
+    assert_eq!((&found[0].labels[..], &first[..]), (&[0.0, 1.0][..], &[i32::MAX, 3][..]));
+    let (one, other) = (&found[0].lookups[0], &found[0].lookups[1]);
+    assert_eq!((&one.rows[..], &one.ends[..]), (&[1][..], &[1, 1][..]), "d has no row");
+    assert_eq!((&other.rows[..], &other.ends[..]), (&[0, 0][..], &[1, 2][..]));
+    let lost = tsv.lost();
+    assert_eq!((lost[0].values, lost[0].emptied, lost[0].tells_blanks), (1, 1, false));
+    assert!(lost[1].values == 0 && lost[1].tells_blanks);
+    // A count keeps all of its bits on the way to a feature.
+    let batch = read(&tsv, Split::Train);
+    assert_eq!((&batch.bags[0].rows[..], &batch.bags[0].offsets[..]), (&[0, 1][..], &[0, 1, 2, 2][..]));
+    assert!((batch.dense[13] - 25.328_436).abs() < 1e-4 && batch.dense[26] == 4f32.ln(), "{}", batch.dense[13]);
+    assert_eq!((tsv.unseen_values()[0].left_out, tsv.skipped_rows()), (2, 0));
 }
 
 #[test]
@@ -370,7 +407,7 @@ fn rows_to_predict_need_no_label() {
     let config = config(&folder.file("a.tsv", format!("{labelled}\n{bare}\n{blank}\n")));
     assert!(message(&config).contains("line 2: expected 40 tab-separated columns, found 39"));
     let opening = Opening { labels: Labels::Optional, ..Opening::default() };
-    let batch = read(&Tsv::open(&config, &[], opening).unwrap(), Split::Train);
+    let batch = read(&Files::open_criteo(&config, &[], opening).unwrap(), Split::Train);
     assert!(batch.labels[0] == 1.0 && batch.labels[1].is_nan() && batch.labels[2].is_nan());
     assert_eq!(batch.bags[0].rows, [0, 0, 0]);
     assert_eq!(batch.dense[..13], batch.dense[13..26]);
@@ -403,7 +440,8 @@ fn files_that_cannot_be_used_say_why() {
     for others in [&["a"][..], &["c", "b", "a"]] {
         fs::write(&path, rows(others)).unwrap();
         file.set_modified(std::time::UNIX_EPOCH).unwrap();
-        let error = Source::open(&tsv, Split::Train, 0).err().expect("it is another").to_string();
+        let mut batch = Batch::new(tsv.schema());
+        let error = Source::open(&tsv, Split::Train, 0).unwrap().read(&mut batch, 1).unwrap_err().to_string();
         assert!(error.contains("changes.tsv: the file has changed since it was opened"), "{error}");
     }
 }
@@ -417,7 +455,7 @@ fn progress_ends_at_the_whole() {
     config.test_path = folder.file("b.tsv", &text);
     let mut seen = Vec::new();
     let progress = Box::new(|done, total| seen.push((done, total)));
-    Tsv::open(&config, &[], Opening { progress, ..Opening::default() }).unwrap();
+    Files::open_criteo(&config, &[], Opening { progress, ..Opening::default() }).unwrap();
     let total = fs::metadata(&path).unwrap().len() + text.len() as u64;
     assert!(seen.len() >= 4 && seen.is_sorted() && seen.iter().all(|&(_, of)| of == total), "{seen:?}");
     assert_eq!(seen.last(), Some(&(total, total)));

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rayon::prelude::*;
 
@@ -11,7 +12,7 @@ use crate::base::{Error, Result};
 use crate::data::hot::HotInputs;
 use crate::data::schema::feature::Learner;
 use crate::data::schema::{Dense, Scales, TrainedColumns};
-use crate::data::tsv::LONGEST;
+use crate::data::text::LONGEST;
 use crate::data::{Description, Growth, Labels, Numbering, Split, Vocabulary};
 
 /// A data set on disk.
@@ -26,7 +27,7 @@ pub struct Dataset {
     /// for more.
     pub sized_by_values: bool,
     /// The values behind row numbers, where they were numbered by first appearance, now or for an earlier model.
-    pub vocabulary: Option<Vocabulary>,
+    pub vocabulary: Option<Arc<Vocabulary>>,
     /// What an earlier model's vocabulary has grown by, column by column; nothing where it could not.
     pub growth: Vec<Growth>,
     /// The row of a blank field of each categorical column of text, where that is no other value's; nothing at all of
@@ -47,7 +48,7 @@ pub struct Member {
 }
 
 impl Dataset {
-    pub(super) fn new(description: Description, members: Vec<Member>) -> Self {
+    pub(in crate::data) fn new(description: Description, members: Vec<Member>) -> Self {
         Self {
             description,
             members,

@@ -4,26 +4,28 @@
 //! set has no test samples, its validation samples stand in, and where it has neither, the last share of the training
 //! samples. Where it has no validation samples, they may be the last share of what is then left for training.
 
+mod reader;
 mod stored;
 
-use std::collections::VecDeque;
 use std::ops::Range;
 use std::path::Path;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
+
+use reader::FilesReader;
 
 use super::dataset::learned;
-use super::{Dataset, Format, Member, Reading, Rows, Table, bad, csv, open_for, refuse_described, scan};
+use super::{Dataset, Format, Member, Reading, bad, csv, open_for, refuse_described, scan};
 use crate::base::config::DataConfig;
 use crate::base::console::note;
 use crate::base::{Error, Result};
 use crate::data::fingerprint::of_files;
 use crate::data::schema::feature::lost_ages;
 use crate::data::schema::{Dense, Label, Scales};
-use crate::data::tsv::first_part;
+use crate::data::source::first_part;
 use crate::data::unseen::UnseenCounts;
 use crate::data::{
-    Batch, Description, Growth, Labels, Lost, Numbering, Opening, Reader, Samples, Schema, Source, Split, TakeStored,
-    UnseenValues, Vocabulary,
+    Description, Growth, Labels, Lost, Numbering, Opening, Reader, Schema, Source, Split, TakeStored, UnseenValues,
+    Vocabulary, tsv,
 };
 
 /// A data set to train on.
@@ -42,9 +44,11 @@ pub struct Files {
     labels: Labels,
     /// Whether the user, Parquet or blocks name the columns; other formats number them, or have names of their own.
     named: bool,
+    /// The label, where a column is one as it stands.
+    label: Option<Label>,
     /// What described them.
     schema_text: Option<String>,
-    vocabulary: Option<Vocabulary>,
+    vocabulary: Option<Arc<Vocabulary>>,
     growth: Vec<Growth>,
     unseen: UnseenCounts,
     /// As [`Dataset::blanks`].
@@ -79,7 +83,7 @@ impl Files {
         if !config.schema.is_empty() {
             let (dataset, text) = open_text(config, opening)?;
             let files = Self::over(dataset, None, config, whole)?;
-            return Ok(Self { scales, begins, schema_text: Some(text), ..files });
+            return Ok(Self { scales, begins, label: None, schema_text: Some(text), ..files });
         }
         let columns = opening.columns.as_ref();
         let reading = Reading { columns, labels, cap: config.rows_cap };
@@ -106,6 +110,19 @@ impl Files {
             test = Some(other.members);
         }
         Ok(Self { scales, begins, labels, ..Self::over(dataset, test, config, whole)? })
+    }
+
+    /// Opens `data.path` (and `data.test_path`), both Criteo's text. `model_rows` are the rows of the model's tables, or
+    /// nothing where they follow from the data.
+    ///
+    /// # Errors
+    /// As [`super::open`], and [`Error::Config`] when hashing has no number of rows.
+    pub fn open_criteo(config: &DataConfig, model_rows: &[u64], opening: Opening<'_>) -> Result<Self> {
+        let whole = opening.whole;
+        let dataset = tsv::open(config, model_rows, opening)?;
+        // Numbers of rows have it already: of values, it is taken before these are numbered.
+        let config = DataConfig { rows_cap: 0, ..config.clone() };
+        Ok(Self { named: false, label: None, ..Self::over(dataset, None, &config, whole)? })
     }
 
     fn over(dataset: Dataset, test: Option<Vec<Member>>, config: &DataConfig, whole: bool) -> Result<Self> {
@@ -151,12 +168,11 @@ impl Files {
         let longest = members.iter().map(|member| member.table.longest());
         let longest = longest.reduce(|a, b| a.into_iter().zip(b).map(|(a, b)| a.max(b)).collect()).unwrap_or_default();
         let lookups = |table: usize| longest.get(table).map_or(1, |&count| count.max(1) as usize);
-        let schema = description.schema(config.rows_cap).with_lookups(lookups).with_unseen_rows(vocabulary.as_ref());
+        let schema = description.schema(config.rows_cap).with_lookups(lookups).with_unseen_rows(vocabulary.as_deref());
         Ok(Self {
-            unseen: UnseenCounts::of(&schema, vocabulary.as_ref()),
+            unseen: UnseenCounts::of(&schema, vocabulary.as_deref()),
             schema,
             cap: config.rows_cap,
-            description,
             scaled: OnceLock::new(),
             scales: None,
             begins: false,
@@ -164,6 +180,8 @@ impl Files {
             labels: Labels::Optional,
             named: !config.schema.is_empty()
                 || matches!(Format::detect(Path::new(&config.path)), Some(Format::Parquet | Format::Octorec)),
+            label: Some(description.label.clone()),
+            description,
             schema_text: None,
             vocabulary,
             growth,
@@ -297,7 +315,7 @@ impl Source for Files {
     }
 
     fn vocabulary(&self) -> Option<&Vocabulary> {
-        self.vocabulary.as_ref()
+        self.vocabulary.as_deref()
     }
 
     fn numbering(&self) -> Option<&Numbering> {
@@ -322,7 +340,7 @@ impl Source for Files {
     }
 
     fn label(&self) -> Option<&Label> {
-        Some(&self.description.label).filter(|_| self.schema_text.is_none())
+        self.label.as_ref()
     }
 
     fn weight(&self) -> Option<&str> {
@@ -377,113 +395,8 @@ impl Source for Files {
             return Err(bad(path, format!("sample {start} is asked for, but this part has {total} samples")));
         }
         let (_, left) = cut(shares, start);
-        let scratch = Samples::new(&self.description);
-        Ok(Box::new(FilesReader {
-            files: self,
-            description: self.scaled()?,
-            left: left.into_iter().collect(),
-            open: None,
-            scratch,
-            starts: Vec::new(),
-            closed_bytes: 0,
-        }))
+        Ok(Box::new(FilesReader::new(self, self.scaled()?, left)))
     }
-}
-
-struct FilesReader<'a> {
-    files: &'a Files,
-    description: &'a Description,
-    /// What is still to be read, that of `open` first.
-    left: VecDeque<Share>,
-    open: Option<Box<dyn Rows + 'a>>,
-    scratch: Samples,
-    /// Where each bag's new rows begin.
-    starts: Vec<usize>,
-    /// Bytes that were read of shares that are done.
-    closed_bytes: u64,
-}
-
-impl Reader for FilesReader<'_> {
-    fn read(&mut self, batch: &mut Batch, limit: usize) -> Result<usize> {
-        let files = self.files;
-        self.starts.clear();
-        self.starts.extend(batch.bags.iter().map(|bag| bag.rows.len()));
-        let mut read = 0;
-        while read < limit
-            && let Some(share) = self.left.front_mut()
-        {
-            if self.open.is_none() {
-                self.open = Some(files.members[share.member].table.open(share.first)?);
-            }
-            let rows = self.open.as_mut().expect("opened above");
-            let wanted = usize::try_from(share.rows).unwrap_or(usize::MAX).min(limit - read);
-            let (before, table) = (batch.labels.len(), &*files.members[share.member].table);
-            let found = rows.read_batch(batch, wanted, (&mut self.scratch, self.description))?;
-            if found < wanted {
-                return Err(shrunk(table));
-            }
-            if files.labels == Labels::Required && batch.labels[before..].iter().any(|label| label.is_nan()) {
-                let reason =
-                    "has samples without a label, which `octorec predict` alone reads: make it of text that has one";
-                return Err(bad(table.path(), reason));
-            }
-            share.first += found as u64;
-            share.rows -= found as u64;
-            if share.rows == 0 {
-                self.close();
-            }
-            read += found;
-        }
-        if files.cap > 0 {
-            let columns = self.description.categorical.iter().enumerate();
-            for ((bag, &start), (table, column)) in batch.bags.iter_mut().zip(&self.starts).zip(columns) {
-                // Taken modulo the limit, a number that no row of the data has would be one like all others.
-                bag.check_rows(start, table, &column.name, column.rows)?;
-                limit_rows(&mut bag.rows[start..], files.cap);
-            }
-        }
-        files.unseen.count(&batch.bags, &self.starts, 0);
-        Ok(read)
-    }
-
-    fn skip(&mut self, count: u64) -> Result<u64> {
-        let mut skipped = 0;
-        while skipped < count
-            && let Some(share) = self.left.front_mut()
-        {
-            let wanted = share.rows.min(count - skipped);
-            // A file that is left whole need not be opened.
-            if let Some(rows) = &mut self.open
-                && wanted < share.rows
-                && rows.skip(wanted)? < wanted
-            {
-                return Err(shrunk(&*self.files.members[share.member].table));
-            }
-            share.first += wanted;
-            share.rows -= wanted;
-            if share.rows == 0 {
-                self.close();
-            }
-            skipped += wanted;
-        }
-        Ok(skipped)
-    }
-
-    fn bytes_read(&self) -> u64 {
-        self.closed_bytes + self.open.as_ref().map_or(0, |rows| rows.bytes_read())
-    }
-}
-
-impl FilesReader<'_> {
-    /// Ends the first of the shares.
-    fn close(&mut self) {
-        self.left.pop_front();
-        self.closed_bytes += self.open.take().map_or(0, |rows| rows.bytes_read());
-    }
-}
-
-fn shrunk(table: &dyn Table) -> Error {
-    bad(table.path(), "ends before the rows that it had when it was opened")
 }
 
 /// Takes row numbers modulo `cap`, as the reference does at load (`max-ind-range`).

@@ -11,6 +11,8 @@
 //! | `csv`      | text with a header line and a description of it ([`csv`])                      | yes   | no     |
 //! | `fae`      | `train_normal.npz`, `train_hot.npz`, `hot_emb_dict.npz` of FAE's published code (`fae`)  | yes   | no     |
 //!
+//! Criteo's text is a table as well ([`super::tsv`]); its files do not tell it, so it is a source of its own.
+//!
 //! `nvidia`, `torchrec` and `hugectr` hold dense features as a model reads them; all others keep what the log said,
 //! with the transform that a model applies (see [`super::schema::feature`]).
 //!
@@ -167,8 +169,7 @@ pub trait Table: Send + Sync {
         None
     }
 
-    /// What the look-ups of rows that readers have met so far do not show, one entry a categorical column of described
-    /// text.
+    /// What the look-ups of rows that readers have met so far do not show, one entry a categorical column of text.
     fn lost(&self) -> Vec<Lost> {
         Vec::new()
     }

@@ -19,9 +19,9 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 pub(super) use json::{Column, Numbers, Objects, TRUTHS};
 
 use super::formats::{csv, refuse_described};
-use super::tsv::{Lines, OnUnseen, packed};
+use super::text::{Lines, packed};
 use super::unseen::UnseenCounts;
-use super::{Batch, Opening, Reader, Schema, Source, Split, UnseenValues, Vocabulary, tsv};
+use super::{Batch, OnUnseen, Opening, Reader, Schema, Source, Split, UnseenValues, Vocabulary, tsv};
 use crate::base::config::{Config, SourceKind};
 use crate::base::{Error, Result, Unpoisoned, interrupt};
 

@@ -14,9 +14,9 @@ use crossbeam::channel::{Receiver, Sender, bounded};
 use super::part::{Contents, Maker, finished};
 use super::pieces::{Input, Stream};
 use super::progress::{Meter, Stage};
-use super::recipe::Rows;
+use super::recipe::RowParser;
 use crate::base::{Error, Result, Unpoisoned, interrupt};
-use crate::data::tsv::{Columns, without_mark};
+use crate::data::text::{Columns, without_mark};
 
 /// A finished part and where it comes from.
 #[derive(Debug, Clone)]
@@ -113,10 +113,10 @@ pub(super) fn part_path(folder: &Path, input: usize, piece: u64) -> PathBuf {
 
 impl Gather<'_> {
     /// Makes every part that is not there yet; returns all of them in the order of the text.
-    pub(super) fn run<R: Rows>(&self, rows: &R) -> Result<Vec<Source>> {
+    pub(super) fn run<R: RowParser>(&self, parser: &R) -> Result<Vec<Source>> {
         self.by(&|| {
             let (mut maker, mut columns, mut own) = (Maker::new(), Columns::default(), Vec::new());
-            Box::new(move |piece| self.make(rows, piece, &mut maker, &mut columns, &mut own))
+            Box::new(move |piece| self.make(parser, piece, &mut maker, &mut columns, &mut own))
         })
     }
 
@@ -208,9 +208,9 @@ impl Gather<'_> {
         }
     }
 
-    fn make<R: Rows>(
+    fn make<R: RowParser>(
         &self,
-        rows: &R,
+        parser: &R,
         piece: &Piece,
         maker: &mut Maker<R::Key>,
         columns: &mut Columns<R::Key>,
@@ -218,7 +218,7 @@ impl Gather<'_> {
     ) -> Result<Source> {
         let (Piece::Range { input, number } | Piece::Text { input, number, .. }) = *piece;
         let path = part_path(self.folder, input, number);
-        let widths = rows.widths();
+        let widths = parser.widths();
         let file = &self.inputs[input];
         let bytes = match piece {
             Piece::Text { bytes, .. } => *bytes,
@@ -240,7 +240,7 @@ impl Gather<'_> {
             }
         };
         let text = if number == 0 { without_mark(text) } else { &text[..] };
-        let tally = match rows.parse(text, number == 0, columns) {
+        let tally = match parser.parse(text, number == 0, columns) {
             Ok(tally) => tally,
             Err(bad) => {
                 let before = match piece {

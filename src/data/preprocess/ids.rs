@@ -18,7 +18,7 @@ use super::progress::{Meter, Stage};
 use super::shards::Shards;
 use super::vocabulary::{self, Size};
 use crate::base::{Error, Result, interrupt};
-use crate::data::table::{Key, TOGETHER, Table};
+use crate::data::key_map::{Key, KeyMap, TOGETHER};
 use crate::memory::WholeFile;
 
 /// In place of an id: the value is too infrequent to have one, or a vocabulary lacks it.
@@ -186,7 +186,7 @@ impl Numbering<'_> {
         Ok(Some(size))
     }
 
-    pub(super) fn fits<K: Key>(&self, table: &Table<K>, more: usize, beside: usize) -> bool {
+    pub(super) fn fits<K: Key>(&self, table: &KeyMap<K>, more: usize, beside: usize) -> bool {
         !table.may_grow(more) || table.bytes_after_growth() + beside as u64 <= self.memory
     }
 
@@ -249,8 +249,8 @@ impl Numbering<'_> {
     }
 
     /// The values of a vocabulary, by their ids, and what it says of itself; `None` when they do not fit.
-    fn table<K: Key>(&self, of: &Path) -> Result<Option<(Table<K>, Size)>> {
-        let mut table = Table::new();
+    fn table<K: Key>(&self, of: &Path) -> Result<Option<(KeyMap<K>, Size)>> {
+        let mut table = KeyMap::new();
         let (mut next, mut whole) = (0u32, true);
         let size = vocabulary::read::<K>(of, |keys| {
             for &key in keys {
@@ -265,10 +265,10 @@ impl Numbering<'_> {
     }
 
     /// The values of a column that have the first ids, by these; `None` when they do not fit.
-    fn first<K: Key>(&self, column: &Column<'_>) -> Result<Option<Table<K>>> {
+    fn first<K: Key>(&self, column: &Column<'_>) -> Result<Option<KeyMap<K>>> {
         match &column.first {
             Some((first, _)) => Ok(self.table::<K>(first)?.map(|(table, _)| table)),
-            None => Ok(Some(Table::new())),
+            None => Ok(Some(KeyMap::new())),
         }
     }
 

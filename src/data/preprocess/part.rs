@@ -13,8 +13,8 @@ use bytemuck::{Pod, Zeroable};
 
 use crate::base::{Error, Result};
 use crate::data::blocks::codes::{append, width};
-use crate::data::table::{Key, TOGETHER, Table};
-use crate::data::tsv::{Columns, Tally};
+use crate::data::key_map::{Key, KeyMap, TOGETHER};
+use crate::data::text::{Columns, Tally};
 use crate::memory::WholeFile;
 
 const MAGIC: [u8; 8] = *b"OCTPART\x03";
@@ -71,7 +71,7 @@ pub(super) struct Contents {
 /// Memory that parts are made in, reused from part to part.
 #[derive(Debug, Clone)]
 pub(super) struct Maker<K> {
-    table: Table<K>,
+    table: KeyMap<K>,
     keys: Vec<K>,
     counts: Vec<u32>,
     codes: Vec<u32>,
@@ -80,7 +80,7 @@ pub(super) struct Maker<K> {
 
 impl<K: Key> Maker<K> {
     pub(super) fn new() -> Self {
-        let (table, keys) = (Table::new(), Vec::new());
+        let (table, keys) = (KeyMap::new(), Vec::new());
         Self { table, keys, counts: Vec::new(), codes: Vec::new(), bytes: Vec::new() }
     }
 

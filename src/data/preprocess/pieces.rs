@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::base::{Error, Result, input, interrupt};
-use crate::data::tsv::{Counted, MARK, MOST_CRS, decoded, line_ends, unreadable};
+use crate::data::text::{Counted, MARK, MOST_CRS, decoded, line_ends, unreadable};
 
 /// Bytes of an over-long line that are kept beyond the longest that is allowed: one more than a mark and its end may
 /// have.
@@ -270,7 +270,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::data::tsv::without_end;
+    use crate::data::text::without_end;
 
     const LONGEST: usize = 1 << 20;
 

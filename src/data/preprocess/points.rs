@@ -8,20 +8,21 @@
 //!
 //! The reference draws from one sequential generator; here each number is a pure function of (seed, user, point).
 
-use super::recipe::{Rows, Table, sequences};
+use super::recipe::{RowParser, TextParser, sequences};
 use crate::base::Result;
 use crate::base::config::OnBadRow;
 use crate::base::rng::{Random, Stream};
+use crate::data::Labels;
 use crate::data::formats::csv::row::Row;
 use crate::data::formats::csv::{TextCategorical, TextSchema};
-use crate::data::tsv::{BadLine, Columns, Labels, Tally, line_ends};
+use crate::data::text::{BadLine, Columns, Tally, line_ends};
 
 /// Points of a user by tens of items; of more tens as many as are wanted.
 const BY_TENS: [u32; 4] = [0, 1, 3, 6];
 
 /// Points of users.
 pub(super) struct Points {
-    table: Table,
+    text: TextParser,
     /// Positive points of a user at most, and as many negative ones.
     most: u32,
     /// Items before the one in question.
@@ -46,8 +47,8 @@ impl Points {
     ) -> Result<Self> {
         let mut raw = sequences(&["items", "categories", "other_items", "other_categories"]);
         raw.categorical.insert(0, columns().categorical.swap_remove(0));
-        let table = Table::open(&raw, first, Labels::Required, on_bad_row, max_line)?;
-        Ok(Self { table, most, history: history as usize, random: Random::new(seed, Stream::Sample(2)) })
+        let text = TextParser::open(&raw, first, Labels::Required, on_bad_row, max_line)?;
+        Ok(Self { text, most, history: history as usize, random: Random::new(seed, Stream::Sample(2)) })
     }
 
     /// The points of a user; `take` gets the label, the items and their categories of each.
@@ -105,7 +106,7 @@ impl Points {
     }
 }
 
-impl Rows for Points {
+impl RowParser for Points {
     type Key = u64;
 
     fn widths(&self) -> (usize, usize) {
@@ -115,7 +116,7 @@ impl Rows for Points {
     fn parse(&self, text: &[u8], first: bool, into: &mut Columns<u64>) -> std::result::Result<Tally, BadLine> {
         let each = 2 * self.most.max(1) as usize;
         into.reset((line_ends(text) + 1) * each, 0, 3);
-        self.table.each(text, first, |row| {
+        self.text.each(text, first, |row| {
             self.of_user(row, |label, items, categories| {
                 into.push(label, &[], &[row.lookups[0].rows[0], 0, 0]);
                 into.push_list(1, items);

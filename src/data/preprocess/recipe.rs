@@ -8,19 +8,21 @@ use crate::base::config::OnBadRow;
 use crate::base::console::note;
 use crate::base::error::meant;
 use crate::base::{Error, Reason, Result};
-use crate::data::formats::csv::records::{Record, Splitter, too_long};
+use crate::data::Labels;
+use crate::data::formats::csv::records::{Record, Splitter};
 use crate::data::formats::csv::row::{self, Row};
 use crate::data::formats::csv::scan::header;
 use crate::data::formats::csv::sniff::check_header;
 use crate::data::formats::csv::{Clock, TextCategorical, TextDense, TextSchema, escaped};
+use crate::data::key_map::Key;
 use crate::data::moment::Unit;
 use crate::data::samples::MISSING;
 use crate::data::schema::{Description, Transform};
-use crate::data::table::Key;
-use crate::data::tsv::{BadLine, Columns, Labels, Layout, Tally, line_at, line_ends};
+use crate::data::text::{BadLine, Columns, Tally, line_at, line_ends, too_long};
+use crate::data::tsv::Layout;
 
 /// Turns pieces of text into columns.
-pub(super) trait Rows: Sync {
+pub(super) trait RowParser: Sync {
     /// The type of categorical values.
     type Key: Key;
 
@@ -31,19 +33,19 @@ pub(super) trait Rows: Sync {
     fn parse(&self, text: &[u8], first: bool, into: &mut Columns<Self::Key>) -> std::result::Result<Tally, BadLine>;
 }
 
-/// Criteo's rows.
-pub(super) struct Criteo {
+/// Of Criteo's text.
+pub(super) struct CriteoParser {
     pub(super) layout: Layout,
     pub(super) on_bad_row: OnBadRow,
 }
 
-impl Criteo {
+impl CriteoParser {
     pub(super) fn new(on_bad_row: OnBadRow, max_line: usize) -> Self {
         Self { layout: Layout::criteo(Labels::Required, max_line), on_bad_row }
     }
 }
 
-impl Rows for Criteo {
+impl RowParser for CriteoParser {
     type Key = u32;
 
     fn widths(&self) -> (usize, usize) {
@@ -153,8 +155,8 @@ pub(super) fn sequences(names: &[&str]) -> TextSchema {
     }
 }
 
-/// Rows of a table of text.
-pub(super) struct Table {
+/// Of described text.
+pub(super) struct TextParser {
     columns: row::Projection,
     /// The header that every file begins with; nothing where files have none.
     header: Option<Vec<Vec<u8>>>,
@@ -163,7 +165,7 @@ pub(super) struct Table {
     max_line: usize,
 }
 
-impl Table {
+impl TextParser {
     /// Finds the columns of `layout` in the header of the first file; where labels are optional, that of the label may
     /// be missing, but one that is there has them all.
     pub(super) fn open(
@@ -208,7 +210,7 @@ fn key_of(_: usize, column: &TextCategorical, value: &[u8]) -> std::result::Resu
 const UNCLOSED: &str =
     "a quotation mark opens a field that does not end on its line (fields must not hold line ends here)";
 
-impl Rows for Table {
+impl RowParser for TextParser {
     type Key = u64;
 
     fn widths(&self) -> (usize, usize) {
@@ -245,7 +247,7 @@ impl Rows for Table {
     }
 }
 
-impl Table {
+impl TextParser {
     /// Whether rows have a label.
     pub(super) fn is_labelled(&self) -> bool {
         self.columns.is_labelled()

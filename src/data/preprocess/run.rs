@@ -17,7 +17,7 @@ use super::output::{Output, Start};
 use super::pieces::Input;
 use super::points::{self, Points};
 use super::progress::{Meter, Stage, Watch};
-use super::recipe::{Criteo, Rows, Table, description};
+use super::recipe::{CriteoParser, RowParser, TextParser, description};
 use super::shuffle::{Shuffle, least_words};
 use super::split::equal_days;
 use super::stored::{Scratch, Stored};
@@ -25,11 +25,10 @@ use super::targets::{Group, Target, groups, targets};
 use super::{Options, Recipe};
 use crate::base::{Error, Result};
 use crate::data::blocks::{self, BlockFile, Manifest, Part, Writer};
-use crate::data::formats::{Sink, Table as _};
+use crate::data::formats::{Sink, Table};
+use crate::data::key_map::Key;
 use crate::data::schema::Description;
-use crate::data::table::Key;
-use crate::data::tsv::Labels;
-use crate::data::{Growth, Samples};
+use crate::data::{Growth, Labels, Samples};
 use crate::machine::team::{pool, processors};
 use crate::memory::{raise_open_files, write_file};
 
@@ -74,17 +73,17 @@ fn attempt(options: &Options, meter: &Meter<'_>) -> Result<Summary> {
     let paths = input_files(&options.inputs)?;
     match &options.recipe {
         Recipe::CriteoKaggle | Recipe::CriteoTerabyte => {
-            Run::new(options, paths)?.whole(&Criteo::new(options.on_bad_row, options.max_line), meter)
+            Run::new(options, paths)?.whole(&CriteoParser::new(options.on_bad_row, options.max_line), meter)
         }
         Recipe::Table(layout) => {
             // By the vocabulary of older data as it is a model predicts, too.
             let predicts = options.vocabulary.is_some() && !options.grow;
             let labels = if predicts { Labels::Optional } else { Labels::Required };
-            let table = Table::open(layout, &paths[0], labels, options.on_bad_row, options.max_line)?;
+            let text = TextParser::open(layout, &paths[0], labels, options.on_bad_row, options.max_line)?;
             let mut run = Run::new(options, paths)?;
             // Only a fraction can be missing.
-            run.description.label.float = !table.is_labelled();
-            run.whole(&table, meter)
+            run.description.label.float = !text.is_labelled();
+            run.whole(&text, meter)
         }
         Recipe::Points { most, history } => {
             let how = (options.on_bad_row, options.max_line);
@@ -148,7 +147,7 @@ impl<'a> Run<'a> {
         })
     }
 
-    fn whole<R: Rows>(mut self, rows: &R, meter: &Meter<'_>) -> Result<Summary> {
+    fn whole<R: RowParser>(mut self, parser: &R, meter: &Meter<'_>) -> Result<Summary> {
         if self.start == Start::Finished {
             return self.summary();
         }
@@ -162,7 +161,7 @@ impl<'a> Run<'a> {
             threads: self.threads,
             meter,
         }
-        .run(rows)?;
+        .run(parser)?;
         let days = self.days(&parts)?;
         warn_of_small(&self.output.work, self.to_come(&parts, &days)?);
         let growth = pool.install(|| self.number::<R::Key>(&parts, meter))?;
@@ -435,7 +434,7 @@ mod tests {
         };
         let meter = Meter::new(&watch);
         let gather = Gather { inputs: &run.inputs, folder: &work, size: 1 << 16, threads: 1, meter: &meter };
-        let parts = gather.run(&Criteo::new(OnBadRow::Fail, MAX_LINE)).unwrap();
+        let parts = gather.run(&CriteoParser::new(OnBadRow::Fail, MAX_LINE)).unwrap();
         let days = run.days(&parts).unwrap();
         let told = run.to_come(&parts, &days).unwrap();
         run.number::<u32>(&parts, &meter).unwrap();
@@ -459,7 +458,7 @@ mod tests {
         let (work, watch) = (run.output.work.clone(), |_: Stage, _: u64, _: u64| ());
         let meter = Meter::new(&watch);
         let gather = Gather { inputs: &run.inputs, folder: &work, size: 1 << 16, threads: 1, meter: &meter };
-        let parts = gather.run(&Criteo::new(OnBadRow::Fail, MAX_LINE)).unwrap();
+        let parts = gather.run(&CriteoParser::new(OnBadRow::Fail, MAX_LINE)).unwrap();
         let days = run.days(&parts).unwrap();
         let told = run.to_come(&parts, &days).unwrap();
         run.number::<u32>(&parts, &meter).unwrap();

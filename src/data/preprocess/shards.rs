@@ -19,7 +19,7 @@ use super::ids::{Column, INFREQUENT, Numbering, ids_path};
 use super::part::read_at;
 use super::vocabulary::{self, Size};
 use crate::base::{Error, Result, interrupt};
-use crate::data::table::{Key, Table, shard};
+use crate::data::key_map::{Key, KeyMap, shard};
 use crate::memory::WholeFile;
 
 /// The extension of files that hold shards, which a column that was not finished begins anew.
@@ -111,7 +111,7 @@ impl<'a, K: Key> Shards<'a, K> {
         for shard in 0..self.count as usize {
             let table = match &first {
                 Some(first) => first.table(self.numbering, shard, true)?,
-                None => Some(Table::new()),
+                None => Some(KeyMap::new()),
             };
             let Some(table) = table else { return Ok(None) };
             known.push(table.len() as u32);
@@ -142,7 +142,7 @@ impl<'a, K: Key> Shards<'a, K> {
 
     /// Gives the values of a shard numbers within it, by first appearance, behind those in the table, which have an id;
     /// returns how often each of the others occurs.
-    fn count_values(&self, shard: usize, mut table: Table<K>) -> Result<Option<Vec<u32>>> {
+    fn count_values(&self, shard: usize, mut table: KeyMap<K>) -> Result<Option<Vec<u32>>> {
         let known = table.len() as u32;
         let mut totals: Vec<u32> = Vec::new();
         let whole = self.alone(shard, |keys, numbers| {
@@ -277,8 +277,8 @@ impl<K: Key> Known<K> {
     }
 
     /// The values of a shard by their ids, or by their numbers `within` it; `None` when they do not fit.
-    fn table(&self, numbering: &Numbering<'_>, shard: usize, within: bool) -> Result<Option<Table<K>>> {
-        let mut table = Table::new();
+    fn table(&self, numbering: &Numbering<'_>, shard: usize, within: bool) -> Result<Option<KeyMap<K>>> {
+        let mut table = KeyMap::new();
         let (mut some, mut their) = (Vec::new(), Vec::new());
         let end = self.starts[shard + 1];
         for at in (self.starts[shard]..end).step_by(STEP) {

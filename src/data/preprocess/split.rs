@@ -9,7 +9,7 @@ use std::ops::Range;
 use serde::{Deserialize, Serialize};
 
 use crate::data::Split;
-use crate::data::tsv::first_part;
+use crate::data::source::first_part;
 
 /// How rows are split.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]

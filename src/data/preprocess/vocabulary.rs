@@ -13,7 +13,7 @@ use bytemuck::{Pod, Zeroable};
 use crate::base::{Error, Result, interrupt};
 use crate::data::Growth;
 use crate::data::fingerprint::of_bytes;
-use crate::data::table::Key;
+use crate::data::key_map::Key;
 use crate::memory::WholeFile;
 
 /// How a file begins whose head has no checksum of its own: those of the first version.

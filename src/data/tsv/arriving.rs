@@ -1,17 +1,18 @@
 //! Criteo's rows as they arrive, for a trained model.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use super::encoding::{Encoding, cap};
-use super::layout::{Labels, Layout};
-use super::lines::{Line, Lines};
+use super::layout::Layout;
 use super::row::Row;
-use super::vocabulary::Vocabulary;
-use super::{Fault, append, checked};
+use super::table::append;
+use super::{Fault, checked};
 use crate::base::config::{DataConfig, Vocab};
 use crate::base::{Error, Reason, Result};
 use crate::data::incoming::{Column, Next, Numbers, Objects, Parse, TRUTHS, UNSEEN, Writing, refuse};
-use crate::data::{Batch, Schema};
+use crate::data::text::{Line, Lines};
+use crate::data::{Batch, Labels, Schema, Vocabulary};
 
 /// What is needed to read such rows.
 pub struct Arriving {
@@ -36,7 +37,7 @@ impl Arriving {
         let layout = Layout::criteo(Labels::Optional, config.max_line);
         let encoding = match known {
             Some(known) => {
-                let vocabulary = checked(known, &layout)?;
+                let vocabulary = Arc::new(checked(known, &layout)?);
                 Encoding::Vocabulary { vocabulary, cap: cap(config.rows_cap) }
             }
             None if config.vocab == Vocab::Hash => Encoding::modulo(layout.categorical, config.rows_cap, model_rows)?,
@@ -56,7 +57,7 @@ impl Parse for Arriving {
     }
 
     fn vocabulary(&self) -> Option<&Vocabulary> {
-        self.encoding.vocabulary()
+        self.encoding.vocabulary().map(|known| &**known)
     }
 
     fn begin(&self, lines: Lines) -> Result<Box<dyn Next + '_>> {

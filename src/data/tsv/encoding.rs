@@ -2,28 +2,20 @@
 //!
 //! `data.rows_cap` is applied before the vocabulary, as the reference's `--max-ind-range` is.
 
-use super::fault::Fault;
-use super::vocabulary::Vocabulary;
-use crate::base::{Error, Result};
+use std::sync::Arc;
 
-/// What a value does that the vocabulary of a trained model lacks, if that has no row for such values.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum OnUnseen {
-    /// Its row is malformed.
-    #[default]
-    Reject,
-    /// It is left out: its bag is empty, which pools to a vector of zeros. For evaluation and prediction.
-    EmptyBag,
-}
+use super::fault::Fault;
+use crate::base::{Error, Result};
+use crate::data::{OnUnseen, Vocabulary};
 
 /// In place of a row number: the value has none. Tables have fewer rows than this.
 pub(super) const NO_ROW: u32 = u32::MAX;
 
 /// The mapping of every column.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) enum Encoding {
     /// By the order of first appearance of the value, taken modulo `cap` if there is one.
-    Vocabulary { vocabulary: Vocabulary, cap: Option<u32> },
+    Vocabulary { vocabulary: Arc<Vocabulary>, cap: Option<u32> },
     /// The value modulo the number of rows of each column.
     Modulo(Vec<u32>),
 }
@@ -53,7 +45,7 @@ impl Encoding {
     }
 
     /// The values behind row numbers, unless these are hashes.
-    pub(super) fn vocabulary(&self) -> Option<&Vocabulary> {
+    pub(super) fn vocabulary(&self) -> Option<&Arc<Vocabulary>> {
         match self {
             Self::Vocabulary { vocabulary, .. } => Some(vocabulary),
             Self::Modulo(_) => None,
@@ -78,6 +70,7 @@ impl Encoding {
                 }
             }
             Self::Vocabulary { vocabulary, cap } => {
+                let vocabulary = &**vocabulary;
                 for (column, value) in categories.iter_mut().enumerate() {
                     let capped = cap.map_or(*value, |cap| *value % cap);
                     *value = match (vocabulary.row(column, capped), unseen) {
@@ -90,4 +83,30 @@ impl Encoding {
         }
         Ok(())
     }
+
+    /// The row of a blank field of each column, where that is no other value's.
+    pub(super) fn rows_of_blanks(&self) -> Vec<Option<u32>> {
+        match self {
+            // A blank is 0.
+            Self::Vocabulary { vocabulary, cap: None } => {
+                let columns = 0..vocabulary.columns().len();
+                columns.map(|column| known_row(vocabulary, column, 0)).collect()
+            }
+            Self::Vocabulary { .. } | Self::Modulo(_) => Vec::new(),
+        }
+    }
+
+    /// Whether blank fields of a column have no row that the vocabulary knows, and are taken for an unseen value.
+    pub(super) fn tells_blanks(&self, column: usize) -> bool {
+        match self {
+            Self::Vocabulary { vocabulary, cap: None } => known_row(vocabulary, column, 0).is_none(),
+            Self::Vocabulary { .. } | Self::Modulo(_) => false,
+        }
+    }
+}
+
+/// The row of a value that is listed.
+fn known_row(vocabulary: &Vocabulary, column: usize, value: u32) -> Option<u32> {
+    let row = vocabulary.row(column, value)?;
+    (vocabulary.columns()[column].get(row as usize) == Some(&value)).then_some(row)
 }

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::path::Path;
 
-use crate::base::units::Bytes;
 use crate::base::{Error, Reason};
+use crate::data::text::too_long;
 
 /// Why a row cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -76,19 +76,11 @@ impl Fault {
     #[must_use]
     pub fn reason(&self) -> Reason {
         match self {
-            Self::Unseen { .. } | Self::TooLong { .. } => Reason::with_remedy(self.to_string()),
+            Self::TooLong { limit } => too_long(*limit),
+            Self::Unseen { .. } => Reason::with_remedy(self.to_string()),
             _ => self.to_string().into(),
         }
     }
-}
-
-/// Bytes of a field that messages show.
-pub(in crate::data) const SHOWN: usize = 32;
-
-/// What a person may see of a field: control characters escaped, long ones cut.
-pub(in crate::data) fn shown(field: &[u8]) -> String {
-    let cut = &field[..field.len().min(SHOWN)];
-    format!("{}{}", cut.escape_ascii(), if field.len() > SHOWN { "..." } else { "" })
 }
 
 impl fmt::Display for Fault {
@@ -120,13 +112,7 @@ impl fmt::Display for Fault {
                  values: leave such rows out with --on-bad-row skip; if new values are to be expected, begin another run with \
                  this one's weights (--init RUN --out NEW), which gives them rows"
             ),
-            Self::TooLong { limit } => {
-                write!(
-                    f,
-                    "the line is longer than {}: allow longer lines with --max-line, or is this no text file?",
-                    Bytes(*limit as u64)
-                )
-            }
+            Self::TooLong { limit } => f.write_str(&too_long(*limit)),
         }
     }
 }

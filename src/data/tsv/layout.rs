@@ -1,14 +1,6 @@
 //! Which columns a tab-separated row has: label, integers, hexadecimal categories, in this order.
 
-/// Whether rows must carry a label.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Labels {
-    /// Every row begins with 0 or 1.
-    #[default]
-    Required,
-    /// The label field may be empty or absent (one column fewer); the label is then NaN. For prediction.
-    Optional,
-}
+use crate::data::Labels;
 
 /// The columns of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

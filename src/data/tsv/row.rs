@@ -3,9 +3,11 @@
 //! Blank fields are missing: `None` for an integer, 0 for a category, as in the reference's `data_utils.py`.
 //! A row that has both a wrong number of columns and a bad field is reported for its columns: one shifts the other.
 
-use super::fault::{Fault, shown};
-use super::layout::{Labels, Layout};
+use super::fault::Fault;
+use super::layout::Layout;
+use crate::data::Labels;
 use crate::data::samples::{MISSING, Samples, Values};
+use crate::data::text::shown;
 
 /// The numbers of one row; reused from row to row.
 #[derive(Debug, Clone, PartialEq)]

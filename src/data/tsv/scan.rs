@@ -5,17 +5,15 @@
 
 use std::path::Path;
 
-use super::encoding::{Encoding, NO_ROW, OnUnseen};
+use super::encoding::{Encoding, NO_ROW};
 use super::fault::Fault;
 use super::layout::Layout;
-use super::lines::{Line, Lines, Place};
 use super::row::Row;
-use super::vocabulary::{FirstSeen, Vocabulary};
 use crate::base::config::OnBadRow;
 use crate::base::{Error, Result, interrupt};
-
-/// Called now and then with the bytes done and the bytes in all.
-pub type Progress<'a> = dyn FnMut(u64, u64) + 'a;
+use crate::data::text::{Line, Lines, Marks, Place, Skipped};
+use crate::data::vocabulary::FirstSeen;
+use crate::data::{OnUnseen, Progress, Vocabulary};
 
 /// Lines between two looks at the clock, the progress bar and the wish to stop.
 const LINES_A_REPORT: u64 = 1 << 13;
@@ -23,31 +21,15 @@ const LINES_A_REPORT: u64 = 1 << 13;
 const ROWS_A_MARK: u64 = 1 << 14;
 
 /// What a pass over one file found.
-#[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(super) struct Scan {
     /// Good rows.
     pub(super) rows: u64,
-    /// Malformed rows; 0 unless they are skipped.
-    pub(super) skipped: u64,
-    /// The first of these, in words.
-    pub(super) first_skipped: Option<String>,
+    /// Malformed rows.
+    pub(super) skipped: Skipped,
     /// The first good row with a value that is left out, where values are looked at.
     pub(super) first_unseen: Option<u64>,
-    /// The place of every [`ROWS_A_MARK`]th good row; empty where the file cannot be entered in the middle (gzip).
-    marks: Vec<Place>,
-}
-
-impl Scan {
-    /// Whether the file can be entered in the middle.
-    pub(super) const fn is_seekable(&self) -> bool {
-        !self.marks.is_empty()
-    }
-
-    /// The last known place before good row `row`, and the number of the good row there.
-    pub(super) fn place_before(&self, row: u64) -> (Place, u64) {
-        let mark = (row / ROWS_A_MARK).min((self.marks.len() as u64).saturating_sub(1));
-        (self.marks.get(mark as usize).copied().unwrap_or_default(), mark * ROWS_A_MARK)
-    }
+    /// None of a compressed file.
+    pub(super) marks: Marks,
 }
 
 /// What a pass does with each row.
@@ -62,12 +44,12 @@ pub(super) enum Task<'a> {
 
 /// Reads a whole file once. `done` and `total` are the bytes for `progress` before this file and in all files.
 pub(super) fn scan(
-    rows: &mut GoodRows<'_>,
+    mut rows: GoodRows<'_>,
     mut task: Task<'_>,
     (done, total): (u64, u64),
     progress: &mut Progress<'_>,
 ) -> Result<Scan> {
-    let mut found = Scan::default();
+    let (mut found, mut first_unseen, mut marks) = (0, None, Marks::default());
     let mut last_report = 0;
     loop {
         let place = rows.lines.place();
@@ -82,15 +64,15 @@ pub(super) fn scan(
             Task::Count => rows.count_line()?,
             Task::Check(encoding, unseen) => {
                 let good = rows.next_row(Some((encoding, *unseen)))?;
-                if good && found.first_unseen.is_none() && rows.row.categories.contains(&NO_ROW) {
-                    found.first_unseen = Some(found.rows);
+                if good && first_unseen.is_none() && rows.row.categories.contains(&NO_ROW) {
+                    first_unseen = Some(found);
                 }
                 good
             }
             Task::Learn { vocabulary, cap, first_seen } => {
                 let good = rows.next_raw()?;
                 if good {
-                    learn(&rows.row, vocabulary, *cap, first_seen.as_deref_mut(), found.rows);
+                    learn(&rows.row, vocabulary, *cap, first_seen.as_deref_mut(), found);
                 }
                 good
             }
@@ -99,17 +81,16 @@ pub(super) fn scan(
             break;
         }
         // Malformed rows between `place` and this row are skipped again by whoever starts there.
-        if found.rows.is_multiple_of(ROWS_A_MARK) && !rows.lines.compressed() {
-            found.marks.push(place);
+        if !rows.lines.compressed() {
+            marks.add(found, place, ROWS_A_MARK);
         }
-        found.rows += 1;
+        found += 1;
     }
-    (found.skipped, found.first_skipped) = (rows.skipped, rows.first_skipped.take());
     progress(done + rows.lines.progress().0, total);
-    if found.rows == 0 {
-        return Err(empty(rows.path, rows.layout, rows.skipped));
+    if found == 0 {
+        return Err(empty(rows.path, rows.layout, rows.skipped.rows()));
     }
-    Ok(found)
+    Ok(Scan { rows: found, skipped: rows.skipped, first_unseen, marks })
 }
 
 fn learn(
@@ -142,16 +123,13 @@ fn empty(path: &Path, layout: &Layout, skipped: u64) -> Error {
 
 /// The good rows of one file, in order.
 pub struct GoodRows<'a> {
-    pub(super) path: &'a Path,
-    pub(super) layout: &'a Layout,
-    pub(super) on_bad_row: OnBadRow,
+    path: &'a Path,
+    layout: &'a Layout,
     pub(super) lines: Lines,
     /// The row that [`GoodRows::next_row`] found.
     pub(super) row: Row,
     /// Malformed rows so far.
-    pub(super) skipped: u64,
-    /// The first of these, in words.
-    pub(super) first_skipped: Option<String>,
+    skipped: Skipped,
 }
 
 impl<'a> GoodRows<'a> {
@@ -180,7 +158,7 @@ impl<'a> GoodRows<'a> {
     /// How many malformed rows were left out so far, and the first of them in words.
     #[must_use]
     pub fn skipped(&self) -> (u64, Option<&str>) {
-        (self.skipped, self.first_skipped.as_deref())
+        (self.skipped.rows(), self.skipped.first())
     }
 
     /// Whether no line follows; one that does is stepped over.
@@ -193,15 +171,15 @@ impl<'a> GoodRows<'a> {
 
     pub(super) fn open_at(path: &'a Path, layout: &'a Layout, on_bad_row: OnBadRow, place: Place) -> Result<Self> {
         let lines = Lines::open_at(path, place)?.limited(layout.max_line);
-        Ok(Self { path, layout, on_bad_row, lines, row: Row::new(layout), skipped: 0, first_skipped: None })
+        Ok(Self { path, layout, lines, row: Row::new(layout), skipped: Skipped::new(on_bad_row) })
     }
 
     /// Goes past the next good row; false at the end. Where malformed rows end the run, a line is a row, and rows that
     /// nobody wants need not be parsed.
     pub(super) fn step_over(&mut self, encoding: &Encoding, unseen: OnUnseen) -> Result<bool> {
-        match self.on_bad_row {
-            OnBadRow::Fail => self.count_line(),
-            OnBadRow::Skip => self.next_row(Some((encoding, unseen))),
+        match self.skipped.is_never() {
+            true => self.count_line(),
+            false => self.next_row(Some((encoding, unseen))),
         }
     }
 
@@ -241,15 +219,8 @@ impl<'a> GoodRows<'a> {
                     self.row.parse(line, self.layout).and_then(|()| encode(&mut self.row.categories))
                 }
             };
-            match (fault, self.on_bad_row) {
-                (Ok(()), _) => return Ok(true),
-                (Err(fault), OnBadRow::Skip) => {
-                    self.skipped += 1;
-                    let told = || fault.at(self.path, self.lines.place().lines).to_string();
-                    self.first_skipped.get_or_insert_with(told);
-                }
-                (Err(fault), OnBadRow::Fail) => return Err(fault.at(self.path, self.lines.place().lines)),
-            }
+            let Err(fault) = fault else { return Ok(true) };
+            self.skipped.add(self.path, self.lines.place().lines, || fault.reason())?;
         }
     }
 }

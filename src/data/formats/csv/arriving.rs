@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::bad;
 use super::encoding::Encoding;
-use super::records::{Record, Records, too_long};
+use super::records::{Record, Records};
 use super::row::{Projection, Row};
 use super::scan::{header_of, row_columns};
 use super::schema::TextSchema;
@@ -14,7 +14,7 @@ use crate::base::{Error, Reason, Result};
 use crate::data::formats::files::limit_rows;
 use crate::data::incoming::{Column, Next, Numbers, Objects, Parse, TRUTHS, UNSEEN, Writing, refuse};
 use crate::data::schema::{Dense, Description};
-use crate::data::tsv::{Line, Lines};
+use crate::data::text::{Line, Lines, too_long};
 use crate::data::{Batch, Labels, Opening, Samples, Schema, Vocabulary};
 
 /// What `false` and `true` are in text that Python wrote.

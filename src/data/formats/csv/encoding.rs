@@ -13,8 +13,8 @@ use std::collections::HashMap;
 use super::schema::{TextCategorical, TextSchema};
 use super::shown;
 use crate::base::{Error, Reason, Result};
-use crate::data::Vocabulary;
-use crate::data::tsv::{FirstSeen, Growth, OnUnseen};
+use crate::data::vocabulary::FirstSeen;
+use crate::data::{Growth, OnUnseen, Vocabulary};
 
 /// Text of a column's values in a vocabulary, whose file has 32 bits for where each ends.
 const MOST_BYTES: u64 = u32::MAX as u64;

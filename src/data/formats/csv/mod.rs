@@ -39,9 +39,10 @@ use crate::data::fingerprint::of_text;
 use crate::data::preprocess::input_files;
 use crate::data::samples::Samples;
 use crate::data::schema::Description;
-use crate::data::tsv::{LONGEST, Progress, SHOWN, first_part, shown};
+use crate::data::source::first_part;
+use crate::data::text::{LONGEST, SHOWN, shown};
 use crate::data::unseen::LostCounts;
-use crate::data::{Labels, Lost, OnUnseen, Split, Vocabulary};
+use crate::data::{Labels, Lost, OnUnseen, Progress, Split, Vocabulary};
 
 /// Opens a text file, or all of a folder as one table in the order of their names, as a schema says.
 ///
@@ -140,7 +141,7 @@ pub fn open_as(
     let unseen = if left_out { OnUnseen::EmptyBag } else { OnUnseen::Reject };
     let description = schema.description(float, |column| encoding.table(column, &schema.categorical[column], unseen));
     description.check().map_err(|reason| bad(path, reason))?;
-    let vocabulary = numbered.then(|| encoding.vocabulary());
+    let vocabulary = numbered.then(|| Arc::new(encoding.vocabulary()));
     let blanks = schema.categorical.iter().enumerate().map(|(at, spec)| encoding.row_of_blank(at, spec)).collect();
     let growth = encoding.growth().to_vec();
     let encoding = Arc::new(encoding);
@@ -177,7 +178,7 @@ fn warn_of_one_class(path: &Path, schema: &TextSchema, choices: &Choices<'_>, pa
         _ => return,
     };
     let which = if first.contains(&None) && choices.test.is_none() { "rows" } else { "training rows" };
-    let skipped = parts.iter().map(|part| part.skipped).sum::<u64>();
+    let skipped = parts.iter().map(|part| part.skipped.rows()).sum::<u64>();
     let left_out = match skipped {
         0 => String::new(),
         _ => format!(", perhaps because the {others} ones are among the {} left out", Many(skipped, "malformed row")),
@@ -389,11 +390,11 @@ impl Table for CsvTable {
     }
 
     fn skipped_rows(&self) -> u64 {
-        self.part.skipped
+        self.part.skipped.rows()
     }
 
     fn first_skipped(&self) -> Option<&str> {
-        self.part.first_skipped.as_deref()
+        self.part.skipped.first()
     }
 
     fn fingerprint(&self) -> Option<u64> {

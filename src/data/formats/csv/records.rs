@@ -9,7 +9,7 @@ use std::ops::Index;
 use std::path::Path;
 
 use crate::base::{Reason, Result};
-use crate::data::tsv::{Fault, Line, Lines, Place};
+use crate::data::text::{Line, Lines, Place, too_long};
 
 /// The fields of a row; reused from row to row.
 #[derive(Debug, Clone, Default)]
@@ -254,15 +254,10 @@ impl Records {
     }
 }
 
-/// What is wrong with a line that is longer than any row may be.
-pub(in crate::data) fn too_long(limit: usize) -> Reason {
-    Fault::TooLong { limit }.reason()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data::tsv::LONGEST;
+    use crate::data::text::LONGEST;
 
     fn all(text: &[u8]) -> Vec<(u64, std::result::Result<Vec<String>, Reason>)> {
         let file = tempfile::NamedTempFile::new().unwrap();

@@ -16,8 +16,8 @@ use super::sniff::check_header;
 use crate::base::config::OnBadRow;
 use crate::base::input::Found;
 use crate::base::{Error, Result, interrupt};
-use crate::data::Labels;
-use crate::data::tsv::{OnUnseen, Place, Progress};
+use crate::data::text::{Marks, Place, Skipped};
+use crate::data::{Labels, OnUnseen, Progress};
 
 /// Rows between two places at which the file can be entered.
 const ROWS_A_MARK: u64 = 1 << 12;
@@ -90,10 +90,8 @@ pub(super) struct Part {
     pub(super) columns: Projection,
     /// Good rows.
     pub(super) rows: u64,
-    /// Malformed rows; 0 unless they are skipped.
-    pub(super) skipped: u64,
-    /// The first of these, in words.
-    pub(super) first_skipped: Option<String>,
+    /// Malformed rows.
+    pub(super) skipped: Skipped,
     /// The first good row with a value that is left out, by its number among those of all files.
     pub(super) first_unseen: Option<u64>,
     /// The first good row of each label: 0, then 1.
@@ -102,8 +100,8 @@ pub(super) struct Part {
     pub(super) longest: Vec<u32>,
     /// Whether a dense column holds nothing but i32s.
     pub(super) whole: Vec<bool>,
-    /// Some good rows, and where each begins; none where the file cannot be entered in the middle.
-    marks: Vec<(u64, Place)>,
+    /// None of a compressed file.
+    marks: Marks,
 }
 
 impl Part {
@@ -117,13 +115,11 @@ impl Part {
 pub(super) struct GoodRows<'a> {
     path: &'a Path,
     columns: &'a Projection,
-    on_bad_row: OnBadRow,
     unseen: OnUnseen,
     records: Records,
     /// The row that [`GoodRows::next`] found.
     pub(super) row: Row<u32>,
-    skipped: u64,
-    first_skipped: Option<String>,
+    skipped: Skipped,
 }
 
 /// The names of a file's columns: its first record, or what the schema lists where it has no header; of that the first
@@ -194,9 +190,8 @@ impl<'a> GoodRows<'a> {
         if place.is_none() && columns.schema.columns.is_empty() {
             records.next()?;
         }
-        let RowPolicy { on_bad_row, unseen, .. } = policy;
-        let row = Row::new(columns);
-        Ok(Self { path, columns, on_bad_row, unseen, records, row, skipped: 0, first_skipped: None })
+        let (row, skipped) = (Row::new(columns), Skipped::new(policy.on_bad_row));
+        Ok(Self { path, columns, unseen: policy.unseen, records, row, skipped })
     }
 
     /// Reads the next good row into `row`; false at the end.
@@ -207,12 +202,7 @@ impl<'a> GoodRows<'a> {
             let Err(reason) = read.and_then(|()| self.row.read(&self.records.record, self.columns, row_of)) else {
                 return Ok(true);
             };
-            let error = || Error::BadRow { path: self.path.to_owned(), line, reason };
-            if self.on_bad_row == OnBadRow::Fail {
-                return Err(error());
-            }
-            self.skipped += 1;
-            self.first_skipped.get_or_insert_with(|| error().to_string());
+            self.skipped.add(self.path, line, || reason)?;
             self.records.keep_first_line();
         }
     }
@@ -220,9 +210,9 @@ impl<'a> GoodRows<'a> {
     /// Goes past the next good row; false at the end. Where malformed rows end the run, a record is a row, and rows
     /// that nobody wants need not be parsed.
     pub(super) fn step_over(&mut self, encoding: &Encoding) -> Result<bool> {
-        match self.on_bad_row {
-            OnBadRow::Fail => Ok(self.records.next()?.is_some()),
-            OnBadRow::Skip => self.next(encoding),
+        match self.skipped.is_never() {
+            true => Ok(self.records.next()?.is_some()),
+            false => self.next(encoding),
         }
     }
 
@@ -256,13 +246,13 @@ impl Part {
         let found = Found::at(path)?;
         let schema = &*schema.at(path);
         let columns = columns_of(path, schema, policy)?;
-        let (mut rows, mut labels, mut marks) = (0, [None; 2], Vec::<(u64, Place)>::new());
+        let (mut rows, mut labels, mut marks) = (0, [None; 2], Marks::default());
         let mut first_unseen = None;
         let mut longest = vec![1; schema.categorical.len()];
         let mut whole: Vec<bool> = schema.dense.iter().map(|column| !column.float).collect();
         let mut good = GoodRows::open(path, &columns, policy, None)?;
         loop {
-            if (rows + good.skipped).is_multiple_of(ROWS_A_MARK) {
+            if (rows + good.skipped.rows()).is_multiple_of(ROWS_A_MARK) {
                 pass.tell(good.bytes_read());
                 if interrupt::requested() {
                     return Err(Error::Interrupted);
@@ -273,10 +263,8 @@ impl Part {
             if rows == pass.most || !good.next(encoding)? {
                 break;
             }
-            if let Some(place) = place
-                && marks.last().is_none_or(|(last, _)| rows >= last + ROWS_A_MARK)
-            {
-                marks.push((rows, place));
+            if let Some(place) = place {
+                marks.add(rows, place, ROWS_A_MARK);
             }
             if encoding.learns() {
                 good.learn(encoding, pass.rows + rows)?;
@@ -297,33 +285,20 @@ impl Part {
             rows += 1;
         }
         pass.tell(good.bytes_read());
-        let (skipped, first_skipped) = (good.skipped, good.first_skipped.take());
+        let skipped = good.skipped;
         if rows == 0 {
-            return Err(bad(path, no_rows(schema, skipped)));
+            return Err(bad(path, no_rows(schema, skipped.rows())));
         }
         let path = path.to_owned();
-        Ok(Self {
-            path,
-            policy,
-            found,
-            columns,
-            rows,
-            skipped,
-            first_skipped,
-            first_unseen,
-            labels,
-            longest,
-            whole,
-            marks,
-        })
+        Ok(Self { path, policy, found, columns, rows, skipped, first_unseen, labels, longest, whole, marks })
     }
 
     /// A reader that stands before good row `start`.
     pub(super) fn open(&self, start: u64, encoding: &Encoding) -> Result<GoodRows<'_>> {
         self.found.check(&self.path)?;
-        let mark = self.marks[..self.marks.partition_point(|(row, _)| *row <= start)].last();
-        let mut good = GoodRows::open(&self.path, &self.columns, self.policy, mark.map(|(_, place)| *place))?;
-        for _ in mark.map_or(0, |(row, _)| *row)..start {
+        let mark = self.marks.before(start);
+        let mut good = GoodRows::open(&self.path, &self.columns, self.policy, mark.map(|(_, place)| place))?;
+        for _ in mark.map_or(0, |(row, _)| row)..start {
             if !good.step_over(encoding)? {
                 break;
             }

@@ -25,7 +25,7 @@ use crate::base::{Result, input};
 use crate::data::formats::bad;
 use crate::data::moment::Unit;
 use crate::data::schema::{Categorical, Dense, Description, Label, Transform, check_names};
-use crate::data::tsv::is_parquet_at;
+use crate::data::text::is_parquet_at;
 
 /// The columns of a text file that are read.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -14,7 +14,7 @@ use super::label::finite;
 use super::records::{Record, Splitter};
 use super::{TextSchema, bad, listed};
 use crate::base::Result;
-use crate::data::tsv::{LONGEST, decoded, is_parquet_at, without_end, without_mark};
+use crate::data::text::{LONGEST, decoded, is_parquet_at, without_end, without_mark};
 
 /// What separates columns in the field's data sets; the last is Hive's default.
 const DELIMITERS: [char; 6] = [',', '\t', ';', '|', ' ', '\u{1}'];

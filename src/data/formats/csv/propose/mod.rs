@@ -26,7 +26,7 @@ use crate::base::units::Count;
 use crate::base::{Error, Result, interrupt};
 use crate::data::formats::bad;
 use crate::data::schema::is_weight;
-use crate::data::tsv::Place;
+use crate::data::text::Place;
 
 /// The one name by which a column is taken for that of samples' weights: `weight` alone is as often a body's.
 const SAMPLE_WEIGHT: &str = "sample_weight";

@@ -1,7 +1,7 @@
-//! A hash table from values to numbers: open addressing, linear probing, at most two thirds full.
+//! A hash map from values to numbers: open addressing, linear probing, at most two thirds full.
 //!
 //! A slot holds its value beside the number, so that a look-up usually touches one cache line. Values of a column too
-//! large for memory are taken in shards, by bits of the hash that the table itself does not use.
+//! large for memory are taken in shards, by bits of the hash that the map itself does not use.
 
 use std::fmt::Debug;
 
@@ -60,9 +60,9 @@ pub(super) fn shard<K: Key>(key: K, shards: u32) -> u32 {
 /// Values looked up together: their cache misses then overlap.
 pub(super) const TOGETHER: usize = 32;
 
-/// The table.
+/// The map.
 #[derive(Debug, Clone)]
-pub(super) struct Table<K> {
+pub(super) struct KeyMap<K> {
     /// A value, and its number plus one; 0: free.
     slots: Vec<(K, u32)>,
     /// 64 less the logarithm of the number of slots.
@@ -72,7 +72,7 @@ pub(super) struct Table<K> {
 
 const SMALLEST: usize = 64;
 
-impl<K: Key> Table<K> {
+impl<K: Key> KeyMap<K> {
     pub(super) fn new() -> Self {
         Self::with_slots(SMALLEST)
     }
@@ -81,7 +81,7 @@ impl<K: Key> Table<K> {
         Self { slots: vec![(K::default(), 0); slots], shift: 64 - slots.trailing_zeros(), filled: 0 }
     }
 
-    /// Forgets all values; the memory stays, but a small table begins small again, so that clearing is cheap.
+    /// Forgets all values; the memory stays, but a small map begins small again, so that clearing is cheap.
     pub(super) fn clear(&mut self) {
         self.slots.clear();
         self.slots.resize(SMALLEST, (K::default(), 0));
@@ -163,17 +163,17 @@ mod tests {
     use super::*;
 
     fn against_a_map<K: Key + std::hash::Hash>(values: impl Iterator<Item = K>) {
-        let (mut table, mut map) = (Table::new(), HashMap::new());
+        let (mut found, mut map) = (KeyMap::new(), HashMap::new());
         for value in values {
             let next = map.len() as u32;
             let expected = *map.entry(value).or_insert(next);
-            table.touch(&[value]);
-            assert_eq!(table.get_or_insert(value, next), expected);
+            found.touch(&[value]);
+            assert_eq!(found.get_or_insert(value, next), expected);
         }
-        assert_eq!(table.len(), map.len());
-        map.iter().for_each(|(&value, &number)| assert_eq!(table.get(value), Some(number)));
-        table.clear();
-        assert!(map.keys().all(|&value| table.get(value).is_none()));
+        assert_eq!(found.len(), map.len());
+        map.iter().for_each(|(&value, &number)| assert_eq!(found.get(value), Some(number)));
+        found.clear();
+        assert!(map.keys().all(|&value| found.get(value).is_none()));
     }
 
     proptest! {
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn shards_are_even_within_any_part_of_the_table() {
+    fn shards_are_even_within_any_part_of_the_map() {
         for values in [0..1u32 << 16, 1 << 31..(1 << 31) + (1 << 16)] {
             let mut counts = [0; 8];
             values.for_each(|value| counts[shard(value, 8) as usize] += 1);

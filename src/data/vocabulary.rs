@@ -6,13 +6,13 @@
 use serde::{Deserialize, Serialize};
 
 use crate::base::{Error, Result};
-use crate::data::table::Table;
+use crate::data::key_map::KeyMap;
 
 /// The values of every categorical column.
 #[derive(Debug, Clone)]
 pub struct Vocabulary {
     keys: Vec<Vec<u32>>,
-    ids: Vec<Table<u32>>,
+    ids: Vec<KeyMap<u32>>,
     unseen_row: bool,
     /// Values of text files with named columns, which have no `keys`.
     texts: Vec<Vec<Box<[u8]>>>,
@@ -30,7 +30,7 @@ impl Eq for Vocabulary {}
 impl Vocabulary {
     /// A vocabulary without values.
     pub(super) fn empty(columns: usize) -> Self {
-        let (keys, ids) = (vec![Vec::new(); columns], vec![Table::new(); columns]);
+        let (keys, ids) = (vec![Vec::new(); columns], vec![KeyMap::new(); columns]);
         Self { keys, ids, unseen_row: false, texts: Vec::new() }
     }
 
@@ -130,7 +130,7 @@ impl Vocabulary {
         let columns = self.keys.iter_mut().zip(&mut self.ids).zip(counts);
         for ((keys, ids), &count) in columns.filter(|((keys, _), count)| keys.len() > **count) {
             keys.truncate(count);
-            *ids = Table::new();
+            *ids = KeyMap::new();
             for (id, &key) in (0..).zip(keys.iter()) {
                 ids.get_or_insert(key, id);
             }

@@ -1,0 +1,36 @@
+//! What all formats of text go through: lines of files, compressed or not, places to enter them at, malformed rows, and
+//! pieces of text as columns.
+
+mod columns;
+mod compressed;
+mod lines;
+mod marks;
+mod skipped;
+
+use crate::base::Reason;
+use crate::base::units::Bytes;
+
+pub use columns::{BadLine, Columns, Tally, line_at, line_ends};
+pub use compressed::{Counted, decoded, is_parquet_at, packed, unreadable};
+pub use lines::{LONGEST, Line, Lines, MARK, MOST_CRS, Place, without_end, without_mark};
+pub use marks::Marks;
+pub use skipped::Skipped;
+
+/// Bytes of a field that messages show.
+pub const SHOWN: usize = 32;
+
+/// What a person may see of a field: control characters escaped, long ones cut.
+#[must_use]
+pub fn shown(field: &[u8]) -> String {
+    let cut = &field[..field.len().min(SHOWN)];
+    format!("{}{}", cut.escape_ascii(), if field.len() > SHOWN { "..." } else { "" })
+}
+
+/// What is wrong with a line that is longer than any row may be.
+#[must_use]
+pub fn too_long(limit: usize) -> Reason {
+    let limit = Bytes(limit as u64);
+    Reason::with_remedy(format!(
+        "the line is longer than {limit}: allow longer lines with --max-line, or is this no text file?"
+    ))
+}
