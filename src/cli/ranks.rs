@@ -70,7 +70,7 @@ const fn timeout(time: Duration) -> Deadline {
 /// A number of seconds.
 fn seconds(text: &str) -> std::result::Result<Deadline, String> {
     let seconds = text.parse().ok().filter(|seconds| (0.001..=1e9).contains(seconds));
-    let seconds = seconds.ok_or_else(|| "a number of seconds from 0.001 on is expected".to_owned())?;
+    let seconds = seconds.ok_or_else(|| "a number of seconds from 0.001 to 1,000,000,000 is expected".to_owned())?;
     Ok(timeout(Duration::from_secs_f64(seconds)))
 }
 
