@@ -205,16 +205,9 @@ impl Waiting {
             self.turns.get_or_insert((now, now)).1 = now;
         }
         self.looks = self.looks.saturating_add(1);
-        let spins = job.0.patience.spins;
-        let eager = if spins == 0 { 0 } else { EAGER_LOOKS };
-        if self.looks <= eager {
-            return Ok(());
-        }
         job.check()?;
-        let spinning = self.looks - eager <= spins;
-        if spinning && !cfg!(loom) {
-            std::hint::spin_loop();
-        } else {
+        let spinning = job.0.patience.linger_after(EAGER_LOOKS, self.looks);
+        if !spinning {
             self.yielding.turn();
         }
         // Models know no time, and loom itself finds waits without an end.

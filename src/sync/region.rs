@@ -52,7 +52,12 @@ impl Patience {
     /// Waits a moment before a thread's look number `looks` (from 1): not at all at first, then for a `pause`. False
     /// when the thread has looked often enough and should give its core away.
     pub(super) fn linger(self, looks: u32) -> bool {
-        let eager = if self.spins == 0 { 0 } else { EAGER_LOOKS };
+        self.linger_after(EAGER_LOOKS, looks)
+    }
+
+    /// The same, where so many looks come before the first `pause`.
+    pub(super) fn linger_after(self, eager: u32, looks: u32) -> bool {
+        let eager = if self.spins == 0 { 0 } else { eager };
         if looks > eager {
             if looks - eager > self.spins {
                 return false;
