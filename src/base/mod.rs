@@ -4,6 +4,7 @@
 
 pub mod config;
 pub mod console;
+mod deadline;
 pub mod error;
 mod even;
 mod groups;
@@ -21,6 +22,7 @@ pub mod rng;
 pub mod trouble;
 pub mod units;
 
+pub use deadline::Deadline;
 pub use error::{Error, Reason, Result};
 pub use even::even_part;
 pub use groups::in_groups;

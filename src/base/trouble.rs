@@ -1,9 +1,8 @@
 //! What brings a job of several ranks down: who, in which stage, at which number, because of whom.
 
 use std::fmt;
-use std::time::Duration;
 
-use super::RankId;
+use super::{Deadline, RankId};
 
 /// Where a rank stands: its stage, and which one of them it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,11 +34,10 @@ impl fmt::Display for Place {
 pub enum Trouble {
     /// Somebody waited in vain.
     #[error(
-        "{place}: waited {:.1} s for {peer}{}{}: whoever is behind is stuck or far too slow: if it only has more to do, \
-         allow more with --timeout; the ranks stop together",
-        waited.as_secs_f64(),
+        "{place}: waited {waited} s for {peer}{}{}: whoever is behind is stuck or far too slow{}; the ranks stop together",
         machine.as_ref().map_or_else(String::new, |machine| format!(" on {machine}")),
-        list(behind)
+        list(behind),
+        waited.remedy(": if it")
     )]
     Stalled {
         /// Who waited.
@@ -47,12 +45,12 @@ pub enum Trouble {
         /// For whom.
         peer: RankId,
         /// On which machine, if that is another one.
-        machine: Option<String>,
+        machine: Option<Box<str>>,
         /// For how long: the job's deadline.
-        waited: Duration,
+        waited: Deadline,
         /// What the ranks of this machine began last that are at another place: the peer may itself wait for one of
         /// them. Nothing where the peer is on another machine.
-        behind: Vec<Place>,
+        behind: Box<[Place]>,
     },
 
     /// A thread of a rank panicked.
@@ -96,24 +94,31 @@ fn list(places: &[Place]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
     fn troubles_name_rank_stage_number_and_peer() {
         let place = Place { rank: RankId(2), stage: "all-gather", sequence: 17 };
         let behind = Place { rank: RankId(5), stage: "backward", sequence: 16 };
-        let waited = Duration::from_millis(2500);
-        let stalled =
-            |machine, behind| Trouble::Stalled { place, peer: RankId(3), machine, waited, behind }.to_string();
-        let text = stalled(None, vec![behind]);
+        let waited = Deadline { flag: Some("--timeout"), ..Deadline::fixed(Duration::from_millis(2500)) };
+        let stalled = |machine, behind: Box<[Place]>| {
+            Trouble::Stalled { place, peer: RankId(3), machine, waited, behind }.to_string()
+        };
+        let text = stalled(None, Box::new([behind]));
         assert!(
             text.starts_with(
                 "rank 2 in all-gather #17: waited 2.5 s for rank 3 (began last: rank 5 in backward #16): "
             ),
             "{text}"
         );
-        let there = stalled(Some("machine 1 (node7)".to_owned()), Vec::new());
+        let there = stalled(Some("machine 1 (node7)".into()), Box::default());
         assert!(there.contains(" waited 2.5 s for rank 3 on machine 1 (node7): whoever"), "{there}");
-        assert!(text.contains("allow more with --timeout"), "{text}");
+        assert!(text.contains("slow: if it only has more to do, allow more with --timeout above 2.5; the"), "{text}");
+        let waited = Deadline::fixed(Duration::from_millis(1));
+        let text =
+            Trouble::Stalled { place, peer: RankId(3), machine: None, waited, behind: Box::default() }.to_string();
+        assert!(text.contains("waited 0.001 s for rank 3: whoever is behind is stuck or far too slow; the"), "{text}");
     }
 }

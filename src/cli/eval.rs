@@ -6,7 +6,6 @@ mod report;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use clap::Args;
 use serde::Serialize;
@@ -305,7 +304,7 @@ impl EvalArgs {
             // Each machine has read everything.
             return Ok(own);
         }
-        own.together(world, Duration::from_secs_f64(self.trained.ranks.timeout))
+        own.together(world, self.trained.ranks.timeout)
     }
 }
 

@@ -1,12 +1,10 @@
 //! The machines of a job, before it starts: what each one has, and that all mean the same job.
 
-use std::time::Duration;
-
 use serde::{Deserialize, Serialize};
 
 use super::figures;
 use crate::base::config::{Config, alone_on_machine};
-use crate::base::{Error, Result};
+use crate::base::{Deadline, Error, Result};
 use crate::collective::World;
 use crate::data::{Numbering, Source, Split};
 use crate::ffi::linux::{affinity_of_group, current_affinity};
@@ -46,7 +44,7 @@ pub fn introduce(
     source: &dyn Source,
     (machine, placement): (&Machine, &Placement),
     isa: Isa,
-    deadline: Duration,
+    deadline: Deadline,
 ) -> Result<Everyone> {
     let mut network: Option<Network> = None;
     let parts = if world.machines() == 1 {

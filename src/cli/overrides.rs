@@ -160,8 +160,9 @@ impl Given for Option<f64> {
 
 impl Given for Option<u64> {
     fn given(&self, flag: &str) -> Result<Option<toml::Value>> {
-        let too_large = |_| Error::config(flag, format!("must be at most {}", i64::MAX));
-        self.map(|number| i64::try_from(number).map(toml::Value::Integer).map_err(too_large)).transpose()
+        let Some(number) = *self else { return Ok(None) };
+        let too_large = |_| Error::config(flag, format!("{number} is more than any key takes: 2^63 - 1 at most"));
+        i64::try_from(number).map(toml::Value::Integer).map(Some).map_err(too_large)
     }
 }
 

@@ -17,7 +17,7 @@ use super::trials::{TRIAL_ROWS, Trials};
 use super::tuned::use_plans;
 use crate::base::config::{Config, Determinism, Hot};
 use crate::base::console::note;
-use crate::base::{Error, Result};
+use crate::base::{Deadline, Error, Result};
 use crate::collective::{Machines, World};
 use crate::data::hot::HotSlots;
 use crate::data::{LoaderMode, Schema, Source};
@@ -43,8 +43,8 @@ pub struct RankArgs {
     pub plan: Option<PathBuf>,
 
     /// The longest that a rank waits for another, in seconds.
-    #[arg(long, value_name = "SECONDS", default_value_t = DEADLINE.as_secs_f64(), value_parser = seconds, help_heading = MACHINE)]
-    pub timeout: f64,
+    #[arg(long, value_name = "SECONDS", default_value_t = timeout(DEADLINE.time), value_parser = seconds, help_heading = MACHINE)]
+    pub timeout: Deadline,
 }
 
 /// How several ranks share the work of training.
@@ -59,10 +59,16 @@ pub struct ExchangeArgs {
     pub loader: Option<LoaderMode>,
 }
 
+/// What `--timeout` says.
+const fn timeout(time: Duration) -> Deadline {
+    Deadline { time, flag: Some("--timeout") }
+}
+
 /// A number of seconds.
-fn seconds(text: &str) -> std::result::Result<f64, String> {
+fn seconds(text: &str) -> std::result::Result<Deadline, String> {
     let seconds = text.parse().ok().filter(|seconds| (0.001..=1e9).contains(seconds));
-    seconds.ok_or_else(|| "a number of seconds from 0.001 on is expected".to_owned())
+    let seconds = seconds.ok_or_else(|| "a number of seconds from 0.001 to 1,000,000,000 is expected".to_owned())?;
+    Ok(timeout(Duration::from_secs_f64(seconds)))
 }
 
 /// When communication cores reduce the gradients of a layer.
@@ -135,7 +141,7 @@ impl RankArgs {
     /// As many ranks as this, and all else as it comes: for benches.
     #[must_use]
     pub fn count(ranks: usize) -> Self {
-        Self { place: PlaceArgs::count(ranks), plan: None, timeout: DEADLINE.as_secs_f64() }
+        Self { place: PlaceArgs::count(ranks), plan: None, timeout: DEADLINE }
     }
 
     /// The files that say where ranks stand, and what each holds.
@@ -171,7 +177,7 @@ impl RankArgs {
         source: &dyn Source,
         checkpoint: &Checkpoint<'_>,
     ) -> Result<Started> {
-        world.meet("read the data", Duration::from_secs_f64(self.timeout))?;
+        world.meet("read the data", self.timeout)?;
         let stored = checkpoint.stored_tables()?;
         let started = self.start(StartSpec { stored, ..self.task(world, config, source, Purpose::Predict) })?;
         checkpoint.load_into(&started.ranks)?;
@@ -215,7 +221,7 @@ impl RankArgs {
         tell: &mut dyn FnMut(&str),
     ) -> Result<Started> {
         let StartSpec { world, config, source, purpose, wanted, traced, .. } = task;
-        let (isa, deadline) = (Isa::chosen(config.train.isa)?, Duration::from_secs_f64(self.timeout));
+        let (isa, deadline) = (Isa::chosen(config.train.isa)?, self.timeout);
         let everyone = introduce(world, config, source, (own, &placement), isa, deadline)?;
         let machines = Machines::new(&everyone.counts);
         // Dividing takes long for very many.
@@ -267,7 +273,7 @@ impl RankArgs {
         (own, placement): (&Machine, &Placement),
     ) -> Result<Option<Choice>> {
         let StartSpec { world, config, source, purpose, dense, .. } = task;
-        let (determinism, deadline) = (config.train.determinism, Duration::from_secs_f64(self.timeout));
+        let (determinism, deadline) = (config.train.determinism, self.timeout);
         let Purpose::Train(overlap) = *purpose else { return Ok(None) };
         let alone = everyone.placement.ranks.len() == 1;
         if alone || determinism == Determinism::Ranks || matches!(dense, Dense::Given(_)) {
@@ -376,13 +382,13 @@ impl RankArgs {
         let grains = grains(&config.train);
         let (isa, overlap) = (Isa::chosen(config.train.isa)?, purpose != Purpose::Train(Overlap::Off));
         let wires = config.wires();
-        Ok(Setup { isa, overlap, grains, wires, deadline: Duration::from_secs_f64(self.timeout), ..setup })
+        Ok(Setup { isa, overlap, grains, wires, deadline: self.timeout, ..setup })
     }
 
     /// The number of communication cores with which a step on small tables is quickest; prints the trade. All machines
     /// try together, and the first one decides.
     fn choose(&self, world: &World, config: &Config, schema: &Schema, machine: &Machine) -> Result<usize> {
-        let deadline = Duration::from_secs_f64(self.timeout);
+        let deadline = self.timeout;
         let placement = |count: usize| place(machine, &self.wishes(config, CommCores::Count(count)));
         let plain = placement(0)?;
         let counts = comm_cores_to_try(machine, &self.wishes(config, CommCores::Auto))?;
@@ -422,5 +428,17 @@ fn train_spec(config: &Config, source: &dyn Source, placement: &Placement) -> Tr
         precision: config.train.precision,
         optimizers: ByGroup::configured(&config.train),
         clip_norm: Some(config.train.clip_norm).filter(|bound| *bound > 0.0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_that_have_no_timeout_tell_nobody_to_raise_it() {
+        assert_eq!(RankArgs::count(2).timeout.remedy(" If it"), "");
+        assert!(seconds("5").unwrap().remedy(" If it").ends_with("allow more with --timeout above 5"));
+        assert!(seconds("0.0001").is_err());
     }
 }

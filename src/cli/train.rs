@@ -6,7 +6,6 @@ mod report;
 mod resolve;
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use clap::Args;
 use serde::Serialize;
@@ -159,7 +158,7 @@ impl TrainArgs {
             collective: collective.as_ref(),
             warnings: Vec::new(),
         };
-        let unseen = Unseen(run.source.unseen_values()).together(world, Duration::from_secs_f64(self.ranks.timeout));
+        let unseen = Unseen(run.source.unseen_values()).together(world, self.ranks.timeout);
         let told = self.report(&run, results, unseen.as_ref().ok());
         if let Some(path) = self.trace.as_ref().filter(|_| world.is_first()) {
             let text = run.ranks.trace()?;
@@ -178,7 +177,7 @@ impl TrainArgs {
     fn find_begun(&mut self, world: &World) -> Result<()> {
         let Some(out) = self.out.as_ref().filter(|_| self.auto_resume) else { return Ok(()) };
         let has_saved = out.is_dir() && checkpoint_in(out).exists();
-        let deadline = Duration::from_secs_f64(self.ranks.timeout);
+        let deadline = self.ranks.timeout;
         let told = world.all_gather("find the run", vec![u8::from(has_saved)], deadline)?;
         if told[0] == [1] {
             if has_saved {

@@ -1,12 +1,10 @@
 //! What `eval`, `predict` and `train` say of values that a model's vocabulary does not know.
 
-use std::time::Duration;
-
 use serde::Serialize;
 
-use crate::base::Result;
 use crate::base::console::note;
 use crate::base::units::Many;
+use crate::base::{Deadline, Result};
 use crate::collective::World;
 use crate::data::UnseenValues;
 
@@ -39,7 +37,7 @@ impl Unseen {
     ///
     /// # Errors
     /// When a machine does not answer.
-    pub(super) fn together(self, world: &World, deadline: Duration) -> Result<Self> {
+    pub(super) fn together(self, world: &World, deadline: Deadline) -> Result<Self> {
         let counts = self.0.iter().flat_map(|met| [met.values, met.left_out, met.shared]);
         let own = counts.flat_map(u64::to_le_bytes).collect();
         let all = world.all_gather("count unknown values", own, deadline)?;

@@ -87,7 +87,9 @@ pub fn launch<T: Send + 'static>(
             Ok((_, Err(()))) => {}
             Err(RecvTimeoutError::Disconnected) => break,
             Err(RecvTimeoutError::Timeout) => {
-                if job.check().is_err() && trouble_since.get_or_insert_with(Instant::now).elapsed() > job.deadline() {
+                if job.check().is_err()
+                    && trouble_since.get_or_insert_with(Instant::now).elapsed() > job.deadline().time
+                {
                     break;
                 }
             }

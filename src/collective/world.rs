@@ -13,7 +13,7 @@ use crate::base::config::bound_although_alone;
 use crate::base::config::launched;
 #[cfg(feature = "mpi")]
 use crate::base::console::note;
-use crate::base::{Error, Result};
+use crate::base::{Deadline, Error, Result};
 #[cfg(feature = "mpi")]
 use crate::ffi::linux::{affinity_of_group, current_affinity, unpin_current_thread};
 #[cfg(feature = "mpi")]
@@ -96,7 +96,7 @@ pub(super) trait ProcessGroup: Send + Sync {
     /// # Errors
     /// [`Error::Mpi`] when a machine does not give its own within that time, has failed, or means something else;
     /// [`Error::Interrupted`] when it ends because of the wish to stop, or this one does.
-    fn gather(&self, stage: &'static str, own: &[u8], to: Takers, waiting: (Duration, bool)) -> Result<Vec<Vec<u8>>>;
+    fn gather(&self, stage: &'static str, own: &[u8], to: Takers, waiting: (Deadline, bool)) -> Result<Vec<Vec<u8>>>;
 
     /// As [`World::fabric`].
     fn fabric(&self, job: &Job, machines: &Machines, lanes: Vec<LaneSpec>) -> Result<Box<dyn Fabric>>;
@@ -223,7 +223,7 @@ impl World {
     /// # Errors
     /// [`Error::Mpi`] when a machine does not give its own within `deadline`, has failed, or is at another stage, and
     /// [`Error::Interrupted`] when it was asked to stop.
-    pub fn all_gather(&self, stage: &'static str, own: Vec<u8>, deadline: Duration) -> Result<Vec<Vec<u8>>> {
+    pub fn all_gather(&self, stage: &'static str, own: Vec<u8>, deadline: Deadline) -> Result<Vec<Vec<u8>>> {
         self.gather_to(Takers::All, stage, own, (deadline, false))
     }
 
@@ -232,8 +232,8 @@ impl World {
     ///
     /// # Errors
     /// As [`World::all_gather`], and [`Error::Interrupted`].
-    pub fn meet(&self, stage: &'static str, deadline: Duration) -> Result<()> {
-        self.gather_to(Takers::All, stage, Vec::new(), (deadline.max(OWN_PACE), true)).map(|_| ())
+    pub fn meet(&self, stage: &'static str, deadline: Deadline) -> Result<()> {
+        self.gather_to(Takers::All, stage, Vec::new(), (deadline.at_least(OWN_PACE), true)).map(|_| ())
     }
 
     /// Waits, for as long as it takes, until all machines have done this, and all have done it well. The wish to stop
@@ -242,14 +242,14 @@ impl World {
     /// # Errors
     /// [`Error::Mpi`] when another machine has failed, and [`Error::Interrupted`] when it was asked to stop.
     pub fn all_done(&self, stage: &'static str) -> Result<()> {
-        self.all_gather(stage, Vec::new(), Duration::MAX).map(|_| ())
+        self.all_gather(stage, Vec::new(), Deadline::fixed(Duration::MAX)).map(|_| ())
     }
 
     /// Whether all machines have the same of something that each has made for itself.
     ///
     /// # Errors
     /// [`Error::Mpi`] that names the machine.
-    pub fn agree(&self, what: &'static str, own: &str, deadline: Duration) -> Result<()> {
+    pub fn agree(&self, what: &'static str, own: &str, deadline: Deadline) -> Result<()> {
         let all = self.all_gather(what, own.as_bytes().to_vec(), deadline)?;
         all.iter().position(|theirs| *theirs != all[0]).map_or(Ok(()), |other| {
             let reason = format!("{} and {} have different ones", self.name(other), self.name(0));
@@ -262,7 +262,7 @@ impl World {
     /// # Errors
     /// When another machine does not end within `patience`: it has to be ended.
     pub fn end(&self, reason: String, patience: Duration) -> Result<Vec<String>> {
-        let all = self.all_gather(END, reason.into_bytes(), patience)?;
+        let all = self.all_gather(END, reason.into_bytes(), Deadline::fixed(patience))?;
         Ok(all.into_iter().map(|reason| String::from_utf8_lossy(&reason).into_owned()).collect())
     }
 
@@ -270,7 +270,7 @@ impl World {
     ///
     /// # Errors
     /// As [`World::all_gather`].
-    pub fn gather(&self, stage: &'static str, own: Vec<u8>, deadline: Duration) -> Result<Vec<Vec<u8>>> {
+    pub fn gather(&self, stage: &'static str, own: Vec<u8>, deadline: Deadline) -> Result<Vec<Vec<u8>>> {
         self.gather_to(Takers::First, stage, own, (deadline, false))
     }
 
@@ -279,7 +279,7 @@ impl World {
         to: Takers,
         stage: &'static str,
         own: Vec<u8>,
-        waiting: (Duration, bool),
+        waiting: (Deadline, bool),
     ) -> Result<Vec<Vec<u8>>> {
         match &self.0 {
             None => Ok(vec![own]),

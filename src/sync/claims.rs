@@ -232,8 +232,8 @@ mod models {
     use super::super::primitive::{Arc, Guarded};
     use super::*;
 
-    /// All interleavings of two threads that share so many pieces, of which each is taken once, and after which no
-    /// share is open.
+    /// Interleavings of two threads that share so many pieces, with as many preemptions as LOOM_MAX_PREEMPTIONS allows:
+    /// each piece is taken once, and after that no share is open.
     fn every_piece_has_one_owner<const PIECES: usize>() {
         loom::model(|| {
             let shared = Arc::new((Claims::new(PIECES, 2), [(); PIECES].map(|()| Guarded::new(0u32))));

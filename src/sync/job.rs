@@ -20,7 +20,7 @@ use crossbeam::utils::CachePadded;
 
 use super::Patience;
 use super::primitive::{Arc, AtomicBool, Mutex, Ordering, Yielding};
-use crate::base::{Error, Place, RankId, Result, Trouble, Unpoisoned, panics};
+use crate::base::{Deadline, Error, Place, RankId, Result, Trouble, Unpoisoned, panics};
 
 /// Looks without a `pause` before a waiting thread begins to pause between them.
 const EAGER_LOOKS: u32 = if cfg!(loom) { 0 } else { 500 };
@@ -34,7 +34,7 @@ pub struct Job(Arc<Shared>);
 
 struct Shared {
     patience: Patience,
-    deadline: Duration,
+    deadline: Deadline,
     poisoned: CachePadded<AtomicBool>,
     first: Mutex<Option<Trouble>>,
     /// Always the standard library's lock: it is in no protocol. A rank's compute thread alone writes its own.
@@ -44,13 +44,14 @@ struct Shared {
 }
 
 impl Job {
-    /// A job of `ranks` ranks, whose threads wait with `patience` and at most `deadline` for each other.
+    /// A job of `ranks` ranks, whose threads wait with `patience` and at most `deadline` for each other, which no user
+    /// chooses.
     ///
     /// # Panics
     /// When `ranks` is 0.
     #[must_use]
     pub fn new(ranks: usize, patience: Patience, deadline: Duration) -> Self {
-        Self::on_machines(vec![None; ranks], patience, deadline)
+        Self::on_machines(vec![None; ranks], patience, Deadline::fixed(deadline))
     }
 
     /// The same, where some ranks are on other machines: of each rank the name of that machine, if it is another one.
@@ -58,7 +59,7 @@ impl Job {
     /// # Panics
     /// When there is no rank.
     #[must_use]
-    pub fn on_machines(elsewhere: Vec<Option<String>>, patience: Patience, deadline: Duration) -> Self {
+    pub fn on_machines(elsewhere: Vec<Option<String>>, patience: Patience, deadline: Deadline) -> Self {
         let ranks = elsewhere.len();
         assert!(ranks > 0, "a job has ranks");
         let place = |rank| CachePadded::new(std::sync::Mutex::new(Place::start(RankId(rank as u32))));
@@ -80,7 +81,7 @@ impl Job {
 
     /// The longest that one rank waits for another.
     #[must_use]
-    pub fn deadline(&self) -> Duration {
+    pub fn deadline(&self) -> Deadline {
         self.0.deadline
     }
 
@@ -134,7 +135,7 @@ impl Job {
     /// What is known where `place` has waited for `peer` until the deadline.
     fn stalled(&self, place: Place, peer: RankId) -> Trouble {
         let Shared { elsewhere, .. } = &*self.0;
-        let machine = elsewhere[peer.index()].clone();
+        let machine: Option<Box<str>> = elsewhere[peer.index()].as_deref().map(Box::from);
         let own = self.place(place.rank);
         // Exchanges count themselves, evaluations' too; what people know is the step that the rank is in.
         let place = if own.sequence == 0 { place } else { Place { sequence: own.sequence, ..place } };
@@ -144,7 +145,7 @@ impl Job {
             (elsewhere[rank.index()].is_none() && !same).then_some(last)
         };
         let local = (0..self.ranks() as u32).filter_map(|rank| began(RankId(rank)));
-        let behind = if machine.is_some() { Vec::new() } else { local.collect() };
+        let behind: Box<[Place]> = if machine.is_some() { Box::default() } else { local.collect() };
         Trouble::Stalled { place, peer, machine, waited: self.deadline(), behind }
     }
 
@@ -204,22 +205,15 @@ impl Waiting {
             self.turns.get_or_insert((now, now)).1 = now;
         }
         self.looks = self.looks.saturating_add(1);
-        let spins = job.0.patience.spins;
-        let eager = if spins == 0 { 0 } else { EAGER_LOOKS };
-        if self.looks <= eager {
-            return Ok(());
-        }
         job.check()?;
-        let spinning = self.looks - eager <= spins;
-        if spinning && !cfg!(loom) {
-            std::hint::spin_loop();
-        } else {
+        let spinning = job.0.patience.linger_after(EAGER_LOOKS, self.looks);
+        if !spinning {
             self.yielding.turn();
         }
         // Models know no time, and loom itself finds waits without an end.
         if !cfg!(loom) && (!spinning || self.looks.is_multiple_of(LOOKS_A_CLOCK)) {
             let since = *self.since.get_or_insert_with(Instant::now);
-            if !self.endless && since.elapsed() >= job.deadline() {
+            if !self.endless && since.elapsed() >= job.deadline().time {
                 return Err(job.poison(job.stalled(place, peer)));
             }
         }
@@ -292,9 +286,11 @@ mod tests {
     #[test]
     fn of_a_rank_of_another_machine_the_machine_is_named_and_no_stage() {
         let elsewhere = vec![None, None, Some("machine 1 (node7)".to_owned())];
-        let job = Job::on_machines(elsewhere, Patience::SHARED_CORE, Duration::from_millis(20));
+        let deadline = Deadline { flag: Some("--patience"), ..Deadline::fixed(Duration::from_millis(20)) };
+        let job = Job::on_machines(elsewhere, Patience::SHARED_CORE, deadline);
         let text = end_of_wait(&job, [0, 2]).to_string();
         assert!(text.contains("for rank 2 on machine 1 (node7): ") && !text.contains("start #0"), "{text}");
+        assert!(text.contains("allow more with --patience above 0.02"), "{text}");
     }
 
     #[test]

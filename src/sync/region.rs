@@ -52,7 +52,12 @@ impl Patience {
     /// Waits a moment before a thread's look number `looks` (from 1): not at all at first, then for a `pause`. False
     /// when the thread has looked often enough and should give its core away.
     pub(super) fn linger(self, looks: u32) -> bool {
-        let eager = if self.spins == 0 { 0 } else { EAGER_LOOKS };
+        self.linger_after(EAGER_LOOKS, looks)
+    }
+
+    /// The same, where so many looks come before the first `pause`.
+    pub(super) fn linger_after(self, eager: u32, looks: u32) -> bool {
+        let eager = if self.spins == 0 { 0 } else { eager };
         if looks > eager {
             if looks - eager > self.spins {
                 return false;
@@ -388,15 +393,15 @@ mod models {
     use super::*;
 
     /// Interleavings of two regions and the shutdown, with a helper that spins, sleeps or does both, or moves first;
-    /// with at most seven preemptions: many more than a wrong order of two accesses needs, and all of them take
-    /// minutes.
+    /// with up to seven preemptions, or more where LOOM_MAX_PREEMPTIONS allows more: seven are many more than a wrong
+    /// order of two accesses needs, and all of them take minutes.
     #[test]
     fn two_regions_and_the_end() {
         for (patience, moves) in
             [(Patience::OWN_CORE, false), (Patience::SHARED_CORE, false), (Patience::SHARED_CORE, true)]
         {
             let mut builder = loom::model::Builder::new();
-            builder.preemption_bound = Some(7);
+            builder.preemption_bound = builder.preemption_bound.max(Some(7));
             builder.check(move || {
                 let mut crew = Crew::start(2, patience, |_| ()).unwrap();
                 if moves {

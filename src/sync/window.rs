@@ -379,8 +379,8 @@ mod models {
     use super::super::primitive::thread;
     use super::*;
 
-    /// All interleavings of three messages through two slots: each is read whole, in order, and never while it is
-    /// written.
+    /// Interleavings of three messages through two slots, with as many preemptions as LOOM_MAX_PREEMPTIONS allows: each
+    /// is read whole, in order, and never while it is written.
     #[test]
     fn messages_arrive_whole_and_slots_are_not_overwritten() {
         loom::model(|| {

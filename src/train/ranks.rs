@@ -225,7 +225,7 @@ impl Ranks {
             }
         }
         // Machines touch their memory at their own pace, which is no step's.
-        ranks.world().all_gather("start ranks", Vec::new(), ranks.job.deadline().max(TOUCHING))?;
+        ranks.world().all_gather("start ranks", Vec::new(), ranks.job.deadline().at_least(TOUCHING))?;
         Ok(ranks)
     }
 
@@ -282,7 +282,7 @@ impl Ranks {
     fn end(&self, error: Error) -> Error {
         let mut others = self.others.borrow_mut();
         others.tasks.clear();
-        let deadline = Instant::now() + self.job.deadline();
+        let deadline = Instant::now() + self.job.deadline().time;
         for thread in others.threads.drain(..) {
             // A rank stuck in code that never waits cannot be stopped; abandon its thread.
             while !thread.is_finished() && Instant::now() < deadline {

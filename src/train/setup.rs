@@ -4,8 +4,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::base::Result;
 use crate::base::config::{ModelConfig, Wires};
+use crate::base::{Deadline, Result};
 use crate::collective::plan::{Reduction, Ring, two_ring};
 use crate::collective::{Fabric, GRAIN, LaneSpec, Links, Machines, Payload, Slices, World};
 use crate::data::Schema;
@@ -60,7 +60,7 @@ pub struct Setup {
     /// Whether other rows will be hot later: for a moment, ranks then have the copies before and those after it.
     pub hot_revised: bool,
     /// The longest that a rank waits for another, once all have their memory.
-    pub deadline: Duration,
+    pub deadline: Deadline,
     /// Whether it is kept when each stage began.
     pub traced: bool,
     /// By table, as how many rows side by side a sample's look-ups reach the network, in their order, the
@@ -235,7 +235,7 @@ fn all_communicate(places: &[RankPlace]) -> bool {
 }
 
 /// The longest that a rank waits for another unless somebody says otherwise.
-pub const DEADLINE: Duration = Duration::from_secs(300);
+pub const DEADLINE: Deadline = Deadline::fixed(Duration::from_secs(300));
 
 #[cfg(test)]
 mod tests {

@@ -398,7 +398,7 @@ fn numbers_beyond_their_range_say_what_is_expected() {
     for (further, expected) in [
         ("--set data.shuffle_window=4294967296", "data.shuffle_window = 4294967296 must lie in [1, 2^32 - 1]"),
         ("--set train.batch=-1", "train.batch = -1: a whole number from 0 to 2^63 - 1 is expected"),
-        ("--batch 18446744073709551590", "--batch: must be at most"),
+        ("--batch 18446744073709551590", "--batch: 18446744073709551590 is more than any key takes"),
         ("--batch 9223372036854775807", "train.batch = 9223372036854775807 must lie in [1, 2^31]"),
         ("--set train.eval_batch=2147483649", "train.eval_batch = 2147483649 must lie in [1, 2^31]"),
     ] {

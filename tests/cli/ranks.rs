@@ -80,9 +80,17 @@ fn flags_of_ranks_that_would_have_no_effect_are_refused() {
     assert!(message.contains("nothing to gain") && !message.contains("mpirun"), "{message}");
     let message = fail("bench step --preset kaggle --ranks 2 --loader naive");
     assert!(message.contains("--loader"), "{message}");
-    for wrong in ["--ranks 0", "--ranks many", "--timeout 0", "--timeout soon"] {
+    let seconds = "a number of seconds from 0.001 to 1,000,000,000 is expected";
+    for (wrong, words) in [
+        ("--ranks 0", ""),
+        ("--ranks many", ""),
+        ("--timeout 0", seconds),
+        ("--timeout soon", seconds),
+        ("--timeout 1e10", seconds),
+    ] {
         let output = run(&format!("{} {wrong}", tiny_training()));
-        assert_eq!(output.status.code(), Some(2), "{wrong}");
+        let message = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(2) && message.contains(words), "{wrong}: {message}");
     }
 }
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 use octorec::base::config::{
     Config, DataConfig, Interaction, ModelConfig, Pooling, Precision, SourceKind, Update, WeightedPooling, Wire, Wires,
 };
-use octorec::base::{Error, RankId};
+use octorec::base::{Deadline, Error, RankId};
 use octorec::collective::World;
 use octorec::collective::plan::{Reduction, Topology, hierarchical, reductions};
 use octorec::data::{self, Batch, LoaderMode, Opening, Reader, Schema, Source, Split};
@@ -477,7 +477,7 @@ fn where_a_rank_has_no_communication_threads_all_reduce_as_it_does() {
     let setup = case.setup((0..ROWS.len()).map(|table| scheme(4, table, 2)).collect(), 2, 1);
     let mut mixed = Case::with_communication(setup, 1, true);
     mixed.places[1].comm.clear();
-    let mixed = Setup { deadline: Duration::from_secs(20), ..mixed };
+    let mixed = Setup { deadline: Deadline::fixed(Duration::from_secs(20)), ..mixed };
     case.compare(&alone, mixed, 1e-5, "one of two ranks has a communication thread");
 }
 
@@ -572,7 +572,8 @@ fn ranks_wait_for_one_that_still_builds_its_memory_however_long() {
         }
         Graph::build(spec, supply)
     };
-    let ranks = Ranks::start(Setup { deadline: Duration::from_millis(200), network, ..setup }).unwrap();
+    let ranks =
+        Ranks::start(Setup { deadline: Deadline::fixed(Duration::from_millis(200)), network, ..setup }).unwrap();
     assert!(LATE.load(Ordering::Relaxed));
     ranks.all(|_| Ok(())).unwrap();
 }

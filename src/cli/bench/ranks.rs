@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use crate::base::{Error, PuId, Result, Unpoisoned, median};
+use crate::base::{Deadline, Error, PuId, Result, Unpoisoned, median};
 use crate::collective::plan::Topology;
 use crate::collective::{Buffers, Carrier, LaneSpec, Machines, Member, Raw, World, launch};
 use crate::machine::limits::{self, Bracket, Field, Processor, STREAM_COPY_FORMULA, around};
@@ -20,7 +20,7 @@ use crate::simd::Isa;
 use crate::sync::{Barrier, Job, Patience};
 
 /// No collective of a bench takes that long.
-const DEADLINE: Duration = Duration::from_secs(60);
+const DEADLINE: Deadline = Deadline::fixed(Duration::from_secs(60));
 
 /// Timed batches; the median counts.
 const BATCHES: usize = 9;

@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::resolve::{Resolved, Resumed};
 use super::{TrainArgs, init};
@@ -194,7 +193,7 @@ impl TrainArgs {
             let _ = source.fingerprint(split);
         }
         let hot = hot_inputs(config, &*source, self.resume.as_deref().map(hot_in).as_deref())?;
-        let deadline = Duration::from_secs_f64(self.ranks.timeout);
+        let deadline = self.ranks.timeout;
         world.meet("read the data", deadline)?;
         if let Some(hot) = &hot {
             world.agree("have the same hot inputs", &hot.tags.digest(), deadline)?;

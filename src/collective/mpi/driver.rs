@@ -7,7 +7,7 @@ use crossbeam::channel::{Receiver, RecvTimeoutError, Sender, TryRecvError, bound
 
 use super::endpoint::Endpoint;
 use crate::base::console::note;
-use crate::base::{Error, Result, Unpoisoned};
+use crate::base::{Deadline, Error, Result, Unpoisoned};
 use crate::ffi::mpi::{Calls, Communicator, Failure, Library};
 use crate::sync::Yielding;
 
@@ -67,29 +67,16 @@ impl Driver {
     }
 
     /// Has the thread do something, and returns what comes of it. It may wait for other processes in it, which may need
-    /// what was handed over before: that leaves first, if it does so within `patience`.
+    /// what was handed over before: that leaves first, if it does so within `patience`. Then no process waits longer
+    /// than `deadline`: the thread may never be free again, and what is left to do is to end the job.
     ///
     /// # Errors
-    /// What the library says.
+    /// What the library says, and when the deadline has passed.
     pub fn call<T: Send + 'static>(
         &self,
         action: &'static str,
         patience: Duration,
-        task: impl FnOnce(&Communicator) -> std::result::Result<T, Failure> + Send + 'static,
-    ) -> Result<T> {
-        self.call_within(action, patience, (Duration::MAX, ""), task)
-    }
-
-    /// As [`Driver::call`], for what no process should wait for longer than `deadline`, with what can be done about it.
-    /// The thread may then never be free again: what is left to do is to end the job.
-    ///
-    /// # Errors
-    /// What the library says, and when the deadline has passed.
-    pub fn call_within<T: Send + 'static>(
-        &self,
-        action: &'static str,
-        patience: Duration,
-        (deadline, remedy): (Duration, &str),
+        deadline: Deadline,
         task: impl FnOnce(&Communicator) -> std::result::Result<T, Failure> + Send + 'static,
     ) -> Result<T> {
         let failed = |reason: String| Error::Mpi { action: action.to_owned(), reason };
@@ -101,12 +88,12 @@ impl Driver {
         });
         let tasks = self.tasks.as_ref().expect("the driver runs until it is dropped");
         tasks.send(task).map_err(|_| failed("its thread ended".to_owned()))?;
-        let answer = answer.recv_timeout(deadline).map_err(|why| {
+        let answer = answer.recv_timeout(patience.saturating_add(deadline.time)).map_err(|why| {
             failed(match why {
                 RecvTimeoutError::Disconnected => "its thread ended".to_owned(),
                 RecvTimeoutError::Timeout => format!(
-                    "not all machines have done so within {:.0} s: are they alive, and their network?{remedy}",
-                    deadline.as_secs_f64()
+                    "not all machines have done so within {deadline} s: are they alive, and their network?{}",
+                    deadline.remedy(" If one")
                 ),
             })
         })?;
@@ -120,7 +107,7 @@ impl Driver {
     ///
     /// # Errors
     /// What the library says, and when a process does not come within `deadline`.
-    pub fn communicators(&self, count: usize, deadline: Duration) -> Result<Vec<Arc<Communicator>>> {
+    pub fn communicators(&self, count: usize, deadline: Deadline) -> Result<Vec<Arc<Communicator>>> {
         let mut all: Vec<_> = {
             let mut spare = self.spare.lock().unpoisoned();
             let kept = spare.len().min(count);
@@ -132,10 +119,7 @@ impl Driver {
             world.barrier()?;
             (0..lacking).map(|_| world.duplicate().map(Arc::new)).collect::<std::result::Result<Vec<_>, _>>()
         };
-        let remedy =
-            format!(" If one only has more to do, allow more with --timeout above {:.0}", deadline.as_secs_f64());
-        let within = (deadline.saturating_mul(2), &remedy[..]);
-        all.extend(self.call_within("make communicators", deadline, within, make)?);
+        all.extend(self.call("make communicators", deadline.time, deadline, make)?);
         Ok(all)
     }
 
@@ -153,7 +137,7 @@ impl Driver {
     pub fn leave(&self, endpoints: Vec<Arc<Endpoint>>, patience: Duration) {
         let all = self.endpoints.clone();
         // If the thread has ended, so has the library; and one that waits in it for others is left there.
-        let _ = self.call_within("end messages", patience, (patience.saturating_add(LAST), ""), move |_| {
+        let _ = self.call("end messages", patience, Deadline::fixed(LAST), move |_| {
             let gone = |weak: &Weak<Endpoint>| endpoints.iter().any(|endpoint| weak.as_ptr() == Arc::as_ptr(endpoint));
             all.lock().unpoisoned().retain(|weak| !gone(weak));
             endpoints.iter().for_each(|endpoint| endpoint.end());

@@ -82,8 +82,29 @@ struct Peer {
     outgoing: VecDeque<Vec<Part<Line>>>,
     sending: VecDeque<Sending<Line>>,
     receiving: VecDeque<Receiving<Line>>,
-    spare_parts: Vec<Vec<Line>>,
+    spare_parts: SpareParts,
     spare_frames: Vec<Vec<Line>>,
+}
+
+/// Memory of parts that have left.
+#[derive(Default)]
+struct SpareParts(Vec<Vec<Line>>);
+
+impl SpareParts {
+    /// Memory of so many lines at least.
+    fn take(&mut self, lines: usize) -> Vec<Line> {
+        let mut memory = self.0.pop().unwrap_or_default();
+        if memory.len() < lines {
+            memory.resize(lines, Line::default());
+        }
+        memory
+    }
+
+    /// Keeps the memory of parts that have any: a rank that had nothing to say has closed one without, and whoever took
+    /// that would make new memory while what lies below it is never taken.
+    fn keep(&mut self, parts: Vec<Part<Line>>) {
+        self.0.extend(parts.into_iter().map(|part| part.memory).filter(|memory| !memory.is_empty()));
+    }
 }
 
 impl Endpoint {
@@ -95,7 +116,7 @@ impl Endpoint {
             outgoing: VecDeque::new(),
             sending: VecDeque::new(),
             receiving: VecDeque::new(),
-            spare_parts: Vec::new(),
+            spare_parts: SpareParts::default(),
             spare_frames: Vec::new(),
         };
         let inbox = |_| (0..ranks).map(|_| VecDeque::new()).collect();
@@ -110,11 +131,7 @@ impl Endpoint {
 
     /// Memory for a part of so many lines to a peer.
     pub fn spare(&self, peer: usize, lines: usize) -> Vec<Line> {
-        let mut memory = self.state().peers[peer].spare_parts.pop().unwrap_or_default();
-        if memory.len() < lines {
-            memory.resize(lines, Line::default());
-        }
-        memory
+        self.state().peers[peer].spare_parts.take(lines)
     }
 
     /// Whether a frame to a peer would not have to wait for those before it.
@@ -141,7 +158,7 @@ impl Endpoint {
             if frame.iter().any(|part| part.used > 0) {
                 of.outgoing.push_back(frame);
             } else {
-                of.spare_parts.extend(frame.into_iter().map(|part| part.memory));
+                of.spare_parts.keep(frame);
             }
         }
         self.drive_if_allowed(&mut state);
@@ -237,7 +254,7 @@ impl State {
         while let Some(sending) = peer.sending.front_mut() {
             let Some(parts) = sending.test()? else { break };
             peer.sending.pop_front();
-            peer.spare_parts.extend(parts.into_iter().map(|part| part.memory));
+            peer.spare_parts.keep(parts);
             moved = true;
         }
         if peer.route.capacity > 0 {
@@ -276,5 +293,24 @@ fn deliver(frame: Arc<Frame>, lines: usize, inboxes: &mut [Vec<VecDeque<Message>
         let body = at + 1..at + lines_of(bytes);
         at = body.end;
         inboxes[to - first][from].push_back(Message { frame: frame.clone(), lines: body, bytes });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_with_nothing_to_say_leave_the_memory_of_others_in_use() {
+        let mut spare = SpareParts::default();
+        let mut first = None;
+        for round in 0..100 {
+            let memory = spare.take(8);
+            assert_eq!(*first.get_or_insert(memory.as_ptr()), memory.as_ptr(), "round {round} makes no new memory");
+            let silent = || Part { memory: Vec::new(), used: 0 };
+            spare.keep(vec![Part { memory, used: 3 }, silent(), silent()]);
+            assert_eq!(spare.0.len(), 1, "round {round}");
+        }
+        assert_eq!(spare.take(16).len(), 16, "what is too short grows");
     }
 }

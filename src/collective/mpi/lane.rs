@@ -210,7 +210,7 @@ impl Drop for Ways {
     fn drop(&mut self) {
         // Of a job that failed, nobody may take what has not left.
         let is_well = self.job.check().is_ok();
-        let patience = if is_well { self.job.deadline() } else { Duration::ZERO };
+        let patience = if is_well { self.job.deadline().time } else { Duration::ZERO };
         self.driver.leave(self.lanes.drain(..).flat_map(|ends| ends.endpoints).collect(), patience);
         if is_well {
             self.driver.give_back(std::mem::take(&mut self.communicators));

@@ -20,7 +20,7 @@ use super::carrier::{Fabric, LaneSpec};
 use super::world::{END, ProcessGroup, Takers, named};
 use super::{Buffers, Machines, Raw};
 use crate::base::config::one_caller;
-use crate::base::{Error, RankId, Result, Unpoisoned, interrupt, median};
+use crate::base::{Deadline, Error, RankId, Result, Unpoisoned, interrupt, median};
 use crate::ffi::mpi::{Calls, Communicator, Failure, Part};
 use crate::ffi::signals::end_at_once;
 use crate::machine::discover::host_name;
@@ -29,11 +29,11 @@ use crate::sync::{Job, Line, Yielding};
 /// How long a machine waits for others to take what it has sent before it does something else together with them.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How long machines that MPI has started may take to meet.
-const MEETING: Duration = Duration::from_secs(300);
+/// How long machines that MPI has started may take to meet, and to what they time.
+const MEETING: Deadline = Deadline::fixed(Duration::from_secs(300));
 
 /// How long a thread that is busy in the library may take to end all processes.
-const LAST_WORD: Duration = Duration::from_secs(2);
+const LAST_WORD: Deadline = Deadline::fixed(Duration::from_secs(2));
 
 /// Bytes of a message between machines themselves; what is longer goes in pieces.
 const PIECE: usize = 64 << 10;
@@ -59,7 +59,7 @@ impl Processes {
         let wanted = if one_caller()? { Calls::One } else { Calls::Any };
         let driver = Arc::new(Driver::start(wanted)?);
         let duplicate = |world: &Communicator| world.duplicate().map(Arc::new);
-        let communicator = driver.call_within("make a communicator", PATIENCE, (MEETING, ""), duplicate)?;
+        let communicator = driver.call("make a communicator", PATIENCE, MEETING, duplicate)?;
         let (own, processes) = (driver.process, driver.processes);
         let others = (0..processes).filter(|process| *process != own);
         let way = || (communicator.clone(), 0);
@@ -144,7 +144,7 @@ impl ProcessGroup for Processes {
             self.communicator.abort(code);
         }
         let abort = move |world: &Communicator| -> std::result::Result<(), _> { world.abort(code) };
-        let _ = self.driver.call_within("abort", Duration::ZERO, (LAST_WORD, ""), abort);
+        let _ = self.driver.call("abort", Duration::ZERO, LAST_WORD, abort);
         // The launcher ends the others when it sees how this one has ended.
         end_at_once(code)
     }
@@ -154,7 +154,7 @@ impl ProcessGroup for Processes {
         stage: &'static str,
         own: &[u8],
         to: Takers,
-        (deadline, heeds): (Duration, bool),
+        (deadline, heeds): (Deadline, bool),
     ) -> Result<Vec<Vec<u8>>> {
         let (machine, machines) = (self.machine(), self.machines());
         let mut incoming = self.incoming.lock().unpoisoned();
@@ -187,15 +187,8 @@ impl ProcessGroup for Processes {
                 (moved_at, yielding) = (Instant::now(), Yielding::default());
             } else if self.control.drive_here() {
                 yielding = Yielding::default();
-            } else if moved_at.elapsed() > deadline {
-                let (who, waited) = (named(other, &self.hosts), deadline.as_secs_f64());
-                // Nobody chooses how long machines take to meet.
-                let remedy = match deadline {
-                    MEETING => String::new(),
-                    _ => format!(" If it only has more to do, allow more with --timeout above {waited:.0}"),
-                };
-                let reason =
-                    format!("{who} did not answer within {waited:.0} s: is it alive, and its network?{remedy}");
+            } else if moved_at.elapsed() > deadline.time {
+                let reason = unanswered(&named(other, &self.hosts), deadline);
                 return Err(Error::Mpi { action: stage.to_owned(), reason });
             } else {
                 yielding.turn();
@@ -205,7 +198,7 @@ impl ProcessGroup for Processes {
 
     fn time_raw(&self, what: Raw, buffers: Buffers, bytes: usize, runs: usize) -> Result<f64> {
         let processes = self.machines();
-        self.driver.call(what.name(), PATIENCE, move |world| {
+        self.driver.call(what.name(), PATIENCE, MEETING, move |world| {
             let (mut floats, mut send, mut receive) = match what {
                 Raw::AllReduce => (vec![0f32; bytes / size_of::<f32>()], Vec::new(), Vec::new()),
                 Raw::AllToAll => (Vec::new(), vec![0u8; bytes * processes], vec![0u8; bytes * processes]),
@@ -235,7 +228,7 @@ impl ProcessGroup for Processes {
 
     fn time_pairs(&self, bytes: usize, runs: usize) -> Result<Vec<f64>> {
         let (own, processes) = (self.machine(), self.machines());
-        self.driver.call("time pairs of machines", PATIENCE, move |world| {
+        self.driver.call("time pairs of machines", PATIENCE, MEETING, move |world| {
             let (from, mut to) = (vec![1u8; bytes], vec![0u8; bytes]);
             let mut medians = Vec::new();
             for other in 1..processes {
@@ -259,7 +252,7 @@ impl ProcessGroup for Processes {
 
     fn time_together(&self, bytes: usize, at_once: usize, runs: usize) -> Result<f64> {
         let (own, processes) = (self.machine(), self.machines());
-        self.driver.call("time all machines at once", PATIENCE, move |world| {
+        self.driver.call("time all machines at once", PATIENCE, MEETING, move |world| {
             let others = (0..processes).filter(|other| *other != own);
             let peers: Vec<usize> = others.flat_map(|other| std::iter::repeat_n(other, at_once)).collect();
             let mut memory: Vec<[Vec<u8>; 2]> = peers.iter().map(|_| [vec![1; bytes], vec![0; bytes]]).collect();
@@ -301,6 +294,12 @@ impl Drop for Processes {
     }
 }
 
+/// What is told of a machine that was waited for in vain.
+fn unanswered(who: &str, deadline: Deadline) -> String {
+    let remedy = deadline.remedy(" If it");
+    format!("{who} did not answer within {deadline} s: is it alive, and its network?{remedy}")
+}
+
 /// Lets those go that are done.
 fn drain<T>(
     messages: &mut Vec<T>,
@@ -314,4 +313,22 @@ fn drain<T>(
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_machine_that_does_not_answer_is_told_with_a_remedy_where_there_is_one() {
+        // As long as machines take to meet, which no flag chooses.
+        let chosen = Deadline { flag: Some("--timeout"), ..MEETING };
+        let [told, met] = [chosen, MEETING].map(|deadline| unanswered("machine 1 (node7)", deadline));
+        assert!(told.starts_with("machine 1 (node7) did not answer within 300 s: "), "{told}");
+        assert!(
+            told.ends_with("its network? If it only has more to do, allow more with --timeout above 300"),
+            "{told}"
+        );
+        assert!(met.ends_with("its network?"), "{met}");
+    }
 }

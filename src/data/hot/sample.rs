@@ -7,6 +7,7 @@
 //! over the whole data set, where that many inputs are asked for. What they give is speed: formats that can seek touch
 //! only the stretches, and blocks, which are checked and unpacked as a whole, are read once.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use crate::base::Result;
@@ -19,6 +20,9 @@ const LEAST: u64 = 128;
 const LONGEST: u64 = 1 << 14;
 /// Inputs that are judged at least, where there are as many outside the sample.
 const JUDGED: u64 = 1 << 14;
+/// Where there are more stretches than so many for each that is drawn, those that are not drawn are not looked at: a
+/// window of data without an end may be longer than anybody waits.
+const SPARSE: u64 = 64;
 
 /// Stretches of inputs, in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,15 +56,9 @@ impl Drawn {
         let random = Random::new(seed, Stream::Profile(0, 0));
         let mut drawn = Self { stretch, counted: Vec::new(), judged: Vec::new() };
         let (mut counted, mut judged) = (counted, judged);
-        // Selection sampling (Knuth, The Art of Computer Programming 2, algorithm S): in order, in no memory of its
-        // own.
-        for number in 0..all {
-            let wanted = counted + judged;
-            if random.below(2 * number, all - number) >= wanted {
-                continue;
-            }
+        for number in picked(all, counted + judged, &random) {
             let inputs = number * stretch..total.min((number + 1) * stretch);
-            if random.below(2 * number + 1, wanted) < judged {
+            if random.below(2 * number + 1, counted + judged) < judged {
                 judged -= 1;
                 drawn.judged.push(inputs);
             } else {
@@ -82,6 +80,29 @@ impl Drawn {
         }
         self
     }
+}
+
+/// So many of the numbers below `all`, each as likely, in order.
+fn picked(all: u64, wanted: u64, random: &Random) -> Box<dyn Iterator<Item = u64> + '_> {
+    if all / SPARSE > wanted {
+        // Floyd (Bentley, Programming Pearls, Communications of the ACM 30, 1987, p. 754): where a number is drawn
+        // again, the greatest of those that could be drawn so far is taken.
+        let mut numbers = BTreeSet::new();
+        for greatest in all - wanted..all {
+            let number = random.below(2 * greatest, greatest + 1);
+            if !numbers.insert(number) {
+                numbers.insert(greatest);
+            }
+        }
+        return Box::new(numbers.into_iter());
+    }
+    // Selection sampling (Knuth, The Art of Computer Programming 2, algorithm S): in no memory of its own.
+    let mut left = wanted;
+    Box::new((0..all).filter(move |number| {
+        let taken = random.below(2 * number, all - number) < left;
+        left -= u64::from(taken);
+        taken
+    }))
 }
 
 /// The number of inputs of some stretches.
@@ -128,8 +149,10 @@ mod tests {
 
     #[test]
     fn stretches_are_drawn_without_replacement_and_as_a_function_of_the_seed() {
+        /// As many inputs as nobody looks at one after the other; 128 stretches of them.
+        const ENDLESS: (u64, f64, u64) = (1 << 62, 128.0 / (1u64 << 52) as f64, 1 << 10);
         for (total, share, stretch) in
-            [(1000, 0.05, 1), (1000, 0.3, 7), (5, 0.5, 2), (1, 0.01, 1), (1 << 20, 0.05, 256)]
+            [(1000, 0.05, 1), (1000, 0.3, 7), (5, 0.5, 2), (1, 0.01, 1), (1 << 20, 0.05, 256), ENDLESS]
         {
             let drawn = Drawn::new(total, share, stretch, 1);
             assert_eq!(drawn, Drawn::new(total, share, stretch, 1));
@@ -151,13 +174,17 @@ mod tests {
 
     #[test]
     fn every_stretch_is_drawn_as_often() {
-        let mut times = HashMap::new();
-        for seed in 0..4000 {
-            let drawn = Drawn::new(40, 0.25, 2, seed);
-            drawn.counted.into_iter().for_each(|inputs| *times.entry(inputs.start).or_insert(0) += 1);
+        // Many of few stretches, and one of many; binomial, five deviations.
+        for (total, share, stretch, seeds, stretches, likely) in
+            [(40, 0.25, 2, 4000, 20, 863..1137), (192 << 14, 1.0 / 192.0, 1 << 14, 76_800, 192, 300..500)]
+        {
+            let mut times = HashMap::new();
+            for seed in 0..seeds {
+                let drawn = Drawn::new(total, share, stretch, seed);
+                drawn.counted.into_iter().for_each(|inputs| *times.entry(inputs.start).or_insert(0) += 1);
+            }
+            assert!(times.len() == stretches && times.values().all(|times| likely.contains(times)), "{times:?}");
         }
-        // Binomial of 4000 and a quarter: five deviations.
-        assert!(times.len() == 20 && times.values().all(|times| (863..1137).contains(times)), "{times:?}");
     }
 
     #[test]

@@ -3,8 +3,10 @@
 use twox_hash::XxHash3_64;
 
 use super::{HotSet, Inputs, classify};
-use crate::base::Result;
+use crate::base::units::{Bytes, Count};
+use crate::base::{Error, Result};
 use crate::data::{Source, Split};
+use crate::memory::check_host;
 
 /// Words of bits of which it is known how many hot samples lie before them.
 const GROUP: usize = 64;
@@ -50,12 +52,22 @@ impl Tags {
     /// of how many.
     ///
     /// # Errors
-    /// As [`classify()`].
+    /// As [`classify()`], and [`Error::Config`] where there are more samples than this machine has memory for.
     ///
     /// # Panics
     /// As [`classify()`].
     pub fn of(source: &dyn Source, set: &HotSet, workers: usize, told: &dyn Fn(u64, u64)) -> Result<Self> {
         let total = source.samples(Split::Train).unwrap_or(0);
+        let bytes = total.div_ceil(64) * 8;
+        check_host("what tells hot samples from cold ones", bytes, 1).map_err(|_| {
+            let reason = format!(
+                "telling {} training samples apart takes a bit of each, {}, and this machine has less free: have fewer \
+                 (data.train_samples), or use --hot exact, which needs none",
+                Count(total),
+                Bytes(bytes)
+            );
+            Error::config("data", reason)
+        })?;
         let mut words = vec![0u64; total.div_ceil(64) as usize];
         let tally = classify(source, Split::Train, set, workers, |portion| {
             for (sample, _) in (portion.first..).zip(&portion.hot).filter(|(_, hot)| **hot) {
@@ -136,6 +148,8 @@ impl Tags {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::config::DataConfig;
+    use crate::data::Criteo;
 
     #[test]
     fn each_sample_has_its_place_among_those_of_its_kind() {
@@ -165,6 +179,16 @@ mod tests {
         let tags = Tags::new(65, vec![2, 1]).unwrap();
         assert_eq!([Inputs::Hot, Inputs::Cold, Inputs::Mixed].map(|of| tags.count(of)), [2, 63, 65]);
         assert_ne!(tags.digest(), Tags::new(65, vec![2, 0]).unwrap().digest());
+    }
+
+    #[test]
+    fn more_samples_than_there_is_memory_for_are_refused() {
+        let config = DataConfig { train_samples: u64::MAX >> 1, ..DataConfig::default() };
+        let source = Criteo::new(&config, &[9; 2], 1).unwrap();
+        let error = Tags::of(&source, &HotSet::new(), 1, &|_, _| ()).unwrap_err().to_string();
+        for told in ["9,223,372,036,854,775,807 training samples", "data.train_samples", "--hot exact"] {
+            assert!(error.contains(told), "{error}");
+        }
     }
 
     #[test]

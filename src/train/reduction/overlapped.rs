@@ -278,7 +278,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use crate::base::config::ModelConfig;
-    use crate::base::{Error, RankId, Trouble};
+    use crate::base::{Deadline, Error, RankId, Trouble};
     use crate::data::{Column, Schema};
     use crate::machine::placement::{CommCores, Wishes};
     use crate::machine::{Machine, place};
@@ -326,13 +326,13 @@ mod tests {
                 .unwrap_err();
             assert!(error.to_string().contains("row 7 is bad"), "{error}");
             // No bound on speed: without care the message would be another, after this.
-            assert!(began.elapsed() < setup.deadline);
+            assert!(began.elapsed() < setup.deadline.time);
         }
     }
 
     #[test]
     fn a_rank_whose_communication_threads_wait_tells_for_whom_they_do() {
-        let ranks = Ranks::start(Setup { deadline: Duration::from_millis(300), ..setup() }).unwrap();
+        let ranks = Ranks::start(Setup { deadline: Deadline::fixed(Duration::from_millis(300)), ..setup() }).unwrap();
         // The second rank never gives its own.
         let error = ranks.all(|rank| {
             if rank.context.rank == RankId(0) {
