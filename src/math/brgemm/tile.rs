@@ -22,6 +22,7 @@ use std::ops::Range;
 use bytemuck::Pod;
 
 use super::panels::{Row, WIDTH};
+use super::right::Steps;
 use crate::simd::Simd;
 
 /// Steps between the request of an operand's cache lines and their use: 28 steps of 14 cycles.
@@ -96,17 +97,15 @@ pub(super) trait Left: Copy + Sync {
     /// Whether a right operand that is transposed first is multiplied with it: with gradients in backward-by-data.
     const MEETS_TRANSPOSED: bool;
 
-    /// Adds the steps `first..first + b.len()` to the tile at `row` and `column`; `b` has the right operand's steps.
+    /// Adds the steps from `first` on, as many as `b` has of the right operand, to the tile whose first row is `row`.
     /// Shortly before the end, `expect` is called for each row of the tile, to ask for its results' cache lines.
-    #[allow(clippy::too_many_arguments)]
     fn multiply<S: Simd, const R: usize, const V: usize>(
         self,
         simd: S,
         sums: [[S::V; V]; R],
         row: usize,
         first: usize,
-        b: &[Row<f32>],
-        column: usize,
+        b: Steps<'_>,
         expect: impl Fn(usize),
     ) -> [[S::V; V]; R];
 }
@@ -170,14 +169,13 @@ impl<const D: usize> Left for ByRow<'_, D> {
         mut sums: [[S::V; V]; R],
         row: usize,
         first: usize,
-        b: &[Row<f32>],
-        column: usize,
+        b: Steps<'_>,
         expect: impl Fn(usize),
     ) -> [[S::V; V]; R] {
-        assert!(column + V * S::LANES <= WIDTH && first.is_multiple_of(LINE));
-        let (lines, rest) = b.as_chunks::<LINE>();
-        let expected = Expected::new(R, lines.len(), LINE);
-        for (index, b) in lines.iter().enumerate() {
+        assert!(first.is_multiple_of(LINE));
+        let lines = b.count / LINE;
+        let expected = Expected::new(R, lines, LINE);
+        for index in 0..lines {
             for r in expected.of(index, R) {
                 expect(r);
             }
@@ -189,14 +187,14 @@ impl<const D: usize> Left for ByRow<'_, D> {
             for quarter in 0..LINE / 4 {
                 for d in 4 * quarter..4 * quarter + 4 {
                     simd.prefetch_ahead(a[0] as &[f32], behind + d * LINE);
-                    sums = step::<S, R, V>(simd, sums, Self::PAIRS, |r| a[r][d], &b[d], column);
+                    sums = step::<S, R, V>(simd, sums, Self::PAIRS, |r| a[r][d], b, index * LINE + d);
                 }
             }
         }
-        if !rest.is_empty() {
-            let a = self.line::<R>(row, first + lines.len() * LINE);
-            for (d, b) in (0..LINE).zip(rest) {
-                sums = step::<S, R, V>(simd, sums, Self::PAIRS, |r| a[r][d], b, column);
+        if lines * LINE < b.count {
+            let a = self.line::<R>(row, first + lines * LINE);
+            for d in 0..LINE.min(b.count - lines * LINE) {
+                sums = step::<S, R, V>(simd, sums, Self::PAIRS, |r| a[r][d], b, lines * LINE + d);
             }
         }
         sums
@@ -223,25 +221,24 @@ impl<const PAIRS: bool> Left for ByColumn<'_, PAIRS> {
         mut sums: [[S::V; V]; R],
         row: usize,
         first: usize,
-        b: &[Row<f32>],
-        column: usize,
+        b: Steps<'_>,
         expect: impl Fn(usize),
     ) -> [[S::V; V]; R] {
         let offset = row % WIDTH;
-        assert!(column + V * S::LANES <= WIDTH && offset + R <= WIDTH);
-        let a = &self.cells[row / WIDTH * self.stride + first..][..b.len()];
-        let ((a, a_rest), (b, b_rest)) = (a.as_chunks::<4>(), b.as_chunks::<4>());
-        let expected = Expected::new(R, b.len(), 4);
-        for (turn, (a, b)) in a.iter().zip(b).enumerate() {
+        assert!(offset + R <= WIDTH);
+        let a = &self.cells[row / WIDTH * self.stride + first..][..b.count];
+        let (a, rest) = a.as_chunks::<4>();
+        let expected = Expected::new(R, a.len(), 4);
+        for (turn, four) in a.iter().enumerate() {
             for r in expected.of(turn, R) {
                 expect(r);
             }
-            for (a, b) in a.iter().zip(b) {
-                sums = column_step::<S, R, V>(simd, sums, PAIRS, &a[offset..offset + R], b, column);
+            for (d, row) in four.iter().enumerate() {
+                sums = column_step::<S, R, V>(simd, sums, PAIRS, &row[offset..offset + R], b, 4 * turn + d);
             }
         }
-        for (a, b) in a_rest.iter().zip(b_rest) {
-            sums = column_step::<S, R, V>(simd, sums, PAIRS, &a[offset..offset + R], b, column);
+        for (d, row) in rest.iter().enumerate() {
+            sums = column_step::<S, R, V>(simd, sums, PAIRS, &row[offset..offset + R], b, 4 * a.len() + d);
         }
         sums
     }
@@ -254,28 +251,29 @@ fn column_step<S: Simd, const R: usize, const V: usize>(
     sums: [[S::V; V]; R],
     pairs: bool,
     a: &[f32],
-    b: &Row<f32>,
-    column: usize,
+    b: Steps<'_>,
+    index: usize,
 ) -> [[S::V; V]; R] {
     // Both ends: the rows of a tile rarely begin with a cache line.
     simd.prefetch_ahead(a, AHEAD * WIDTH);
     simd.prefetch_ahead(a, AHEAD * WIDTH + R - 1);
-    step::<S, R, V>(simd, sums, pairs, |r| a[r], b, column)
+    step::<S, R, V>(simd, sums, pairs, |r| a[r], b, index)
 }
 
-/// Adds one step to the tile: row r of it gets `a(r)` times the step's vectors.
+/// Adds step number `index` to the tile: row r of it gets `a(r)` times the step's vectors.
 #[inline(always)]
 fn step<S: Simd, const R: usize, const V: usize>(
     simd: S,
     mut sums: [[S::V; V]; R],
     pairs: bool,
     a: impl Fn(usize) -> f32,
-    b: &Row<f32>,
-    column: usize,
+    b: Steps<'_>,
+    index: usize,
 ) -> [[S::V; V]; R] {
-    let b = &b[column..column + V * S::LANES];
+    let ahead = AHEAD * b.stride;
+    let b = b.step(index, V * S::LANES);
     for line in (0..V * S::LANES).step_by(LINE) {
-        simd.prefetch_ahead(b, AHEAD * WIDTH + line);
+        simd.prefetch_ahead(b, ahead + line);
     }
     let mut vectors = [simd.splat(0.0); V];
     for (v, vector) in vectors.iter_mut().enumerate() {
@@ -328,14 +326,14 @@ pub(super) struct Tile<'a, C> {
 }
 
 impl<C: Cell> Tile<'_, C> {
-    /// Computes it for the steps `first..first + b.len()`.
+    /// Computes it for the steps from `first` on, as many as `b` has.
     #[inline(always)]
     pub(super) fn run<S: Simd, L: Left, const R: usize, const V: usize>(
         self,
         simd: S,
         left: L,
         first: usize,
-        b: &[Row<f32>],
+        b: Steps<'_>,
     ) {
         let (column, lanes) = (self.column, S::LANES);
         let (out, _) = self.out.as_chunks_mut::<R>();
@@ -360,7 +358,7 @@ impl<C: Cell> Tile<'_, C> {
                 }
             }
         };
-        let sums = left.multiply::<S, R, V>(simd, sums, self.row, first, b, column, expect);
+        let sums = left.multiply::<S, R, V>(simd, sums, self.row, first, b, expect);
         for (r, (sums, out)) in sums.iter().zip(out).enumerate() {
             for (v, &sum) in sums.iter().enumerate() {
                 put(simd, sum, self.finish, r, out, column + v * lanes, self.width);
