@@ -54,11 +54,11 @@ const STRIP_DEPTH: usize = 256;
 /// Fewest rows of a thread for which it copies right operands in strips.
 const STRIP_ROWS: usize = 256;
 
-/// Most rows of a band: 96 KiB of the left operand wait in L2 for all strips of a group.
-pub(super) const BAND_ROWS: usize = 96;
-
 /// Fewest rows of a piece of work, so that a right operand is used often once it is near.
 const PIECE_ROWS: usize = 96;
+
+/// Most rows of a band: 192 KiB of the left operand, of 256 steps, wait in L2 for all strips of a group.
+pub(super) const BAND_ROWS: usize = 2 * PIECE_ROWS;
 
 /// Fewest cycles of a piece of work: some microseconds, so that a tenth of one for claiming it counts little.
 const PIECE_CYCLES: usize = 1 << 14;

@@ -63,7 +63,7 @@ impl<L: Left, C: Cell> Kernel for Sweep<'_, '_, L, C> {
             let mut row = rows.start;
             while row < rows.end {
                 let block = rows.end.min((row / L::BLOCK + 1).saturating_mul(L::BLOCK)) - row;
-                let band = if self.plan.strips { block.min(BAND_ROWS) } else { height::<S>(block) };
+                let band = if self.plan.strips { even(block, BAND_ROWS) } else { even(block, S::TALLEST) };
                 for index in 0..group.len() {
                     self.panel(simd, &group, index, row..row + band);
                 }
@@ -73,10 +73,10 @@ impl<L: Left, C: Cell> Kernel for Sweep<'_, '_, L, C> {
     }
 }
 
-/// Rows of the next tile of so many, which are nearly equal: 64 rows are 13 + 13 + 13 + 13 + 12, not 4 x 14 + 8.
+/// The first of nearly equal parts of so many rows, of at most `most`: 64 are 13 + 13 + 13 + 13 + 12, not 4 x 14 + 8.
 #[inline(always)]
-fn height<S: Simd>(rows: usize) -> usize {
-    rows.div_ceil(rows.div_ceil(S::TALLEST))
+const fn even(rows: usize, most: usize) -> usize {
+    rows.div_ceil(rows.div_ceil(most))
 }
 
 impl<L: Left, C: Cell> Sweep<'_, '_, L, C> {
@@ -102,7 +102,7 @@ impl<L: Left, C: Cell> Sweep<'_, '_, L, C> {
             let b = self.right.steps::<S>(&self.plan, group, [index, column], self.steps.clone(), self.own.rows);
             let mut row = band.start;
             while row < band.end {
-                let rows = row..row + height::<S>(band.end - row);
+                let rows = row..row + even(band.end - row, S::TALLEST);
                 let finish = self.ending.of(panel, &rows);
                 let out = &mut out[rows.start - first_row..rows.end - first_row];
                 let tile = Tile { out, row, column, width, start, finish };
