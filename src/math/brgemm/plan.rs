@@ -16,6 +16,7 @@ use std::sync::OnceLock;
 
 use super::panels::WIDTH;
 use crate::machine::l2_bytes;
+use crate::simd::Isa;
 
 /// What may stay in L2.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,7 +35,10 @@ impl Near {
     /// With this processor's cache of the second level.
     fn here() -> Self {
         static HERE: OnceLock<Near> = OnceLock::new();
-        *HERE.get_or_init(|| Self::of(l2_bytes().unwrap_or(1 << 20)))
+        *HERE.get_or_init(|| {
+            let near = Self::of(l2_bytes().unwrap_or(1 << 20));
+            Self { strips: near.strips && strips_are_read(), ..near }
+        })
     }
 
     /// Half of 1 MiB, which servers with AVX-512 have at least. Of the 512 KiB of those with AVX2 alone a quarter: with
@@ -46,6 +50,11 @@ impl Near {
             Self { right_bytes: 128 << 10, depth: 512, strips: true }
         }
     }
+}
+
+/// Whether this processor's tiles read strips: those of its widest vectors.
+fn strips_are_read() -> bool {
+    matches!(Isa::best(), Isa::Scalar(_) | Isa::Avx2(_))
 }
 
 /// Steps of a strip that stays in half of 32 KiB of L1, 16 columns wide.
@@ -278,6 +287,9 @@ impl Plan {
         {
             return Err(format!("{group} panels of {depth} steps at a time are none, or too many"));
         }
+        if strips && !strips_are_read() {
+            return Err(format!("tiles of {} read no strips: strips = false", Isa::best().name()));
+        }
         Ok(Self::with(shape, across, depth, group, strips))
     }
 
@@ -293,7 +305,8 @@ impl Plan {
         let chunks = |most: usize| if shape.whole { 1 } else { shape.steps.div_ceil(most).max(1) };
         let rows = (1..=2 * chunks(near.depth)).filter(|&chunks| chunks == 1 || !shape.whole);
         let depths = rows.map(|chunks| (Self::depth_of(shape, chunks), false));
-        let strips = Self::may_be_strips(shape).then(|| (Self::depth_of(shape, chunks(STRIP_DEPTH)), true));
+        let strips = (strips_are_read() && Self::may_be_strips(shape))
+            .then(|| (Self::depth_of(shape, chunks(STRIP_DEPTH)), true));
         let depths: Vec<_> = depths.chain(strips).collect();
         for across in (1..=shape.threads).filter(|across| shape.threads.is_multiple_of(*across)) {
             for &(depth, strips) in &depths {
@@ -429,7 +442,7 @@ mod tests {
             let message = Plan::chosen(WIDE, across, depth, group, false).unwrap_err();
             assert!(message.contains(reason), "{message}");
         }
-        assert!(Plan::chosen(Shape { whole: true, ..WIDE }, 1, 64, 1, true).unwrap_err().contains("bfloat16"));
+        assert!(Plan::chosen(Shape { whole: true, ..WIDE }, 1, 64, 1, false).unwrap_err().contains("bfloat16"));
         assert!(Plan::chosen(WIDE, 1, usize::MAX / 64 * 64, 64, false).is_err());
     }
 

@@ -11,27 +11,18 @@ use std::ops::Range;
 
 use super::panels::{Row, WIDTH};
 use super::plan::Plan;
-use super::tile::Left;
+use super::tile::{Heights, Left, STRIP};
 use super::transposed::Transposed;
 use crate::memory::Buffer;
 use crate::simd::Simd;
 
-/// What a tile reads of a right operand.
+/// What a tile reads of a right operand, step by step.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Steps<'a> {
-    /// The tile's columns of the first step, and what follows.
-    pub(super) cells: &'a [f32],
-    /// Floats from a step's columns to the next step's.
-    pub(super) stride: usize,
-    pub(super) count: usize,
-}
-
-impl<'a> Steps<'a> {
-    /// The first `columns` columns of a step.
-    #[inline(always)]
-    pub(super) fn step(&self, index: usize, columns: usize) -> &'a [f32] {
-        &self.cells[index * self.stride..][..columns]
-    }
+pub(super) enum Steps<'a> {
+    /// All columns of the panel.
+    Rows(&'a [Row<f32>]),
+    /// The tile's columns.
+    Strip(&'a [[f32; STRIP]]),
 }
 
 /// The right operand of a product. Not a type that a sweep is compiled for: which one it is counts once a group and
@@ -48,10 +39,10 @@ pub(super) enum Right<'a> {
     Transposed(Transposed<'a>),
 }
 
-/// Columns of a strip in copies of right operands.
+/// Whether right operands are copied in strips: where a plan says so and tiles read them.
 #[inline(always)]
-pub(super) const fn strip<S: Simd>(plan: &Plan) -> usize {
-    if plan.strips { 2 * S::LANES } else { WIDTH }
+pub(super) const fn in_strips<S: Simd>(plan: &Plan) -> bool {
+    S::STRIPS && plan.strips
 }
 
 /// Where a copy has this column of its first step, of a panel with room for `depth` steps.
@@ -76,12 +67,12 @@ impl Right<'_> {
         steps: Range<usize>,
         copy: &mut [Row<f32>],
     ) {
-        let (strip, depth) = (strip::<S>(plan), plan.depth);
+        let (strip, depth) = (if in_strips::<S>(plan) { STRIP } else { WIDTH }, plan.depth);
         match self {
-            Self::Ready { cells, stride } if plan.strips => {
+            Self::Ready { cells, stride } if in_strips::<S>(plan) => {
                 for (panel, copy) in group.zip(copy.chunks_mut(depth)) {
                     let from = &cells[panel * stride..][steps.clone()];
-                    in_strips(simd, from, strip, depth, copy.as_flattened_mut());
+                    copy_rows(simd, from, [strip, depth], copy.as_flattened_mut());
                 }
             }
             Self::Ready { .. } => {}
@@ -92,7 +83,7 @@ impl Right<'_> {
         }
     }
 
-    /// The steps of panel number `index` of the group, which were prepared, from a column on at which a strip begins.
+    /// The steps of panel number `index` of the group, which were prepared, from a column on at which a tile begins.
     #[inline(always)]
     pub(super) fn steps<'b, S: Simd>(
         &'b self,
@@ -102,24 +93,21 @@ impl Right<'_> {
         steps: Range<usize>,
         copy: &'b [Row<f32>],
     ) -> Steps<'b> {
-        let count = steps.len();
+        let copied = index * plan.depth;
         match self {
-            Self::Ready { cells, stride } if !plan.strips => {
-                let cells = cells[(group.start + index) * stride..][steps].as_flattened();
-                Steps { cells: cells.get(column..).unwrap_or_default(), stride: WIDTH, count }
+            _ if in_strips::<S>(plan) => {
+                let strips = copy[copied..][..plan.depth].as_flattened().as_chunks().0;
+                Steps::Strip(&strips[column / STRIP * plan.depth..][..steps.len()])
             }
-            _ => {
-                let (strip, depth) = (strip::<S>(plan), plan.depth);
-                let cells = copy[index * depth..][..depth].as_flattened();
-                Steps { cells: &cells[place(column, strip, depth)..], stride: strip, count }
-            }
+            Self::Ready { cells, stride } => Steps::Rows(&cells[(group.start + index) * stride..][steps]),
+            Self::Transposed(_) => Steps::Rows(&copy[copied..][..steps.len()]),
         }
     }
 }
 
-/// Copies rows, strip by strip.
+/// Copies rows, which are steps.
 #[inline(always)]
-pub(super) fn in_strips<S: Simd>(simd: S, from: &[Row<f32>], strip: usize, depth: usize, to: &mut [f32]) {
+pub(super) fn copy_rows<S: Simd>(simd: S, from: &[Row<f32>], [strip, depth]: [usize; 2], to: &mut [f32]) {
     for (step, from) in from.iter().enumerate() {
         for column in (0..WIDTH).step_by(S::LANES) {
             let at = place(column, strip, depth) + step * strip;

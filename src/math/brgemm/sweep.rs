@@ -11,8 +11,8 @@ use std::ops::Range;
 use super::panels::{Row, WIDTH};
 use super::passes::{After, Onto};
 use super::plan::{BAND_ROWS, Plan};
-use super::right::{Right, Steps};
-use super::tile::{Cell, Heights, Left, Start, Tile};
+use super::right::{Right, Steps, in_strips};
+use super::tile::{Cell, Heights, Left, STRIP, Start, Tile};
 use crate::simd::{Kernel, Simd};
 use crate::sync::GridPart;
 
@@ -63,7 +63,7 @@ impl<L: Left, C: Cell> Kernel for Sweep<'_, '_, L, C> {
             let mut row = rows.start;
             while row < rows.end {
                 let block = rows.end.min((row / L::BLOCK + 1).saturating_mul(L::BLOCK)) - row;
-                let band = if self.plan.strips { even(block, BAND_ROWS) } else { even(block, S::TALLEST) };
+                let band = if in_strips::<S>(&self.plan) { even(block, BAND_ROWS) } else { even(block, S::TALLEST) };
                 for index in 0..group.len() {
                     self.panel(simd, &group, index, row..row + band);
                 }
@@ -106,10 +106,14 @@ impl<L: Left, C: Cell> Sweep<'_, '_, L, C> {
                 let finish = self.ending.of(panel, &rows);
                 let out = &mut out[rows.start - first_row..rows.end - first_row];
                 let tile = Tile { out, row, column, width, start, finish };
-                if width - column > S::LANES {
-                    by_height::<S, L, C, 2>(simd, tile, left, first, b);
-                } else {
-                    by_height::<S, L, C, 1>(simd, tile, left, first, b);
+                match (b, width - column > S::LANES) {
+                    (Steps::Rows(b), true) => by_height::<S, L, C, 2, WIDTH>(simd, tile, left, first, b, column),
+                    (Steps::Rows(b), false) => by_height::<S, L, C, 1, WIDTH>(simd, tile, left, first, b, column),
+                    (Steps::Strip(b), true) if S::STRIPS => {
+                        by_height::<S, L, C, 2, STRIP>(simd, tile, left, first, b, 0)
+                    }
+                    (Steps::Strip(b), _) if S::STRIPS => by_height::<S, L, C, 1, STRIP>(simd, tile, left, first, b, 0),
+                    (Steps::Strip(_), _) => unreachable!("no tile reads strips"),
                 }
                 row = rows.end;
             }
@@ -119,28 +123,29 @@ impl<L: Left, C: Cell> Sweep<'_, '_, L, C> {
 
 /// Runs the microkernel for the tile's height.
 #[inline(always)]
-fn by_height<S: Simd, L: Left, C: Cell, const V: usize>(
+fn by_height<S: Simd, L: Left, C: Cell, const V: usize, const N: usize>(
     simd: S,
     tile: Tile<'_, C>,
     left: L,
     first: usize,
-    b: Steps<'_>,
+    b: &[[f32; N]],
+    at: usize,
 ) {
     match tile.out.len() {
-        14 if S::TALL => tile.run::<S, L, 14, V>(simd, left, first, b),
-        13 if S::TALL => tile.run::<S, L, 13, V>(simd, left, first, b),
-        12 if S::TALL => tile.run::<S, L, 12, V>(simd, left, first, b),
-        11 if S::TALL => tile.run::<S, L, 11, V>(simd, left, first, b),
-        10 if S::TALL => tile.run::<S, L, 10, V>(simd, left, first, b),
-        9 if S::TALL => tile.run::<S, L, 9, V>(simd, left, first, b),
-        8 if S::TALL => tile.run::<S, L, 8, V>(simd, left, first, b),
-        7 if S::TALL => tile.run::<S, L, 7, V>(simd, left, first, b),
-        6 if S::MANY => tile.run::<S, L, 6, V>(simd, left, first, b),
-        5 if S::MANY => tile.run::<S, L, 5, V>(simd, left, first, b),
-        4 if S::MANY => tile.run::<S, L, 4, V>(simd, left, first, b),
-        3 if S::MANY => tile.run::<S, L, 3, V>(simd, left, first, b),
-        2 if S::MANY => tile.run::<S, L, 2, V>(simd, left, first, b),
-        1 => tile.run::<S, L, 1, V>(simd, left, first, b),
+        14 if S::TALL => tile.run::<S, L, 14, V, N>(simd, left, first, b, at),
+        13 if S::TALL => tile.run::<S, L, 13, V, N>(simd, left, first, b, at),
+        12 if S::TALL => tile.run::<S, L, 12, V, N>(simd, left, first, b, at),
+        11 if S::TALL => tile.run::<S, L, 11, V, N>(simd, left, first, b, at),
+        10 if S::TALL => tile.run::<S, L, 10, V, N>(simd, left, first, b, at),
+        9 if S::TALL => tile.run::<S, L, 9, V, N>(simd, left, first, b, at),
+        8 if S::TALL => tile.run::<S, L, 8, V, N>(simd, left, first, b, at),
+        7 if S::TALL => tile.run::<S, L, 7, V, N>(simd, left, first, b, at),
+        6 if S::MANY => tile.run::<S, L, 6, V, N>(simd, left, first, b, at),
+        5 if S::MANY => tile.run::<S, L, 5, V, N>(simd, left, first, b, at),
+        4 if S::MANY => tile.run::<S, L, 4, V, N>(simd, left, first, b, at),
+        3 if S::MANY => tile.run::<S, L, 3, V, N>(simd, left, first, b, at),
+        2 if S::MANY => tile.run::<S, L, 2, V, N>(simd, left, first, b, at),
+        1 => tile.run::<S, L, 1, V, N>(simd, left, first, b, at),
         height => unreachable!("no tile has {height} rows"),
     }
 }

@@ -120,7 +120,8 @@ fn in_strips<L: Left>(
     after: After<'_, f32>,
 ) -> Panels<f32> {
     let (across, group) = (if panels > 1 { team.threads() } else { 1 }, panels.min(shape.columns.div_ceil(WIDTH)));
-    let plan = Plan::chosen(shape, across, WIDTH, group, true).unwrap();
+    // Tiles that read none do without.
+    let plan = Plan { strips: true, ..Plan::chosen(shape, across, WIDTH, group, false).unwrap() };
     let mut out = Panels::zeroed(shape.rows, shape.columns);
     Pass { shape, plan, left, right, bias: None, onto: Onto::Zero, after }.run(team, &mut out);
     out

@@ -22,7 +22,6 @@ use std::ops::Range;
 use bytemuck::Pod;
 
 use super::panels::{Row, WIDTH};
-use super::right::Steps;
 use crate::simd::Simd;
 
 /// Steps between the request of an operand's cache lines and their use: 28 steps of 14 cycles.
@@ -31,6 +30,10 @@ const AHEAD: usize = 28;
 /// Steps between the request of a tile's last row of results and the end of its sums: 64 of 14 cycles, for a line from
 /// memory.
 const LEAD: usize = 64;
+
+/// Columns of a strip: a tile's with vectors of 8. Wider vectors have no strips: each size of a row is another twin of
+/// all tiles, and the right operand's lines are half of a row there, of caches that are twice as large.
+pub(super) const STRIP: usize = 16;
 
 /// Floats of a cache line.
 const LINE: usize = 16;
@@ -43,6 +46,8 @@ pub(super) trait Heights {
     const TALL: bool = Self::TALLEST > 6;
     /// Whether tiles may have more than one row.
     const MANY: bool = Self::TALLEST > 1;
+    /// Whether there are tiles that read strips.
+    const STRIPS: bool;
 }
 
 impl<S: Simd> Heights for S {
@@ -51,6 +56,7 @@ impl<S: Simd> Heights for S {
         _ if S::IN_REGISTERS => 6,
         _ => 1,
     };
+    const STRIPS: bool = 2 * S::LANES == STRIP;
 }
 
 /// What panels of results are made of: 32-bit floats, or bfloat16 as the bits of a `u16`.
@@ -97,15 +103,17 @@ pub(super) trait Left: Copy + Sync {
     /// Whether a right operand that is transposed first is multiplied with it: with gradients in backward-by-data.
     const MEETS_TRANSPOSED: bool;
 
-    /// Adds the steps from `first` on, as many as `b` has of the right operand, to the tile whose first row is `row`.
-    /// Shortly before the end, `expect` is called for each row of the tile, to ask for its results' cache lines.
-    fn multiply<S: Simd, const R: usize, const V: usize>(
+    /// Adds the steps `first..first + b.len()` to the tile whose first row is `row`; `b` has the right operand's steps,
+    /// with those of the tile's columns from `column` on. Shortly before the end, `expect` is called for each row of the tile, to ask for its results' cache lines.
+    #[allow(clippy::too_many_arguments)]
+    fn multiply<S: Simd, const R: usize, const V: usize, const N: usize>(
         self,
         simd: S,
         sums: [[S::V; V]; R],
         row: usize,
         first: usize,
-        b: Steps<'_>,
+        b: &[[f32; N]],
+        column: usize,
         expect: impl Fn(usize),
     ) -> [[S::V; V]; R];
 }
@@ -163,19 +171,20 @@ impl<const D: usize> Left for ByRow<'_, D> {
     const MEETS_TRANSPOSED: bool = true;
 
     #[inline(always)]
-    fn multiply<S: Simd, const R: usize, const V: usize>(
+    fn multiply<S: Simd, const R: usize, const V: usize, const N: usize>(
         self,
         simd: S,
         mut sums: [[S::V; V]; R],
         row: usize,
         first: usize,
-        b: Steps<'_>,
+        b: &[[f32; N]],
+        column: usize,
         expect: impl Fn(usize),
     ) -> [[S::V; V]; R] {
-        assert!(first.is_multiple_of(LINE));
-        let lines = b.count / LINE;
-        let expected = Expected::new(R, lines, LINE);
-        for index in 0..lines {
+        assert!(column + V * S::LANES <= N && first.is_multiple_of(LINE));
+        let (lines, rest) = b.as_chunks::<LINE>();
+        let expected = Expected::new(R, lines.len(), LINE);
+        for (index, b) in lines.iter().enumerate() {
             for r in expected.of(index, R) {
                 expect(r);
             }
@@ -187,14 +196,14 @@ impl<const D: usize> Left for ByRow<'_, D> {
             for quarter in 0..LINE / 4 {
                 for d in 4 * quarter..4 * quarter + 4 {
                     simd.prefetch_ahead(a[0] as &[f32], behind + d * LINE);
-                    sums = step::<S, R, V>(simd, sums, Self::PAIRS, |r| a[r][d], b, index * LINE + d);
+                    sums = step::<S, R, V, N>(simd, sums, Self::PAIRS, |r| a[r][d], &b[d], column);
                 }
             }
         }
-        if lines * LINE < b.count {
-            let a = self.line::<R>(row, first + lines * LINE);
-            for d in 0..LINE.min(b.count - lines * LINE) {
-                sums = step::<S, R, V>(simd, sums, Self::PAIRS, |r| a[r][d], b, lines * LINE + d);
+        if !rest.is_empty() {
+            let a = self.line::<R>(row, first + lines.len() * LINE);
+            for (d, b) in (0..LINE).zip(rest) {
+                sums = step::<S, R, V, N>(simd, sums, Self::PAIRS, |r| a[r][d], b, column);
             }
         }
         sums
@@ -215,30 +224,31 @@ impl<const PAIRS: bool> Left for ByColumn<'_, PAIRS> {
     const MEETS_TRANSPOSED: bool = false;
 
     #[inline(always)]
-    fn multiply<S: Simd, const R: usize, const V: usize>(
+    fn multiply<S: Simd, const R: usize, const V: usize, const N: usize>(
         self,
         simd: S,
         mut sums: [[S::V; V]; R],
         row: usize,
         first: usize,
-        b: Steps<'_>,
+        b: &[[f32; N]],
+        column: usize,
         expect: impl Fn(usize),
     ) -> [[S::V; V]; R] {
         let offset = row % WIDTH;
-        assert!(offset + R <= WIDTH);
-        let a = &self.cells[row / WIDTH * self.stride + first..][..b.count];
-        let (a, rest) = a.as_chunks::<4>();
-        let expected = Expected::new(R, a.len(), 4);
-        for (turn, four) in a.iter().enumerate() {
+        assert!(column + V * S::LANES <= N && offset + R <= WIDTH);
+        let a = &self.cells[row / WIDTH * self.stride + first..][..b.len()];
+        let ((a, a_rest), (b, b_rest)) = (a.as_chunks::<4>(), b.as_chunks::<4>());
+        let expected = Expected::new(R, b.len(), 4);
+        for (turn, (a, b)) in a.iter().zip(b).enumerate() {
             for r in expected.of(turn, R) {
                 expect(r);
             }
-            for (d, row) in four.iter().enumerate() {
-                sums = column_step::<S, R, V>(simd, sums, PAIRS, &row[offset..offset + R], b, 4 * turn + d);
+            for (a, b) in a.iter().zip(b) {
+                sums = column_step::<S, R, V, N>(simd, sums, PAIRS, &a[offset..offset + R], b, column);
             }
         }
-        for (d, row) in rest.iter().enumerate() {
-            sums = column_step::<S, R, V>(simd, sums, PAIRS, &row[offset..offset + R], b, 4 * a.len() + d);
+        for (a, b) in a_rest.iter().zip(b_rest) {
+            sums = column_step::<S, R, V, N>(simd, sums, PAIRS, &a[offset..offset + R], b, column);
         }
         sums
     }
@@ -246,34 +256,33 @@ impl<const PAIRS: bool> Left for ByColumn<'_, PAIRS> {
 
 /// Adds one step whose part of the left operand is a row.
 #[inline(always)]
-fn column_step<S: Simd, const R: usize, const V: usize>(
+fn column_step<S: Simd, const R: usize, const V: usize, const N: usize>(
     simd: S,
     sums: [[S::V; V]; R],
     pairs: bool,
     a: &[f32],
-    b: Steps<'_>,
-    index: usize,
+    b: &[f32; N],
+    column: usize,
 ) -> [[S::V; V]; R] {
     // Both ends: the rows of a tile rarely begin with a cache line.
     simd.prefetch_ahead(a, AHEAD * WIDTH);
     simd.prefetch_ahead(a, AHEAD * WIDTH + R - 1);
-    step::<S, R, V>(simd, sums, pairs, |r| a[r], b, index)
+    step::<S, R, V, N>(simd, sums, pairs, |r| a[r], b, column)
 }
 
-/// Adds step number `index` to the tile: row r of it gets `a(r)` times the step's vectors.
+/// Adds one step to the tile: row r of it gets `a(r)` times the step's vectors.
 #[inline(always)]
-fn step<S: Simd, const R: usize, const V: usize>(
+fn step<S: Simd, const R: usize, const V: usize, const N: usize>(
     simd: S,
     mut sums: [[S::V; V]; R],
     pairs: bool,
     a: impl Fn(usize) -> f32,
-    b: Steps<'_>,
-    index: usize,
+    b: &[f32; N],
+    column: usize,
 ) -> [[S::V; V]; R] {
-    let ahead = AHEAD * b.stride;
-    let b = b.step(index, V * S::LANES);
+    let b = &b[column..column + V * S::LANES];
     for line in (0..V * S::LANES).step_by(LINE) {
-        simd.prefetch_ahead(b, ahead + line);
+        simd.prefetch_ahead(b, AHEAD * N + line);
     }
     let mut vectors = [simd.splat(0.0); V];
     for (v, vector) in vectors.iter_mut().enumerate() {
@@ -326,14 +335,15 @@ pub(super) struct Tile<'a, C> {
 }
 
 impl<C: Cell> Tile<'_, C> {
-    /// Computes it for the steps from `first` on, as many as `b` has.
+    /// Computes it for the steps `first..first + b.len()`; its columns are those of `b` from `at` on.
     #[inline(always)]
-    pub(super) fn run<S: Simd, L: Left, const R: usize, const V: usize>(
+    pub(super) fn run<S: Simd, L: Left, const R: usize, const V: usize, const N: usize>(
         self,
         simd: S,
         left: L,
         first: usize,
-        b: Steps<'_>,
+        b: &[[f32; N]],
+        at: usize,
     ) {
         let (column, lanes) = (self.column, S::LANES);
         let (out, _) = self.out.as_chunks_mut::<R>();
@@ -358,7 +368,7 @@ impl<C: Cell> Tile<'_, C> {
                 }
             }
         };
-        let sums = left.multiply::<S, R, V>(simd, sums, self.row, first, b, expect);
+        let sums = left.multiply::<S, R, V, N>(simd, sums, self.row, first, b, at, expect);
         for (r, (sums, out)) in sums.iter().zip(out).enumerate() {
             for (v, &sum) in sums.iter().enumerate() {
                 put(simd, sum, self.finish, r, out, column + v * lanes, self.width);

@@ -6,7 +6,7 @@
 use std::ops::Range;
 
 use super::panels::{Row, WIDTH};
-use super::right::{in_strips, place};
+use super::right::{copy_rows, place};
 use crate::simd::{Simd, bf16};
 
 /// Elements of a side of the blocks that [`Simd::transpose`] takes.
@@ -92,7 +92,7 @@ impl Transposed<'_> {
                 let to = &mut copy.as_flattened_mut()[index * block * strip..];
                 if pairs {
                     transpose_pairs(simd, from, &mut columns, &mut paired);
-                    in_strips(simd, &paired, strip, depth, to);
+                    copy_rows(simd, &paired, [strip, depth], to);
                 } else {
                     transpose(simd, from, [strip, depth], to);
                 }
