@@ -152,7 +152,7 @@ pub struct Plan {
     pub depth: usize,
     /// Panels whose right operand is in L2 at a time.
     pub group: usize,
-    /// Whether the right operand is copied in strips as wide as a tile: see [`super::right`].
+    /// Whether the right operand is copied in strips as wide as a tile.
     pub strips: bool,
     /// Cycles of the slowest thread's multiply-adds.
     pub compute_cycles: usize,
