@@ -281,8 +281,11 @@ fn step<S: Simd, const R: usize, const V: usize, const N: usize>(
     column: usize,
 ) -> [[S::V; V]; R] {
     let b = &b[column..column + V * S::LANES];
-    for line in (0..V * S::LANES).step_by(LINE) {
-        simd.prefetch_ahead(b, AHEAD * N + line);
+    // A strip is in L1 for all tiles but the first.
+    if N == WIDTH {
+        for line in (0..V * S::LANES).step_by(LINE) {
+            simd.prefetch_ahead(b, AHEAD * N + line);
+        }
     }
     let mut vectors = [simd.splat(0.0); V];
     for (v, vector) in vectors.iter_mut().enumerate() {
@@ -362,6 +365,9 @@ impl<C: Cell> Tile<'_, C> {
             for line in (0..V * lanes).step_by(LINE * size_of::<f32>() / size_of::<C>()) {
                 if !matches!(self.start, Start::Out) {
                     simd.prefetch_ahead(&out[r], column + line);
+                } else if N < WIDTH {
+                    // The next tile of a strip goes on with the sums below these.
+                    simd.prefetch_ahead(&out[r], R * WIDTH + column + line);
                 }
                 if let Finish::Gate(other) | Finish::Add(other) = self.finish {
                     simd.prefetch_ahead(&other[r], column + line);
