@@ -8,13 +8,13 @@
 //! A thread's part falls into pieces that others may take over: cores of a shared machine differ by a tenth to a
 //! quarter for milliseconds, and passes became 8 to 20 % quicker (medians of passes in turns, 1024 x 1024 x 1024 to
 //! 2048 x 480 x 1024) when the slower core was helped. On cores that nobody disturbs, pieces cost up to 2 %, perhaps by
-//! more tiles of 13 rows. With 32 registers, less depth, right operands of 1 MiB or of a part of L1, and left operands packed in strips
-//! were measured beside them and are not better.
+//! more tiles of 13 rows. With 32 registers, less depth, right operands of 1 MiB or of a part of L1, and left operands
+//! packed in strips were measured beside them and are not better.
 //!
-//! On a Zen 3 with busy neighbours, passes of one thread with 256 rows or more, right operands copied in strips, were
-//! quicker than without (medians of passes in turns, 256 x 512 x 512 to 1024 x 1024 x 1024): backward-by-weights by 8 to
-//! 15 %, forward by 2 to 12 %, backward-by-data by up to 9 %. With 128 rows, forward was 3 % slower. What made the
-//! difference is that a tile asks for the sums that the next one goes on with: without that they were 8 % slower.
+//! On a Zen 3 with busy neighbours, passes of one thread whose right operands were copied in strips were quicker than
+//! without (medians of passes in turns, 256 rows to 1024 x 1024 x 1024): backward-by-weights by 8 to 15 %, forward by 2
+//! to 12 %, backward-by-data by up to 9 %. With 128 rows, forward was 3 % slower. What makes the difference is that a
+//! tile asks for the sums that the next one goes on with: without that, passes were up to 12 % slower.
 
 use std::fmt;
 use std::sync::OnceLock;
@@ -272,8 +272,8 @@ impl Plan {
 
 /// What may be chosen.
 impl Plan {
-    /// The plan with these choices: `across` ranges of panels, chunks of `depth` steps, `group` panels at a time, copied
-    /// in `strips` or not.
+    /// The plan with these choices: `across` ranges of panels, chunks of `depth` steps, `group` panels at a time, which
+    /// are copied in `strips` or not.
     ///
     /// # Errors
     /// A sentence, when the shape does not allow one of them.

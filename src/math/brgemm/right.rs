@@ -1,10 +1,10 @@
 //! The right operand of a product: read where it lies, or copied just before it is multiplied, for a group of panels.
 //!
-//! A tile reads one or two cache lines of each row of a panel, which has four. Rows are so far apart that the lines of a
-//! tile's columns share a quarter of the sets of L1, where they do not stay until the next rows of the left operand
-//! come. Copied in strips, as wide as a tile, they lie one after another: a strip of few steps stays in L1 for all rows
-//! of a band, and what streams from L2 is the left operand, whose lines are used up. What has to be copied anyway, Wᵀ,
-//! gets there without another copy.
+//! A tile of vectors of 8 reads one of the four cache lines of a panel's row. So the lines that it reads share a
+//! quarter of the sets of L1, where they do not stay until the next rows of the left operand come. Copied in strips, as
+//! wide as a tile, they lie one after another: a strip of few steps stays in L1 for all rows of a band, and what
+//! streams from L2 is the left operand, whose lines are used up. What has to be copied anyway, Wᵀ, gets there without
+//! another copy.
 
 use std::cell::Cell;
 use std::ops::Range;

@@ -104,7 +104,8 @@ pub(super) trait Left: Copy + Sync {
     const MEETS_TRANSPOSED: bool;
 
     /// Adds the steps `first..first + b.len()` to the tile whose first row is `row`; `b` has the right operand's steps,
-    /// with those of the tile's columns from `column` on. Shortly before the end, `expect` is called for each row of the tile, to ask for its results' cache lines.
+    /// and the tile's columns are those from `column` on. Shortly before the end, `expect` is called for each row of
+    /// the tile, to ask for its results' cache lines.
     #[allow(clippy::too_many_arguments)]
     fn multiply<S: Simd, const R: usize, const V: usize, const N: usize>(
         self,
