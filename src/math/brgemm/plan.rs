@@ -12,9 +12,9 @@
 //! packed in strips were measured beside them and are not better.
 //!
 //! On a Zen 3 with busy neighbours, passes of one thread whose right operands were copied in strips were quicker than
-//! without (medians of passes in turns, 256 rows to 1024 x 1024 x 1024): backward-by-weights by 8 to 15 %, forward by 2
-//! to 12 %, backward-by-data by up to 9 %. With 128 rows, forward was 3 % slower. What makes the difference is that a
-//! tile asks for the sums that the next one goes on with: without that, passes were up to 12 % slower.
+//! without (medians of ratios of passes in turns, 256 rows to 1024 x 1024 x 1024): backward-by-weights by -1 to 12 %,
+//! forward by 3 to 9 %, backward-by-data by 1 to 9 %. With 128 rows, forward was 3 % slower. What makes the difference
+//! is that a tile asks for the sums that the next one goes on with: without that, passes were up to 15 % slower.
 
 use std::fmt;
 use std::sync::OnceLock;
