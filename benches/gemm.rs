@@ -18,7 +18,7 @@ use std::time::Instant;
 use octorec::base::rng::{Random, Stream};
 use octorec::machine::limits::{amx_peak, bf16_peak, f32_peak};
 use octorec::machine::team::Team;
-use octorec::math::brgemm::{self, After, Onto, Panels, Plan, Scratch, bf16};
+use octorec::math::brgemm::{self, After, Onto, Panels, Plan, bf16};
 use octorec::simd::Isa;
 use octorec::simd::amx::Amx;
 use plain::Gemm;
@@ -126,7 +126,6 @@ fn f32_passes(team: &Team, [n, c, k]: [usize; 3], rounds: usize) -> Vec<f64> {
     let bias = random(1, k, 4);
     let (px, pw, pdy) = (Panels::from_rows(&x, n, c), Panels::from_rows(&w, c, k), Panels::from_rows(&dy, n, k));
     let (mut y, mut dx, mut dw) = (Panels::zeroed(n, k), Panels::zeroed(n, c), Panels::zeroed(c, k));
-    let mut scratch = Scratch::default();
     let flops = 2 * n * c * k;
     let sizes = [n, c, k];
 
@@ -141,7 +140,7 @@ fn f32_passes(team: &Team, [n, c, k]: [usize; 3], rounds: usize) -> Vec<f64> {
     });
     let forward = print("f32 forward", sizes, &row);
     let row = measure(team, Unit::F32, flops, rounds, || {
-        brgemm::backward_data(team, n, &pdy, &pw, &mut dx, After::Gate(&px), &mut scratch);
+        brgemm::backward_data(team, n, &pdy, &pw, &mut dx, After::Gate(&px));
     });
     let data = print("f32 backward data", sizes, &row);
     let row = measure(team, Unit::F32, flops, rounds, || {
@@ -155,7 +154,7 @@ fn bf16_passes(team: &Team, unit: Unit, [n, c, k]: [usize; 3], rounds: usize) ->
     let name = if matches!(unit, Unit::Tiles) { "amx" } else { "bf16" };
     let [px, pw, pdy] =
         [(n, c, 1), (c, k, 2), (n, k, 3)].map(|(n, c, which)| Panels::from_rows(&random(n, c, which), n, c));
-    let (bias, mut scratch, mut dw) = (random(1, k, 4), Scratch::default(), Panels::zeroed(c, k));
+    let (bias, mut dw) = (random(1, k, 4), Panels::zeroed(c, k));
     let (flops, sizes) = (2 * n * c * k, [n, c, k]);
 
     let (hx, hdy, hw) = (narrowed(&px), narrowed(&pdy), bf16::pairs_of(team, &pw));
@@ -165,7 +164,7 @@ fn bf16_passes(team: &Team, unit: Unit, [n, c, k]: [usize; 3], rounds: usize) ->
     });
     let forward = print(&format!("{name} forward"), sizes, &row);
     let row = measure(team, unit, flops, rounds, || {
-        bf16::backward_data(team, n, &hdy, &hw, &mut hdx, After::Gate(&hx), &mut scratch);
+        bf16::backward_data(team, n, &hdy, &hw, &mut hdx, After::Gate(&hx));
     });
     let data = print(&format!("{name} backward data"), sizes, &row);
     let mut pairs = [c, k].map(|columns| Panels::zeroed(n.div_ceil(2), columns));

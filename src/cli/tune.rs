@@ -117,6 +117,7 @@ struct Choice {
     down: usize,
     depth: usize,
     group: usize,
+    strips: bool,
     ms: f64,
     #[serde(skip)]
     plan: Plan,
@@ -259,8 +260,8 @@ fn tune(
         }
     }
     let choice = |(plan, times): (&Plan, &mut Vec<f64>)| {
-        let Plan { across, down, depth, group, .. } = *plan;
-        Choice { across, down, depth, group, ms: median(times), plan: *plan }
+        let Plan { across, down, depth, group, strips, .. } = *plan;
+        Choice { across, down, depth, group, strips, ms: median(times), plan: *plan }
     };
     let choices: Vec<Choice> = finalists.iter().zip(&mut times).map(choice).collect();
     let best = choices.iter().copied().min_by(|a, b| a.ms.total_cmp(&b.ms)).expect("the model's plan is one");
@@ -306,13 +307,17 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { machine, isa, threads, rows } = self;
         writeln!(f, "{machine}")?;
-        writeln!(f, "{threads} threads with {isa}; plans: panels / rows cut, steps x panels at a time\n")?;
+        writeln!(
+            f,
+            "{threads} threads with {isa}; plans: panels / rows cut, steps x panels at a time, in strips or not\n"
+        )?;
         let mut table =
             Table::new(["N x C x K", "numbers", "pass", "tried", "model's", "ms", "best", "ms", "gain", "pairs won"]);
         for row in rows {
             let plan = |choice: &Choice| {
-                let Choice { across, down, depth, group, .. } = choice;
-                [format!("/{across} /{down}, {depth} x {group}"), format!("{:.3}", choice.ms)]
+                let Choice { across, down, depth, group, strips, .. } = choice;
+                let strips = if *strips { " strips" } else { "" };
+                [format!("/{across} /{down}, {depth} x {group}{strips}"), format!("{:.3}", choice.ms)]
             };
             let names = [
                 format!("{} x {} x {}", row.n, row.c, row.k),

@@ -51,6 +51,9 @@ pub struct Entry {
     pub depth: usize,
     /// Panels at a time.
     pub group: usize,
+    /// Whether the right operand is copied in strips.
+    #[serde(default)]
+    pub strips: bool,
     /// How many times quicker than the model's choice it was.
     pub gain: f64,
 }
@@ -59,8 +62,8 @@ impl Entry {
     /// The entry of a plan.
     pub const fn new(shape: Shape, plan: Plan, gain: f64) -> Self {
         let Shape { rows, grain, columns, steps, whole, .. } = shape;
-        let Plan { across, depth, group, .. } = plan;
-        Self { rows, grain, columns, steps, whole, across, depth, group, gain }
+        let Plan { across, depth, group, strips, .. } = plan;
+        Self { rows, grain, columns, steps, whole, across, depth, group, strips, gain }
     }
 
     /// The shape of the work on a team of `threads`.
@@ -87,7 +90,7 @@ impl Entry {
             return Err(format!("{name} = {size} is no layer's: 1 to {MOST} are possible"));
         }
         let shape = self.shape(threads);
-        Ok((shape, Plan::chosen(shape, self.across, self.depth, self.group)?))
+        Ok((shape, Plan::chosen(shape, across, depth, group, self.strips)?))
     }
 }
 

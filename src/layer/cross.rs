@@ -22,7 +22,7 @@ use super::{Concat, Features, FeaturesMut, Linear};
 use crate::base::Result;
 use crate::machine::team::Team;
 use crate::math::Part;
-use crate::math::brgemm::{Cell, Panels, Row, Scratch, WIDTH};
+use crate::math::brgemm::{Cell, Panels, Row, WIDTH};
 use crate::memory::Supply;
 use crate::optim::ParamState;
 use crate::simd::{Kernel, Simd};
@@ -44,7 +44,6 @@ pub struct Cross {
     /// Where layers multiply bfloat16: room for x_l or the gradient of h_l and for u_l or its gradient, in pairs of
     /// samples.
     pairs: Option<[Panels<u32>; 2]>,
-    scratch: Scratch,
 }
 
 /// What a layer's forward pass leaves for its backward pass, samples x numbers.
@@ -101,7 +100,6 @@ impl Cross {
             },
             concat,
             layers: matrices,
-            scratch: Scratch::default(),
         })
     }
 
@@ -166,7 +164,7 @@ impl Cross {
         features: FeaturesMut<'_, f32>,
         mut done: impl FnMut(usize, &mut Linear),
     ) {
-        let Self { layers, levels, x0_gradient, x_gradients, h_gradient, u_gradient, pairs, scratch, .. } = self;
+        let Self { layers, levels, x0_gradient, x_gradients, h_gradient, u_gradient, pairs, .. } = self;
         let (count, samples) = (levels.len(), part.len());
         for (index, layer) in layers.chunks_exact_mut(2).enumerate().rev() {
             let [first, second] = &mut *x_gradients;
@@ -186,14 +184,14 @@ impl Cross {
             }
             let [v, w] = layer else { unreachable!("a layer is V and W") };
             // Pairs are in the order of the operands: u, then the gradient of h; x, then the gradient of u.
-            w.backward_data(team, samples, h_gradient, u_gradient, Backward::Keep, scratch);
+            w.backward_data(team, samples, h_gradient, u_gradient, Backward::Keep);
             pairs.iter_mut().for_each(|pairs| pairs.reverse());
             w.backward_weights(team, part, [u, h_gradient], pairs.as_mut());
             if part.is_last {
                 done(2 * index + 1, w);
             }
             let round = if index == 0 { x0_gradient.whole() } else { above };
-            v.backward_data(team, samples, u_gradient, below, Backward::Add(round), scratch);
+            v.backward_data(team, samples, u_gradient, below, Backward::Add(round));
             pairs.iter_mut().for_each(|pairs| pairs.reverse());
             v.backward_weights(team, part, [x, u_gradient], pairs.as_mut());
             if part.is_last {

@@ -17,7 +17,7 @@ use super::pieces::{Piece, TensorSquares};
 use super::weight::Weight;
 use crate::base::Result;
 use crate::machine::team::Team;
-use crate::math::brgemm::{self, After, Cell, Onto, Panels, Scratch, WIDTH, bf16, bias_gradient};
+use crate::math::brgemm::{self, After, Cell, Onto, Panels, WIDTH, bf16, bias_gradient};
 use crate::math::{Chain, Part, add};
 use crate::memory::{Buffer, Supply, recycled};
 use crate::optim::{Optimizer, ParamGroup, ParamState, Squares, StepSize};
@@ -298,24 +298,16 @@ impl Linear {
     ///
     /// # Panics
     /// When a matrix is too small.
-    pub(super) fn backward_data(
-        &self,
-        team: &Team,
-        samples: usize,
-        dy: &Flow,
-        dx: &mut Flow,
-        then: Backward<'_>,
-        scratch: &mut Scratch,
-    ) {
+    pub(super) fn backward_data(&self, team: &Team, samples: usize, dy: &Flow, dx: &mut Flow, then: Backward<'_>) {
         match (&self.weight, dy, dx) {
             (Weight::Whole(w), Flow::Whole(dy), Flow::Whole(dx)) => {
-                brgemm::backward_data(team, samples, dy, w, dx, then.whole(), scratch);
+                brgemm::backward_data(team, samples, dy, w, dx, then.whole());
             }
             (weight, Flow::Half(dy), Flow::Whole(dx)) => {
-                bf16::backward_data(team, samples, dy, weight.high(), dx, then.whole(), scratch);
+                bf16::backward_data(team, samples, dy, weight.high(), dx, then.whole());
             }
             (weight, Flow::Half(dy), Flow::Half(dx)) => {
-                bf16::backward_data(team, samples, dy, weight.high(), dx, then.half(), scratch);
+                bf16::backward_data(team, samples, dy, weight.high(), dx, then.half());
             }
             (_, Flow::Whole(_), _) => unreachable!("{MIXED}"),
         }

@@ -11,7 +11,7 @@ use super::flow::{Backward, Flow};
 use crate::base::Result;
 use crate::machine::team::Team;
 use crate::math::Part;
-use crate::math::brgemm::{Panels, Scratch, narrow_panels};
+use crate::math::brgemm::{Panels, narrow_panels};
 use crate::memory::Supply;
 use crate::optim::ParamState;
 
@@ -25,7 +25,6 @@ pub struct Mlp {
     gradients: Vec<Option<Flow>>,
     /// Where layers compute in bfloat16: what is in 32-bit floats at their ends, and both operands in pairs.
     doors: Option<Doors>,
-    scratch: Scratch,
 }
 
 /// What a chain in bfloat16 keeps besides.
@@ -80,7 +79,7 @@ impl Mlp {
             wanted.then(|| flow("activation gradients", width, index > 0)).transpose()
         });
         let gradients = gradients.collect::<Result<_>>()?;
-        Ok(Self { layers, activations, gradients, doors, scratch: Scratch::default() })
+        Ok(Self { layers, activations, gradients, doors })
     }
 
     /// The layers, first to last.
@@ -154,7 +153,7 @@ impl Mlp {
     /// # Panics
     /// When there is no room for the samples.
     pub fn backward(&mut self, team: &Team, part: &Part<'_>, mut done: impl FnMut(usize, &mut Linear)) {
-        let Self { layers, activations, gradients, doors, scratch } = self;
+        let Self { layers, activations, gradients, doors } = self;
         let samples = part.len();
         if let (Some(doors), Some(Some(Flow::Half(gradient)))) = (&doors, gradients.last_mut()) {
             narrow_panels(team, samples, &doors.output_gradient, gradient);
@@ -165,7 +164,7 @@ impl Mlp {
             if let Some(dx) = &mut before[index] {
                 // The input of the first layer is no ReLU's output.
                 let then = if index > 0 { Backward::Gate(&activations[index]) } else { Backward::Keep };
-                layer.backward_data(team, samples, dy, dx, then, scratch);
+                layer.backward_data(team, samples, dy, dx, then);
             }
             let pairs = doors.as_mut().map(|doors| &mut doors.pairs[index]);
             layer.backward_weights(team, part, [&activations[index], dy], pairs);

@@ -12,7 +12,7 @@ use super::flow::{Backward, Flow};
 use crate::base::Result;
 use crate::base::config::{Composition, ModelConfig, Precision};
 use crate::machine::team::Team;
-use crate::math::brgemm::{Scratch, import_rows};
+use crate::math::brgemm::import_rows;
 use crate::math::{Part, StridedRows, StridedRowsMut};
 use crate::memory::{Buffer, Supply};
 use crate::optim::ParamState;
@@ -29,7 +29,6 @@ pub struct FeatureVectors {
     /// Elements of a sample's features, and of its vectors.
     rows: [usize; 2],
     vectors: Buffer<f32>,
-    scratch: Scratch,
 }
 
 /// What a vector is made of.
@@ -100,14 +99,7 @@ impl FeatureVectors {
             from += width;
         }
         let rows = [row, own.len() * dim];
-        Ok(Some(Self {
-            columns,
-            layers,
-            flows,
-            rows,
-            vectors: supply.buffer("vectors", samples * rows[1])?,
-            scratch: Scratch::default(),
-        }))
+        Ok(Some(Self { columns, layers, flows, rows, vectors: supply.buffer("vectors", samples * rows[1])? }))
     }
 
     /// The matrices, in the order of their tables.
@@ -170,12 +162,12 @@ impl FeatureVectors {
         features: &mut [f32],
         mut done: impl FnMut(usize, &mut Linear),
     ) {
-        let Self { columns, layers, flows, rows: [to_row, from_row], vectors, scratch, .. } = self;
+        let Self { columns, layers, flows, rows: [to_row, from_row], vectors, .. } = self;
         let (to_row, from_row, samples) = (*to_row, *from_row, part.len());
         for (column, number) in projected(columns) {
             let (layer, [x, dy, dx]) = (&mut layers[number], &mut flows[number]);
             import_rows(team, samples, &vectors[column.to..], from_row, dy.whole_mut());
-            layer.backward_data(team, samples, dy, dx, Backward::Keep, scratch);
+            layer.backward_data(team, samples, dy, dx, Backward::Keep);
             layer.backward_weights(team, part, [x, dy], None);
             if part.is_last {
                 done(number, layer);

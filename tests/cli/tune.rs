@@ -1,5 +1,6 @@
 //! `octorec tune gemm` and what `train` and `bench` make of its files. No test asserts a time.
 
+use octorec::simd::Isa;
 use serde_json::Value;
 
 use super::{fail, json, run, succeed};
@@ -26,20 +27,24 @@ fn plans_are_written_read_and_change_no_result() {
     let mut written: toml::Table = toml::from_str(&text).unwrap();
     let plan =
         "rows = 96\ngrain = 1\ncolumns = 80\nsteps = 13\nwhole = false\nacross = 1\ndepth = 128\ngroup = 1\ngain = 1.5";
-    let plan: toml::Table = toml::from_str(plan).unwrap();
-    written.insert("plans".to_owned(), toml::Value::Array(vec![toml::Value::Table(plan)]));
+    // One plan for forward, and one for the gradient of weights, whose right operand is not transposed but copied.
+    let weights = "rows = 13\ngrain = 64\ncolumns = 80\nsteps = 96\nwhole = false\nacross = 2\ndepth = 64\ngroup = 1\n\
+                   gain = 1.5";
+    let strips = format!("strips = {}\n{weights}", matches!(Isa::best(), Isa::Scalar(_) | Isa::Avx2(_)));
+    let plans = [plan, &strips].map(|plan| toml::Value::Table(toml::from_str(plan).unwrap()));
+    written.insert("plans".to_owned(), toml::Value::Array(plans.to_vec()));
     std::fs::write(&path, toml::to_string(&written).unwrap()).unwrap();
 
     let train =
         format!("train {TINY} --batch 96 --steps 5 --set data.train_samples=960 --set data.test_samples=96 --json");
     let with = succeed(&format!("{train} --tuned {file}"));
     let message = String::from_utf8_lossy(&with.stderr);
-    assert!(message.contains("plans: 1 shapes from"), "{message}");
+    assert!(message.contains("plans: 2 shapes from"), "{message}");
     let [with, without]: [Value; 2] =
         [with, succeed(&train)].map(|output| serde_json::from_slice(&output.stdout).unwrap());
     assert_eq!(with["final_loss"], without["final_loss"]);
     let bench = succeed(&format!("bench gemm --shape 96x13x80 --threads 2 --rounds 1 --tuned {file}"));
-    assert!(String::from_utf8_lossy(&bench.stderr).contains("plans: 1 shapes"));
+    assert!(String::from_utf8_lossy(&bench.stderr).contains("plans: 2 shapes"));
 
     // A file for other threads is left unused, and the user is told.
     let other = succeed(&format!("{train} --threads 1 --tuned {file}"));

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::machine::limits::{Rate, bf16_pass_peak, f32_peak, thirds_peak};
 use crate::machine::team::Team;
-use crate::math::brgemm::{self, After, Onto, Panels, Scratch, Shape, WIDTH, bf16};
+use crate::math::brgemm::{self, After, Onto, Panels, Shape, WIDTH, bf16};
 use crate::simd::Isa;
 use crate::simd::bf16::{dot_pair, narrow, pair, sum_in_thirds, sum_on_tiles, widen};
 
@@ -95,7 +95,6 @@ pub struct Chain {
     widths: Vec<usize>,
     biases: Vec<Vec<f32>>,
     weight_gradients: Vec<Panels<f32>>,
-    scratch: Scratch,
     numbers: Numbers,
 }
 
@@ -141,7 +140,6 @@ impl Chain {
             widths: widths.to_vec(),
             biases: layers().map(|(_, k)| (0..k).map(|j| value(j, 1.0)).collect()).collect(),
             weight_gradients: layers().map(|(c, k)| Panels::zeroed(c, k)).collect(),
-            scratch: Scratch::default(),
             numbers,
         }
     }
@@ -162,7 +160,7 @@ impl Chain {
 
     /// Runs a pass through all layers, in the order of training.
     pub fn run(&mut self, team: &Team, pass: Pass) {
-        let Self { samples, biases, weight_gradients, scratch, numbers, .. } = self;
+        let Self { samples, biases, weight_gradients, numbers, .. } = self;
         let (samples, layers) = (*samples, biases.len());
         match (numbers, pass) {
             (Numbers::F32(Matrices { activations, weights, .. }), Pass::Forward) => {
@@ -183,14 +181,14 @@ impl Chain {
                 for layer in (0..layers).rev() {
                     let (dx, dy) = gradients.split_at_mut(layer + 1);
                     let (w, gate) = (&weights[layer], After::Gate(&activations[layer]));
-                    brgemm::backward_data(team, samples, &dy[0], w, &mut dx[layer], gate, scratch);
+                    brgemm::backward_data(team, samples, &dy[0], w, &mut dx[layer], gate);
                 }
             }
             (Numbers::Bf16(Matrices { activations, gradients, weights }, _), Pass::BackwardData) => {
                 for layer in (0..layers).rev() {
                     let (dx, dy) = gradients.split_at_mut(layer + 1);
                     let (w, gate) = (&weights[layer], After::Gate(&activations[layer]));
-                    bf16::backward_data(team, samples, &dy[0], w, &mut dx[layer], gate, scratch);
+                    bf16::backward_data(team, samples, &dy[0], w, &mut dx[layer], gate);
                 }
             }
             (Numbers::F32(Matrices { activations, gradients, .. }), Pass::BackwardWeights) => {

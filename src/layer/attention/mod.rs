@@ -24,7 +24,7 @@ use super::flow::{Backward, Flow};
 use super::{InputGradient, Linear, Mlp};
 use crate::base::Result;
 use crate::machine::team::Team;
-use crate::math::brgemm::{Panels, Row, Scratch};
+use crate::math::brgemm::{Panels, Row};
 use crate::math::{Part, STEPS as LANES};
 use crate::memory::{Buffer, Supply};
 use crate::optim::ParamState;
@@ -46,7 +46,6 @@ pub struct Attention {
     uses: [Flow; 2],
     /// Of each sample, as [`Sizes`] says.
     kept: Buffer<f32>,
-    scratch: Scratch,
 }
 
 /// What is kept of a sample: v, a row for each number with a lane for each step; 1 / ‖z_t‖, or 0 where a step is not
@@ -120,7 +119,6 @@ impl Attention {
             flows,
             uses,
             kept: supply.buffer("steps on the sphere", samples * sizes.kept())?,
-            scratch: Scratch::default(),
         })
     }
 
@@ -141,13 +139,13 @@ impl Attention {
     /// # Panics
     /// When `z` has other columns or `there` too few elements.
     pub fn forward(&mut self, team: &Team, samples: usize, z: &Panels<f32>, there: &[f32], out: &mut Panels<f32>) {
-        let Self { sizes, matrix: [matrix], mlp, flows: [w, u, x, ..], kept, scratch, .. } = self;
+        let Self { sizes, matrix: [matrix], mlp, flows: [w, u, x, ..], kept, .. } = self;
         let (sizes, isa) = (*sizes, team.isa());
         assert!(z.columns() == sizes.numbers && z.rows() >= samples * sizes.steps, "{z:?} are steps");
         let parts = (state(team, samples, sizes, kept), rows_of(team, samples, w.whole_mut()));
         team.share(parts, |(kept, w)| isa.run(Normalise { sizes, z, there, kept, w }));
         matrix.forward(team, samples, w, u, false);
-        matrix.backward_data(team, samples, u, x, Backward::Keep, scratch);
+        matrix.backward_data(team, samples, u, x, Backward::Keep);
         let (x, state_of) = (x.whole(), &kept[..]);
         team.share(rows_of(team, samples, mlp.input_mut()), |a| isa.run(Like { sizes, kept: state_of, x, a }));
         mlp.forward(team, samples, false);
@@ -168,7 +166,7 @@ impl Attention {
         to: &mut Panels<f32>,
         mut done: impl FnMut(usize, &mut Linear),
     ) {
-        let Self { sizes, matrix: [matrix], mlp, flows: [w, u, x, dw, du, dx], uses, kept, scratch } = self;
+        let Self { sizes, matrix: [matrix], mlp, flows: [w, u, x, dw, du, dx], uses, kept } = self;
         let (sizes, samples, isa, kept) = (*sizes, part.len(), team.isa(), &kept[..]);
         let dweights = rows_of(team, samples, mlp.output_and_gradient().1);
         team.share(dweights, |to| isa.run(BackContext { sizes, kept, ends, to }));
@@ -176,7 +174,7 @@ impl Attention {
         let da = mlp.input_gradient();
         team.share(rows_of(team, samples, dx.whole_mut()), |to| isa.run(BackLike { sizes, kept, z, da, to }));
         matrix.forward(team, samples, dx, du, false);
-        matrix.backward_data(team, samples, du, dw, Backward::Keep, scratch);
+        matrix.backward_data(team, samples, du, dw, Backward::Keep);
         let [inputs, outputs] = uses;
         pair(team, samples, [w.whole(), dx.whole()], inputs.whole_mut());
         pair(team, samples, [du.whole(), u.whole()], outputs.whole_mut());

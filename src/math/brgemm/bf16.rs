@@ -17,11 +17,11 @@ use super::operands::{LeftSource, RightSource};
 use super::panels::{Panels, WIDTH};
 use super::passes::{After, Onto, Pass, biases, check, forward_shape, weights_shape};
 use super::plan::{Plan, Shape};
-use super::sweep::Right;
+use super::right::Right;
 use super::terms::Samples;
 use super::tile::{ByColumn, ByRow, Cell};
 use super::tiled::TiledPass;
-use super::transposed::{Scratch, Transposed};
+use super::transposed::Transposed;
 use super::widened::{Halves, Wide, may_go_on, passed};
 use crate::machine::team::Team;
 use crate::simd::amx;
@@ -137,14 +137,14 @@ pub fn forward<C: Cell>(
         let shape = shape.widened();
         let left = ByRow::<WIDTH> { cells: x.cells, stride: x.stride };
         let right = Right::Ready { cells: w.cells, stride: w.stride };
-        Pass { shape, plan: Plan::new(shape), left, right, bias, onto: Onto::Zero, after }.run(team, y, None);
+        Pass { shape, plan: Plan::new(shape), left, right, bias, onto: Onto::Zero, after }.run(team, y);
     });
     if widened {
         return;
     }
     let left = ByRow::<{ WIDTH / 2 }> { cells: bytemuck::cast_slice(x.cells()), stride: x.stride() };
     let right = Right::Ready { cells: bytemuck::cast_slice(w.cells()), stride: w.stride() };
-    Pass { shape, plan: Plan::new(shape), left, right, bias, onto: Onto::Zero, after }.run(team, y, None);
+    Pass { shape, plan: Plan::new(shape), left, right, bias, onto: Onto::Zero, after }.run(team, y);
 }
 
 /// dX = dY Wᵀ for the first `samples` rows, rounded to bfloat16 unless dX is in 32-bit floats.
@@ -160,7 +160,6 @@ pub fn backward_data<C: Cell>(
     w: &Panels<u32>,
     dx: &mut Panels<C>,
     after: After<'_, C>,
-    scratch: &mut Scratch,
 ) {
     check("dY", dy, samples, w.columns());
     check("dX", dx, samples, dx.columns());
@@ -175,21 +174,19 @@ pub fn backward_data<C: Cell>(
     let pairs = Halves::Transposed { cells: w.cells(), stride: w.stride(), rows: dx.columns().div_ceil(2) };
     let widened = passed(team, [(by_row(dy, samples), dy.panels()), (pairs, w.panels())], None, |dy, w| {
         let shape = shape.widened();
-        let plan = Plan::new(shape);
         let left = ByRow::<WIDTH> { cells: dy.cells, stride: dy.stride };
         let Wide { cells, stride, rows } = w;
-        let right = Right::Transposed(Transposed { cells, stride, rows, depth: plan.depth });
-        Pass { shape, plan, left, right, bias: None, onto: Onto::Zero, after }.run(team, dx, Some(scratch));
+        let right = Right::Transposed(Transposed { cells, stride, rows });
+        Pass { shape, plan: Plan::new(shape), left, right, bias: None, onto: Onto::Zero, after }.run(team, dx);
     });
     if widened {
         return;
     }
-    let plan = Plan::new(shape);
     let left = ByRow::<{ WIDTH / 2 }> { cells: bytemuck::cast_slice(dy.cells()), stride: dy.stride() };
     let cells = bytemuck::cast_slice(w.cells());
     let (stride, rows) = (w.stride(), w.rows());
-    let right = Right::Transposed(Transposed { cells, stride, rows, depth: plan.depth });
-    Pass { shape, plan, left, right, bias: None, onto: Onto::Zero, after }.run(team, dx, Some(scratch));
+    let right = Right::Transposed(Transposed { cells, stride, rows });
+    Pass { shape, plan: Plan::new(shape), left, right, bias: None, onto: Onto::Zero, after }.run(team, dx);
 }
 
 /// dW = Xᵀ dY over a range of samples, in 32-bit floats; `onto` and ranges are as in [`super::backward_weights`]. `x`
@@ -224,7 +221,7 @@ pub fn backward_weights(
             let left = ByColumn::<false> { cells: x.cells, stride: x.stride };
             let right = Right::Ready { cells: dy.cells, stride: dy.stride };
             let pass = Pass { shape, plan: Plan::new(shape), left, right, bias: None, onto, after: After::Keep };
-            pass.run(team, dw, None);
+            pass.run(team, dw);
         });
     if widened {
         return;
@@ -234,5 +231,5 @@ pub fn backward_weights(
     pair_rows(team, samples, dy, dy_pairs);
     let left = ByColumn::<true> { cells: bytemuck::cast_slice(x_pairs.cells()), stride: x_pairs.stride() };
     let right = Right::Ready { cells: bytemuck::cast_slice(dy_pairs.cells()), stride: dy_pairs.stride() };
-    Pass { shape, plan: Plan::new(shape), left, right, bias: None, onto, after: After::Keep }.run(team, dw, None);
+    Pass { shape, plan: Plan::new(shape), left, right, bias: None, onto, after: After::Keep }.run(team, dw);
 }

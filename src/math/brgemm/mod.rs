@@ -24,6 +24,7 @@ mod operands;
 mod panels;
 mod passes;
 mod plan;
+mod right;
 mod sweep;
 mod terms;
 mod thirds;
@@ -41,7 +42,6 @@ pub use passes::{
 pub use plan::{Plan, Shape};
 pub use thirds::thirds_for;
 pub use tile::Cell;
-pub use transposed::Scratch;
 pub use tuned::install;
 
 #[cfg(test)]

@@ -4,10 +4,11 @@ use std::ops::Range;
 
 use super::panels::{Panels, Row, WIDTH};
 use super::plan::{Plan, Shape};
-use super::sweep::{Own, Right, Sweep};
+use super::right::{Right, with_copies};
+use super::sweep::{Own, Sweep};
 use super::thirds;
 use super::tile::{ByColumn, ByRow, Cell, Finish, Left};
-use super::transposed::{Scratch, Transposed};
+use super::transposed::Transposed;
 use crate::machine::team::Team;
 use crate::simd::{Kernel, Simd};
 use crate::sync::{Grid, Rows};
@@ -72,7 +73,7 @@ pub(super) struct Pass<'a, L, C> {
 
 impl<L: Left, C: Cell> Pass<'_, L, C> {
     /// Shares the first `shape.rows` rows of `out` out among the team, for one chunk of depth after another.
-    pub(super) fn run(self, team: &Team, out: &mut Panels<C>, mut scratch: Option<&mut Scratch>) {
+    pub(super) fn run(self, team: &Team, out: &mut Panels<C>) {
         let Self { shape, plan, left, right, bias, onto, after } = self;
         let sizes = [out.panels(), shape.rows, out.stride()];
         if sizes[0] == 0 || sizes[1] == 0 {
@@ -82,20 +83,20 @@ impl<L: Left, C: Cell> Pass<'_, L, C> {
         let mut first = 0;
         loop {
             let end = shape.steps.min(first + plan.depth);
-            let (steps, group, bias) = (first..end, plan.group, bias.filter(|_| first == 0));
+            let (steps, bias) = (first..end, bias.filter(|_| first == 0));
             let ending = if end == shape.steps { after } else { After::Keep };
             let sweep = |own: &mut Own<'_>, out| {
-                isa.run(Sweep { out, columns, left, right, own, steps: steps.clone(), group, bias, onto, ending });
+                isa.run(Sweep { out, columns, left, right, own, steps: steps.clone(), plan, bias, onto, ending });
             };
             let grid = Grid::new(out.cells_mut(), sizes, [plan.across, plan.down], shape.grain).split(pieces);
-            match scratch.as_deref_mut() {
-                None => team.share(grid, |part| sweep(&mut Own::default(), part)),
-                Some(scratch) => {
+            if right.is_copied(&plan) {
+                with_copies(&plan, team.threads(), |rows, each| {
                     // One "row" of `Rows` is all that one thread needs.
-                    let (rows, each) = scratch.rows(&plan, team.threads());
                     let rows = Rows::new(rows, each, team.threads(), 1);
                     team.share_with(rows, grid, |rows| Own { rows: rows.data, held: None }, sweep);
-                }
+                });
+            } else {
+                team.share(grid, |part| sweep(&mut Own::default(), part));
             }
             first = end;
             if first == shape.steps {
@@ -129,7 +130,7 @@ pub fn forward(
     let shape = forward_shape(samples, w.rows(), w.columns(), team.threads());
     let left = ByRow { cells: x.cells(), stride: x.stride() };
     let right = Right::Ready { cells: w.cells(), stride: w.stride() };
-    Pass { shape, plan: Plan::new(shape), left, right, bias, onto: Onto::Zero, after }.run(team, y, None);
+    Pass { shape, plan: Plan::new(shape), left, right, bias, onto: Onto::Zero, after }.run(team, y);
 }
 
 /// What sums start from, if there are biases.
@@ -157,7 +158,6 @@ pub fn backward_data(
     w: &Panels<f32>,
     dx: &mut Panels<f32>,
     after: After<'_, f32>,
-    scratch: &mut Scratch,
 ) {
     check("dY", dy, samples, w.columns());
     check("dX", dx, samples, w.rows());
@@ -165,11 +165,9 @@ pub fn backward_data(
         return thirds::backward_data(team, amx, samples, [dy, w], dx, after);
     }
     let shape = forward_shape(samples, w.columns(), w.rows(), team.threads());
-    let plan = Plan::new(shape);
     let left = ByRow { cells: dy.cells(), stride: dy.stride() };
-    let (cells, stride, rows) = (w.cells(), w.stride(), w.rows());
-    let right = Right::Transposed(Transposed { cells, stride, rows, depth: plan.depth });
-    Pass { shape, plan, left, right, bias: None, onto: Onto::Zero, after }.run(team, dx, Some(scratch));
+    let right = Right::Transposed(Transposed { cells: w.cells(), stride: w.stride(), rows: w.rows() });
+    Pass { shape, plan: Plan::new(shape), left, right, bias: None, onto: Onto::Zero, after }.run(team, dx);
 }
 
 /// dW = Xᵀ dY over a range of samples; `onto` says what the sums start from. Ranges that follow each other, each but
@@ -195,7 +193,7 @@ pub fn backward_weights(
     let shape = weights_shape(samples.len(), dw.rows(), dw.columns(), team.threads());
     let left = ByColumn::<false> { cells: x.cells_from(samples.start), stride: x.stride() };
     let right = Right::Ready { cells: dy.cells_from(samples.start), stride: dy.stride() };
-    Pass { shape, plan: Plan::new(shape), left, right, bias: None, onto, after: After::Keep }.run(team, dw, None);
+    Pass { shape, plan: Plan::new(shape), left, right, bias: None, onto, after: After::Keep }.run(team, dw);
 }
 
 /// The shape of [`backward_weights`]'s work. A tile stays within a panel of inputs; where there are fewer blocks of 64

@@ -8,14 +8,20 @@
 //! A thread's part falls into pieces that others may take over: cores of a shared machine differ by a tenth to a
 //! quarter for milliseconds, and passes became 8 to 20 % quicker (medians of passes in turns, 1024 x 1024 x 1024 to
 //! 2048 x 480 x 1024) when the slower core was helped. On cores that nobody disturbs, pieces cost up to 2 %, perhaps by
-//! more tiles of 13 rows. Less depth, right operands of 1 MiB or of a part of L1, and left operands packed in strips
-//! were measured beside them and are not better.
+//! more tiles of 13 rows. With 32 registers, less depth, right operands of 1 MiB or of a part of L1, and left operands
+//! packed in strips were measured beside them and are not better.
+//!
+//! On a Zen 3 with busy neighbours, passes of one thread whose right operands were copied in strips were quicker than
+//! without (medians of ratios of passes in turns, 256 rows to 1024 x 1024 x 1024): backward-by-weights by -1 to 12 %,
+//! forward by 3 to 9 %, backward-by-data by 1 to 9 %. With 128 rows, forward was 3 % slower. What makes the difference
+//! is that a tile asks for the sums that the next one goes on with: without that, passes were up to 15 % slower.
 
 use std::fmt;
 use std::sync::OnceLock;
 
 use super::panels::WIDTH;
 use crate::machine::l2_bytes;
+use crate::simd::Isa;
 
 /// What may stay in L2.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,28 +32,47 @@ struct Near {
     /// group's other columns: 64 KiB of 1024 steps. A visit moves as many bytes as 2 steps, and takes 0.2 % of the time
     /// of 1024.
     depth: usize,
+    /// Whether right operands are copied in strips where that pays.
+    strips: bool,
 }
 
 impl Near {
     /// With this processor's cache of the second level.
     fn here() -> Self {
         static HERE: OnceLock<Near> = OnceLock::new();
-        *HERE.get_or_init(|| Self::of(l2_bytes().unwrap_or(1 << 20)))
+        *HERE.get_or_init(|| {
+            let near = Self::of(l2_bytes().unwrap_or(1 << 20));
+            Self { strips: near.strips && strips_are_read(), ..near }
+        })
     }
 
     /// Half of 1 MiB, which servers with AVX-512 have at least. Of the 512 KiB of those with AVX2 alone a quarter: with
     /// half the depth passes of a Zen 3 reached 86 to 95 % of the peak so, and 81 to 88 % with all of them.
     const fn of(l2_bytes: usize) -> Self {
         if l2_bytes >= 1 << 20 {
-            Self { right_bytes: 512 << 10, depth: 1024 }
+            Self { right_bytes: 512 << 10, depth: 1024, strips: false }
         } else {
-            Self { right_bytes: 128 << 10, depth: 512 }
+            Self { right_bytes: 128 << 10, depth: 512, strips: true }
         }
     }
 }
 
+/// Whether this processor's tiles read strips: those of its widest vectors.
+fn strips_are_read() -> bool {
+    matches!(Isa::best(), Isa::Scalar(_) | Isa::Avx2(_))
+}
+
+/// Steps of a strip that stays in half of 32 KiB of L1, 16 columns wide.
+const STRIP_DEPTH: usize = 256;
+
+/// Fewest rows of a thread for which it copies right operands in strips.
+const STRIP_ROWS: usize = 256;
+
 /// Fewest rows of a piece of work, so that a right operand is used often once it is near.
 const PIECE_ROWS: usize = 96;
+
+/// Most rows of a band: 192 KiB of the left operand, of 256 steps, wait in L2 for all strips of a group.
+pub(super) const BAND_ROWS: usize = 2 * PIECE_ROWS;
 
 /// Fewest cycles of a piece of work: some microseconds, so that a tenth of one for claiming it counts little.
 const PIECE_CYCLES: usize = 1 << 14;
@@ -132,6 +157,8 @@ pub struct Plan {
     pub depth: usize,
     /// Panels whose right operand is in L2 at a time.
     pub group: usize,
+    /// Whether the right operand is copied in strips as wide as a tile.
+    pub strips: bool,
     /// Cycles of the slowest thread's multiply-adds.
     pub compute_cycles: usize,
     /// Bytes that the slowest thread moves in and out of its L2.
@@ -187,9 +214,22 @@ impl Plan {
 
     /// The plan with so many ranges of panels.
     fn cut(shape: Shape, across: usize, near: Near) -> Self {
-        let chunks = if shape.whole { 1 } else { shape.steps.div_ceil(near.depth).max(1) };
+        let strips = near.strips && Self::rows_of(shape, across) >= STRIP_ROWS && Self::may_be_strips(shape);
+        let most = if strips { STRIP_DEPTH } else { near.depth };
+        let chunks = if shape.whole { 1 } else { shape.steps.div_ceil(most).max(1) };
         let depth = Self::depth_of(shape, chunks);
-        Self::with(shape, across, depth, Self::group_of(shape, across, depth, near.right_bytes))
+        Self::with(shape, across, depth, Self::group_of(shape, across, depth, near.right_bytes), strips)
+    }
+
+    /// Whether strips can be as short as L1 wants them.
+    const fn may_be_strips(shape: Shape) -> bool {
+        !shape.whole || shape.steps <= STRIP_DEPTH
+    }
+
+    /// Most rows of a thread.
+    fn rows_of(shape: Shape, across: usize) -> usize {
+        let Shape { rows, grain, threads, .. } = shape;
+        (rows.div_ceil(grain).div_ceil(threads / across) * grain).min(rows)
     }
 
     /// Steps of each of so many chunks.
@@ -204,17 +244,17 @@ impl Plan {
     }
 
     /// A plan with the model's expectations.
-    fn with(shape: Shape, across: usize, depth: usize, group: usize) -> Self {
-        let Shape { rows, grain, columns, steps, threads, .. } = shape;
+    fn with(shape: Shape, across: usize, depth: usize, group: usize, strips: bool) -> Self {
+        let Shape { columns, steps, threads, .. } = shape;
         let down = threads / across;
         let panels = columns.div_ceil(WIDTH).div_ceil(across);
-        let rows = (rows.div_ceil(grain).div_ceil(down) * grain).min(rows);
+        let rows = Self::rows_of(shape, across);
         let chunks = steps.div_ceil(depth).max(1);
         let right = panels * STEP_BYTES * steps;
         let left = rows * 4 * steps * panels.div_ceil(group);
         let result = rows * panels * STEP_BYTES * (2 * chunks - 1);
         let compute_cycles = rows * panels * steps * (WIDTH / 32);
-        Self { across, down, depth, group, compute_cycles, moved_bytes: right + left + result }
+        Self { across, down, depth, group, strips, compute_cycles, moved_bytes: right + left + result }
     }
 }
 
@@ -232,11 +272,12 @@ impl Plan {
 
 /// What may be chosen.
 impl Plan {
-    /// The plan with these choices: `across` ranges of panels, chunks of `depth` steps, `group` panels at a time.
+    /// The plan with these choices: `across` ranges of panels, chunks of `depth` steps, `group` panels at a time, which
+    /// are copied in `strips` or not.
     ///
     /// # Errors
     /// A sentence, when the shape does not allow one of them.
-    pub fn chosen(shape: Shape, across: usize, depth: usize, group: usize) -> Result<Self, String> {
+    pub fn chosen(shape: Shape, across: usize, depth: usize, group: usize, strips: bool) -> Result<Self, String> {
         let Shape { threads, steps, whole, .. } = shape;
         if across == 0 || !threads.is_multiple_of(across) {
             return Err(format!("{threads} threads cannot be cut into {across} ranges of panels"));
@@ -251,11 +292,14 @@ impl Plan {
         {
             return Err(format!("{group} panels of {depth} steps at a time are none, or too many"));
         }
-        Ok(Self::with(shape, across, depth, group))
+        if strips && !strips_are_read() {
+            return Err(format!("tiles of {} read no strips: strips = false", Isa::best().name()));
+        }
+        Ok(Self::with(shape, across, depth, group, strips))
     }
 
     /// Plans worth measuring, the model's first: every cut over the threads, one to some chunks of depth, right
-    /// operands of a part of L2 up to several.
+    /// operands of a part of L2 up to several, in strips that may stay in L1 or not.
     ///
     /// # Panics
     /// When there are no threads.
@@ -263,11 +307,16 @@ impl Plan {
     pub fn candidates(shape: Shape) -> Vec<Self> {
         let mut plans = vec![Self::modelled(shape)];
         let near = Near::here();
-        let chunks = if shape.whole { 1 } else { 2 * shape.steps.div_ceil(near.depth).max(1) };
+        let chunks = |most: usize| if shape.whole { 1 } else { shape.steps.div_ceil(most).max(1) };
+        let rows = (1..=2 * chunks(near.depth)).filter(|&chunks| chunks == 1 || !shape.whole);
+        let depths = rows.map(|chunks| (Self::depth_of(shape, chunks), false));
+        let strips = (strips_are_read() && Self::may_be_strips(shape))
+            .then(|| (Self::depth_of(shape, chunks(STRIP_DEPTH)), true));
+        let depths: Vec<_> = depths.chain(strips).collect();
         for across in (1..=shape.threads).filter(|across| shape.threads.is_multiple_of(*across)) {
-            for depth in (1..=chunks).map(|chunks| Self::depth_of(shape, chunks)) {
+            for &(depth, strips) in &depths {
                 for bytes in [1, 2, 4, 8, 16].map(|quarters| near.right_bytes * quarters / 4) {
-                    let plan = Self::with(shape, across, depth, Self::group_of(shape, across, depth, bytes));
+                    let plan = Self::with(shape, across, depth, Self::group_of(shape, across, depth, bytes), strips);
                     if !plans.contains(&plan) {
                         plans.push(plan);
                     }
@@ -280,8 +329,9 @@ impl Plan {
 
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { across, down, depth, group, compute_cycles, moved_bytes } = self;
-        write!(f, "panels / {across}, rows / {down}; {depth} steps x {group} panels at a time; ")?;
+        let Self { across, down, depth, group, strips, compute_cycles, moved_bytes } = self;
+        let strips = if *strips { ", in strips" } else { "" };
+        write!(f, "panels / {across}, rows / {down}; {depth} steps x {group} panels at a time{strips}; ")?;
         write!(f, "{:.3} M cycles, {:.1} MB", *compute_cycles as f64 / 1e6, *moved_bytes as f64 / 1e6)
     }
 }
@@ -319,6 +369,21 @@ mod tests {
     }
 
     #[test]
+    fn strips_are_short_and_used_often() {
+        let plan = |shape, l2_bytes| Plan::modelled_with(shape, Near::of(l2_bytes));
+        for steps in [1, 64, 257, 4096] {
+            let shape = Shape { steps, ..WIDE };
+            let strips = plan(shape, 512 << 10);
+            assert!(strips.strips && strips.depth <= STRIP_DEPTH, "{strips}");
+            assert!(!plan(shape, 1 << 20).strips, "not measured to be better");
+            let few = plan(Shape { rows: STRIP_ROWS - 1, ..shape }, 512 << 10);
+            assert!(!few.strips, "{few}");
+            let whole = plan(Shape { whole: true, ..shape }, 512 << 10);
+            assert_eq!(whole.strips, steps <= STRIP_DEPTH, "{whole}");
+        }
+    }
+
+    #[test]
     fn pieces_keep_to_groups_and_are_not_small() {
         for (rows, columns, steps) in [(1024, 4096, 4096), (2048, 512, 13), (2048, 1, 256), (5, 64, 3), (0, 64, 64)] {
             for threads in [1, 2, 28] {
@@ -341,7 +406,8 @@ mod tests {
             assert_eq!(candidates[0], Plan::modelled(shape));
             assert!(candidates.len() > 1, "{steps}");
             for (index, plan) in candidates.iter().enumerate() {
-                assert_eq!(Plan::chosen(shape, plan.across, plan.depth, plan.group).as_ref(), Ok(plan));
+                let Plan { across, depth, group, strips, .. } = *plan;
+                assert_eq!(Plan::chosen(shape, across, depth, group, strips).as_ref(), Ok(plan));
                 assert!(!candidates[..index].contains(plan), "{plan}");
             }
         }
@@ -378,16 +444,18 @@ mod tests {
         for (across, depth, group, reason) in
             [(3, 64, 1, "cannot be cut"), (0, 64, 1, "cannot be cut"), (1, 65, 1, "multiple"), (1, 64, 65, "too many")]
         {
-            let message = Plan::chosen(WIDE, across, depth, group).unwrap_err();
+            let message = Plan::chosen(WIDE, across, depth, group, false).unwrap_err();
             assert!(message.contains(reason), "{message}");
         }
-        assert!(Plan::chosen(Shape { whole: true, ..WIDE }, 1, 64, 1).unwrap_err().contains("bfloat16"));
-        assert!(Plan::chosen(WIDE, 1, usize::MAX / 64 * 64, 64).is_err());
+        assert!(Plan::chosen(Shape { whole: true, ..WIDE }, 1, 64, 1, false).unwrap_err().contains("bfloat16"));
+        assert!(Plan::chosen(WIDE, 1, usize::MAX / 64 * 64, 64, false).is_err());
     }
 
     #[test]
     fn it_prints_itself() {
         let text = Plan::modelled_with(WIDE, Near::of(1 << 20)).to_string();
         assert_eq!(text, "panels / 2, rows / 1; 1024 steps x 2 panels at a time; 268.435 M cycles, 360.7 MB");
+        let text = Plan::modelled_with(WIDE, Near::of(512 << 10)).to_string();
+        assert_eq!(text, "panels / 2, rows / 1; 256 steps x 2 panels at a time, in strips; 268.435 M cycles, 562.0 MB");
     }
 }

@@ -31,6 +31,10 @@ const AHEAD: usize = 28;
 /// memory.
 const LEAD: usize = 64;
 
+/// Columns of a strip: a tile's with vectors of 8. Wider vectors have no strips: each size of a row is another twin of
+/// all tiles, and the right operand's lines are half of a row there, of caches that are twice as large.
+pub(super) const STRIP: usize = 16;
+
 /// Floats of a cache line.
 const LINE: usize = 16;
 
@@ -42,6 +46,8 @@ pub(super) trait Heights {
     const TALL: bool = Self::TALLEST > 6;
     /// Whether tiles may have more than one row.
     const MANY: bool = Self::TALLEST > 1;
+    /// Whether there are tiles that read strips.
+    const STRIPS: bool;
 }
 
 impl<S: Simd> Heights for S {
@@ -50,6 +56,7 @@ impl<S: Simd> Heights for S {
         _ if S::IN_REGISTERS => 6,
         _ => 1,
     };
+    const STRIPS: bool = 2 * S::LANES == STRIP;
 }
 
 /// What panels of results are made of: 32-bit floats, or bfloat16 as the bits of a `u16`.
@@ -96,16 +103,17 @@ pub(super) trait Left: Copy + Sync {
     /// Whether a right operand that is transposed first is multiplied with it: with gradients in backward-by-data.
     const MEETS_TRANSPOSED: bool;
 
-    /// Adds the steps `first..first + b.len()` to the tile at `row` and `column`; `b` has the right operand's steps.
-    /// Shortly before the end, `expect` is called for each row of the tile, to ask for its results' cache lines.
+    /// Adds the steps `first..first + b.len()` to the tile whose first row is `row`; `b` has the right operand's steps,
+    /// and the tile's columns are those from `column` on. Shortly before the end, `expect` is called for each row of
+    /// the tile, to ask for its results' cache lines.
     #[allow(clippy::too_many_arguments)]
-    fn multiply<S: Simd, const R: usize, const V: usize>(
+    fn multiply<S: Simd, const R: usize, const V: usize, const N: usize>(
         self,
         simd: S,
         sums: [[S::V; V]; R],
         row: usize,
         first: usize,
-        b: &[Row<f32>],
+        b: &[[f32; N]],
         column: usize,
         expect: impl Fn(usize),
     ) -> [[S::V; V]; R];
@@ -164,17 +172,17 @@ impl<const D: usize> Left for ByRow<'_, D> {
     const MEETS_TRANSPOSED: bool = true;
 
     #[inline(always)]
-    fn multiply<S: Simd, const R: usize, const V: usize>(
+    fn multiply<S: Simd, const R: usize, const V: usize, const N: usize>(
         self,
         simd: S,
         mut sums: [[S::V; V]; R],
         row: usize,
         first: usize,
-        b: &[Row<f32>],
+        b: &[[f32; N]],
         column: usize,
         expect: impl Fn(usize),
     ) -> [[S::V; V]; R] {
-        assert!(column + V * S::LANES <= WIDTH && first.is_multiple_of(LINE));
+        assert!(column + V * S::LANES <= N && first.is_multiple_of(LINE));
         let (lines, rest) = b.as_chunks::<LINE>();
         let expected = Expected::new(R, lines.len(), LINE);
         for (index, b) in lines.iter().enumerate() {
@@ -189,14 +197,14 @@ impl<const D: usize> Left for ByRow<'_, D> {
             for quarter in 0..LINE / 4 {
                 for d in 4 * quarter..4 * quarter + 4 {
                     simd.prefetch_ahead(a[0] as &[f32], behind + d * LINE);
-                    sums = step::<S, R, V>(simd, sums, Self::PAIRS, |r| a[r][d], &b[d], column);
+                    sums = step::<S, R, V, N>(simd, sums, Self::PAIRS, |r| a[r][d], &b[d], column);
                 }
             }
         }
         if !rest.is_empty() {
             let a = self.line::<R>(row, first + lines.len() * LINE);
             for (d, b) in (0..LINE).zip(rest) {
-                sums = step::<S, R, V>(simd, sums, Self::PAIRS, |r| a[r][d], b, column);
+                sums = step::<S, R, V, N>(simd, sums, Self::PAIRS, |r| a[r][d], b, column);
             }
         }
         sums
@@ -217,18 +225,18 @@ impl<const PAIRS: bool> Left for ByColumn<'_, PAIRS> {
     const MEETS_TRANSPOSED: bool = false;
 
     #[inline(always)]
-    fn multiply<S: Simd, const R: usize, const V: usize>(
+    fn multiply<S: Simd, const R: usize, const V: usize, const N: usize>(
         self,
         simd: S,
         mut sums: [[S::V; V]; R],
         row: usize,
         first: usize,
-        b: &[Row<f32>],
+        b: &[[f32; N]],
         column: usize,
         expect: impl Fn(usize),
     ) -> [[S::V; V]; R] {
         let offset = row % WIDTH;
-        assert!(column + V * S::LANES <= WIDTH && offset + R <= WIDTH);
+        assert!(column + V * S::LANES <= N && offset + R <= WIDTH);
         let a = &self.cells[row / WIDTH * self.stride + first..][..b.len()];
         let ((a, a_rest), (b, b_rest)) = (a.as_chunks::<4>(), b.as_chunks::<4>());
         let expected = Expected::new(R, b.len(), 4);
@@ -237,11 +245,11 @@ impl<const PAIRS: bool> Left for ByColumn<'_, PAIRS> {
                 expect(r);
             }
             for (a, b) in a.iter().zip(b) {
-                sums = column_step::<S, R, V>(simd, sums, PAIRS, &a[offset..offset + R], b, column);
+                sums = column_step::<S, R, V, N>(simd, sums, PAIRS, &a[offset..offset + R], b, column);
             }
         }
         for (a, b) in a_rest.iter().zip(b_rest) {
-            sums = column_step::<S, R, V>(simd, sums, PAIRS, &a[offset..offset + R], b, column);
+            sums = column_step::<S, R, V, N>(simd, sums, PAIRS, &a[offset..offset + R], b, column);
         }
         sums
     }
@@ -249,33 +257,36 @@ impl<const PAIRS: bool> Left for ByColumn<'_, PAIRS> {
 
 /// Adds one step whose part of the left operand is a row.
 #[inline(always)]
-fn column_step<S: Simd, const R: usize, const V: usize>(
+fn column_step<S: Simd, const R: usize, const V: usize, const N: usize>(
     simd: S,
     sums: [[S::V; V]; R],
     pairs: bool,
     a: &[f32],
-    b: &Row<f32>,
+    b: &[f32; N],
     column: usize,
 ) -> [[S::V; V]; R] {
     // Both ends: the rows of a tile rarely begin with a cache line.
     simd.prefetch_ahead(a, AHEAD * WIDTH);
     simd.prefetch_ahead(a, AHEAD * WIDTH + R - 1);
-    step::<S, R, V>(simd, sums, pairs, |r| a[r], b, column)
+    step::<S, R, V, N>(simd, sums, pairs, |r| a[r], b, column)
 }
 
 /// Adds one step to the tile: row r of it gets `a(r)` times the step's vectors.
 #[inline(always)]
-fn step<S: Simd, const R: usize, const V: usize>(
+fn step<S: Simd, const R: usize, const V: usize, const N: usize>(
     simd: S,
     mut sums: [[S::V; V]; R],
     pairs: bool,
     a: impl Fn(usize) -> f32,
-    b: &Row<f32>,
+    b: &[f32; N],
     column: usize,
 ) -> [[S::V; V]; R] {
     let b = &b[column..column + V * S::LANES];
-    for line in (0..V * S::LANES).step_by(LINE) {
-        simd.prefetch_ahead(b, AHEAD * WIDTH + line);
+    // A strip is in L1 for all tiles but the first.
+    if N == WIDTH {
+        for line in (0..V * S::LANES).step_by(LINE) {
+            simd.prefetch_ahead(b, AHEAD * N + line);
+        }
     }
     let mut vectors = [simd.splat(0.0); V];
     for (v, vector) in vectors.iter_mut().enumerate() {
@@ -328,14 +339,15 @@ pub(super) struct Tile<'a, C> {
 }
 
 impl<C: Cell> Tile<'_, C> {
-    /// Computes it for the steps `first..first + b.len()`.
+    /// Computes it for the steps `first..first + b.len()`; its columns are those of `b` from `at` on.
     #[inline(always)]
-    pub(super) fn run<S: Simd, L: Left, const R: usize, const V: usize>(
+    pub(super) fn run<S: Simd, L: Left, const R: usize, const V: usize, const N: usize>(
         self,
         simd: S,
         left: L,
         first: usize,
-        b: &[Row<f32>],
+        b: &[[f32; N]],
+        at: usize,
     ) {
         let (column, lanes) = (self.column, S::LANES);
         let (out, _) = self.out.as_chunks_mut::<R>();
@@ -354,13 +366,16 @@ impl<C: Cell> Tile<'_, C> {
             for line in (0..V * lanes).step_by(LINE * size_of::<f32>() / size_of::<C>()) {
                 if !matches!(self.start, Start::Out) {
                     simd.prefetch_ahead(&out[r], column + line);
+                } else if N < WIDTH {
+                    // The next tile of a strip goes on with the sums below these.
+                    simd.prefetch_ahead(&out[r], R * WIDTH + column + line);
                 }
                 if let Finish::Gate(other) | Finish::Add(other) = self.finish {
                     simd.prefetch_ahead(&other[r], column + line);
                 }
             }
         };
-        let sums = left.multiply::<S, R, V>(simd, sums, self.row, first, b, column, expect);
+        let sums = left.multiply::<S, R, V, N>(simd, sums, self.row, first, b, at, expect);
         for (r, (sums, out)) in sums.iter().zip(out).enumerate() {
             for (v, &sum) in sums.iter().enumerate() {
                 put(simd, sum, self.finish, r, out, column + v * lanes, self.width);

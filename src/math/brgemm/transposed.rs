@@ -1,40 +1,16 @@
 //! Wᵀ for backward-by-data, made from W a few panels at a time, just before they are multiplied.
 //!
 //! A transpose of all weights would cost a trip through memory. A piece that fits L2 costs a sixteenth of a shuffle an
-//! element, once for all rows of a thread's share.
+//! element, once for all rows of a thread's share, and lies then as the plan wants it: see [`super::right`].
 
 use std::ops::Range;
 
 use super::panels::{Row, WIDTH};
-use super::plan::Plan;
-use crate::memory::Buffer;
+use super::right::{copy_rows, place};
 use crate::simd::{Simd, bf16};
 
 /// Elements of a side of the blocks that [`Simd::transpose`] takes.
 const SIDE: usize = 16;
-
-/// Each thread's memory for pieces of Wᵀ. It grows to what the largest layer needs and is then reused.
-#[derive(Debug)]
-pub struct Scratch {
-    cells: Buffer<f32>,
-}
-
-impl Default for Scratch {
-    fn default() -> Self {
-        Self { cells: Buffer::zeroed(0) }
-    }
-}
-
-impl Scratch {
-    /// So many rows for each thread.
-    pub(super) fn rows(&mut self, plan: &Plan, threads: usize) -> (&mut [Row<f32>], usize) {
-        let each = plan.depth * plan.group;
-        if self.cells.len() < threads * each * WIDTH {
-            self.cells = Buffer::zeroed(threads * each * WIDTH);
-        }
-        (&mut self.cells.as_chunks_mut().0[..threads * each], each)
-    }
-}
 
 /// Wᵀ of C-by-K weights: its panels are 64 columns of dX, its steps are columns of W, or pairs of them.
 #[derive(Debug, Clone, Copy)]
@@ -45,16 +21,14 @@ pub(super) struct Transposed<'a> {
     pub(super) stride: usize,
     /// Rows of a panel, as they lie in memory.
     pub(super) rows: usize,
-    /// Rows of scratch for each panel of a group.
-    pub(super) depth: usize,
 }
 
 /// A row of floats seen as bfloat16.
 type Halves = [u16; 2 * WIDTH];
 
-/// Transposes up to 64 rows into 64 rows.
+/// Transposes up to 64 rows into 64 rows, which lie in strips, in a copy with room for `depth` rows.
 #[inline(always)]
-fn transpose<S: Simd>(simd: S, from: &[Row<f32>], to: &mut [Row<f32>; WIDTH]) {
+fn transpose<S: Simd>(simd: S, from: &[Row<f32>], [strip, depth]: [usize; 2], to: &mut [f32]) {
     for (i, from) in from.chunks(SIDE).enumerate() {
         let padded;
         let from = if let Some(from) = from.first_chunk::<SIDE>() {
@@ -66,7 +40,8 @@ fn transpose<S: Simd>(simd: S, from: &[Row<f32>], to: &mut [Row<f32>; WIDTH]) {
             &padded
         };
         for j in (0..WIDTH).step_by(SIDE) {
-            simd.transpose(&from.as_flattened()[j..], WIDTH, &mut to[j..].as_flattened_mut()[i * SIDE..], WIDTH);
+            let to = &mut to[place(i * SIDE, strip, depth) + j * strip..];
+            simd.transpose(&from.as_flattened()[j..], WIDTH, to, strip);
         }
     }
 }
@@ -84,7 +59,7 @@ pub(super) fn transpose_pairs<S: Simd>(
     if from.len() < WIDTH / 2 {
         *columns = [[0.0; WIDTH]; WIDTH];
     }
-    transpose(simd, from, columns);
+    transpose(simd, from, [WIDTH; 2], columns.as_flattened_mut());
     for (to, [even, odd]) in to.iter_mut().zip(columns.as_chunks().0) {
         let (even, odd): (&Halves, &Halves) = (bytemuck::cast_ref(even), bytemuck::cast_ref(odd));
         for ((to, &even), &odd) in to.iter_mut().zip(even).zip(odd) {
@@ -94,28 +69,32 @@ pub(super) fn transpose_pairs<S: Simd>(
 }
 
 impl Transposed<'_> {
-    /// Makes the steps of a group of panels, in pairs or not: a constant to who calls it.
+    /// Copies the steps of a group of panels, in pairs or not (a constant to who calls it), in strips with room for
+    /// `depth` steps.
     #[inline(always)]
     pub(super) fn prepare<S: Simd>(
         self,
         simd: S,
         pairs: bool,
+        [strip, depth]: [usize; 2],
         group: Range<usize>,
         steps: Range<usize>,
-        scratch: &mut [Row<f32>],
+        copy: &mut [Row<f32>],
     ) {
         // A panel of W has 64 columns, and 64 columns of dX are 64 rows of W; pairs halve both.
         let block = if pairs { WIDTH / 2 } else { WIDTH };
-        let mut columns = [[0.0; WIDTH]; WIDTH];
-        for (panel, scratch) in group.zip(scratch.chunks_mut(self.depth)) {
+        let (mut columns, mut paired) = ([[0.0; WIDTH]; WIDTH], [[0.0; WIDTH]; WIDTH / 2]);
+        for (panel, copy) in group.zip(copy.chunks_mut(depth)) {
             let rows = panel * block..self.rows.min((panel + 1) * block);
             let sources = steps.start / block..steps.end.div_ceil(block);
-            for (source, to) in sources.zip(scratch.chunks_mut(block)) {
+            for (index, source) in sources.enumerate() {
                 let from = &self.cells[source * self.stride..][rows.clone()];
+                let to = &mut copy.as_flattened_mut()[index * block * strip..];
                 if pairs {
-                    transpose_pairs(simd, from, &mut columns, to);
+                    transpose_pairs(simd, from, &mut columns, &mut paired);
+                    copy_rows(simd, &paired, [strip, depth], to);
                 } else {
-                    transpose(simd, from, to.first_chunk_mut().expect("depth is a multiple of the block"));
+                    transpose(simd, from, [strip, depth], to);
                 }
             }
         }

@@ -44,7 +44,7 @@ pub(super) enum Halves<'a> {
     Transposed { cells: &'a [Row<u32>], stride: usize, rows: usize },
 }
 
-/// An operand in 32-bit floats, as [`super::sweep::Right::Ready`] and others read it.
+/// An operand in 32-bit floats, as [`super::right::Right::Ready`] and others read it.
 #[derive(Clone, Copy)]
 pub(super) struct Wide<'a> {
     pub(super) cells: &'a [Row<f32>],
