@@ -445,7 +445,7 @@ fn a_full_disk_leaves_the_old_checkpoint() {
         let kept = "checkpoint.safetensors is still that of an earlier step, whole and safe";
         assert!(message.contains(kept), "{words}: {message}");
         assert!(fs::read(&checkpoint).unwrap() == before, "{words}: the old checkpoint stays, whole");
-        assert!(!out.join("checkpoint.partial").exists(), "{words}: nothing half-written stays behind");
+        assert!(!octorec::memory::partial_of(&checkpoint).exists(), "{words}: nothing half-written stays behind");
     }
     succeed(&format!("train --resume {} --steps 9", out.display()));
 }
