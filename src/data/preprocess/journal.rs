@@ -4,7 +4,9 @@
 //! this run. It holds what the bytes depend on, and nothing else: another number of threads or another `--memory` may
 //! finish a run.
 
+use std::ffi::OsString;
 use std::fs;
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
@@ -29,7 +31,7 @@ pub(super) struct Journal {
     pub(super) split: SplitBy,
     pub(super) shuffle: ShuffleBy,
     pub(super) seed: u64,
-    pub(super) vocabulary: Option<PathBuf>,
+    pub(super) vocabulary: Option<Place>,
     pub(super) grow: bool,
     /// What tells the values of that vocabulary from others: it may lie in the same place and be another one by now.
     /// Nothing without one, and while it has not been looked at.
@@ -51,10 +53,38 @@ pub(super) struct WorkSizes {
     pub(super) run_rows: u64,
 }
 
+/// A path, which need not be UTF-8.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "Written", into = "Written")]
+pub(super) struct Place(pub(super) PathBuf);
+
+/// As JSON has a path: text, or else its bytes.
+#[derive(Serialize, Deserialize)]
+#[serde(untagged)]
+enum Written {
+    Text(String),
+    Bytes(Vec<u8>),
+}
+
+impl From<Place> for Written {
+    fn from(Place(path): Place) -> Self {
+        path.into_os_string().into_string().map_or_else(|bytes| Self::Bytes(bytes.into_vec()), Self::Text)
+    }
+}
+
+impl From<Written> for Place {
+    fn from(written: Written) -> Self {
+        Self(match written {
+            Written::Text(text) => text.into(),
+            Written::Bytes(bytes) => OsString::from_vec(bytes).into(),
+        })
+    }
+}
+
 /// An input as it was found.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Stamp {
-    pub(super) path: PathBuf,
+    pub(super) path: Place,
     pub(super) bytes: u64,
     modified_ns: u64,
 }
@@ -65,7 +95,7 @@ impl Stamp {
             fs::metadata(&input.path).and_then(|data| data.modified()).map_err(Error::io(&input.path, "open"))?;
         let since = data.duration_since(UNIX_EPOCH).unwrap_or_default();
         // Nanoseconds in 64 bits last until the year 2554.
-        Ok(Self { path: input.path.clone(), bytes: input.bytes, modified_ns: since.as_nanos() as u64 })
+        Ok(Self { path: Place(input.path.clone()), bytes: input.bytes, modified_ns: since.as_nanos() as u64 })
     }
 }
 
@@ -126,7 +156,7 @@ impl Journal {
         let other = mine.iter().find(|(name, value)| !may_differ(name) && theirs.get(&name[..]) != Some(value));
         match (other, &self.vocabulary) {
             (Some((name, _)), Some(folder)) if name == "known" => {
-                let folder = folder.display();
+                let folder = folder.0.display();
                 Some(format!("begun with another vocabulary than the one that {folder} has now (put that back)"))
             }
             (Some((name, value)), _) => {

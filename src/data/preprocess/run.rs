@@ -11,7 +11,7 @@ use super::disk::{full, held, warn_of_small};
 use super::gather::{Gather, Source};
 use super::ids::{Column, Numbering};
 use super::inputs::{input_files, refuse_empty};
-use super::journal::{Journal, Stamp, WorkSizes};
+use super::journal::{Journal, Place, Stamp, WorkSizes};
 use super::known::{Known, growth};
 use super::output::{Output, Start};
 use super::pieces::Input;
@@ -19,7 +19,7 @@ use super::points::{self, Points};
 use super::progress::{Meter, Stage, Watch};
 use super::recipe::{Criteo, Rows, Table, description};
 use super::shuffle::{Shuffle, least_words};
-use super::split::equal_days;
+use super::split::{KAGGLE_DAYS, equal_days, refuse_only_day};
 use super::stored::{Scratch, Stored};
 use super::targets::{Group, Target, groups, targets};
 use super::{Options, Recipe};
@@ -72,6 +72,7 @@ fn attempt(options: &Options, meter: &Meter<'_>) -> Result<Summary> {
     // Those of all columns' ids are open at a time.
     raise_open_files();
     let paths = input_files(&options.inputs)?;
+    refuse_only_day(options, paths.len())?;
     match &options.recipe {
         Recipe::CriteoKaggle | Recipe::CriteoTerabyte => {
             Run::new(options, paths)?.whole(&Criteo::new(options.on_bad_row, options.max_line), meter)
@@ -148,7 +149,7 @@ impl<'a> Run<'a> {
             split: options.split,
             shuffle: options.shuffle,
             seed: options.seed,
-            vocabulary: options.vocabulary.clone(),
+            vocabulary: options.vocabulary.clone().map(Place),
             grow: options.grow,
             known: None,
             codec: options.codec,
@@ -243,7 +244,7 @@ impl<'a> Run<'a> {
         let files: Vec<u64> = found.into_iter().map(|[rows, _]| rows).collect();
         let total = files.iter().sum();
         Ok(match (self.options.days, &self.options.recipe) {
-            (0, Recipe::CriteoKaggle) => equal_days(total, 7),
+            (0, Recipe::CriteoKaggle) => equal_days(total, KAGGLE_DAYS),
             (0, _) => files,
             (days, _) => equal_days(total, days),
         })
