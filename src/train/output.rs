@@ -383,11 +383,22 @@ pub fn checkpoint_in(path: &Path) -> PathBuf {
     if path.is_dir() { held_in(path).join(CHECKPOINT) } else { path.to_owned() }
 }
 
-/// The files of the run in a directory, or of that whose checkpoint this is, and of its best model, there or not.
+/// The files of the run in a directory, or of that whose checkpoint this is, and of its best model, there or not; of a
+/// best model those of the run that keeps it, too.
 #[must_use]
 pub fn run_files(path: &Path) -> Vec<PathBuf> {
     let held = if path.is_dir() { held_in(path) } else { path.parent().unwrap_or(path).to_owned() };
-    ALL_FILES.iter().map(|name| held.join(name)).collect()
+    let keeper = held.parent().filter(|run| held.ends_with(BEST) && run.join(CHECKPOINT).exists());
+    let runs = [Some(&*held), keeper].into_iter().flatten();
+    runs.flat_map(|run| ALL_FILES.iter().map(|name| run.join(name))).collect()
+}
+
+/// The directory of the run of which this is a file, if it is one that is there.
+#[must_use]
+pub fn run_of(file: &Path) -> Option<PathBuf> {
+    let file = file.canonicalize().ok().filter(|file| file.is_file())?;
+    let run = file.parent().filter(|run| run.join(CHECKPOINT).exists())?;
+    FILES.iter().any(|name| file.ends_with(name)).then(|| run.to_owned())
 }
 
 /// Whether a run has begun in a directory, saved or not.

@@ -449,6 +449,54 @@ fn data_are_not_written_over_other_data_or_folders() {
 }
 
 #[test]
+fn a_folder_of_text_stays_what_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let to = |name: &str| folder.path().join(name).display().to_string();
+    let log = folder.path().join("log");
+    fs::create_dir(&log).unwrap();
+    fs::write(log.join("a.csv"), "label,user\n1,a\n0,b\n1,a\n0,b\n").unwrap();
+    let schema = to("schema.toml");
+    succeed(&format!("inspect {} --write-schema {schema}", to("log/a.csv")));
+    fs::write(to("space.toml"), "[train]\nlr = { from = 0.01, to = 1.0 }\n").unwrap();
+    let before = held(&log);
+    let text = format!("--data {} --schema {schema} --steps 1", to("log"));
+    for line in [
+        format!("search {text} --space {} --trials 1 --out {}", to("space.toml"), to("log")),
+        format!("convert {} {} --schema {schema}", to("log"), to("log")),
+        format!("data generate {} --set data.train_samples=10", to("log")),
+        format!("data generate {} --set data.train_samples=10 --text --rows-cap 50", to("log")),
+    ] {
+        let message = fail(&line);
+        assert!(message.contains("are read as"), "{line}: {message}");
+        assert_eq!(held(&log), before, "{line}");
+        assert_eq!(fs::read_dir(&log).unwrap().filter(|entry| entry.as_ref().unwrap().path().is_dir()).count(), 0);
+    }
+}
+
+#[test]
+fn make_removes_what_it_has_made_and_nothing_else() {
+    let folder = tempfile::tempdir().unwrap();
+    let make = |mlperf: &str| {
+        // Nothing is built, and no program is there: make ends where it would be called.
+        let mut make = Command::new("make");
+        make.args(["-C", env!("CARGO_MANIFEST_DIR"), "-o", "build", "mlperf-small", "TARGET=/nowhere"]);
+        make.arg(format!("MLPERF={mlperf}")).output().unwrap()
+    };
+    let raw = folder.path().join("raw");
+    fs::create_dir(&raw).unwrap();
+    fs::write(raw.join("mine"), "mine").unwrap();
+    for (given, told) in [("", "names no folder"), (&*folder.path().display().to_string(), "not of mlperf-small")] {
+        let output = make(given);
+        let message = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && message.contains(told), "{message}");
+        assert!(raw.join("mine").exists());
+    }
+    // Its own mark.
+    fs::write(folder.path().join(".mlperf-small"), "").unwrap();
+    assert!(!make(&folder.path().display().to_string()).status.success() && !raw.exists());
+}
+
+#[test]
 fn other_judges_of_rows_take_no_part_of_an_unfinished_run() {
     let folder = tempfile::tempdir().unwrap();
     let to = |name: &str| folder.path().join(name).display().to_string();

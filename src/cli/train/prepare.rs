@@ -13,7 +13,7 @@ use crate::base::{Error, Result};
 use crate::cli::collective::Choice;
 use crate::cli::copies::{hot_inputs, revisions, slots};
 use crate::cli::division::Wanted;
-use crate::cli::output::{is_text_folder, read_as_data, refuse_overwriting};
+use crate::cli::output::{refuse_mixing, refuse_overwriting, refuse_text_folder};
 use crate::cli::ranks::{Overlap, Purpose, StartSpec, Started};
 use crate::cli::session::{Learned, describe, growth_told, open_data};
 use crate::collective::World;
@@ -21,7 +21,7 @@ use crate::data::hot::HotInputs;
 use crate::data::{Opening, Source, Split};
 use crate::machine::limits::Processor;
 use crate::machine::placement::Placement;
-use crate::memory::{forget_cached, same_file};
+use crate::memory::forget_cached;
 use crate::simd::Isa;
 use crate::train::{
     Benchmark, LossTrace, MlLog, OutputDir, Rates, Run, RunState, Start, Submission, digest, evaluated, hot_in,
@@ -173,14 +173,15 @@ impl TrainArgs {
             );
             return Err(Error::config("--out", reason));
         }
-        let data = [&config.data.path, &config.data.test_path].map(Path::new);
-        let holds = |output: &OutputDir| data.into_iter().find(|data| same_file(data, output.path()));
-        if let Some(folder) = output.filter(|_| !resumed).and_then(holds).filter(|folder| is_text_folder(folder)) {
-            return Err(read_as_data("--out", Path::new("a run"), folder));
+        if let Some(output) = output.filter(|_| !resumed) {
+            refuse_text_folder("--out", "a run", output.path(), config)?;
         }
         let own: Vec<PathBuf> = output.map_or_else(Vec::new, OutputDir::files);
         inputs.extend(own.iter().map(PathBuf::as_path));
         let outputs = [("--trace-loss", &self.trace_loss), ("--trace", &self.trace), ("--mllog", &self.mllog)];
+        for (flag, path) in outputs.into_iter().filter(|(_, path)| path.is_some()) {
+            refuse_mixing(self.json, (flag, path.as_deref()), &format!("does what {flag} writes"))?;
+        }
         refuse_overwriting(&outputs.map(|(flag, path)| (flag, path.as_deref())), &inputs)
     }
 
