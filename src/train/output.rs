@@ -127,6 +127,27 @@ impl OutputDir {
         }
     }
 
+    /// Nothing was trained by the configuration that [`OutputDir::resume_with`] has noted, which goes: the run is as it
+    /// was saved.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn leave_untrained(&mut self) -> Result<()> {
+        // Without one, what was noted before says the same as the checkpoint.
+        self.resumed_before.take_if(|_| !self.path.join(RESUME).exists());
+        self.take_back()
+    }
+
+    /// Brings back what [`OutputDir::resume_with`] has replaced, unless something was logged or saved since.
+    fn take_back(&mut self) -> Result<()> {
+        let file = self.path.join(RESUME);
+        match self.resumed_before.take() {
+            None => Ok(()),
+            Some(Some(bytes)) => write_file(&file, &bytes),
+            Some(None) => removed(fs::remove_file(&file), &file),
+        }
+    }
+
     /// Takes the directory within it of the best model.
     ///
     /// # Errors
@@ -335,13 +356,7 @@ impl Drop for OutputDir {
             // What this run has written without a checkpoint gives way; if that fails, the next start does it.
             let _ = self.bring_back();
         }
-        if let Some(before) = self.resumed_before.take() {
-            let file = self.path.join(RESUME);
-            let _ = match before {
-                Some(bytes) => write_file(&file, &bytes),
-                None => removed(fs::remove_file(&file), &file),
-            };
-        }
+        let _ = self.take_back();
         if self.metrics.is_none() && !self.made.is_empty() {
             // Folders that hold something else stay.
             self.lock.remove_if_alone(&self.path);

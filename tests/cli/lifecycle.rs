@@ -126,6 +126,12 @@ fn resuming_a_finished_run_does_nothing_and_keeps_it() {
     assert_eq!(&again["auc"], &first["auc"]);
     assert_eq!((&first["outcome"], &again["outcome"]), (&"finished".into(), &"already-finished".into()));
     assert!(fs::read(out.join("checkpoint.safetensors")).unwrap() == before);
+    // Nor does it say of itself what somebody asks for who trains nothing.
+    let config = fs::read_to_string(out.join("config.toml")).unwrap();
+    let asked = json(&format!("train --resume {} --lr 0.3 --batch 32 --json", out.display()));
+    assert_eq!(asked["outcome"], "already-finished");
+    assert_eq!(fs::read_to_string(out.join("config.toml")).unwrap(), config);
+    assert!(fs::read(out.join("checkpoint.safetensors")).unwrap() == before && !out.join("resume.toml").exists());
     // Its last test is logged once, however often it is made.
     let logged = lines(&out.join("metrics.jsonl"));
     let kinds = ["step", "eval"].map(|kind| logged.iter().filter(|entry| entry["kind"] == kind).count());
