@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use super::help::{DATA, MACHINE, MODEL, TRAINING};
+use super::text::max_line;
 use crate::base::config::{Command, Config, DEFAULT_PRESET, Layers, MAX_LINE, OnBadRow, SourceKind};
-use crate::base::units::parse_bytes;
 use crate::base::{Error, Result};
 use crate::data::formats::{Described, Format};
 
@@ -67,7 +67,7 @@ pub struct KeyArgs {
     on_bad_row: Option<String>,
 
     /// The longest line of a text file, such as 64MiB.
-    #[arg(long, value_name = "SIZE", value_parser = parse_bytes, help_heading = DATA)]
+    #[arg(long, value_name = "SIZE", value_parser = max_line, help_heading = DATA)]
     max_line: Option<u64>,
 
     /// Keep the samples' order.
