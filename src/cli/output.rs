@@ -6,7 +6,7 @@ use crate::base::config::Config;
 use crate::base::{Error, Result};
 use crate::data::blocks::MANIFEST;
 use crate::data::formats::Format;
-use crate::memory::{partial_of, same_file, write_file};
+use crate::memory::{WholeFile, partial_of, same_file, write_file};
 use crate::train::run_of;
 
 /// Refuses outputs, each with its flag, of which one is another, or one of the command's inputs, or a file in a folder
@@ -83,6 +83,16 @@ fn read_as_data(flag: &str, out: &Path, folder: &Path) -> Error {
     let reason =
         format!("{out} lies in {folder}, all of whose files are read as data: name a place outside that folder");
     Error::config(flag, reason)
+}
+
+/// Refuses outputs that cannot be written, before the work whose results they get.
+///
+/// # Errors
+/// As [`WholeFile::create`].
+pub fn refuse_unwritable(outputs: &[Option<&Path>]) -> Result<()> {
+    // Whoever reads a pipe would take its being closed for its end.
+    let mut files = outputs.iter().flatten().filter(|out| out.is_file() || !out.exists());
+    files.try_for_each(|out| WholeFile::create(out).map(drop))
 }
 
 /// Refuses `--json` where the file that a command writes by a flag, or without it, would go to standard output as well;

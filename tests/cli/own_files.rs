@@ -587,6 +587,21 @@ fn weights_are_saved_where_what_is_written_about_them_has_no_room() {
 }
 
 #[test]
+fn files_that_cannot_be_written_are_told_before_the_work() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("none/file").display().to_string();
+    for line in [
+        format!("{} --trace {file}", tiny_training()),
+        format!("inspect --hot --set data.train_samples=2000 --out {file}"),
+        format!("tune gemm --set model.bottom=[13,8] --set model.top=[8,1] --set model.dim=8 --out {file}"),
+    ] {
+        let message = fail(&line);
+        assert!(message.contains(&format!("{file}: cannot create")), "{line}: {message}");
+        assert!(!message.contains("training: "), "{line}: {message}");
+    }
+}
+
+#[test]
 fn what_people_edit_is_not_replaced() {
     let folder = tempfile::tempdir().unwrap();
     let to = |name: &str| folder.path().join(name).display().to_string();

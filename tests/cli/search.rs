@@ -1,7 +1,9 @@
 //! Searches: trials are runs, a kill loses none, and what matters is found.
 
 use std::collections::HashSet;
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::Stdio;
 use std::thread::sleep;
@@ -127,6 +129,14 @@ fn a_trial_that_somebody_kills_goes_on_and_those_of_others_are_not_taken() {
         "{said}"
     );
     assert_eq!(json(&line)["trials"][0]["end"], "finished");
+    // Whatever the folder is called.
+    let other = folder.path().join(OsStr::from_bytes(b"s\xff"));
+    let shown = out.display().to_string();
+    let words = line.split_whitespace().map(|word| if word == shown { other.as_os_str() } else { OsStr::new(word) });
+    let told = octorec().args(words).output().unwrap();
+    assert!(told.status.success(), "{}", String::from_utf8_lossy(&told.stderr));
+    let report: Value = serde_json::from_slice(&told.stdout).unwrap();
+    assert_eq!(report["trials"][0]["end"], "finished");
     // Without their journal, nobody knows whose these trials are.
     let results = fs::read(out.join("trial-000.json")).unwrap();
     fs::remove_file(out.join("search.jsonl")).unwrap();

@@ -264,6 +264,11 @@ fn a_bench_of_one_rank_calibrates_what_is_predicted() {
     let message = fail(&format!("simulate {} --ranks 1 {calibrate}", model.replace("--threads 1", "--threads 2")));
     assert!(message.contains("was measured with 1 thread a rank") && message.contains("--threads 1"), "{message}");
 
+    let message = fail(&format!("simulate {} --ranks 1 {calibrate}", model.replace("[64,1]", "[32,1]")));
+    assert!(message.contains("bench.json: was measured of another model"), "{message}");
+    let message = fail(&format!("simulate {model} --ranks 1 --trace {}/none/trace.json", folder.path().display()));
+    assert!(message.contains("none/trace.json: cannot create"), "{message}");
+
     let rates = folder.path().join("rates.toml");
     std::fs::write(&rates, "about = \"half the peak\"\nlayers = 0.5\n").unwrap();
     let line = "simulate --topology two-socket --preset small --rows-cap 1000 --ranks 1";

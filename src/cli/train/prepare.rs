@@ -13,7 +13,7 @@ use crate::base::{Error, Result};
 use crate::cli::collective::Choice;
 use crate::cli::copies::{hot_inputs, revisions, slots};
 use crate::cli::division::Wanted;
-use crate::cli::output::{refuse_mixing, refuse_overwriting, refuse_text_folder};
+use crate::cli::output::{refuse_mixing, refuse_overwriting, refuse_text_folder, refuse_unwritable};
 use crate::cli::ranks::{Overlap, Purpose, StartSpec, Started};
 use crate::cli::session::{Learned, describe, growth_told, open_data};
 use crate::collective::World;
@@ -47,10 +47,21 @@ struct Opened {
     hot: Option<HotInputs>,
 }
 
+/// Refuses rates that are no 32-bit numbers, by which steps are made.
+fn refuse_endless_rates(train: &TrainConfig) -> Result<()> {
+    let Rates { layers, rows, wide } = Rates::base(train);
+    let keys = [("train.lr", layers), ("train.lr_rows", rows), ("train.lr", wide)];
+    let Some((key, _)) = keys.into_iter().find(|(_, rate)| !rate.is_finite()) else { return Ok(()) };
+    let reason = "with what scales it, the rate is more than a 32-bit number holds, and every weight would be lost in the \
+                  first step: use a lower one";
+    Err(Error::config(key, reason))
+}
+
 impl TrainArgs {
     /// Opens the data, starts the ranks and sets their weights, but for those of a run that is continued.
     pub(super) fn prepare(&self, world: &World, asked: Resolved, output: Option<OutputDir>) -> Result<Prepared> {
         let Resolved { mut config, known, resumed } = asked;
+        refuse_endless_rates(&config.train)?;
         self.refuse_overwriting_inputs(&config, output.as_ref(), resumed.is_some())?;
         let mut mllog = self.begin_mllog(world, &config)?;
         let kept_scales = known.scales.clone().filter(|_| self.init.is_some());
@@ -68,6 +79,7 @@ impl TrainArgs {
             self.describe_in_log(log, &config, &*source)?;
         }
         let loss_trace = self.trace_loss.as_deref().filter(|_| world.is_first()).map(LossTrace::create).transpose()?;
+        refuse_unwritable(&[self.trace.as_deref().filter(|_| world.is_first())])?;
         describe(&config, &*source, &started, kept_scales.as_ref())?;
         if source.samples(Split::Validation) != Some(0) && evaluated(&config.train, &*source) == Split::Test {
             note!(
