@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use octorec::base::config::{DataConfig, Vocab};
-use octorec::data::blocks::{Codec, Options, Role};
+use octorec::data::blocks::{Codec, Options};
 use octorec::data::formats::{Files, Format, Sink, Target};
 use octorec::data::{
     self, Batch, Loader, LoaderMode, Opening, Plan, Position, RankLoader, Samples, Shuffle, Source, Split, Tsv, hot,
@@ -90,7 +90,7 @@ fn files(criterion: &mut Criterion) {
         let mut target =
             Target::create(folder.path(), format, &log.description(), options).expect("an empty directory");
         let fill = |sink: &mut dyn Sink| sink.push(&samples).map(|()| SAMPLES);
-        target.write(Role::Train, fill).and_then(|_| target.seal()).expect("room in the temporary directory");
+        target.write(Split::Train, fill).and_then(|_| target.seal()).expect("room in the temporary directory");
         let config = DataConfig { path: folder.path().display().to_string(), ..config.clone() };
         let source: Arc<dyn Source> = Arc::new(Files::open(&config, Opening::default()).expect("a whole data set"));
         let mut batch = Batch::new(source.schema());
@@ -152,7 +152,7 @@ fn hot(criterion: &mut Criterion) {
     let mut target =
         Target::create(folder.path(), Format::Octorec, &log.description(), options).expect("an empty directory");
     let fill = |sink: &mut dyn Sink| sink.push(&samples).map(|()| SAMPLES);
-    target.write(Role::Train, fill).and_then(|_| target.seal()).expect("room in the temporary directory");
+    target.write(Split::Train, fill).and_then(|_| target.seal()).expect("room in the temporary directory");
     let config = DataConfig { path: folder.path().display().to_string(), ..config };
     let source = Files::open(&config, Opening::default()).expect("a whole data set");
     let mut group = criterion.benchmark_group("hot rows");
@@ -211,7 +211,7 @@ fn ranks(criterion: &mut Criterion) {
         let mut target =
             Target::create(folder.path(), format, &log.description(), options).expect("an empty directory");
         let fill = |sink: &mut dyn Sink| sink.push(&samples).map(|()| SAMPLES);
-        target.write(Role::Train, fill).and_then(|_| target.seal()).expect("room in the temporary directory");
+        target.write(Split::Train, fill).and_then(|_| target.seal()).expect("room in the temporary directory");
         let config = DataConfig { path: folder.path().display().to_string(), ..config.clone() };
         let source: Arc<dyn Source> = Arc::new(Files::open(&config, Opening::default()).expect("a whole data set"));
         for (order, shuffle) in [("in order", None), ("shuffled", Some(Shuffle { seed: 1, window: 1 << 17 }))] {

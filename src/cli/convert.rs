@@ -11,7 +11,8 @@ use super::text::TextArgs;
 use crate::base::console::note;
 use crate::base::units::{Bytes, Count, Many};
 use crate::base::{Error, Result, console};
-use crate::data::blocks::{Codec, Options, Role};
+use crate::data::Split;
+use crate::data::blocks::{Codec, Options};
 use crate::data::formats::{self, Dataset, Format, Target};
 use crate::data::hot::{HotInputs, Inputs};
 use crate::train::save_hot;
@@ -111,9 +112,8 @@ impl ConvertArgs {
         let total = dataset.members.iter().map(|member| member.table.rows()).sum();
         let mut target = Target::create(&self.to, format, &dataset.description, options)?;
         let bar = bar(total, "converting");
-        let rows = formats::convert(&dataset, &mut target, |done| bar.set_position(done));
-        bar.finish_and_clear();
-        let rows = rows?;
+        let rows = formats::convert(&dataset, &mut target, |done| bar.set_position(done))?;
+        drop(bar);
         let hot = dataset.hot.as_ref().map(|hot| self.save_hot(&dataset, hot)).transpose()?;
         let bytes = target.seal()?;
         note!("{}: {}, {}", self.to.display(), Many(rows, "sample"), Bytes(bytes));
@@ -135,7 +135,7 @@ impl ConvertArgs {
             hot_rows: (0..hot.set.tables()).map(|table| hot.set.rows(table)).sum(),
             hot_samples: hot.tags.count(Inputs::Hot),
         };
-        let untested = dataset.rows(Role::Test) == 0;
+        let untested = dataset.rows(Split::Test) == 0;
         let tests = if untested { " --test-fraction 0" } else { "" };
         let mut told = vec![format!(
             "{}: {}, {} of {} training samples look up no others: octorec train --data {}{tests} --hot fae --hot-set {0}",

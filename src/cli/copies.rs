@@ -267,12 +267,10 @@ pub fn tagged(config: &Config, source: &dyn Source, set: &HotSet) -> Result<Tags
         threads => threads,
     };
     let bar = bar(0, "telling hot inputs from cold ones");
-    let tags = Tags::of(source, &set.first(source.schema().tables.len()), workers, &|done, total| {
+    Tags::of(source, &set.first(source.schema().tables.len()), workers, &|done, total| {
         bar.set_length(total);
         bar.set_position(done);
-    });
-    bar.finish_and_clear();
-    tags
+    })
 }
 
 /// Where ranks have copies for hot and cold inputs that take turns.
@@ -321,9 +319,7 @@ impl fmt::Display for Told {
 /// Tells hot rows, and shows how far that is.
 fn shown(config: &Config, source: &dyn Source, wanted: Wanted) -> Result<Told> {
     let bar = bar(0, "looking for hot rows");
-    let told = told(config, source, wanted, config.train.threads, &|step| follow(&bar, step));
-    bar.finish_and_clear();
-    told
+    told(config, source, wanted, config.train.threads, &|step| follow(&bar, step))
 }
 
 /// Shows how far a search for hot rows is.

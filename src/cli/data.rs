@@ -15,7 +15,6 @@ use crate::base::config::{Command, SourceKind};
 use crate::base::console::note;
 use crate::base::units::{Bytes, Count, Many};
 use crate::base::{Error, Result, console, interrupt};
-use crate::data::blocks::Role;
 use crate::data::formats::{self, Format, Target};
 use crate::data::stack_distance::{StackCounter, StackProfile, StackTrace};
 use crate::data::{Criteo, Description, Samples, Source, Split, Taobao};
@@ -171,9 +170,9 @@ impl VerifyArgs {
         let dataset = formats::open(&self.path, self.format, self.text.described())?;
         let total = dataset.members.iter().map(|member| member.table.rows()).sum();
         let bar = bar(total, "checking");
-        let rows = formats::verify(&dataset, |done| bar.inc(done));
-        bar.finish_and_clear();
-        let (samples, vocabularies) = (rows?, dataset.vocabularies.len());
+        let samples = formats::verify(&dataset, |done| bar.inc(done))?;
+        drop(bar);
+        let vocabularies = dataset.vocabularies.len();
         if self.json {
             return console::json(&Verified { path: self.path.display().to_string(), samples, vocabularies });
         }
@@ -208,8 +207,8 @@ impl ProfileArgs {
         paths.iter().try_for_each(|path| refuse_overwriting(&[("--trace", Some(path))], &inputs))?;
         let mut counters: Vec<StackCounter> = paths.iter().map(|_| StackCounter::default()).collect();
         let mut left = if self.rows == 0 { u64::MAX } else { self.rows };
-        let bar = bar(left.min(dataset.rows(Role::Train)), "profiling");
-        for member in dataset.members.iter().filter(|member| member.role == Role::Train) {
+        let bar = bar(left.min(dataset.rows(Split::Train)), "profiling");
+        for member in dataset.members.iter().filter(|member| member.role == Split::Train) {
             let rows = left.min(member.table.rows());
             left -= rows;
             formats::scan(&*member.table, 0, rows, |samples| {
@@ -222,7 +221,7 @@ impl ProfileArgs {
                 Ok(())
             })?;
         }
-        bar.finish_and_clear();
+        drop(bar);
         let profile = |(counter, name): (StackCounter, &String)| {
             let none = || Error::bad_file(self.path.clone(), format!("column {name} has no look-up to profile"));
             counter.profile().ok_or_else(none)
@@ -280,7 +279,6 @@ impl GenerateArgs {
                 let written = log.write_tsv(*split, rows, file);
                 written.map_err(|error| Error::io(file.path(), "write")(error))?;
             }
-            bar.finish_and_clear();
         }
         let (mut named, mut bytes) = (Vec::new(), 0);
         for (file, _, count) in files {
@@ -329,11 +327,11 @@ impl GenerateArgs {
         let mut target = Target::create(&self.to, format, &description, options)?;
         let mut samples = Samples::new(&description);
         let mut traces = self.traces(config.data.seed, description.categorical.len())?;
-        for (role, split, count) in [(Role::Train, Split::Train, train), (Role::Test, Split::Test, test)] {
+        for (split, count) in [(Split::Train, train), (Split::Test, test)] {
             if count == 0 {
                 continue;
             }
-            target.write(role, |sink| {
+            target.write(split, |sink| {
                 for from in (0..count).step_by(Self::PORTION as usize) {
                     if interrupt::requested() {
                         return Err(Error::Interrupted);
@@ -351,7 +349,7 @@ impl GenerateArgs {
                 Ok(count)
             })?;
         }
-        bar.finish_and_clear();
+        drop(bar);
         let bytes = target.seal()?;
         note!("{}: {}, {}", self.to.display(), Many(train + test, "sample"), Bytes(bytes));
         self.report(format.name(), [train, test], bytes)

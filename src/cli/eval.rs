@@ -13,10 +13,10 @@ use serde::Serialize;
 
 use super::heed_signals;
 use super::importance::{Importance, importance};
-use super::ranks::{RankArgs, Started};
+use super::ranks::Started;
 use super::session::{open_columns, open_watched, report_skipped};
-use super::text::{LineArgs, of_text};
-use super::trained::{Trained, VerifyArgs, beside_checks, open_trained, refuse_own_numbers, whole_file};
+use super::text::of_text;
+use super::trained::{Trained, TrainedArgs, beside_checks, open_trained, refuse_own_numbers, whole_file};
 use super::unseen::{Unknown, Unseen};
 use crate::base::config::{Config, OnBadRow, Vocab};
 use crate::base::console::note;
@@ -62,9 +62,8 @@ pub struct EvalArgs {
     #[arg(long, value_enum, value_name = "WHAT")]
     on_bad_row: Option<OnBadRow>,
 
-    /// Compute threads of each rank; 0: one for each core.
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    threads: usize,
+    #[command(flatten)]
+    trained: TrainedArgs,
 
     /// Show calibration by so many buckets of probabilities, each of as many samples, or of as much weight where
     /// samples have weights (equal ones stay together); in --json 10 unless told otherwise, 0: none.
@@ -86,15 +85,6 @@ pub struct EvalArgs {
     /// (permutation importance). Takes a pass for each column.
     #[arg(long)]
     importance: bool,
-
-    #[command(flatten)]
-    line: LineArgs,
-
-    #[command(flatten)]
-    verify: VerifyArgs,
-
-    #[command(flatten)]
-    ranks: RankArgs,
 
     /// Print the scores as one JSON object on stdout.
     #[arg(long)]
@@ -172,7 +162,7 @@ impl EvalArgs {
         let other = find("B", paths[1])?;
         let checkpoints = [of_own, self.opened(&other)?];
         same_samples(&own, &other, self.data.is_some())?;
-        if self.ranks.plan.is_some() {
+        if self.trained.ranks.plan.is_some() {
             same_tables(&own, &other)?;
         }
         let score = |name: &str, subject, checkpoint| {
@@ -191,12 +181,12 @@ impl EvalArgs {
 
     /// The model of this checkpoint, with the samples that are asked for.
     fn subject(&self, checkpoint: &Path) -> Result<Subject> {
-        let trained = Trained::find(checkpoint, false, self.verify)?;
+        let trained = Trained::find(checkpoint, false, self.trained.verify)?;
         let mut config = trained.config()?;
         if let Some(path) = &self.data {
             whole_file(&mut config, &trained.known, ("--data", path))?;
         }
-        self.line.apply(&mut config)?;
+        self.trained.limit_lines(&mut config)?;
         // Of the run's own data, what was left out while it was trained is, or is told.
         let leaves_out = self.data.is_none() && config.data.on_bad_row == OnBadRow::Skip;
         if let Some(what) = self.on_bad_row {
@@ -219,14 +209,14 @@ impl EvalArgs {
         let whole = self.data.is_some() && source.samples(Split::Test) == Some(0);
         let split = self.split.unwrap_or(if whole { Split::Train } else { Split::Test });
         self.check_split(&*source)?;
-        config.use_here(self.threads);
+        config.use_here(self.trained.threads);
         Ok(Subject { path: trained.path, config, data, source, split })
     }
 
     /// Its checkpoint, for use on these samples.
     fn opened<'a>(&self, subject: &'a Subject) -> Result<Checkpoint<'a>> {
         let Subject { path, config, source, split, .. } = subject;
-        let checkpoint = open_trained(path, self.verify, &**source)?;
+        let checkpoint = open_trained(path, self.trained.verify, &**source)?;
         checkpoint
             .other_sample_weights(&**source)
             .iter()
@@ -241,7 +231,7 @@ impl EvalArgs {
     fn score(&self, world: &World, subject: &Subject, checkpoint: &Checkpoint<'_>) -> Result<Scored> {
         let Subject { config, data, source, split, .. } = subject;
         let groupings = self.groupings(config, &**source, *split)?;
-        let Started { ranks, .. } = self.ranks.start_trained(world, config, &**source, checkpoint)?;
+        let Started { ranks, .. } = self.trained.ranks.start_trained(world, config, &**source, checkpoint)?;
         let (buckets, each) = (self.calibration_buckets.unwrap_or(BUCKETS), self.against.is_some());
         let questions = Questions { buckets, groupings, each, ..Questions::default() };
         let of = (*split, config.train.eval_batch);
@@ -315,7 +305,7 @@ impl EvalArgs {
             // Each machine has read everything.
             return Ok(own);
         }
-        own.together(world, Duration::from_secs_f64(self.ranks.timeout))
+        own.together(world, Duration::from_secs_f64(self.trained.ranks.timeout))
     }
 }
 

@@ -33,7 +33,7 @@ pub struct ExportArgs {
 
     /// Of onnx: how look-ups are given to the graph [default: padded]
     #[arg(long, value_enum, value_name = "HOW")]
-    bags: Option<Bags>,
+    bags: Option<onnx::Bags>,
 
     /// Of onnx: weights of more than this go to a file beside the graph, FILE.data, which runtimes map; the graph's own
     /// file cannot hold 2 GiB [default: 512MiB]
@@ -69,15 +69,6 @@ enum Format {
     /// A state dict (safetensors) with PyTorch's names, load.py, which rebuilds the model with PyTorch alone, and the
     /// run's vocabulary.safetensors, if it has one: by it `train --init` gives values the rows that they have here.
     Torch,
-}
-
-/// How look-ups are given to a graph.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Bags {
-    /// ids_t [samples, n]: n look-ups of each sample, any n; the number behind a table's last row stands for none.
-    Padded,
-    /// ids_t [look-ups] and offsets_t [samples + 1]: bags of any length, one behind the other.
-    Offsets,
 }
 
 /// Bytes of weights that a graph's own file holds unless somebody says otherwise.
@@ -121,10 +112,7 @@ impl ExportArgs {
         }
         let beside: Vec<PathBuf> = match self.format {
             Format::Onnx => {
-                let bags = match self.bags.unwrap_or(Bags::Padded) {
-                    Bags::Padded => onnx::Bags::Padded,
-                    Bags::Offsets => onnx::Bags::Offsets,
-                };
+                let bags = self.bags.unwrap_or(onnx::Bags::Padded);
                 onnx::write(&model, &self.out, bags, external_above)?.into_iter().collect()
             }
             Format::Torch => {

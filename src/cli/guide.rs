@@ -5,77 +5,53 @@ use clap::{Args, ValueEnum};
 use super::terminal;
 use crate::base::{Result, console};
 
-#[doc = include_str!("guide/data.md")]
-pub mod data {}
+/// The pages, each by its file in `guide`, as a module for `make docs` and as a value of the command's argument.
+macro_rules! pages {
+    ($($(#[$about:meta])* $Page:ident = $module:ident, $file:literal;)+) => {
+        $(#[doc = include_str!($file)] pub mod $module {})+
 
-#[doc = include_str!("guide/ranks.md")]
-pub mod ranks {}
+        /// A page.
+        #[derive(Debug, Clone, Copy, ValueEnum)]
+        enum Page {
+            $($(#[$about])* $Page,)+
+        }
 
-#[doc = include_str!("guide/machines.md")]
-pub mod machines {}
+        impl Page {
+            const fn text(self) -> &'static str {
+                match self {
+                    $(Self::$Page => include_str!($file),)+
+                }
+            }
+        }
+    };
+}
 
-#[doc = include_str!("guide/models.md")]
-pub mod models {}
-
-#[doc = include_str!("guide/precision.md")]
-pub mod precision {}
-
-#[doc = include_str!("guide/results.md")]
-pub mod results {}
-
-#[doc = include_str!("guide/prediction.md")]
-pub mod prediction {}
-
-#[doc = include_str!("guide/search.md")]
-pub mod search {}
-
-#[doc = include_str!("guide/serving.md")]
-pub mod serving {}
+pages! {
+    /// Formats, values and rows, preprocessing.
+    Data = data, "guide/data.md";
+    /// Ranks of one machine: where they are, what they exchange, copies of hot rows.
+    Ranks = ranks, "guide/ranks.md";
+    /// Jobs of several machines.
+    Machines = machines, "guide/machines.md";
+    /// Networks, and your own.
+    Models = models, "guide/models.md";
+    /// bfloat16, instruction sets, the same bits.
+    Precision = precision, "guide/precision.md";
+    /// What a run's directory and metrics hold; early stopping.
+    Results = results, "guide/results.md";
+    /// What a step would take elsewhere.
+    Prediction = prediction, "guide/prediction.md";
+    /// Searching for rates and more.
+    Search = search, "guide/search.md";
+    /// Predictions, export.
+    Serving = serving, "guide/serving.md";
+}
 
 /// Arguments of `octorec guide`.
 #[derive(Debug, Args)]
 pub struct GuideArgs {
     /// Which page; without it: what there is.
     page: Option<Page>,
-}
-
-/// A page.
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum Page {
-    /// Formats, values and rows, preprocessing.
-    Data,
-    /// Ranks of one machine: where they are, what they exchange, copies of hot rows.
-    Ranks,
-    /// Jobs of several machines.
-    Machines,
-    /// Networks, and your own.
-    Models,
-    /// bfloat16, instruction sets, the same bits.
-    Precision,
-    /// What a run's directory and metrics hold; early stopping.
-    Results,
-    /// What a step would take elsewhere.
-    Prediction,
-    /// Searching for rates and more.
-    Search,
-    /// Predictions, export.
-    Serving,
-}
-
-impl Page {
-    const fn text(self) -> &'static str {
-        match self {
-            Self::Data => include_str!("guide/data.md"),
-            Self::Ranks => include_str!("guide/ranks.md"),
-            Self::Machines => include_str!("guide/machines.md"),
-            Self::Models => include_str!("guide/models.md"),
-            Self::Precision => include_str!("guide/precision.md"),
-            Self::Results => include_str!("guide/results.md"),
-            Self::Prediction => include_str!("guide/prediction.md"),
-            Self::Search => include_str!("guide/search.md"),
-            Self::Serving => include_str!("guide/serving.md"),
-        }
-    }
 }
 
 impl GuideArgs {

@@ -51,7 +51,6 @@ pub fn importance(
         found.push(Importance { column, auc, auc_drop, logloss, logloss_rise });
         progress.inc(scores.samples);
     }
-    progress.finish_and_clear();
     found.sort_by(|a, b| b.logloss_rise.total_cmp(&a.logloss_rise));
     Ok(found)
 }

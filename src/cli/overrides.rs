@@ -25,154 +25,144 @@ pub struct BaseArgs {
     pub config: Option<PathBuf>,
 }
 
-/// Single keys. A flag overrides `--set`, which overrides the file and the preset.
-#[derive(Debug, Clone, Default, Args)]
-pub struct KeyArgs {
-    /// Data in Criteo's tab-separated layout, plain or gzip, or in any format that `octorec convert` reads.
-    #[arg(long, value_name = "PATH", display_order = 1)]
-    data: Option<PathBuf>,
+/// The flags of keys, each declared once: its field, what clap is told of it, and the key that it sets.
+macro_rules! keys {
+    ($($(#[$about:meta])* $field:ident($($arg:tt)*): $Type:ty $(= $flag:literal, $key:literal)?;)+) => {
+        /// Single keys. A flag overrides `--set`, which overrides the file and the preset.
+        #[derive(Debug, Clone, Default, Args)]
+        pub struct KeyArgs {
+            $($(#[$about])* #[arg(long, $($arg)*)] $field: $Type,)+
+        }
 
+        impl KeyArgs {
+            fn flags(&self) -> Result<Vec<KeyFlag>> {
+                Ok(vec![$($(($flag, $key, self.$field.given($flag)?),)?)+])
+            }
+        }
+    };
+}
+
+keys! {
+    /// Data in Criteo's tab-separated layout, plain or gzip, or in any format that `octorec convert` reads.
+    data(value_name = "PATH", display_order = 1): Option<PathBuf> = "--data", "data.path";
     /// What describes a text file with a header line, a folder of them, or a Parquet file (`octorec inspect` proposes
     /// it).
-    #[arg(long, value_name = "FILE", display_order = 2)]
-    schema: Option<PathBuf>,
-
+    schema(value_name = "FILE", display_order = 2): Option<PathBuf> = "--schema", "data.schema";
     /// Data source: criteo or taobao (built-in generators), tsv, files, random; --data tells which of the files' it is.
-    #[arg(long, value_name = "NAME", help_heading = DATA)]
-    source: Option<String>,
-
+    source(value_name = "NAME", help_heading = DATA): Option<String> = "--source", "data.source";
     /// A second data file that holds the test samples.
-    #[arg(long, value_name = "FILE", help_heading = DATA)]
-    test_data: Option<PathBuf>,
-
+    test_data(value_name = "FILE", help_heading = DATA): Option<PathBuf> = "--test-data", "data.test_path";
     /// Share of samples, from the end of the file, kept for testing.
-    #[arg(long, value_name = "SHARE", help_heading = DATA)]
-    test_fraction: Option<f64>,
-
+    test_fraction(value_name = "SHARE", help_heading = DATA): Option<f64> = "--test-fraction", "data.test_fraction";
     /// Share of samples, from the end of --data before those for testing, kept for validation: evaluations are made by
     /// them, and the test samples are scored once, at the end.
-    #[arg(long, value_name = "SHARE", help_heading = DATA)]
-    validation_fraction: Option<f64>,
-
+    validation_fraction(value_name = "SHARE", help_heading = DATA): Option<f64>
+        = "--validation-fraction", "data.validation_fraction";
     /// Categories to rows: all, train (unseen values share a row) or hash.
-    #[arg(long, value_name = "NAME", help_heading = DATA)]
-    vocab: Option<String>,
-
+    vocab(value_name = "NAME", help_heading = DATA): Option<String> = "--vocab", "data.vocab";
     /// At most this many rows a table.
-    #[arg(long, value_name = "ROWS", help_heading = DATA)]
-    rows_cap: Option<u64>,
-
+    rows_cap(value_name = "ROWS", help_heading = DATA): Option<u64> = "--rows-cap", "data.rows_cap";
     /// What a malformed row does: fail or skip.
-    #[arg(long, value_name = "WHAT", help_heading = DATA)]
-    on_bad_row: Option<String>,
-
+    on_bad_row(value_name = "WHAT", help_heading = DATA): Option<String> = "--on-bad-row", "data.on_bad_row";
     /// The longest line of a text file, such as 64MiB.
-    #[arg(long, value_name = "SIZE", value_parser = max_line, help_heading = DATA)]
-    max_line: Option<u64>,
-
+    max_line(value_name = "SIZE", value_parser = max_line, help_heading = DATA): Option<u64>
+        = "--max-line", "data.max_line";
     /// Keep the samples' order.
-    #[arg(long, help_heading = DATA)]
-    no_shuffle: bool,
-
+    no_shuffle(help_heading = DATA): bool = "--no-shuffle", "data.shuffle";
     /// Minibatches that are read ahead of the step.
-    #[arg(long, value_name = "N", help_heading = DATA)]
-    prefetch: Option<u64>,
-
+    prefetch(value_name = "N", help_heading = DATA): Option<u64> = "--prefetch", "data.prefetch";
     /// Change any key of the configuration; may be repeated.
-    #[arg(long, value_name = "KEY=VALUE", help_heading = MODEL)]
-    set: Vec<String>,
-
+    set(value_name = "KEY=VALUE", help_heading = MODEL): Vec<String>;
     /// Order of dot products: lower (the reference's), or upper (TorchRec's DLRM, whose weights --init then takes).
-    #[arg(long, value_name = "NAME", help_heading = MODEL)]
-    triangle: Option<String>,
-
+    triangle(value_name = "NAME", help_heading = MODEL): Option<String> = "--triangle", "model.triangle";
     /// Samples a step.
-    #[arg(long, value_name = "N", display_order = 5)]
-    batch: Option<u64>,
-
+    batch(value_name = "N", display_order = 5): Option<u64> = "--batch", "train.batch";
     /// Steps in all, over as many epochs as that takes; 0: as many as the epochs take.
-    #[arg(long, value_name = "N", help_heading = TRAINING)]
-    steps: Option<u64>,
-
+    steps(value_name = "N", help_heading = TRAINING): Option<u64> = "--steps", "train.steps";
     /// Passes over the training samples.
-    #[arg(long, value_name = "N", display_order = 4)]
-    epochs: Option<u64>,
-
+    epochs(value_name = "N", display_order = 4): Option<u64> = "--epochs", "train.epochs";
     /// Learning rate, of the layers and, unless train.lr_rows is given too, of the rows.
-    #[arg(long, value_name = "RATE", display_order = 6)]
-    lr: Option<f64>,
-
+    lr(value_name = "RATE", display_order = 6): Option<f64> = "--lr", "train.lr";
     /// Optimizer of the network's layers: sgd, momentum, adagrad, adam, lamb or ftrl.
-    #[arg(long, value_name = "NAME", help_heading = TRAINING)]
-    optimizer: Option<String>,
-
+    optimizer(value_name = "NAME", help_heading = TRAINING): Option<String> = "--optimizer", "train.optimizer";
     /// Optimizer of the tables' rows: sgd, momentum, adagrad, rowwise-adagrad, adam or ftrl.
-    #[arg(long, value_name = "NAME", help_heading = TRAINING)]
-    optimizer_rows: Option<String>,
-
+    optimizer_rows(value_name = "NAME", help_heading = TRAINING): Option<String>
+        = "--optimizer-rows", "train.optimizer_rows";
     /// How embedding rows are moved: auto, serial, atomic, rtm, race-free or sorted.
-    #[arg(long, value_name = "NAME", help_heading = TRAINING)]
-    update: Option<String>,
-
+    update(value_name = "NAME", help_heading = TRAINING): Option<String> = "--update", "train.update";
     /// What weights are read in: f32, bf16 (updates as exact as f32's) or bf16-lsb8 (8 bits fewer, to compare).
-    #[arg(long, value_name = "NAME", help_heading = TRAINING)]
-    precision: Option<String>,
-
+    precision(value_name = "NAME", help_heading = TRAINING): Option<String> = "--precision", "train.precision";
     /// What may differ without changing a bit: run (the number of threads), ranks (that of ranks and the plan, too), or
     /// none (updates may leave the order of sums to chance).
-    #[arg(long, value_name = "NAME", help_heading = TRAINING)]
-    determinism: Option<String>,
-
+    determinism(value_name = "NAME", help_heading = TRAINING): Option<String> = "--determinism", "train.determinism";
     /// What rows and gradients travel in, from rank to rank: auto (rows and their gradients in bf16 where layers
     /// multiply bf16, all else in f32), f32, or bf16 (half the bytes of all; weights travel whole).
-    #[arg(long, value_name = "NAME", help_heading = TRAINING)]
-    wire: Option<String>,
-
+    wire(value_name = "NAME", help_heading = TRAINING): Option<String> = "--wire", "train.wire";
     /// How the gradients of layers are reduced among ranks: auto (the quickest by this machine's figures), direct,
     /// ring, two-ring, multi-ring, halving-doubling, breadth-first, spanning-trees, pipelined-trees or hierarchical
     /// (several machines).
-    #[arg(long, value_name = "NAME", help_heading = MACHINE)]
-    collective: Option<String>,
-
+    collective(value_name = "NAME", help_heading = MACHINE): Option<String> = "--collective", "train.collective";
     /// Seed of initial weights and of the shuffle.
-    #[arg(long, value_name = "N", help_heading = TRAINING)]
-    seed: Option<u64>,
-
+    seed(value_name = "N", help_heading = TRAINING): Option<u64> = "--seed", "train.seed";
     /// Compute threads; 0: one for each core.
-    #[arg(long, value_name = "N", help_heading = MACHINE)]
-    threads: Option<u64>,
-
+    threads(value_name = "N", help_heading = MACHINE): Option<u64> = "--threads", "train.threads";
     /// Use the blocking that `octorec tune gemm` wrote to this file.
-    #[arg(long, value_name = "FILE", help_heading = MACHINE)]
-    tuned: Option<PathBuf>,
-
+    tuned(value_name = "FILE", help_heading = MACHINE): Option<PathBuf> = "--tuned", "train.tuned";
     /// Instruction set: auto, scalar, avx2, avx512, avx512-bf16, amx-bf16 or amx-bf16x3. All but those with AMX give
     /// the same bits; the last multiplies f32 on tiles, too, as three bf16 each, faster and no less accurately.
-    #[arg(long, value_name = "NAME", help_heading = MACHINE)]
-    isa: Option<String>,
-
+    isa(value_name = "NAME", help_heading = MACHINE): Option<String> = "--isa", "train.isa";
     /// Steps between evaluations; 0: at the end only.
-    #[arg(long, value_name = "N", help_heading = TRAINING)]
-    eval_every: Option<u64>,
-
+    eval_every(value_name = "N", help_heading = TRAINING): Option<u64> = "--eval-every", "train.eval_every";
     /// Stop once an evaluation's AUC reaches this.
-    #[arg(long, value_name = "AUC", help_heading = TRAINING)]
-    target_auc: Option<f64>,
-
+    target_auc(value_name = "AUC", help_heading = TRAINING): Option<f64> = "--target-auc", "train.target_auc";
     /// Stop when so many evaluations in a row have not had a better AUC (train.best_by: or log loss) than the best one
     /// before; with --out, the best model is kept.
-    #[arg(long, value_name = "N", help_heading = TRAINING)]
-    patience: Option<u64>,
-
+    patience(value_name = "N", help_heading = TRAINING): Option<u64> = "--patience", "train.patience";
     /// Keep the model of the evaluation with the best AUC (or log loss: train.best_by), too: in the folder `best` of
     /// --out.
-    #[arg(long, help_heading = TRAINING)]
-    keep_best: bool,
-
+    keep_best(help_heading = TRAINING): bool = "--keep-best", "train.keep_best";
     /// Steps between checkpoints; 0: every train.checkpoint_minutes (30). One is also written at the end and when
     /// interrupted.
-    #[arg(long, value_name = "N", help_heading = TRAINING)]
-    checkpoint_every: Option<u64>,
+    checkpoint_every(value_name = "N", help_heading = TRAINING): Option<u64>
+        = "--checkpoint-every", "train.checkpoint_every";
+}
+
+/// A flag's value as its key has it, if the flag was given.
+trait Given {
+    /// # Errors
+    /// When a number is too large for any, or a path is no UTF-8.
+    fn given(&self, flag: &str) -> Result<Option<toml::Value>>;
+}
+
+impl Given for bool {
+    fn given(&self, flag: &str) -> Result<Option<toml::Value>> {
+        Ok(self.then(|| toml::Value::Boolean(!flag.starts_with("--no-"))))
+    }
+}
+
+impl Given for Option<PathBuf> {
+    fn given(&self, flag: &str) -> Result<Option<toml::Value>> {
+        self.as_deref().map(|path| named(path, flag).map(toml::Value::String)).transpose()
+    }
+}
+
+impl Given for Option<String> {
+    fn given(&self, _: &str) -> Result<Option<toml::Value>> {
+        Ok(self.clone().map(toml::Value::String))
+    }
+}
+
+impl Given for Option<f64> {
+    fn given(&self, _: &str) -> Result<Option<toml::Value>> {
+        Ok(self.map(toml::Value::Float))
+    }
+}
+
+impl Given for Option<u64> {
+    fn given(&self, flag: &str) -> Result<Option<toml::Value>> {
+        let too_large = |_| Error::config(flag, format!("must be at most {}", i64::MAX));
+        self.map(|number| i64::try_from(number).map(toml::Value::Integer).map_err(too_large)).transpose()
+    }
 }
 
 impl BaseArgs {
@@ -310,65 +300,12 @@ impl KeyArgs {
     ///
     /// # Errors
     /// When a number is too large for any, or a path is no UTF-8.
-    pub fn values(&self) -> Result<[KeyFlag; 33]> {
-        let path = |flag: &'static str, key: &'static str, path: &Option<PathBuf>| {
-            let path = path.as_deref().map(|path| named(path, flag)).transpose()?;
-            Ok::<KeyFlag, Error>((flag, key, path.map(toml::Value::String)))
-        };
-        let integer = |flag: &'static str, key: &'static str, value: Option<u64>| {
-            let too_large = |_| Error::config(flag, format!("must be at most {}", i64::MAX));
-            let value = value.map(i64::try_from).transpose().map_err(too_large)?;
-            Ok::<KeyFlag, Error>((flag, key, value.map(toml::Value::Integer)))
-        };
-        let float =
-            |flag: &'static str, key: &'static str, value: Option<f64>| (flag, key, value.map(toml::Value::Float));
-        let text = |flag: &'static str, key: &'static str, value: &Option<String>| {
-            (flag, key, value.clone().map(toml::Value::String))
-        };
+    pub fn values(&self) -> Result<Vec<KeyFlag>> {
         // Naming a file means reading it.
-        let described = self.schema.is_some();
-        let files = |path: &PathBuf| described || source_of(path) == SourceKind::Files;
-        let source = self
-            .source
-            .clone()
-            .or_else(|| self.data.as_ref().map(|path| if files(path) { "files" } else { "tsv" }.to_owned()));
-        let shuffle = self.no_shuffle.then_some(toml::Value::Boolean(false));
-        let keep_best = self.keep_best.then_some(toml::Value::Boolean(true));
-        Ok([
-            path("--data", "data.path", &self.data)?,
-            path("--schema", "data.schema", &self.schema)?,
-            text("--source", "data.source", &source),
-            path("--test-data", "data.test_path", &self.test_data)?,
-            float("--test-fraction", "data.test_fraction", self.test_fraction),
-            float("--validation-fraction", "data.validation_fraction", self.validation_fraction),
-            text("--vocab", "data.vocab", &self.vocab),
-            integer("--rows-cap", "data.rows_cap", self.rows_cap)?,
-            text("--on-bad-row", "data.on_bad_row", &self.on_bad_row),
-            integer("--max-line", "data.max_line", self.max_line)?,
-            ("--no-shuffle", "data.shuffle", shuffle),
-            integer("--prefetch", "data.prefetch", self.prefetch)?,
-            text("--triangle", "model.triangle", &self.triangle),
-            integer("--batch", "train.batch", self.batch)?,
-            integer("--steps", "train.steps", self.steps)?,
-            integer("--epochs", "train.epochs", self.epochs)?,
-            float("--lr", "train.lr", self.lr),
-            text("--optimizer", "train.optimizer", &self.optimizer),
-            text("--optimizer-rows", "train.optimizer_rows", &self.optimizer_rows),
-            text("--update", "train.update", &self.update),
-            text("--precision", "train.precision", &self.precision),
-            text("--determinism", "train.determinism", &self.determinism),
-            text("--wire", "train.wire", &self.wire),
-            text("--collective", "train.collective", &self.collective),
-            integer("--seed", "train.seed", self.seed)?,
-            integer("--threads", "train.threads", self.threads)?,
-            path("--tuned", "train.tuned", &self.tuned)?,
-            text("--isa", "train.isa", &self.isa),
-            integer("--eval-every", "train.eval_every", self.eval_every)?,
-            float("--target-auc", "train.target_auc", self.target_auc),
-            integer("--patience", "train.patience", self.patience)?,
-            ("--keep-best", "train.keep_best", keep_best),
-            integer("--checkpoint-every", "train.checkpoint_every", self.checkpoint_every)?,
-        ])
+        let files = |path: &PathBuf| self.schema.is_some() || source_of(path) == SourceKind::Files;
+        let read = |path| if files(path) { "files" } else { "tsv" }.to_owned();
+        let source = self.source.clone().or_else(|| self.data.as_ref().map(read));
+        Self { source, ..self.clone() }.flags()
     }
 }
 

@@ -10,10 +10,10 @@ use serde::Serialize;
 
 use super::heed_signals;
 use super::output::{refuse_mixing, refuse_overwriting};
-use super::ranks::{RankArgs, Started};
+use super::ranks::Started;
 use super::session::{open_data, open_incoming};
-use super::text::{LineArgs, of_text};
-use super::trained::{Trained, VerifyArgs, beside_checks, open_trained, refuse_own_numbers, whole_file};
+use super::text::of_text;
+use super::trained::{Trained, TrainedArgs, beside_checks, open_trained, refuse_own_numbers, whole_file};
 use super::unseen::{Unknown, Unseen};
 use crate::base::config::OnBadRow;
 use crate::base::console::note;
@@ -52,18 +52,8 @@ pub struct PredictArgs {
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
 
-    /// Compute threads of each rank; 0: one for each core.
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    threads: usize,
-
     #[command(flatten)]
-    line: LineArgs,
-
-    #[command(flatten)]
-    verify: VerifyArgs,
-
-    #[command(flatten)]
-    ranks: RankArgs,
+    trained: TrainedArgs,
 
     /// With --out: print a summary as one JSON object on stdout.
     #[arg(long)]
@@ -153,18 +143,18 @@ impl PredictArgs {
         heed_signals()?;
         self.check(world)?;
         let (arrives, is_json) = (self.arrives(), self.is_json());
-        let trained = Trained::find(&self.checkpoint, false, self.verify)?;
+        let trained = Trained::find(&self.checkpoint, false, self.trained.verify)?;
         let mut config = trained.config()?;
         let files = run_files(&self.checkpoint);
         let inputs = files.iter().chain([&self.data, &trained.path]).map(PathBuf::as_path);
-        let inputs: Vec<&Path> = inputs.chain(self.ranks.input_files()).collect();
+        let inputs: Vec<&Path> = inputs.chain(self.trained.ranks.input_files()).collect();
         refuse_overwriting(&[("--out", self.out.as_deref())], &inputs)?;
         // A row that is left out would shift all lines behind it.
         config.data.on_bad_row = OnBadRow::Fail;
         if !arrives {
             whole_file(&mut config, &trained.known, ("--data", &self.data))?;
         }
-        self.line.apply(&mut config)?;
+        self.trained.limit_lines(&mut config)?;
         if self.on_bad_row.is_some() {
             of_text("--on-bad-row", &config)?;
         }
@@ -178,9 +168,9 @@ impl PredictArgs {
             open_data(&mut config, trained.known, opening)?
         };
         refuse_own_numbers(&*source)?;
-        config.use_here(self.threads);
-        let checkpoint = open_trained(&trained.path, self.verify, &*source)?;
-        let Started { ranks, .. } = self.ranks.start_trained(world, &config, &*source, &checkpoint)?;
+        config.use_here(self.trained.threads);
+        let checkpoint = open_trained(&trained.path, self.trained.verify, &*source)?;
+        let Started { ranks, .. } = self.trained.ranks.start_trained(world, &config, &*source, &checkpoint)?;
         let of = (Split::Train, config.train.eval_batch);
         let predict = |to: &mut dyn Taker| {
             let to = &mut OfFile { to, checkpoint: &checkpoint };

@@ -261,7 +261,7 @@ impl PreprocessArgs {
         let began = std::time::Instant::now();
         let bars = Bars::default();
         let summary = preprocess(&options, &|stage, done, total| bars.draw(stage, done, total));
-        bars.finish();
+        drop(bars);
         let summary = summary.inspect_err(|error| {
             if matches!(error, Error::Interrupted) {
                 note!("stopped: what is finished is kept; the same command goes on from here");
@@ -303,9 +303,6 @@ impl Bars {
             if total == 0 {
                 return;
             }
-            if let Some((_, bar)) = current.take() {
-                bar.finish_and_clear();
-            }
             let template = match stage {
                 Stage::Text => "{bar:30} {bytes}/{total_bytes}  {msg}  {bytes_per_sec}  {eta} left",
                 _ => "{bar:30} {human_pos}/{human_len}  {msg}  {eta} left",
@@ -314,12 +311,6 @@ impl Bars {
         }
         if let Some((_, bar)) = &*current {
             bar.set_position(done);
-        }
-    }
-
-    fn finish(&self) {
-        if let Some((_, bar)) = self.0.lock().expect("no thread panics with this lock").take() {
-            bar.finish_and_clear();
         }
     }
 }

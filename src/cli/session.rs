@@ -3,8 +3,6 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use indicatif::ProgressBar;
-
 use super::ranks::Started;
 use super::terminal::bar_of;
 use crate::base::Result;
@@ -96,9 +94,7 @@ pub fn open_watched(config: &Config, opening: Opening<'_>) -> Result<Arc<dyn Sou
             bar.get_or_insert_with(|| begin(total)).set_position(done);
         }
     });
-    let source = data::open(config, Opening { progress, ..opening });
-    bar.iter().for_each(ProgressBar::finish_and_clear);
-    source
+    data::open(config, Opening { progress, ..opening })
 }
 
 /// As [`open_data`], with the columns of the data alone.

@@ -27,7 +27,7 @@ pub fn bar(total: u64, doing: &'static str) -> ProgressBar {
     bar_of("{bar:30} {human_pos}/{human_len} samples  {msg}  {eta} left", total, doing)
 }
 
-/// A bar of what its template says.
+/// A bar of what its template says; whoever drops it clears it, on the way to an error, too.
 pub fn bar_of(template: &str, total: u64, message: impl Into<Cow<'static, str>>) -> ProgressBar {
     let style = ProgressStyle::with_template(template).expect("the template is well-formed");
     ProgressBar::new(total).with_style(style).with_message(message)

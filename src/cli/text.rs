@@ -29,27 +29,6 @@ impl TextArgs {
     }
 }
 
-/// The longest line of text that a trained model is given.
-#[derive(Debug, Args)]
-pub struct LineArgs {
-    /// The longest line of text, such as 64MiB; default: as when the model was trained.
-    #[arg(long, value_name = "SIZE", value_parser = max_line)]
-    max_line: Option<u64>,
-}
-
-impl LineArgs {
-    /// Puts it into a configuration that names the data.
-    ///
-    /// # Errors
-    /// When it is given, and the data are no text.
-    pub fn apply(&self, config: &mut Config) -> Result<()> {
-        let Some(bytes) = self.max_line else { return Ok(()) };
-        of_text("--max-line", config)?;
-        config.data.max_line = bytes as usize;
-        Ok(())
-    }
-}
-
 /// Refuses a flag that is of text alone where the data are none.
 pub fn of_text(flag: &str, config: &Config) -> Result<()> {
     let data = &config.data;

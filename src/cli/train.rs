@@ -42,7 +42,7 @@ pub struct TrainArgs {
     #[arg(long, value_name = "DIR", conflicts_with = "resume", display_order = 7)]
     out: Option<PathBuf>,
 
-    /// Replace the run that --out holds.
+    /// Replace the run that --out holds, or files there that have the names of a run's.
     #[arg(long, requires = "out", conflicts_with = "resume", help_heading = OUTPUT)]
     force: bool,
 

@@ -8,7 +8,9 @@ use clap::Args;
 
 use super::help::MODEL;
 use super::overrides::{named, source_of};
+use super::ranks::RankArgs;
 use super::session::Learned;
+use super::text::{max_line, of_text};
 use crate::base::config::{Config, SourceKind, Vocab};
 use crate::base::console::note;
 use crate::base::{Error, Result};
@@ -40,6 +42,37 @@ impl VerifyArgs {
             note!("{} carries no hashes: damage in it would go unnoticed", path.display());
         }
         Ok(checkpoint)
+    }
+}
+
+/// How a trained model is used on data.
+#[derive(Debug, Args)]
+pub struct TrainedArgs {
+    /// The longest line of text, such as 64MiB; default: as when the model was trained.
+    #[arg(long, value_name = "SIZE", value_parser = max_line)]
+    max_line: Option<u64>,
+
+    /// Compute threads of each rank; 0: one for each core.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub threads: usize,
+
+    #[command(flatten)]
+    pub verify: VerifyArgs,
+
+    #[command(flatten)]
+    pub ranks: RankArgs,
+}
+
+impl TrainedArgs {
+    /// Puts the longest line into a configuration that names the data.
+    ///
+    /// # Errors
+    /// When it is given, and the data are no text.
+    pub fn limit_lines(&self, config: &mut Config) -> Result<()> {
+        let Some(bytes) = self.max_line else { return Ok(()) };
+        of_text("--max-line", config)?;
+        config.data.max_line = bytes as usize;
+        Ok(())
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use super::samples::{MISSING, Samples, Values};
+use super::samples::Samples;
 use super::schema::Description;
 use crate::base::rng::{Random, Stream};
 
@@ -58,15 +58,7 @@ impl Alone {
         let (dense, categorical) = self.columns.split_at_mut(samples.dense.len());
         for (column, values) in dense.iter_mut().zip(&samples.dense) {
             // Numbers that are missing stand below all others.
-            match values {
-                Values::Integers(values) => column.extend(values[..some].iter().map(|&value| match value {
-                    MISSING => f64::NEG_INFINITY,
-                    value => f64::from(value),
-                })),
-                Values::Floats(values) => column.extend(
-                    values[..some].iter().map(|&value| if value.is_nan() { f64::NEG_INFINITY } else { value.into() }),
-                ),
-            }
+            column.extend((0..some).map(|at| values.number(at).unwrap_or(f64::NEG_INFINITY)));
         }
         for (column, lookups) in categorical.iter_mut().zip(&samples.lookups) {
             if lookups.ends.is_empty() && lookups.rows.len() == samples.len() {
@@ -152,6 +144,7 @@ fn sure(pairs: impl Iterator<Item = (f64, bool)>, rate: f64) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use super::super::samples::{MISSING, Values};
     use super::super::schema::{Categorical, Dense};
     use super::*;
 

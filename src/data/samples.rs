@@ -69,6 +69,14 @@ impl Values {
         Some((at, format!("{A_WEIGHT} is expected, found {found}")))
     }
 
+    /// The number that a sample has; nothing where it is missing.
+    pub(super) fn number(&self, sample: usize) -> Option<f64> {
+        match self {
+            Self::Integers(values) => Some(values[sample]).filter(|value| *value != MISSING).map(f64::from),
+            Self::Floats(values) => Some(values[sample]).filter(|value| !value.is_nan()).map(f64::from),
+        }
+    }
+
     /// The feature that a sample's value is, for those who write them one by one.
     pub(super) fn feature(&self, sample: usize, to: Feature) -> f32 {
         match self {

@@ -5,14 +5,20 @@
 
 use std::ops::Range;
 
+use serde::{Deserialize, Serialize};
+
 use super::schema::{Label, Scales};
 use super::{Batch, Description, Growth, Lost, Numbering, Samples, Schema, UnseenValues, Vocabulary};
 use crate::base::Result;
 
 /// Which samples.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, clap::ValueEnum)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize, clap::ValueEnum,
+)]
+#[serde(rename_all = "lowercase")]
 pub enum Split {
     /// Those that weights are learned from
+    #[default]
     Train,
     /// Those that choices are made by, among the states of a model and among models
     Validation,
@@ -23,6 +29,12 @@ pub enum Split {
 impl Split {
     /// All of them, in the order of [`Split`]'s numbers.
     pub const ALL: [Self; 3] = [Self::Train, Self::Validation, Self::Test];
+
+    /// This split's entry of `each`, which has one for each of [`Split::ALL`].
+    #[must_use]
+    pub fn of<T: Copy>(self, each: [T; 3]) -> T {
+        each[self as usize]
+    }
 
     /// The adjective of its samples.
     #[must_use]

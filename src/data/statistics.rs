@@ -15,7 +15,7 @@ use drawn::{Drawn, LOOKED_AT, looked_at};
 pub use known::Known;
 use serde::{Deserialize, Serialize};
 
-use super::samples::{Lookups, MISSING, Values};
+use super::samples::{Lookups, Values};
 use super::schema::{Dense, Transform};
 use super::{Lost, Source, Split, Stored};
 use crate::base::Result;
@@ -166,18 +166,10 @@ impl DenseStatistics {
     fn add(&mut self, column: &Dense, values: &Values) {
         let (to, is_log) = (column.feature(), column.transform == Transform::Log);
         let newest = column.scale.map_or(i32::MAX, |scale| scale.newest);
-        match values {
-            Values::Integers(values) => {
-                for &value in values {
-                    let below = if column.age { value > newest } else { value < 0 };
-                    self.count((value != MISSING).then(|| to.integer(value)), is_log && below);
-                }
-            }
-            Values::Floats(values) => {
-                for &value in values {
-                    self.count((!value.is_nan()).then(|| to.float(value)), is_log && value < 0.0);
-                }
-            }
+        for at in 0..values.len() {
+            let number = values.number(at);
+            let below = |number: f64| if column.age { number > f64::from(newest) } else { number < 0.0 };
+            self.count(number.map(|_| values.feature(at, to)), is_log && number.is_some_and(below));
         }
     }
 
@@ -275,13 +267,8 @@ fn stability_index(before: &[u64], now: &[u64]) -> f64 {
 /// The ends of bins of as many values of a column each, as far as different ones go.
 fn edges(column: &Dense, values: &Values) -> Vec<f32> {
     let to = column.feature();
-    let mut features: Vec<f32> = match values {
-        Values::Integers(values) => {
-            values.iter().filter(|value| **value != MISSING).map(|value| to.integer(*value)).collect()
-        }
-        Values::Floats(values) => values.iter().filter(|value| !value.is_nan()).map(|value| to.float(*value)).collect(),
-    };
-    features.retain(|feature| feature.is_finite());
+    let there = (0..values.len()).filter(|at| values.number(*at).is_some());
+    let mut features: Vec<f32> = there.map(|at| values.feature(at, to)).filter(|feature| feature.is_finite()).collect();
     features.sort_unstable_by(f32::total_cmp);
     let Some(&least) = features.first() else { return Vec::new() };
     let mut edges: Vec<f32> = (1..BINS).map(|n| features[(n * features.len()).div_ceil(BINS) - 1]).collect();
@@ -312,6 +299,7 @@ mod tests {
     use std::iter;
 
     use super::*;
+    use crate::data::samples::MISSING;
     use crate::data::schema::Scale;
     use crate::data::{Description, Samples};
 

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use serde::Serialize;
 
 use super::moment::DAY;
-use super::samples::{MISSING, Samples, Values};
+use super::samples::Samples;
 use super::schema::Description;
 
 /// Bars of a column's picture.
@@ -143,14 +143,7 @@ impl Survey {
         self.rows += samples.len() as u64;
         self.label_sum += samples.labels.iter().map(|&label| f64::from(label)).sum::<f64>();
         for (seen, values) in self.dense.iter_mut().zip(&samples.dense) {
-            match values {
-                Values::Integers(values) => {
-                    values.iter().for_each(|&value| seen.add((value != MISSING).then_some(f64::from(value))));
-                }
-                Values::Floats(values) => {
-                    values.iter().for_each(|&value| seen.add((!value.is_nan()).then_some(f64::from(value))));
-                }
-            }
+            (0..values.len()).for_each(|at| seen.add(values.number(at)));
         }
         for ((seen, lookups), column) in self.categorical.iter_mut().zip(&samples.lookups).zip(&description.categorical)
         {
@@ -317,6 +310,7 @@ pub fn sparkline(shares: &[f64]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::data::samples::{MISSING, Values};
     use crate::data::schema::Dense;
 
     #[test]

@@ -179,6 +179,7 @@ impl Sorter {
                         isa.run(WalkRows { band, records, sources, each });
                     }
                     _ => match optimizer.at(step_size) {
+                        // The same walk, compiled for a rule of this type: the others are told apart at each row.
                         StepRule::Sgd(rule) => {
                             isa.run(WalkRows { band, records, sources, each: SumEach { form, sum, weights, rule } });
                         }

@@ -87,6 +87,12 @@ impl LossLayer {
         &self.terms[..samples]
     }
 
+    /// By what a term is multiplied beside the weight of its sample: of a label below 1, and of 1.
+    #[must_use]
+    pub const fn label_weights(&self) -> [f64; 2] {
+        self.objective.weights
+    }
+
     /// The gradient with respect to the logits of the last part.
     #[must_use]
     pub fn gradient(&self) -> &[f32] {

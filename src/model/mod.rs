@@ -18,7 +18,7 @@ mod train_spec;
 
 pub use graph::Graph;
 pub use hot::Copies;
-pub use names::{Project, ROOTS};
+pub use names::{Project, is_of_model};
 pub use network::{Announce, BuildNetwork, Network, NetworkSpec};
 pub use parameter::{Parameter, STATE, TensorSlot};
 pub use roofline::Limits;

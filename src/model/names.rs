@@ -17,24 +17,30 @@ pub enum Project {
     Own,
 }
 
-/// What names of models' tensors begin with.
-pub const ROOTS: [&str; 15] = [
-    "emb_l.",
-    "v_W_l.",
-    "bot_l.",
-    "top_l.",
-    "sparse_arch.",
-    "dense_arch.",
-    "inter_arch.",
-    "over_arch.",
-    "wide_l.",
-    "wide_dense.",
-    "dlrm.",
-    "ams.",
-    "mlps.",
-    "tables.",
-    "layers.",
+/// What names of models' tensors begin with, and whose models those are, where that tells.
+const ROOTS: [(&str, Option<Project>); 15] = [
+    ("emb_l.", Some(Project::Dlrm)),
+    ("v_W_l.", None),
+    ("bot_l.", Some(Project::Dlrm)),
+    ("top_l.", Some(Project::Dlrm)),
+    ("sparse_arch.", Some(Project::TorchRec)),
+    ("dense_arch.", Some(Project::TorchRec)),
+    ("inter_arch.", Some(Project::TorchRec)),
+    ("over_arch.", Some(Project::TorchRec)),
+    ("wide_l.", None),
+    ("wide_dense.", None),
+    ("dlrm.", Some(Project::Tbsm)),
+    ("ams.", Some(Project::Tbsm)),
+    ("mlps.", Some(Project::Tbsm)),
+    ("tables.", Some(Project::Own)),
+    ("layers.", Some(Project::Own)),
 ];
+
+/// Whether a tensor has the name of one of a model's.
+#[must_use]
+pub fn is_of_model(tensor: &str) -> bool {
+    ROOTS.iter().any(|(root, _)| tensor.starts_with(root))
+}
 
 /// Weights and biases of a module.
 fn of_module(module: &str) -> [String; 2] {
@@ -50,6 +56,23 @@ impl Project {
             _ if model.ts_length > 0 => Self::Tbsm,
             (Interaction::Dcn, _) | (Interaction::Dot, Triangle::Upper) => Self::TorchRec,
             (Interaction::Dot, Triangle::Lower) | (Interaction::Cat, _) => Self::Dlrm,
+        }
+    }
+
+    /// The one by whose names a tensor is called, where its name tells.
+    #[must_use]
+    pub fn of_name(tensor: &str) -> Option<Self> {
+        ROOTS.iter().find(|(root, _)| tensor.starts_with(root)).and_then(|(_, project)| *project)
+    }
+
+    /// What it is called.
+    #[must_use]
+    pub const fn title(self) -> &'static str {
+        match self {
+            Self::Dlrm => "facebookresearch/dlrm",
+            Self::TorchRec => "TorchRec",
+            Self::Tbsm => "facebookresearch/tbsm",
+            Self::Own => "models of own layers",
         }
     }
 

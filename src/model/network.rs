@@ -114,6 +114,11 @@ pub trait Network: Debug + Send {
     /// Each sample's loss in the last minibatch.
     fn losses(&self, samples: usize) -> &[f64];
 
+    /// By what a sample's loss is multiplied beside its own weight: where its label is below 1, and where it is 1.
+    fn label_weights(&self) -> [f64; 2] {
+        [1.0; 2]
+    }
+
     /// The click probabilities of the last minibatch, one a sample.
     fn probabilities(&self, samples: usize) -> &[f32];
 

@@ -146,7 +146,11 @@ pub fn with_collective(plan: &str, name: &str) -> String {
 }
 
 fn shape(source: &Source<'_>) -> Result<File> {
-    input::from_toml(source.text).map_err(|(place, reason)| source.at(&place, reason))
+    let file: File = input::from_toml(source.text).map_err(|(place, reason)| source.at(&place, reason))?;
+    if *file.ranks.get_ref() == 0 {
+        return Err(source.at(&file.ranks.span(), "a plan is for one rank or more, not for 0: make a new one"));
+    }
+    Ok(file)
 }
 
 /// Reads a division of this workload's tables among `ranks` ranks; `origin` is the file name that errors show.

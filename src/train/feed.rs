@@ -102,9 +102,10 @@ impl Ranks {
         self.run(&mut |_| Task::Advance(inputs, rates))?;
         let outcome = |rank: usize| self.outcomes[rank].lock().unpoisoned();
         let Step { samples, position, .. } = outcome(0).step.take().expect("a step was made");
-        let loss = self.mean_loss()?;
+        let losses = self.losses()?;
+        let (loss, weighted_mean) = (losses.mean(), losses.weighted_mean());
         let more = (0..self.local().len()).map(|rank| outcome(rank).more.take().expect("a step was made"));
-        Ok((Step { loss, samples, position }, together(more)))
+        Ok((Step { loss, weighted_mean, samples, position }, together(more)))
     }
 }
 

@@ -103,6 +103,7 @@ pub struct MlLog {
     epoch_steps: Option<u64>,
     /// Where the block that is under way began, in epochs.
     block: Option<f64>,
+    /// Whether no run is under way.
     ended: bool,
 }
 
@@ -127,7 +128,7 @@ impl MlLog {
     /// When the file cannot be written.
     pub fn begin(path: &Path, benchmark: Benchmark, cache_cleared: bool) -> Result<Self> {
         let file = File::create(path).map_err(Error::io(path, "create"))?;
-        let mut log = Self { path: path.to_owned(), file, benchmark, epoch_steps: None, block: None, ended: false };
+        let mut log = Self { path: path.to_owned(), file, benchmark, epoch_steps: None, block: None, ended: true };
         log.point("cache_clear", json!(cache_cleared))?;
         log.line(START, "init_start", Value::Null, json!({}))?;
         Ok(log)
@@ -196,7 +197,7 @@ impl MlLog {
     /// # Errors
     /// When the file cannot be written.
     pub(super) fn run_starts(&mut self, epoch_steps: Option<u64>) -> Result<()> {
-        self.epoch_steps = epoch_steps;
+        (self.epoch_steps, self.ended) = (epoch_steps, false);
         self.line(END, "init_stop", Value::Null, json!({}))?;
         self.line(START, "run_start", Value::Null, json!({}))?;
         self.block_starts(0)
@@ -241,7 +242,7 @@ impl MlLog {
         self.block_starts(step)
     }
 
-    /// The run's time ends: at its target, or without it. Later calls say nothing.
+    /// The run's time ends: at its target, or without it. Before it has begun, and later, calls say nothing.
     ///
     /// # Errors
     /// When the file cannot be written.

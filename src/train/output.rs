@@ -1,15 +1,20 @@
 //! What a run leaves behind: `config.toml`, `metrics.jsonl`, the checkpoint, the vocabulary and, of several ranks, who
 //! held what (`plan.toml`), in one directory; in the folder `best` of it the same of its best model, if that is kept.
 
+mod places;
+
 use std::fs::{self, File};
-use std::io::{BufWriter, ErrorKind, Write};
+use std::io::{BufRead, BufReader, BufWriter, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
 use crate::base::config::Config;
 use crate::base::{Error, Result};
-use crate::memory::{FolderLock, make_folder, same_file, write_file};
+use crate::memory::{FolderLock, WholeFile, make_folder, same_file, write_file};
+
+pub use places::{checkpoint_in, hot_in, plan_in, resume_in, run_files, run_of, vocabulary_in};
+use places::{held_in, is_run_itself};
 
 const CONFIG: &str = "config.toml";
 const METRICS: &str = "metrics.jsonl";
@@ -48,7 +53,7 @@ const PREVIOUS: &str = ".previous";
 ///
 /// A run that replaces another moves it aside when it begins, and removes it when it has saved its own first
 /// checkpoint; if it ends before, by whatever, the one before comes back. A directory without a checkpoint holds no
-/// run.
+/// run, and a file in it that has the name of one of a run's is somebody's own unless a run has begun there.
 #[derive(Debug)]
 pub struct OutputDir {
     path: PathBuf,
@@ -62,18 +67,22 @@ pub struct OutputDir {
 }
 
 impl OutputDir {
-    /// Takes a directory for a new run, creating it if need be; with `force` it may hold a run, which stays until
-    /// [`OutputDir::begin`].
+    /// Takes a directory for a new run, creating it if need be; with `force` it may hold a run, or files of such names,
+    /// which stay until [`OutputDir::begin`].
     ///
     /// # Errors
-    /// [`Error::OutputTaken`] when it holds a run, [`Error::Config`] when the folder of its best model holds a run of
-    /// its own, [`Error::OutputBusy`] when another process writes to it, or when the system refuses.
+    /// [`Error::OutputTaken`] when it holds a run, [`Error::Config`] when it holds other files of such names, or the
+    /// folder of its best model holds a run of its own, [`Error::OutputBusy`] when another process writes to it, or when
+    /// the system refuses.
     pub fn create(path: &Path, force: bool) -> Result<Self> {
         let output = Self::claim(path)?;
         let best = path.join(BEST);
         let [is_run, is_best] = [path, &held_in(&best)].map(|run| run.join(CHECKPOINT).exists());
         if is_run && !force {
             return Err(Error::OutputTaken { path: path.to_owned() });
+        }
+        if !is_run && !force && !has_begun(path) {
+            refuse_others(path)?;
         }
         // Beside no checkpoint nobody knows whose it is.
         if is_best && !is_run || is_run_itself(&best) {
@@ -187,7 +196,8 @@ impl OutputDir {
             let first_to_last: Vec<_> = held.into_iter().rev().collect();
             move_files(&first_to_last, &self.path, &aside)?;
         } else {
-            held.iter().try_for_each(|name| remove(&self.path.join(name)))?;
+            // The metrics last: as long as anything of a run that has begun is there, they say so.
+            held.iter().rev().try_for_each(|name| remove(&self.path.join(name)))?;
         }
         if let Some(lock) = best_lock {
             lock.remove_if_alone(&best);
@@ -204,18 +214,22 @@ impl OutputDir {
     pub fn rewind(&mut self, step: u64, is_due: bool) -> Result<()> {
         let is_past = |entry: Entry| entry.step < step || entry.step == step && !(is_due && entry.kind == "eval");
         let file = self.path.join(METRICS);
-        let kept: String = match fs::read_to_string(&file) {
-            Ok(text) => {
-                text.lines().filter(|line| logged(line).is_some_and(is_past)).fold(String::new(), |mut kept, line| {
-                    kept.push_str(line);
-                    kept.push('\n');
-                    kept
-                })
+        match File::open(&file) {
+            Ok(before) => {
+                // Line by line: those of a long run are many.
+                let mut kept = WholeFile::create(&file)?;
+                for line in BufReader::new(before).lines() {
+                    let line = line.map_err(Error::io(&file, "read"))?;
+                    if logged(&line).is_some_and(is_past) {
+                        kept.append(line.as_bytes())?;
+                        kept.append(b"\n")?;
+                    }
+                }
+                kept.finish()?;
             }
-            Err(error) if error.kind() == ErrorKind::NotFound => String::new(),
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
             Err(error) => return Err(Error::io(&file, "read")(error)),
-        };
-        write_file(&file, kept.as_bytes())?;
+        }
         self.open_metrics()
     }
 
@@ -392,76 +406,29 @@ fn removed(result: std::io::Result<()>, path: &Path) -> Result<()> {
     }
 }
 
-/// The checkpoint that `path` means: itself if it is a file, or that of the run in it.
-#[must_use]
-pub fn checkpoint_in(path: &Path) -> PathBuf {
-    if path.is_dir() { held_in(path).join(CHECKPOINT) } else { path.to_owned() }
-}
-
-/// The files of the run in a directory, or of that whose checkpoint this is, and of its best model, there or not; of a
-/// best model those of the run that keeps it, too.
-#[must_use]
-pub fn run_files(path: &Path) -> Vec<PathBuf> {
-    let held = if path.is_dir() { held_in(path) } else { path.parent().unwrap_or(path).to_owned() };
-    let keeper = held.parent().filter(|run| held.ends_with(BEST) && run.join(CHECKPOINT).exists());
-    let runs = [Some(&*held), keeper].into_iter().flatten();
-    runs.flat_map(|run| ALL_FILES.iter().map(|name| run.join(name))).collect()
-}
-
-/// The directory of the run of which this is a file, if it is one that is there.
-#[must_use]
-pub fn run_of(file: &Path) -> Option<PathBuf> {
-    let file = file.canonicalize().ok().filter(|file| file.is_file())?;
-    let run = file.parent().filter(|run| run.join(CHECKPOINT).exists())?;
-    FILES.iter().any(|name| file.ends_with(name)).then(|| run.to_owned())
-}
-
-/// Whether a run has begun in a directory, saved or not.
+/// Whether a run has begun in a directory, saved or not: its metrics are there, empty or with a run's lines.
 #[must_use]
 pub fn has_begun(run: &Path) -> bool {
-    run.join(METRICS).exists()
+    /// No line of a run's is as long.
+    const LONGEST: u64 = 1 << 16;
+    let mut first = String::new();
+    let read = File::open(run.join(METRICS)).and_then(|file| BufReader::new(file.take(LONGEST)).read_line(&mut first));
+    read.is_ok_and(|bytes| bytes == 0 || logged(&first).is_some())
 }
 
-/// Where the plan of the run in a directory is, if it has had several ranks.
-#[must_use]
-pub fn plan_in(path: &Path) -> PathBuf {
-    held_in(path).join(PLAN)
-}
-
-/// Where the configuration is with which the run in a directory goes on, if its checkpoint has another one.
-#[must_use]
-pub fn resume_in(path: &Path) -> PathBuf {
-    held_in(path).join(RESUME)
-}
-
-/// Where the hot rows of the run in a directory are, if its hot and cold inputs take turns.
-#[must_use]
-pub fn hot_in(path: &Path) -> PathBuf {
-    held_in(path).join(HOT)
-}
-
-/// The vocabulary beside the checkpoint that `path` means.
-#[must_use]
-pub fn vocabulary_in(path: &Path) -> PathBuf {
-    if !path.is_dir() {
-        return path.with_file_name(VOCABULARY);
+/// Refuses a directory for the files in it that a run would replace.
+fn refuse_others(path: &Path) -> Result<()> {
+    let others = FILES.into_iter().map(|name| path.join(name)).filter(|file| file.exists());
+    let others: Vec<_> = others.map(|file| file.display().to_string()).collect();
+    if others.is_empty() {
+        return Ok(());
     }
-    let (run, here) = (held_in(path), path.join(VOCABULARY));
-    let held = run.join(VOCABULARY);
-    // A kill may have come before it was moved aside, too; the metrics are the last to be.
-    let moved = run != path && run.join(METRICS).exists();
-    if moved || held.exists() { held } else { here }
-}
-
-/// Whether a folder of a best model holds one that was trained on, or has never been another run's.
-fn is_run_itself(best: &Path) -> bool {
-    [CHECKPOINT, METRICS].iter().all(|name| held_in(best).join(name).exists())
-}
-
-/// Where a directory's run is: aside, while one that shall replace it has saved nothing.
-fn held_in(path: &Path) -> PathBuf {
-    let aside = path.join(PREVIOUS);
-    if !path.join(CHECKPOINT).exists() && aside.join(CHECKPOINT).exists() { aside } else { path.to_owned() }
+    let reason = format!(
+        "this run's own files would replace {}: move {} elsewhere, or choose another folder",
+        others.join(" and "),
+        if others.len() == 1 { "it" } else { "them" }
+    );
+    Err(Error::config("--out", reason))
 }
 
 /// What a metrics line is of.

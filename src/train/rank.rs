@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use super::clock::Breakdown;
 use super::copies::{CopyState, HotState, PlannedCopies};
+use super::metrics::LossSum;
 use super::profile::StepWork;
 use super::ranks::Step;
 use super::rates::{Rates, Updates};
@@ -247,7 +248,7 @@ impl Rank {
         feed.loader.recycle(portion);
         self.context.spread_sequences(&mut self.last.slice);
         self.train_slice((samples, inputs), rates)?;
-        Ok((Step { loss: (), samples, position }, self.fetch(at)))
+        Ok((Step { loss: (), weighted_mean: (), samples, position }, self.fetch(at)))
     }
 
     /// Trains on its slice of this minibatch of such inputs.
@@ -264,8 +265,17 @@ impl Rank {
     }
 
     /// The losses of its own samples in the last step.
-    pub(super) fn losses(&self) -> &[f64] {
-        self.network.losses(self.context.samples(self.last.whole))
+    pub(super) fn losses(&self) -> LossSum {
+        let losses = LossSum::of(self.network.losses(self.context.samples(self.last.whole)));
+        let (slice, of_labels) = (&self.last.slice, self.network.label_weights());
+        let weights = slice.sample_weights(0);
+        if weights.is_none() && of_labels == [1.0; 2] {
+            return losses;
+        }
+        let own = weights.into_iter().flat_map(|rows| rows.rows_from(0)).map(|row| f64::from(row[0]));
+        let of_label = |label: &f32| of_labels[usize::from(*label >= 1.0)];
+        let labels = slice.labels.iter().map(of_label);
+        losses.weighed(labels.zip(own.chain(std::iter::repeat(1.0))).map(|(of_label, own)| of_label * own))
     }
 
     /// The click probabilities of its slice of this minibatch.

@@ -34,6 +34,8 @@ const TOUCHING: Duration = Duration::from_secs(3600);
 pub struct Step<Loss = f64> {
     /// The mean loss, from before the update.
     pub loss: Loss,
+    /// The same by weight, as that of samples of weight 1; 0 where they have none.
+    pub weighted_mean: Loss,
     /// Samples of the minibatch.
     pub samples: usize,
     /// The place after it.
@@ -100,12 +102,12 @@ impl Task {
             }
             Self::Train(batch, inputs, rates) => {
                 rank.train((&batch, inputs), rates)?;
-                outcome().losses = LossSum::of(rank.losses());
+                outcome().losses = rank.losses();
                 Ok(())
             }
             Self::Advance(inputs, rates) => {
                 let (step, more) = rank.advance(inputs, rates)?;
-                *outcome() = StepOutcome { losses: LossSum::of(rank.losses()), step: Some(step), more: Some(more) };
+                *outcome() = StepOutcome { losses: rank.losses(), step: Some(step), more: Some(more) };
                 Ok(())
             }
         }
@@ -380,21 +382,21 @@ impl Ranks {
     pub fn step_on(&self, batch: &Arc<Batch>, inputs: Inputs, rates: impl Into<Rates>) -> Result<f64> {
         let rates = rates.into();
         self.run(&mut |_| Task::Train(batch.clone(), inputs, rates))?;
-        self.mean_loss()
+        Ok(self.losses()?.mean())
     }
 
-    /// The mean loss of the last step's samples, on all machines.
-    pub(super) fn mean_loss(&self) -> Result<f64> {
+    /// The losses of the last step's samples, on all machines.
+    pub(super) fn losses(&self) -> Result<LossSum> {
         let mut own = LossSum::default();
         for outcome in &*self.outcomes {
             own.plus(&outcome.lock().unpoisoned().losses);
         }
         if self.world().machines() == 1 {
-            return Ok(own.mean());
+            return Ok(own);
         }
         let mut sum = LossSum::default();
         self.everywhere("gather losses", vec![own])?.iter().flatten().for_each(|own| sum.plus(own));
-        Ok(sum.mean())
+        Ok(sum)
     }
 
     /// The click probabilities of a minibatch's samples.

@@ -132,7 +132,8 @@ impl Revisions {
                 let source = std::io::Error::other("it has panicked");
                 Error::Threads { wanted: 1, source }
             })?,
-            // Only a run that goes back gets here.
+            // A run that goes back gets here, one whose minibatch is longer than a window, and one that has no thread
+            // to find the rows before they are due.
             _ => (self.find)(self.windows.range(window)),
         }
     }

@@ -17,7 +17,7 @@ use super::revisions::Revisions;
 use super::summary::Summary;
 use super::training_loop::TrainingLoop;
 use super::vocabulary::save_vocabulary;
-use super::{InputStream, Profile, Ranks};
+use super::{InputStream, Profile, Ranks, Step};
 use crate::base::config::{Config, TrainConfig};
 use crate::base::console::note;
 use crate::base::units::Many;
@@ -72,8 +72,10 @@ pub struct RunState {
     pub profile: Option<Profile>,
     /// The last test between turns of hot and cold inputs.
     pub judged: Option<Judged>,
-    /// Who has written the last checkpoint, if there was one.
+    /// Who has written this process's last checkpoint, if there was one.
     pub saved: Option<Writers>,
+    /// The step of the last checkpoint, this process's or an earlier one's, if there is one.
+    pub saved_step: Option<u64>,
     /// Whether an earlier process has begun the run, and saved it.
     pub(super) is_resumed: bool,
     /// Which values the rows of its data stood for by then.
@@ -132,6 +134,8 @@ impl Run {
             note!("note: {why}: the best {split} {by} is that of tests from here on");
             progress.evaluations = Evaluations { is_due, ..Evaluations::default() };
         }
+        // Before what the optimizer kept is looked for by such names.
+        checkpoint.check_project(&self.ranks)?;
         if !checkpoint.has_moments(&self.ranks)? {
             return Err(Error::Checkpoint {
                 path: path.to_owned(),
@@ -140,6 +144,7 @@ impl Run {
         }
         checkpoint.load_into(&self.ranks)?;
         (self.state.progress, self.state.is_resumed) = (progress, true);
+        self.state.saved_step = Some(progress.step);
         self.state.numbering = checkpoint.numbering()?;
         self.state.statistics = checkpoint.statistics_of(&*self.source)?;
         self.start = checkpoint.start()?;
@@ -152,7 +157,12 @@ impl Run {
     /// When data cannot be read, results cannot be written, or the loss is no longer a number. What was saved before
     /// stays.
     pub fn train(&mut self) -> Result<Summary> {
-        TrainingLoop::start(self)?.run()
+        let summary = TrainingLoop::start(self).and_then(TrainingLoop::run);
+        if let Some(log) = self.mllog.as_mut().filter(|_| summary.is_err()) {
+            // The error that ends the run is told already.
+            let _ = log.run_stops(false);
+        }
+        summary
     }
 
     /// How many steps there will be; `None` when the data decides.
@@ -233,7 +243,7 @@ impl Run {
 
     /// Whether there is a checkpoint of this run.
     pub(super) const fn has_saved(&self) -> bool {
-        self.state.saved.is_some() || self.state.is_resumed
+        self.state.saved_step.is_some()
     }
 
     /// Saves the weights, and what describes the run where that is gone.
@@ -261,6 +271,7 @@ impl Run {
         }
         let path = self.output.as_ref().map(OutputDir::checkpoint);
         self.state.saved = Some(self.save_as(path.as_deref(), self.state.progress)?);
+        self.state.saved_step = Some(self.state.progress.step);
         self.output.as_mut().map_or(Ok(()), OutputDir::saved)
     }
 
@@ -327,16 +338,16 @@ impl Run {
 
     /// A first loss that comes of the data, and what in them it comes of; its step is the one that stands next in the
     /// order.
-    pub(super) fn doubt(&self, order: &Order, loss: f64) -> Option<String> {
-        if loss == 0.0 {
+    pub(super) fn doubt(&self, order: &Order, step: &Step) -> Option<String> {
+        if step.loss == 0.0 {
             let column = self.source.weight()?;
             return Some(format!(
                 "0: all its samples have weight 0 by column {column}, and nothing is learned of such samples"
             ));
         }
         // An optimizer whose steps are bounded survives it, with a network that tells nothing any more.
-        let cause = if loss > HIGHEST_FIRST_LOSS { self.unscaled(order) } else { None };
-        cause.map(|cause| format!("{loss:.3e}: {cause}"))
+        let cause = if step.weighted_mean > HIGHEST_FIRST_LOSS { self.unscaled(order) } else { None };
+        cause.map(|cause| format!("{:.3e}: {cause}", step.loss))
     }
 
     /// As [`unscaled`], of the next minibatch in the order.

@@ -24,7 +24,7 @@ use crate::optim::Schedule;
 /// Metrics are handed to the system this often, so that a watcher sees them.
 const FLUSH_INTERVAL: Duration = Duration::from_secs(1);
 
-/// A loss of so many times the run's first one, or of so many if that was less than 1...
+/// A loss by weight of so many times the run's first one, or of so many if that was less than 1...
 const EXPLODED: f64 = 100.0;
 
 /// ...in so many steps, one behind the other, comes of weights that are worth nothing any more.
@@ -217,16 +217,16 @@ impl<'a> TrainingLoop<'a> {
             self.reporter.say(&format!("update of embedding rows: {choice}"));
         }
         if self.tally.samples == 0
-            && let Some(doubt) = self.run.doubt(&self.order, made.step.loss)
+            && let Some(doubt) = self.run.doubt(&self.order, &made.step)
         {
             self.reporter.say(&format!("warning: the loss of the first step is {doubt}"));
         }
         let progress = &mut self.run.state.progress;
         // A minibatch without weight has none.
         if progress.step == 0 || progress.first_loss.is_none() && self.tally.final_loss == Some(0.0) {
-            progress.first_loss = Some(made.step.loss).filter(|loss| *loss > 1.0);
+            progress.first_loss = Some(made.step.weighted_mean).filter(|loss| *loss > 1.0);
         }
-        let has_exploded = made.step.loss > EXPLODED * progress.first_loss.unwrap_or(1.0);
+        let has_exploded = made.step.weighted_mean > EXPLODED * progress.first_loss.unwrap_or(1.0);
         self.tally.exploded = if has_exploded { self.tally.exploded + 1 } else { 0 };
         if !made.step.loss.is_finite() || self.tally.exploded == EXPLODED_STEPS {
             self.reporter.finish();

@@ -155,6 +155,15 @@ fn a_run_whose_loss_has_exploded_ends_before_it_saves_that() {
     let output = succeed(&format!("{wild} --steps {}", step.unwrap() - 1));
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(said.contains("is not saved: the loss has exploded in the last 9 steps") && file() == before, "{said}");
+    let told = |out: &Path, step: u64| {
+        format!("\nthe last checkpoint is that of step {step}: {}", out.join("checkpoint.safetensors").display())
+    };
+    assert!(said.contains(&told(&out, 2)) && !said.contains("\nsaved: "), "{said}");
+    // The same where this process has saved its first step.
+    let own = folder.path().join("own");
+    let output = succeed(&format!("{train} --steps 9 --lr 1000 --checkpoint-every 1 --out {}", own.display()));
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains(&told(&own, 1)) && !said.contains("\nsaved: "), "{said}");
     let found = json(&format!("train --resume {} --steps 20 --lr 0.01 --json", out.display()));
     assert_eq!(found["outcome"], "finished");
 }

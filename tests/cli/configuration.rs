@@ -533,5 +533,12 @@ fn no_rate_falls_before_it_has_risen() {
     }
     let message = fail(&line("--set train.decay_start=5 --set train.warmup_steps_rows=6"));
     assert!(message.contains("train.decay_start_rows: ") && message.contains("set it to 6 or more"), "{message}");
-    succeed(&line("--set train.decay_start=5"));
+    let folder = tempfile::tempdir().unwrap();
+    let run = folder.path().display();
+    succeed(&line(&format!("--set train.decay_start=5 --out {run}")));
+    // Nor does it where a run goes on by other steps.
+    let resume = |more: &str| format!("train --resume {run} --steps 6 {more}");
+    let message = fail(&resume("--set train.warmup_steps=10"));
+    assert!(message.contains("train.decay_start: ") && message.contains("set it to 10 or more"), "{message}");
+    succeed(&resume("--set train.warmup_steps=10 --set train.decay_start=10"));
 }

@@ -5,7 +5,7 @@ use std::fs;
 
 use serde_json::Value;
 
-use super::{json, tiny_training};
+use super::{fail, json, tiny_training};
 
 /// Keys that occur exactly once, in all rules.
 const ONCE: [&str; 10] = [
@@ -159,6 +159,20 @@ fn a_run_is_logged_by_the_rules_of_dlrm() {
     ] {
         assert_eq!(*value(&events, key), expected, "{key}");
     }
+}
+
+#[test]
+fn a_run_that_an_error_ends_is_logged_as_aborted() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("run.log");
+    let message = fail(&format!("{} --lr 1e30 --mllog {}", tiny_training(), log.display()));
+    assert!(message.contains("diverged"), "{message}");
+    let text = fs::read_to_string(&log).unwrap();
+    let events: Vec<Value> =
+        text.lines().map(|line| serde_json::from_str(&line[":::MLLOG ".len()..]).unwrap()).collect();
+    let [.., before, last] = &events[..] else { panic!("{text}") };
+    assert_eq!((&before["key"], &last["key"]), (&"block_stop".into(), &"run_stop".into()), "{text}");
+    assert_eq!(last["metadata"]["status"], "aborted");
 }
 
 #[test]

@@ -50,14 +50,33 @@ fn inputs_with_the_names_of_a_runs_files_are_not_replaced() {
     succeed(&format!("plan --topology two-socket --preset demo --out {}", plan.display()));
     let before = held(&out);
     let line = format!("train --preset demo --rows-cap 50 --out {}", out.display());
-    for (flag, file) in [("--config", &mine), ("--plan", &plan)] {
-        let message = fail(&format!("{line} {flag} {}", file.display()));
-        assert!(message.contains("--out") && message.contains(&file.display().to_string()), "{message}");
-        assert_eq!(held(&out), before, "{flag}");
+    let (named, other) = (mine.display().to_string(), plan.display().to_string());
+    // Whether this command reads them or not, and an input with --force, too.
+    for (flags, files) in [
+        (format!("--config {named}"), [&named, &other]),
+        (format!("--plan {other}"), [&named, &other]),
+        ("--steps 3".to_owned(), [&named, &other]),
+        (format!("--config {named} --force"), [&named; 2]),
+        (format!("--plan {other} --force"), [&other; 2]),
+    ] {
+        let message = fail(&format!("{line} {flags}"));
+        assert!(message.contains("--out") && files.iter().all(|file| message.contains(file.as_str())), "{message}");
+        assert_eq!(held(&out), before, "{flags}");
     }
     let moved = folder.path().join("mine.toml");
     fs::rename(&mine, &moved).unwrap();
-    succeed(&format!("{line} --config {}", moved.display()));
+    fs::rename(&plan, folder.path().join("plan.toml")).unwrap();
+    // Metrics of another program's are no run's.
+    let metrics = out.join("metrics.jsonl");
+    fs::write(&metrics, "{\"epoch\": 1}\n").unwrap();
+    let line = format!("{line} --config {}", moved.display());
+    let message = fail(&line);
+    assert!(message.contains(&metrics.display().to_string()), "{message}");
+    assert_eq!(fs::read_to_string(&metrics).unwrap(), "{\"epoch\": 1}\n");
+    succeed(&format!("{line} --force"));
+    // What is left of a run without a checkpoint gives way.
+    fs::remove_file(out.join("checkpoint.safetensors")).unwrap();
+    succeed(&line);
 }
 
 #[test]

@@ -127,6 +127,43 @@ fn a_sample_of_weight_2_counts_as_two_and_one_of_weight_0_not_at_all() {
 }
 
 #[test]
+fn what_samples_weigh_does_not_look_like_a_loss_that_has_exploded() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let (weighted, plain) = (schema(folder.path(), SCHEMA, "w.toml"), schema_without(folder.path()));
+    // Behind 10 light minibatches, 12 heavy ones are more than those that end a run, and 6 those that it does not save.
+    let heavy = |name: &str, minibatches: u32| {
+        let weight = |n: u32| if n < 160 { "1" } else { "1000" };
+        log(&at(name), (0..160 + 16 * minibatches).map(|n| (n, weight(n).to_owned())))
+    };
+    let (many, few) = (heavy("many.csv", 12), heavy("few.csv", 6));
+    // Clicks that weigh more than other samples do, and come behind them.
+    let clicks = at("clicks.csv").display().to_string();
+    let rows: String = (0..352).map(|n| format!("{}{},1\n", u32::from(n >= 160), &row(n)[1..])).collect();
+    fs::write(&clicks, format!("click,price,user,item,w\n{rows}")).unwrap();
+    let wbce = format!("--schema {plain} --set model.loss=wbce --set model.loss_weights=[1,10000]");
+    for (name, data, keys, steps) in [
+        ("many", &many, format!("--schema {weighted}"), 22),
+        ("two", &many, format!("--schema {weighted} --ranks 2"), 22),
+        ("few", &few, format!("--schema {weighted} --checkpoint-every 4"), 16),
+        ("clicks", &clicks, wbce, 22),
+    ] {
+        let run = at(name).display().to_string();
+        // Adagrad's steps are as long whatever the weights are.
+        let line = format!(
+            "train --data {data} {keys} --set model.bottom=[0,8,4] --set model.top=[8,1] --set model.dim=4 --lr 0.01 --threads 1 \
+             --optimizer adagrad --optimizer-rows adagrad --eval-every 0 --batch 16 --no-shuffle --test-fraction 0 --out {run}"
+        );
+        let found = json(&format!("{line} --json"));
+        let is_of_weights = found["final_loss"].as_f64().unwrap() > 200.0;
+        assert!(is_of_weights && found["step"] == steps, "{name}: {found}");
+        // All of it is saved: there is nothing left to do.
+        let found = json(&format!("train --resume {run} --json"));
+        assert_eq!((&found["outcome"], &found["steps"]), (&"already-finished".into(), &0.into()), "{name}: {found}");
+    }
+}
+
+#[test]
 fn blocks_keep_weights_through_preprocessing_and_conversion() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name).display().to_string();

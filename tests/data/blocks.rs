@@ -3,11 +3,11 @@
 use std::path::Path;
 
 use octorec::base::rng::{Random, Stream};
-use octorec::data::Batch;
-use octorec::data::blocks::{BlockFile, Codec, Manifest, Options, Part, Role, Writer};
+use octorec::data::blocks::{BlockFile, Codec, Manifest, Options, Part, Writer};
 use octorec::data::formats::{Sink, Table};
 use octorec::data::samples::{MISSING, Samples, Values};
 use octorec::data::schema::{Categorical, Dense, Description};
+use octorec::data::{Batch, Split};
 use proptest::prelude::*;
 
 /// One of each kind of column.
@@ -227,7 +227,7 @@ fn a_full_disk_leaves_the_old_file() {
 fn a_manifest_holds_its_parts_to_what_it_says() {
     let folder = tempfile::tempdir().unwrap();
     write(&folder.path().join("a.octo"), &samples(5, 1), 50, Options::default());
-    let part = |file: &str, rows| Part { file: file.to_owned(), rows, role: Role::Train };
+    let part = |file: &str, rows| Part { file: file.to_owned(), rows, role: Split::Train };
     let manifest = Manifest::new(description(), vec![part("a.octo", 5)]);
     manifest.write(folder.path()).unwrap();
     assert_eq!(Manifest::read(folder.path()).unwrap(), manifest);

@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 
 use octorec::base::Result;
 use octorec::base::config::{Config, DataConfig, SourceKind};
-use octorec::data::blocks::Role;
 use octorec::data::formats::npy::header;
 use octorec::data::formats::{self, Dataset, Format};
 use octorec::data::hot::{HotSet, Inputs};
@@ -59,7 +58,7 @@ fn samples_hot_rows_and_tags_of_every_profiler_are_those_that_were_written() {
         let path = Path::new(VECTORS).join(folder);
         assert_eq!(Format::detect(&path), Some(Format::Fae));
         let dataset = open(&path).unwrap();
-        assert_eq!(listed(&rows(&dataset, Role::Train)), expected["train"], "{folder}");
+        assert_eq!(listed(&rows(&dataset, Split::Train)), expected["train"], "{folder}");
         let hot = dataset.hot.as_ref().unwrap();
         assert_eq!(hot_rows(&hot.set), expected["hot_rows"], "{folder}");
         assert!(hot.set.is_whole(0) && hot.set.is_whole(4) && !hot.set.is_whole(1));
@@ -75,7 +74,7 @@ fn samples_hot_rows_and_tags_of_every_profiler_are_those_that_were_written() {
             let is_hot = rows.enumerate().all(|(table, row)| hot.set.contains(table, row));
             assert_eq!(is_hot, at as u64 >= tags.count(Inputs::Cold), "sample {at}");
         }
-        assert_eq!(formats::verify(&dataset, |_| ()).unwrap(), dataset.rows(Role::Train) + dataset.rows(Role::Test));
+        assert_eq!(formats::verify(&dataset, |_| ()).unwrap(), dataset.rows(Split::Train) + dataset.rows(Split::Test));
         assert_eq!(
             open(&path.join("train_hot.npz")).unwrap().description,
             dataset.description,
@@ -88,15 +87,15 @@ fn samples_hot_rows_and_tags_of_every_profiler_are_those_that_were_written() {
     }
     // What lies in the folder above: FAE's own test samples.
     let dataset = open(&Path::new(VECTORS).join("kaggle/kaggle_hot_cold")).unwrap();
-    assert_eq!(listed(&rows(&dataset, Role::Test)), expected["test"]);
-    assert_eq!(open(&Path::new(VECTORS).join("tutorial")).unwrap().roles(), [Role::Train]);
+    assert_eq!(listed(&rows(&dataset, Split::Test)), expected["test"]);
+    assert_eq!(open(&Path::new(VECTORS).join("tutorial")).unwrap().roles(), [Split::Train]);
 }
 
 #[test]
 fn samples_are_read_from_any_on_and_trained_on_as_they_are() {
     let path = Path::new(VECTORS).join("kaggle/kaggle_hot_cold");
     let dataset = open(&path).unwrap();
-    let all = rows(&dataset, Role::Train);
+    let all = rows(&dataset, Split::Train);
     let mut config = Config::default();
     config.data = DataConfig { source: SourceKind::Files, path: path.display().to_string(), ..config.data };
     let source = data::open(&config, Opening::default()).unwrap();
@@ -236,7 +235,7 @@ fn a_few_samples_written_by_hand_are_read_and_sizes_are_those_that_they_need() {
     let (_above, folder) = folder();
     write_small(&folder, |_| ());
     let dataset = open(&folder).unwrap();
-    let found = listed(&rows(&dataset, Role::Train));
+    let found = listed(&rows(&dataset, Split::Train));
     let expected =
         serde_json::json!([[1, [1, 2], [7, 1]], [0, [0, 5], [4, 0]], [0, [3, 4], [4, 1]], [1, [5, 6], [6, 1]]]);
     assert_eq!(found, expected);
@@ -255,14 +254,14 @@ fn a_few_samples_written_by_hand_are_read_and_sizes_are_those_that_they_need() {
     });
     let dataset = open(&folder).unwrap();
     assert_eq!(dataset.hot.as_ref().unwrap().tags.count(Inputs::Hot), 0);
-    assert_eq!(rows(&dataset, Role::Train).len(), 2);
+    assert_eq!(rows(&dataset, Split::Train).len(), 2);
     // Fractions are read as such.
     write_small(&folder, |files| {
         files[0] = samples(&[[singles(&[1.5, 2.0]), ints(&[7, 1]), int(1)]]);
         files[1] = samples(&[[singles(&[0.5, 0.0]), singles(&[2.0, 0.0]), int(1)]]);
     });
     let dataset = open(&folder).unwrap();
-    assert_eq!(rows(&dataset, Role::Train).dense[0], Values::Floats(vec![1.5, 0.5]));
+    assert_eq!(rows(&dataset, Split::Train).dense[0], Values::Floats(vec![1.5, 0.5]));
 }
 
 #[test]
@@ -456,12 +455,12 @@ fn test_samples_and_sizes_come_from_what_the_reference_leaves_beside() {
         fs::write(place.join("train_day_0_processed.npz"), "").unwrap();
         let dataset = open(&folder).unwrap();
         assert_eq!(dataset.description, Description::criteo(2, &[9, 3]), "counts stand there, too");
-        assert_eq!(dataset.roles(), [Role::Train], "nothing tells the last day");
+        assert_eq!(dataset.roles(), [Split::Train], "nothing tells the last day");
         write_arrays(&place.join("train_day_count.npz"), &counts("days", &[2, 3]));
         let dataset = open(&folder).unwrap();
         // Three samples, and the first half of them, rounded up.
         let expected = serde_json::json!([[0, [4, 5], [1, 1]], [1, [6, 7], [2, 2]]]);
-        assert_eq!(listed(&rows(&dataset, Role::Test)), expected);
+        assert_eq!(listed(&rows(&dataset, Split::Test)), expected);
         write_arrays(&place.join("train_fea_count.npz"), &counts("counts", &[100, 4]));
         assert_eq!(open(&folder).unwrap().description, Description::criteo(2, &[100, 4]));
     }
@@ -559,7 +558,7 @@ fn no_damage_makes_it_panic_and_none_of_a_compressed_file_passes() {
         for name in NAMES {
             fs::copy(from.join(name), folder.join(name)).unwrap();
         }
-        let sound = listed(&rows(&open(&folder).unwrap(), Role::Train));
+        let sound = listed(&rows(&open(&folder).unwrap(), Split::Train));
         for name in NAMES {
             let path = folder.join(name);
             let whole = fs::read(&path).unwrap();
@@ -569,7 +568,7 @@ fn no_damage_makes_it_panic_and_none_of_a_compressed_file_passes() {
                 let what = damage(&mut chance, &mut bytes);
                 fs::write(&path, &bytes).unwrap();
                 if fault(&folder).is_none() && what.plain {
-                    assert_eq!(listed(&rows(&open(&folder).unwrap(), Role::Train)), sound, "{name}: {}", what.what);
+                    assert_eq!(listed(&rows(&open(&folder).unwrap(), Split::Train)), sound, "{name}: {}", what.what);
                 }
                 let mut bytes = inside.clone();
                 damage(&mut chance, &mut bytes);

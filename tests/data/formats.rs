@@ -7,7 +7,7 @@ use std::sync::{Arc, LazyLock};
 
 use octorec::base::Result;
 use octorec::base::config::{Config, DataConfig, OnBadRow, SourceKind};
-use octorec::data::blocks::{Codec, Options, Role};
+use octorec::data::blocks::{Codec, Options};
 use octorec::data::formats::{self, Dataset, Format, Target, npy};
 use octorec::data::samples::{MISSING, Samples, Values};
 use octorec::data::schema::{Categorical, Dense};
@@ -32,9 +32,9 @@ fn write(folder: &Path, format: Format, description: &Description, block_rows: u
     let (log, _) = log();
     let options = Options { codec: Codec::Zstd, block_rows };
     let mut target = Target::create(folder, format, description, options).unwrap();
-    for (role, split, count) in [(Role::Train, Split::Train, 1000), (Role::Test, Split::Test, 301)] {
+    for (split, count) in [(Split::Train, 1000), (Split::Test, 301)] {
         target
-            .write(role, |sink| {
+            .write(split, |sink| {
                 for from in (0..count).step_by(128) {
                     let mut samples = Samples::new(&log.description());
                     log.fill(split, from..count.min(from + 128), &mut samples);
@@ -69,7 +69,7 @@ fn files(folder: &Path) -> Vec<PathBuf> {
 }
 
 /// All rows of a role.
-pub fn rows(dataset: &Dataset, role: Role) -> Samples {
+pub fn rows(dataset: &Dataset, role: Split) -> Samples {
     let mut all = Samples::new(&dataset.description);
     for member in dataset.members.iter().filter(|member| member.role == role) {
         formats::scan(&*member.table, 0, member.table.rows(), |samples| {
@@ -201,7 +201,7 @@ fn conversion_keeps_every_integer() {
     let all = |name: &str| formats::open(&at(name), None, None).unwrap();
     let (first, binary, last) = (all("octorec"), all("mlperf"), all("again"));
     assert_eq!((&first.description, &binary.description), (&last.description, &last.description));
-    for role in [Role::Train, Role::Test] {
+    for role in [Split::Train, Split::Test] {
         let (mut first, binary, last) = (rows(&first, role), rows(&binary, role), rows(&last, role));
         for values in &mut first.dense {
             let Values::Integers(values) = values else { panic!("integers stay integers") };
@@ -232,7 +232,7 @@ fn many_look_ups_and_weights_are_kept_or_refused() {
     let write = |name: &str, format, description: &Description, samples: &Samples| -> Result<PathBuf> {
         let path = folder.path().join(name);
         let mut target = Target::create(&path, format, description, Options::default())?;
-        target.write(Role::Train, |sink| {
+        target.write(Split::Train, |sink| {
             sink.push(samples)?;
             Ok(samples.len() as u64)
         })?;
@@ -249,7 +249,7 @@ fn many_look_ups_and_weights_are_kept_or_refused() {
         let path = write(format.name(), format, &fixed, &samples).unwrap();
         let dataset = formats::open(&path, None, None).unwrap();
         assert_eq!(dataset.description, fixed);
-        assert_eq!(rows(&dataset, Role::Train), samples);
+        assert_eq!(rows(&dataset, Split::Train), samples);
         let source = source(&path, 10).unwrap();
         assert_eq!((source.schema().longest(), source.schema().rows()), (3, vec![10, 10]));
         let batch = read(&*source, Split::Train, 0, 5);
@@ -270,7 +270,7 @@ fn many_look_ups_and_weights_are_kept_or_refused() {
     samples.lookups[0].weights = vec![0.5, 0.25, 2.0];
     let path = write("weighted", Format::Octorec, &weighted, &samples).unwrap();
     let dataset = formats::open(&path, None, None).unwrap();
-    assert_eq!(rows(&dataset, Role::Train).lookups, samples.lookups);
+    assert_eq!(rows(&dataset, Split::Train).lookups, samples.lookups);
     let source = source(&path, 0).unwrap();
     assert!(source.schema().tables[0].weighted);
     // The second sample is the test split's.
@@ -297,7 +297,7 @@ fn raw_rows_of_hugectr_have_the_documented_layout_and_their_faults_are_named() {
     assert_eq!(bytes.len(), 5 * 912);
     std::fs::write(folder.path().join("train_data.bin"), &bytes).unwrap();
     let dataset = formats::open(folder.path(), None, None).unwrap();
-    let samples = rows(&dataset, Role::Train);
+    let samples = rows(&dataset, Split::Train);
     assert_eq!(samples.labels, [0.0, 1.0, 0.0, 1.0, 0.0]);
     assert_eq!(samples.dense[3], Values::Floats((0..5).map(|n| n as f32 + 3.0 / 16.0).collect()));
     assert_eq!(samples.lookups[1].rows, [3, 4, 4, 5, 5, 6, 6, 7, 7, 8]);
@@ -442,7 +442,7 @@ fn split_binary_is_read_and_a_contradicting_spec_is_refused() {
     };
     whole();
     let dataset = formats::open(folder.path(), None, None).unwrap();
-    let samples = rows(&dataset, Role::Train);
+    let samples = rows(&dataset, Split::Train);
     assert_eq!(samples.labels, [1.0, 0.0]);
     assert_eq!(samples.dense, [Values::Floats(vec![1.0, 0.5]), Values::Floats(vec![-2.0, 65504.0])]);
     assert_eq!([&samples.lookups[0].rows, &samples.lookups[1].rows], [&[2, 1], &[39_999, 7]]);
@@ -498,8 +498,12 @@ fn torchrecs_days_are_read_its_last_one_split_as_it_does() {
     let dataset = formats::open(folder.path(), None, None).unwrap();
     let ids = |role| rows(&dataset, role).lookups[0].rows.clone();
     assert_eq!(dataset.description.schema(0).rows(), [103, 104], "sizes are found where no schema.toml has them");
-    assert_eq!(ids(Role::Train), [20, 21]);
-    assert_eq!((ids(Role::Validation), ids(Role::Test)), (vec![100, 101], vec![102]), "TorchRec's meaning of the two");
+    assert_eq!(ids(Split::Train), [20, 21]);
+    assert_eq!(
+        (ids(Split::Validation), ids(Split::Test)),
+        (vec![100, 101], vec![102]),
+        "TorchRec's meaning of the two"
+    );
     let fault = |name: &str, dtype: &str, shape: &[usize], numbers: &[u8]| {
         let old = std::fs::read(at(name)).unwrap();
         array(&at(name), dtype, shape, numbers);
@@ -613,7 +617,7 @@ fn a_full_disk_or_a_failing_source_leaves_no_data_set() {
         let mut target = Target::create(folder.path(), format, &log.description(), Options::default()).unwrap();
         let mut samples = Samples::new(&log.description());
         log.fill(Split::Train, 0..1000, &mut samples);
-        let result = target.write(Role::Train, |sink| {
+        let result = target.write(Split::Train, |sink| {
             // More than any buffer holds.
             for _ in 0..20 {
                 sink.push(&samples)?;
@@ -689,7 +693,7 @@ fn text(folder: &Path, rows: &str, schema: &str) -> Result<Dataset> {
 fn described_text_is_read_and_its_faults_are_named() {
     let folder = tempfile::tempdir().unwrap();
     let dataset = text(folder.path(), RATINGS, RATINGS_SCHEMA).unwrap();
-    let samples = rows(&dataset, Role::Train);
+    let samples = rows(&dataset, Split::Train);
     assert_eq!(samples.labels, [1.0, 0.0, 1.0, 0.0]);
     let Values::Floats(prices) = &samples.dense[0] else { panic!("0.5 is no integer") };
     assert!(prices[1].is_nan() && [prices[0], prices[2], prices[3]] == [0.5, -3.0, 7.0]);
@@ -762,7 +766,7 @@ fn text_is_entered_anywhere_and_a_schema_is_proposed() {
         many += &format!("u{},g{}|g{},{},{},{}\n", n % 77, n % 5, n % 7, n % 90, n, n % 6);
     }
     let dataset = text(folder.path(), &many, RATINGS_SCHEMA).unwrap();
-    let all = rows(&dataset, Role::Train);
+    let all = rows(&dataset, Split::Train);
     assert_eq!(all.len(), 9000);
     for start in [0, 1, 4095, 4096, 4097, 8192, 8999, 9000] {
         let mut found = Samples::new(&dataset.description);
@@ -785,7 +789,7 @@ fn text_is_entered_anywhere_and_a_schema_is_proposed() {
     assert_eq!(proposed.categorical[1].separator.as_deref(), Some("|"));
     assert_eq!((proposed.dense.len(), &proposal.left_out[0].column[..]), (0, "price"), "it counts rows");
     let again = text(folder.path(), &many, &proposal.to_toml()).unwrap();
-    assert_eq!(again.rows(Role::Train), 9000);
+    assert_eq!(again.rows(Split::Train), 9000);
 }
 
 proptest! {

@@ -10,7 +10,7 @@ use std::sync::LazyLock;
 
 use octorec::base::config::{Command, Config, DataConfig, KEYS, Layers, OnBadRow, SourceKind, Vocab};
 use octorec::collective::Payload;
-use octorec::data::blocks::{BlockFile, Codec, Manifest, Options, Role};
+use octorec::data::blocks::{BlockFile, Codec, Manifest, Options};
 use octorec::data::formats::{self, Format, Rows, Table, Target, csv};
 use octorec::data::stack_distance::StackProfile;
 use octorec::data::{Batch, Criteo, Opening, Samples, Source, Split, Tsv};
@@ -66,9 +66,9 @@ fn generate(folder: &Path, format: Format) {
     let log = Criteo::new(&config, &[], 13).unwrap();
     let options = Options { codec: Codec::Lz4, block_rows: 16 };
     let mut target = Target::create(folder, format, &log.description(), options).unwrap();
-    for (role, split, rows) in [(Role::Train, Split::Train, 60), (Role::Test, Split::Test, 20)] {
+    for (split, rows) in [(Split::Train, 60), (Split::Test, 20)] {
         target
-            .write(role, |sink| {
+            .write(split, |sink| {
                 let mut samples = Samples::new(&log.description());
                 log.fill(split, 0..rows, &mut samples);
                 sink.push(&samples)?;

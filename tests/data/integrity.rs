@@ -39,7 +39,7 @@ fn fault(path: &Path) -> Option<String> {
 }
 
 /// All rows of a data set, in order, with the names of its columns.
-fn rows(path: &Path) -> Option<(Vec<Samples>, Vec<octorec::data::blocks::Role>, octorec::data::Description)> {
+fn rows(path: &Path) -> Option<(Vec<Samples>, Vec<octorec::data::Split>, octorec::data::Description)> {
     let set = formats::open(path, None, None).ok()?;
     let mut all = Vec::new();
     for member in &set.members {
@@ -126,7 +126,7 @@ fn every_flip_of_a_block_file_or_manifest_is_found_or_changes_nothing() {
     let folder = folder();
     let [set, _] = preprocessed(folder.path());
     let before = rows(&set).expect("it is sound");
-    let same = |after: &(Vec<Samples>, Vec<blocks::Role>, octorec::data::Description)| {
+    let same = |after: &(Vec<Samples>, Vec<Split>, octorec::data::Description)| {
         after.0 == before.0 && after.1 == before.1 && after.2 == before.2
     };
     for (seed, name, least) in [(1, "part-00000.octo", 100), (2, "part-00002.octo", 100), (3, "dataset.toml", 200)] {
@@ -160,10 +160,10 @@ fn generated(to: &Path, format: formats::Format) {
     let log = Criteo::new(&config, &[], 13).unwrap();
     let description = log.description();
     let mut target = Target::create(to, format, &description, blocks::Options::default()).unwrap();
-    for (role, split, count) in [(blocks::Role::Train, Split::Train, 130), (blocks::Role::Test, Split::Test, 40)] {
+    for (split, count) in [(Split::Train, 130), (Split::Test, 40)] {
         let mut samples = Samples::new(&description);
         log.fill(split, 0..count, &mut samples);
-        target.write(role, |sink| sink.push(&samples).map(|()| count)).unwrap();
+        target.write(split, |sink| sink.push(&samples).map(|()| count)).unwrap();
     }
     target.seal().unwrap();
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use octorec::base::Result;
 use octorec::base::config::DataConfig;
-use octorec::data::blocks::{Codec, Options, Role};
+use octorec::data::blocks::{Codec, Options};
 use octorec::data::formats::{self, Dataset, Files, Format, Target};
 use octorec::data::samples::{MISSING, Samples, Values};
 use octorec::data::schema::{Categorical, Dense, Transform};
@@ -22,7 +22,7 @@ fn open(path: &Path) -> Result<Dataset> {
 }
 
 /// All rows of a role.
-fn rows(dataset: &Dataset, role: Role) -> Samples {
+fn rows(dataset: &Dataset, role: Split) -> Samples {
     let mut all = Samples::new(&dataset.description);
     for member in dataset.members.iter().filter(|member| member.role == role) {
         member.table.open(0).unwrap().read(&mut all, usize::MAX).unwrap();
@@ -41,9 +41,9 @@ fn nvtabulars_folders_are_read_by_their_metadata() {
     assert_eq!(described.dense, [Dense { name: "I1".to_owned(), float: true, ..Dense::default() }]);
     let c2 = Categorical { hots: 0, weighted: true, ..Categorical::new("C2", 3) };
     assert_eq!(described.categorical, [Categorical::new("C1", 11), c2]);
-    assert_eq!((dataset.rows(Role::Train), dataset.rows(Role::Validation)), (10, 4));
+    assert_eq!((dataset.rows(Split::Train), dataset.rows(Split::Validation)), (10, 4));
     assert_eq!(dataset.members[0].table.longest(), [1, 3]);
-    for (role, count) in [(Role::Train, 10usize), (Role::Validation, 4)] {
+    for (role, count) in [(Split::Train, 10usize), (Split::Validation, 4)] {
         let found = rows(&dataset, role);
         assert_eq!(found.labels, (0..count).map(|n| (n % 2) as f32).collect::<Vec<_>>());
         assert_eq!(found.dense, [Values::Floats((0..count).map(|n| n as f32 / 4.0).collect())]);
@@ -58,7 +58,7 @@ fn nvtabulars_folders_are_read_by_their_metadata() {
 #[test]
 fn endings_in_capitals_are_the_same_alone_and_in_folders() {
     let from = fixture("torchrec/train_9.parquet");
-    let expected = rows(&open(&from).unwrap(), Role::Train);
+    let expected = rows(&open(&from).unwrap(), Split::Train);
     assert_eq!(expected.labels.len(), 9);
     let folder = tempfile::tempdir().unwrap();
     let [beside, inside] = ["beside", "inside"].map(|name| folder.path().join(name));
@@ -68,7 +68,7 @@ fn endings_in_capitals_are_the_same_alone_and_in_folders() {
     for (path, copy) in [(&file, &file), (&beside, &file), (&inside, &within)] {
         std::fs::copy(&from, copy).unwrap();
         assert_eq!(Format::detect(path), Some(Format::Parquet), "{path:?}");
-        let found = rows(&open(path).unwrap(), Role::Train);
+        let found = rows(&open(path).unwrap(), Split::Train);
         // One of the floats is missing, and no NaN is equal to another.
         let counts = |samples: &Samples| samples.dense[..2].to_vec();
         assert_eq!((&found.labels, &found.lookups), (&expected.labels, &expected.lookups), "{path:?}");
@@ -95,7 +95,7 @@ fn torchrecs_names_and_all_widths_and_codecs_are_read() {
     assert_eq!(described.categorical[3], Categorical { hots: 0, ..Categorical::new("cat_3", 11) });
     // Part 9 before part 10, of nine and ten rows.
     let numbers: Vec<u32> = (0..9).chain(0..10).collect();
-    let found = rows(&dataset, Role::Train);
+    let found = rows(&dataset, Split::Train);
     let of = |value: &dyn Fn(u32) -> u32| numbers.iter().map(|&n| value(n)).collect::<Vec<_>>();
     let gaps = numbers.iter().map(|&n| if n % 3 == 0 { MISSING } else { n as i32 });
     assert_eq!(found.dense[0], Values::Integers(gaps.collect()));
@@ -108,9 +108,9 @@ fn torchrecs_names_and_all_widths_and_codecs_are_read() {
     assert_eq!(found.lookups[1].rows, of(&|n| 200 + n));
     assert_eq!(found.lookups[2].rows, of(&|n| u32::from(n % 5 == 0)));
     assert_eq!(found.lookups[3].rows, numbers.iter().flat_map(|&n| [n, n + 1]).collect::<Vec<_>>());
-    assert_eq!(rows(&dataset, Role::Test).len(), 5);
+    assert_eq!(rows(&dataset, Split::Test).len(), 5);
     // One file alone.
-    assert_eq!(open(&fixture("torchrec/train_9.parquet")).unwrap().rows(Role::Train), 9);
+    assert_eq!(open(&fixture("torchrec/train_9.parquet")).unwrap().rows(Split::Train), 9);
 }
 
 /// Columns of every kind, weights included.
@@ -153,7 +153,7 @@ fn mixed_samples(rows: std::ops::Range<u32>) -> Samples {
 fn write(folder: &Path, codec: Codec, count: u32) -> Result<()> {
     // Row groups of 320 rows.
     let mut target = Target::create(folder, Format::Parquet, &mixed(), Options { codec, block_rows: 10 })?;
-    target.write(Role::Train, |sink| {
+    target.write(Split::Train, |sink| {
         for from in (0..count).step_by(77) {
             sink.push(&mixed_samples(from..count.min(from + 77)))?;
         }
@@ -179,7 +179,7 @@ fn what_is_written_comes_back_from_any_row_on() {
         write(folder.path(), codec, 1000).unwrap();
         let dataset = open(folder.path()).unwrap();
         assert_eq!(dataset.description, mixed());
-        assert!(same(&rows(&dataset, Role::Train), &mixed_samples(0..1000)), "{codec:?}");
+        assert!(same(&rows(&dataset, Split::Train), &mixed_samples(0..1000)), "{codec:?}");
         let table = &dataset.members[0].table;
         assert_eq!((table.rows(), table.longest()), (1000, vec![1, 2, 5, 1]));
         for (start, skipped, count) in [(0, 0, 1), (319, 0, 2), (320, 5, 400), (5, 310, 20), (1, 900, 200), (999, 1, 1)]
@@ -206,7 +206,7 @@ fn numbers_that_are_not_finite_are_named() {
         spoil(&mut samples);
         let options = Options { codec: Codec::Raw, block_rows: 10 };
         let mut target = Target::create(folder.path(), Format::Parquet, &mixed(), options).unwrap();
-        target.write(Role::Train, |sink| sink.push(&samples).map(|()| 20)).unwrap();
+        target.write(Split::Train, |sink| sink.push(&samples).map(|()| 20)).unwrap();
         target.seal().unwrap();
         formats::verify(&open(folder.path()).unwrap(), |_| ()).unwrap_err().to_string()
     };
@@ -290,7 +290,7 @@ fn unknown_and_unfit_columns_are_named() {
     }
     // A gap in a dense column is none in training.
     std::fs::write(folder.path().join("schema.toml"), "dense = [{ name = 'gap' }]").unwrap();
-    let gap = rows(&open(&file).unwrap(), Role::Train);
+    let gap = rows(&open(&file).unwrap(), Split::Train);
     assert_eq!(gap.dense, [Values::Integers(vec![0, 1, 2, 3, MISSING, 5])]);
 }
 

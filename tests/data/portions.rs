@@ -7,7 +7,7 @@ use std::sync::{Arc, LazyLock, Mutex, OnceLock};
 
 use octorec::base::config::{DataConfig, Vocab};
 use octorec::base::{Error, PuId, Result};
-use octorec::data::blocks::{Codec, Options, Role};
+use octorec::data::blocks::{Codec, Options};
 use octorec::data::formats::{Files, Format, Sink, Target};
 use octorec::data::schema::Categorical;
 use octorec::data::{
@@ -53,7 +53,7 @@ fn weighted_log() -> (Description, Samples) {
 fn weighted_files(folder: &Path, format: Format, options: Options) -> Arc<dyn Source> {
     let (description, samples) = weighted_log();
     let mut target = Target::create(folder, format, &description, options).unwrap();
-    target.write(Role::Train, |sink: &mut dyn Sink| sink.push(&samples).map(|()| SAMPLES)).unwrap();
+    target.write(Split::Train, |sink: &mut dyn Sink| sink.push(&samples).map(|()| SAMPLES)).unwrap();
     target.seal().unwrap();
     let source = Files::open(&config(folder), Opening::default()).unwrap();
     // What was written is what is read, or all comparisons below are of nothing.
@@ -74,7 +74,7 @@ fn files(folder: &Path, format: Format, options: Options, config: &DataConfig) -
     log.fill(Split::Train, 0..SAMPLES, &mut samples);
     let mut target = Target::create(folder, format, &log.description(), options).unwrap();
     let fill = |sink: &mut dyn Sink| sink.push(&samples).map(|()| SAMPLES);
-    target.write(Role::Train, fill).unwrap();
+    target.write(Split::Train, fill).unwrap();
     target.seal().unwrap();
     Arc::new(Files::open(config, Opening::default()).unwrap())
 }

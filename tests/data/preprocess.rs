@@ -10,7 +10,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use octorec::base::config::{DataConfig, OnBadRow};
-use octorec::data::blocks::{Manifest, Role};
+use octorec::data::blocks::Manifest;
 use octorec::data::formats::{self, Table, csv::TextSchema};
 use octorec::data::preprocess::{
     Options, Recipe, ShuffleBy, SplitBy, Stage, Summary, avazu, fingerprint, preprocess, taobao, taobao_sequences,
@@ -92,7 +92,7 @@ impl Rows {
 }
 
 /// What a data set holds for a purpose.
-fn read(folder: &Path, role: Option<Role>) -> Rows {
+fn read(folder: &Path, role: Option<Split>) -> Rows {
     let manifest = Manifest::read(folder).unwrap();
     let mut all = Samples::new(&manifest.schema);
     for part in manifest.parts.iter().filter(|part| role.is_none_or(|role| part.role == role)) {
@@ -433,7 +433,7 @@ fn splits_name_the_halves_of_the_last_day_as_either_program_does() {
     let all = defined(&text, 0);
     let inputs = [folder.file("train.txt", &text)];
     let mut options = Options { force: true, ..folder.options(Recipe::CriteoKaggle, &inputs, "out") };
-    let check = |options: &Options, expected: [(Role, std::ops::Range<usize>); 3]| {
+    let check = |options: &Options, expected: [(Split, std::ops::Range<usize>); 3]| {
         done(options);
         for (role, rows) in expected {
             assert_eq!(read(&options.out, Some(role)), all.range(rows), "{:?} {role:?}", options.split);
@@ -441,11 +441,11 @@ fn splits_name_the_halves_of_the_last_day_as_either_program_does() {
     };
     // 1401 = 201 + 6 x 200: the last day has 200 rows.
     options.split = SplitBy::LastDayDlrm;
-    check(&options, [(Role::Train, 0..1201), (Role::Test, 1201..1301), (Role::Validation, 1301..1401)]);
+    check(&options, [(Split::Train, 0..1201), (Split::Test, 1201..1301), (Split::Validation, 1301..1401)]);
     options.split = SplitBy::LastDayTorchrec;
-    check(&options, [(Role::Train, 0..1201), (Role::Validation, 1201..1301), (Role::Test, 1301..1401)]);
+    check(&options, [(Split::Train, 0..1201), (Split::Validation, 1201..1301), (Split::Test, 1301..1401)]);
     options.split = SplitBy::Fraction { validation: 0.1, test: 0.2 };
-    check(&options, [(Role::Train, 0..980), (Role::Validation, 980..1120), (Role::Test, 1120..1401)]);
+    check(&options, [(Split::Train, 0..980), (Split::Validation, 980..1120), (Split::Test, 1120..1401)]);
     // One day has none before it to train on.
     let split = SplitBy::LastDayTorchrec;
     let mut options = Options { split, ..folder.options(Recipe::CriteoTerabyte, &inputs, "one") };
@@ -467,7 +467,7 @@ fn a_shuffle_keeps_every_row_and_no_order() {
     let split = SplitBy::Fraction { validation: 0.0, test: 0.2 };
     let total = Options { shuffle: ShuffleBy::Total, split, memory: 400_000, ..base.clone() };
     done(&total);
-    let (train, test) = (read(&base.out, Some(Role::Train)), read(&base.out, Some(Role::Test)));
+    let (train, test) = (read(&base.out, Some(Split::Train)), read(&base.out, Some(Split::Test)));
     assert_eq!(test, all.range(4000..5000), "test rows stay in order");
     assert_eq!(train.sorted(), all.range(0..4000).sorted());
     // Where the rows of the first half are now: spread evenly.
@@ -478,7 +478,7 @@ fn a_shuffle_keeps_every_row_and_no_order() {
         assert!((400..700).contains(&from_first), "quarter {quarter}: {from_first}");
     }
     done(&Options { seed: 124, ..total });
-    assert_ne!(read(&base.out, Some(Role::Train)), train, "another seed, another order");
+    assert_ne!(read(&base.out, Some(Split::Train)), train, "another seed, another order");
     done(&Options { shuffle: ShuffleBy::Day, ..base.clone() });
     let found = read(&base.out, None);
     let mut from = 0;

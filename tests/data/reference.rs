@@ -3,17 +3,17 @@
 
 use std::path::{Path, PathBuf};
 
-use octorec::data::Description;
-use octorec::data::blocks::{Options, Role};
+use octorec::data::blocks::Options;
 use octorec::data::formats::{self, Dataset, Format, Target};
 use octorec::data::samples::{Samples, Values};
 use octorec::data::stack_distance::{StackCounter, StackProfile};
+use octorec::data::{Description, Split};
 
 fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/reference").join(name)
 }
 
-fn rows(dataset: &Dataset, role: Role) -> Samples {
+fn rows(dataset: &Dataset, role: Split) -> Samples {
     let mut all = Samples::new(&dataset.description);
     for member in dataset.members.iter().filter(|member| member.role == role) {
         member.table.open(0).unwrap().read(&mut all, usize::MAX).unwrap();
@@ -22,8 +22,8 @@ fn rows(dataset: &Dataset, role: Role) -> Samples {
     all
 }
 
-const FILES: [(Role, &str, usize); 3] =
-    [(Role::Train, "train_data.bin", 7), (Role::Validation, "val_data.bin", 3), (Role::Test, "test_data.bin", 2)];
+const FILES: [(Split, &str, usize); 3] =
+    [(Split::Train, "train_data.bin", 7), (Split::Validation, "val_data.bin", 3), (Split::Test, "test_data.bin", 2)];
 
 #[test]
 fn hugectrs_converter_writes_the_rows_that_are_read_and_written_here() {
@@ -44,7 +44,7 @@ fn hugectrs_converter_writes_the_rows_that_are_read_and_written_here() {
         let read = formats::open(folder.path(), None, None).unwrap();
         assert_eq!(rows(&read, role), rows(&arrays, role), "{name}");
     }
-    let train = rows(&formats::open(folder.path(), None, None).unwrap(), Role::Train);
+    let train = rows(&formats::open(folder.path(), None, None).unwrap(), Split::Train);
     assert_eq!(train.labels, [0.0, 1.0, 0.0, 1.0, 0.0, 1.0, 0.0]);
     assert_eq!(train.dense[1], Values::Floats((0..7).map(|n| n as f32 / 4.0 + 1.0).collect()));
     assert_eq!(train.lookups[2].rows[..4], [40, 41, 41, 42]);

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use octorec::base::Result;
 use octorec::base::config::{DataConfig, OnBadRow};
-use octorec::data::blocks::{Codec, Options, Role};
+use octorec::data::blocks::{Codec, Options};
 use octorec::data::formats::csv::TextSchema;
 use octorec::data::formats::{self, Files, Format, Target};
 use octorec::data::samples::{Samples, Values};
@@ -158,7 +158,7 @@ fn write(folder: &Path, format: Format, samples: &Samples) -> Result<PathBuf> {
     let path = folder.join(format.name());
     let options = Options { codec: Codec::Lz4, block_rows: 32 };
     let mut target = Target::create(&path, format, &description(), options)?;
-    target.write(Role::Train, |sink| {
+    target.write(Split::Train, |sink| {
         sink.push(samples)?;
         Ok(samples.len() as u64)
     })?;

@@ -3,11 +3,11 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
-use octorec::data::Description;
-use octorec::data::blocks::{Codec, Options, Role};
+use octorec::data::blocks::{Codec, Options};
 use octorec::data::formats::{Format, Target};
 use octorec::data::samples::{Samples, Values};
 use octorec::data::schema::{Categorical, Dense};
+use octorec::data::{Description, Split};
 use serde_json::Value;
 
 const MODEL: &str = "--set model.bottom=[1,8] --set model.top=[8,1] --set model.dim=8 --batch 32 --lr 0.1 --eval-every 0 \
@@ -47,7 +47,7 @@ fn write_log(folder: &Path, weighted: bool, times: usize, weight: impl Fn(usize)
     };
     let options = Options { codec: Codec::Lz4, block_rows: 50 };
     let mut target = Target::create(folder, Format::Octorec, &description, options).unwrap();
-    for (role, range) in [(Role::Train, 0..640u32), (Role::Test, 640..800)] {
+    for (role, range) in [(Split::Train, 0..640u32), (Split::Test, 640..800)] {
         let mut samples = Samples::new(&description);
         for n in range.clone() {
             samples.labels.push((n * n % 7 < 2) as u8 as f32);

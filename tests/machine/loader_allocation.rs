@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use octorec::base::config::DataConfig;
-use octorec::data::blocks::{Codec, Options, Role};
+use octorec::data::blocks::{Codec, Options};
 use octorec::data::formats::{Files, Format, Sink, Target};
 use octorec::data::{Criteo, Loader, LoaderMode, Opening, Plan, Position, RankLoader, Samples, Shuffle, Source, Split};
 use stats_alloc::Region;
@@ -23,7 +23,7 @@ fn files(format: Format, codec: Codec) -> (tempfile::TempDir, Arc<dyn Source>) {
     let folder = tempfile::tempdir().unwrap();
     let options = Options { codec, block_rows: 512 };
     let mut target = Target::create(folder.path(), format, &log.description(), options).unwrap();
-    target.write(Role::Train, |sink: &mut dyn Sink| sink.push(&samples).map(|()| SAMPLES)).unwrap();
+    target.write(Split::Train, |sink: &mut dyn Sink| sink.push(&samples).map(|()| SAMPLES)).unwrap();
     target.seal().unwrap();
     let config = DataConfig { path: folder.path().display().to_string(), ..config };
     let source = Arc::new(Files::open(&config, Opening::default()).unwrap());

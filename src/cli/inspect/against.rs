@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
+use super::percent;
 use crate::base::console::note;
 use crate::base::units::{Count, Many};
 use crate::base::{Result, console};
@@ -337,8 +338,4 @@ fn shown(report: &Report) -> String {
         ]);
     }
     format!("{text}\n{table}")
-}
-
-fn percent(share: f64) -> String {
-    format!("{:.1} %", 100.0 * share)
 }

@@ -112,9 +112,8 @@ impl HotProfileArgs {
         let pool = pool(config.train.threads)?;
         let deep = DeepTables::of(&*source);
         let bar = bar(0, "looking for hot rows");
-        let found = pool.install(|| profile(deep.source, &options, &|step| follow(&bar, step)));
-        bar.finish_and_clear();
-        let found = found?;
+        let found = pool.install(|| profile(deep.source, &options, &|step| follow(&bar, step)))?;
+        drop(bar);
         report_skipped(source.skipped_rows());
         if let Some(path) = &self.out {
             let set = deep.of_all(found.set.clone());

@@ -66,6 +66,9 @@ impl TrainArgs {
             }
             _ => (),
         }
+        // What has exploded since then was not saved.
+        let older = run.state.saved_step.filter(|step| *step < summary.step);
+        let older = older.map(|step| format!("the last checkpoint is that of step {step}"));
         match (&run.output, summary.outcome) {
             (Some(output), Outcome::Interrupted) => {
                 // Another number than one asks for without a word is asked for again.
@@ -73,17 +76,22 @@ impl TrainArgs {
                     (ranks, 1) if ranks > 1 || self.ranks.place.ranks != RankCount::Auto => format!(" --ranks {ranks}"),
                     _ => String::new(),
                 };
-                let saved = run.state.saved.map_or("", |_| "saved; ");
+                let saved = older.or_else(|| run.state.saved.map(|_| "saved".to_owned()));
+                let saved = saved.map_or_else(String::new, |saved| saved + "; ");
                 note!("{saved}continue with: octorec train --resume {}{ranks}", output.path().display());
             }
-            (Some(output), _) if run.state.saved.is_some() => {
-                let writers = match run.state.saved {
-                    Some(Writers::Each) => ", each machine its own tables",
-                    Some(Writers::First) => ", all by the first machine: others do not see its folder",
-                    Some(Writers::Alone) | None => "",
-                };
-                note!("saved: {}{writers}", output.checkpoint().display());
-            }
+            (Some(output), _) => match (older, run.state.saved) {
+                (Some(older), _) => note!("{older}: {}", output.checkpoint().display()),
+                (None, Some(writers)) => {
+                    let writers = match writers {
+                        Writers::Each => ", each machine its own tables",
+                        Writers::First => ", all by the first machine: others do not see its folder",
+                        Writers::Alone => "",
+                    };
+                    note!("saved: {}{writers}", output.checkpoint().display());
+                }
+                (None, None) => (),
+            },
             (None, Outcome::Interrupted) => note!("nothing was saved: there was no --out DIR"),
             _ => (),
         }

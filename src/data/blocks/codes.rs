@@ -32,21 +32,29 @@ pub(super) fn signed(code: u32, base: u32) -> i32 {
 
 /// The narrowest width that holds all codes, and the bytes.
 pub(super) fn pack(codes: &[u32], bytes: &mut Vec<u8>) -> u8 {
+    let width = width(codes.iter().copied().max().unwrap_or(0));
     bytes.clear();
-    match codes.iter().copied().max().unwrap_or(0) {
+    append(codes, width, bytes);
+    width
+}
+
+/// Bytes of a code where none is above `most`.
+pub(in crate::data) const fn width(most: u32) -> u8 {
+    match most {
         0 => 0,
-        1..=0xFF => {
-            bytes.extend(codes.iter().map(|&code| code as u8));
-            1
-        }
-        0x100..=0xFFFF => {
-            bytes.extend(codes.iter().flat_map(|&code| (code as u16).to_le_bytes()));
-            2
-        }
-        _ => {
-            bytes.extend_from_slice(bytemuck::cast_slice(codes));
-            4
-        }
+        1..=0xFF => 1,
+        0x100..=0xFFFF => 2,
+        _ => 4,
+    }
+}
+
+/// Appends codes that this width holds.
+pub(in crate::data) fn append(codes: &[u32], width: u8, bytes: &mut Vec<u8>) {
+    match width {
+        0 => (),
+        1 => bytes.extend(codes.iter().map(|&code| code as u8)),
+        2 => bytes.extend(codes.iter().flat_map(|&code| (code as u16).to_le_bytes())),
+        _ => bytes.extend_from_slice(bytemuck::cast_slice(codes)),
     }
 }
 

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::file::BlockFile;
 use crate::base::{Error, Result, input};
+use crate::data::Split;
 use crate::data::formats::Table;
 use crate::data::schema::Description;
 use crate::memory::write_file;
@@ -40,33 +41,9 @@ pub struct Part {
     pub file: String,
     /// Its samples.
     pub rows: u64,
-    /// What they are for.
+    /// What they are for; those for validation are read as test samples where there are no others.
     #[serde(default)]
-    pub role: Role,
-}
-
-/// What samples are for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Role {
-    /// Weights are learned from them.
-    #[default]
-    Train,
-    /// Choices are made by them; read as test samples where there are no others.
-    Validation,
-    /// The model is judged by them.
-    Test,
-}
-
-impl Role {
-    /// All of them.
-    pub const ALL: [Self; 3] = [Self::Train, Self::Validation, Self::Test];
-
-    /// This role's of `each`, one a role as in [`Role::ALL`].
-    #[must_use]
-    pub fn of<T: Copy>(self, each: [T; 3]) -> T {
-        each[self as usize]
-    }
+    pub role: Split,
 }
 
 impl Manifest {

@@ -4,7 +4,7 @@
 //! and compression, so any slice of samples is read from the mapped file without touching the blocks beside it, and
 //! damage is named by block and column. `layout` has the bytes.
 
-mod codes;
+pub(super) mod codes;
 mod cursor;
 mod file;
 mod layout;
@@ -12,7 +12,7 @@ mod manifest;
 mod writer;
 
 pub use file::BlockFile;
-pub use manifest::{MANIFEST, Manifest, Part, Role};
+pub use manifest::{MANIFEST, Manifest, Part};
 pub use writer::{Codec, Options, Writer};
 
 /// How block files are called: `part-00000.octo`.

@@ -10,12 +10,11 @@ use super::{
 };
 use crate::base::config::OnBadRow;
 use crate::base::{Error, Result};
-use crate::data::blocks::Role;
 use crate::data::hot::HotInputs;
 use crate::data::schema::feature::Learner;
 use crate::data::schema::{Dense, Scales, TrainedColumns};
 use crate::data::tsv::{LONGEST, is_parquet_at};
-use crate::data::{Description, Growth, Labels, Numbering, Vocabulary};
+use crate::data::{Description, Growth, Labels, Numbering, Split, Vocabulary};
 
 /// A data set on disk.
 pub struct Dataset {
@@ -44,7 +43,7 @@ pub struct Dataset {
 /// Some rows of a data set.
 pub struct Member {
     /// What they are for.
-    pub role: Role,
+    pub role: Split,
     /// The rows.
     pub table: Box<dyn Table>,
 }
@@ -120,7 +119,7 @@ impl Dataset {
 
     /// Rows for a purpose.
     #[must_use]
-    pub fn rows(&self, role: Role) -> u64 {
+    pub fn rows(&self, role: Split) -> u64 {
         self.members.iter().filter(|member| member.role == role).map(|member| member.table.rows()).sum()
     }
 
@@ -131,8 +130,8 @@ impl Dataset {
     /// When rows are malformed or damaged.
     pub fn learn_scales(&mut self) -> Result<()> {
         if self.description.dense.iter().any(Dense::learns) {
-            let all = self.rows(Role::Train) == 0;
-            let members = self.members.iter().filter(|member| all || member.role == Role::Train);
+            let all = self.rows(Split::Train) == 0;
+            let members = self.members.iter().filter(|member| all || member.role == Split::Train);
             let rows = members.map(|member| (&*member.table, 0..member.table.rows()));
             let scales = learned(&self.description, rows)?;
             self.description.scaled(&scales).expect("they are of these columns");
@@ -140,10 +139,10 @@ impl Dataset {
         Ok(())
     }
 
-    /// What its rows are for, in the order of [`Role`].
+    /// What its rows are for, in the order of [`Split`].
     #[must_use]
-    pub fn roles(&self) -> Vec<Role> {
-        Role::ALL.into_iter().filter(|&role| self.members.iter().any(|member| member.role == role)).collect()
+    pub fn roles(&self) -> Vec<Split> {
+        Split::ALL.into_iter().filter(|&role| self.members.iter().any(|member| member.role == role)).collect()
     }
 }
 

@@ -16,7 +16,6 @@ use super::{Dataset, Format, Member, Reading, Rows, Table, bad, csv, open_for, r
 use crate::base::config::DataConfig;
 use crate::base::console::note;
 use crate::base::{Error, Result};
-use crate::data::blocks::Role;
 use crate::data::fingerprint::of_files;
 use crate::data::schema::feature::lost_ages;
 use crate::data::schema::{Dense, Label, Scales};
@@ -112,15 +111,15 @@ impl Files {
     fn over(dataset: Dataset, test: Option<Vec<Member>>, config: &DataConfig, whole: bool) -> Result<Self> {
         let numbering = dataset.numbering()?;
         let Dataset { description, mut members, learned, vocabulary, growth, blanks, .. } = dataset;
-        let share = |members: &[Member], from: usize, role: Option<Role>| -> Vec<Share> {
+        let share = |members: &[Member], from: usize, role: Option<Split>| -> Vec<Share> {
             let wanted = members.iter().enumerate().skip(from);
             wanted
                 .filter(|(_, member)| role.is_none_or(|role| role == member.role))
                 .map(|(at, member)| Share { member: at, first: 0, rows: member.table.rows() })
                 .collect()
         };
-        let mut train = share(&members, 0, (!whole).then_some(Role::Train));
-        let mut validation = if whole { Vec::new() } else { share(&members, 0, Some(Role::Validation)) };
+        let mut train = share(&members, 0, (!whole).then_some(Split::Train));
+        let mut validation = if whole { Vec::new() } else { share(&members, 0, Some(Split::Validation)) };
         let own = members.len();
         let mut tests = match test {
             Some(others) => {
@@ -128,7 +127,7 @@ impl Files {
                 share(&members, own, None)
             }
             None if whole => Vec::new(),
-            None => share(&members, 0, Some(Role::Test)),
+            None => share(&members, 0, Some(Split::Test)),
         };
         if tests.is_empty() {
             tests = std::mem::take(&mut validation);

@@ -13,18 +13,17 @@ use super::records::Records;
 use super::strided::{Field, Kind, Strided};
 use super::{Dataset, SCHEMA, Sink, bad, filled, folder, sidecar};
 use crate::base::Result;
-use crate::data::blocks::Role;
 use crate::data::schema::Dense;
 use crate::data::schema::feature::Feature;
-use crate::data::{Description, Samples};
+use crate::data::{Description, Samples, Split};
 use crate::memory::{FileBytes, WholeFile, write_file};
 
 /// What the file of a role is called.
 const NAMES: [&str; 3] = ["train_data.bin", "val_data.bin", "test_data.bin"];
 
 /// What a file's name says it is for.
-pub(super) fn role(name: &str) -> Option<Role> {
-    Role::ALL.into_iter().find(|role| role.of(NAMES) == name)
+pub(super) fn role(name: &str) -> Option<Split> {
+    Split::ALL.into_iter().find(|role| role.of(NAMES) == name)
 }
 
 /// Whether rows of one width can hold these columns.
@@ -40,19 +39,19 @@ fn fits(description: &Description) -> std::result::Result<(), String> {
 
 pub(super) fn open(path: &Path) -> Result<Dataset> {
     let folder = folder(path);
-    let files: Vec<(Role, PathBuf)> = if path.is_dir() {
-        let known = Role::ALL.map(|role| (role, folder.join(role.of(NAMES))));
+    let files: Vec<(Split, PathBuf)> = if path.is_dir() {
+        let known = Split::ALL.map(|role| (role, folder.join(role.of(NAMES))));
         known.into_iter().filter(|(_, path)| path.exists()).collect()
     } else {
         let role = path.file_name().and_then(|name| role(&name.to_string_lossy()));
-        vec![(role.unwrap_or(Role::Train), path.to_owned())]
+        vec![(role.unwrap_or(Split::Train), path.to_owned())]
     };
     let Some(description) = sidecar(folder)? else {
         return Err(bad(path, format!("raw rows do not tell their columns: there must be a {SCHEMA} beside them")));
     };
     fits(&description).map_err(|reason| bad(&folder.join(SCHEMA), reason))?;
     let description = description.with_features();
-    let member = |(role, path): (Role, PathBuf)| Ok(Member { role, table: Box::new(table(&path, &description)?) });
+    let member = |(role, path): (Split, PathBuf)| Ok(Member { role, table: Box::new(table(&path, &description)?) });
     let members = files.into_iter().map(member).collect::<Result<Vec<_>>>()?;
     if members.is_empty() {
         let [train, validation, test] = NAMES;
@@ -96,7 +95,7 @@ pub(super) struct RawSink {
 }
 
 impl RawSink {
-    pub(super) fn create(folder: &Path, role: Role, description: &Description) -> Result<Self> {
+    pub(super) fn create(folder: &Path, role: Split, description: &Description) -> Result<Self> {
         fits(description).map_err(|reason| bad(folder, reason))?;
         let file = WholeFile::create(&folder.join(role.of(NAMES)))?;
         let features = description.dense.iter().map(Dense::feature).collect();

@@ -9,12 +9,11 @@ use super::dataset::Member;
 use super::records::{PORTION, Portion, Records};
 use super::{Dataset, ROLES, Rows, Table, bad, filled, folder, npz, sidecar};
 use crate::base::Result;
-use crate::data::blocks::Role;
 use crate::data::dense::log_count;
 use crate::data::samples::Values;
 use crate::data::schema::feature::Feature;
 use crate::data::schema::{Dense, Transform};
-use crate::data::{Batch, Description, Samples};
+use crate::data::{Batch, Description, Samples, Split};
 use crate::memory::{FileBytes, WholeFile, listed, write_file};
 
 pub(super) const DENSE: usize = 13;
@@ -28,20 +27,20 @@ const TURNED: usize = 64;
 pub(super) const COUNTS: &str = "day_fea_count.npz";
 
 /// What the end of a file's name says it is for.
-pub(super) fn role(name: &str) -> Option<Role> {
+pub(super) fn role(name: &str) -> Option<Split> {
     let last = name.strip_suffix(".bin")?.rsplit(['_', '.']).next()?;
-    Role::ALL.into_iter().find(|role| role.of(ROLES) == last)
+    Split::ALL.into_iter().find(|role| role.of(ROLES) == last)
 }
 
 pub(super) fn open(path: &Path) -> Result<Dataset> {
-    let mut files: Vec<(Role, PathBuf)> = Vec::new();
+    let mut files: Vec<(Split, PathBuf)> = Vec::new();
     if path.is_dir() {
         for path in listed(path, "list")? {
             let role = path.file_name().and_then(|name| role(&name.to_string_lossy()));
             files.extend(role.map(|role| (role, path)));
         }
     } else {
-        files.push((Role::Train, path.to_owned()));
+        files.push((Split::Train, path.to_owned()));
     }
     let folder = folder(path);
     let description = match sidecar(folder)? {
@@ -62,7 +61,7 @@ pub(super) fn open(path: &Path) -> Result<Dataset> {
         }
     };
     let table =
-        |(role, path): (Role, PathBuf)| Ok(Member { role, table: Box::new(BinTable::open(&path, &description)?) });
+        |(role, path): (Split, PathBuf)| Ok(Member { role, table: Box::new(BinTable::open(&path, &description)?) });
     let members = files.into_iter().map(table).collect::<Result<_>>()?;
     Ok(Dataset::new(description.clone(), members))
 }
@@ -227,7 +226,7 @@ pub(super) struct BinSink {
 }
 
 impl BinSink {
-    pub(super) fn create(folder: &Path, role: Role, description: &Description) -> Result<Self> {
+    pub(super) fn create(folder: &Path, role: Split, description: &Description) -> Result<Self> {
         fits(description).map_err(|reason| bad(folder, reason))?;
         let file = WholeFile::create(&folder.join(format!("octorec_{}.bin", role.of(ROLES))))?;
         Ok(Self { file, dense: description.dense.clone(), rows: Vec::new() })

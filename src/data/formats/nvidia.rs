@@ -16,9 +16,8 @@ use super::records::Records;
 use super::strided::{Field, Kind, Strided};
 use super::{Dataset, ROLES, Sink, bad, filled, folder};
 use crate::base::{Error, Result, input};
-use crate::data::blocks::Role;
 use crate::data::schema::{Categorical, Dense, Label};
-use crate::data::{Description, Samples};
+use crate::data::{Description, Samples, Split};
 use crate::memory::{FileBytes, WholeFile, write_file};
 
 /// How the specification is called.
@@ -94,9 +93,9 @@ pub(super) fn open(path: &Path) -> Result<Dataset> {
     let mut members = Vec::new();
     for (mapping, chunks) in &spec.source_spec {
         let role = match mapping.as_str() {
-            "train" => Role::Train,
-            "test" => Role::Test,
-            "val" | "validation" => Role::Validation,
+            "train" => Split::Train,
+            "test" => Split::Test,
+            "val" | "validation" => Split::Validation,
             _ => return Err(bad(&path, format!("source_spec: the mapping {mapping} is neither train, val nor test"))),
         };
         let fields = fields(&spec, chunks, folder, &path)?;
@@ -202,7 +201,7 @@ pub(super) fn writes(name: &str) -> bool {
 }
 
 impl SplitSink {
-    pub(super) fn create(folder: &Path, role: Role, description: &Description) -> Result<Self> {
+    pub(super) fn create(folder: &Path, role: Split, description: &Description) -> Result<Self> {
         if let Some(column) = description.not_one_hot() {
             let reason =
                 format!("split binary holds one look-up a column without weight, unlike column {}", column.name);
@@ -277,7 +276,7 @@ impl Sink for SplitSink {
 }
 
 /// Writes the specification; from then on the directory is a data set.
-pub(super) fn seal(folder: &Path, description: &Description, roles: &[Role]) -> Result<()> {
+pub(super) fn seal(folder: &Path, description: &Description, roles: &[Split]) -> Result<()> {
     let feature = |dtype: &str, cardinality| Feature { dtype: dtype.to_owned(), cardinality };
     let numerical: Vec<String> = description.dense.iter().map(|column| column.name.clone()).collect();
     let categorical: Vec<String> = description.categorical.iter().map(|column| column.name.clone()).collect();
@@ -291,7 +290,7 @@ pub(super) fn seal(folder: &Path, description: &Description, roles: &[Role]) -> 
             .iter()
             .map(|column| (column.name.clone(), feature(categorical_type(column.rows).0, Some(column.rows)))),
     );
-    let chunks = |role: &Role| {
+    let chunks = |role: &Split| {
         let folder = role.of(ROLES);
         let chunk = |features: Vec<String>, file: &str| Chunk {
             kind: "split_binary".to_owned(),

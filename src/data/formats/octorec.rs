@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use super::dataset::Member;
 use super::{Dataset, Table};
 use crate::base::Result;
-use crate::data::Description;
-use crate::data::blocks::{BlockFile, MANIFEST, Manifest, Part, Role};
+use crate::data::blocks::{BlockFile, MANIFEST, Manifest, Part};
+use crate::data::{Description, Split};
 
 pub(super) fn open(path: &Path) -> Result<Dataset> {
     let folder = super::folder(path);
@@ -17,7 +17,7 @@ pub(super) fn open(path: &Path) -> Result<Dataset> {
         let away = description.categorical.iter_mut().filter(|column| !folder.join(&column.vocabulary).is_file());
         away.for_each(|column| column.vocabulary.clear());
         let vocabularies = beside(folder, &description);
-        let members = vec![Member { role: Role::Train, table: Box::new(file) }];
+        let members = vec![Member { role: Split::Train, table: Box::new(file) }];
         return Ok(Dataset { vocabularies, ..Dataset::new(description, members) });
     }
     let manifest = Manifest::read(folder)?;

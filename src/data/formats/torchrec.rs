@@ -16,8 +16,7 @@ use super::strided::{Field, Kind, Strided};
 use super::{Dataset, Sink, bad, folder, npz, sidecar};
 use crate::base::Result;
 use crate::base::console::note;
-use crate::data::blocks::Role;
-use crate::data::{Description, Samples};
+use crate::data::{Description, Samples, Split};
 use crate::memory::{FileBytes, WholeFile, listed, write_file};
 
 /// How the name of a day's dense features ends.
@@ -59,14 +58,14 @@ pub(super) fn open(path: &Path) -> Result<Dataset> {
         table.description = description.clone();
         let mut member = |role, table| members.push(Member { role, table: Box::new(table) });
         match stem.as_str() {
-            "val" | "validation" => member(Role::Validation, table),
-            "test" => member(Role::Test, table),
+            "val" | "validation" => member(Split::Validation, table),
+            "test" => member(Split::Test, table),
             _ if last_day == Some(at) => {
                 let half = table.rows.div_ceil(2);
-                member(Role::Validation, table.part(0, half));
-                member(Role::Test, table.part(half, table.rows - half));
+                member(Split::Validation, table.part(0, half));
+                member(Split::Test, table.part(half, table.rows - half));
             }
-            _ => member(Role::Train, table),
+            _ => member(Split::Train, table),
         }
     }
     let sized_by_values = sidecar(folder)?.is_none();
@@ -186,7 +185,7 @@ enum Sparse {
 }
 
 impl ArraySink {
-    pub(super) fn create(folder: &Path, role: Role, description: &Description) -> Result<Self> {
+    pub(super) fn create(folder: &Path, role: Split, description: &Description) -> Result<Self> {
         if let Some(column) = description.not_multi_hot() {
             let reason = "TorchRec's arrays hold the same number of look-ups for every sample, without weights";
             return Err(bad(folder, format!("{reason}, unlike column {}", column.name)));

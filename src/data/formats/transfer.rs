@@ -6,9 +6,8 @@ use rayon::prelude::*;
 
 use super::{Dataset, Table, Target, bad};
 use crate::base::{Error, Result, interrupt};
-use crate::data::blocks::Role;
 use crate::data::preprocess::check_vocabulary;
-use crate::data::{Description, Samples};
+use crate::data::{Description, Samples, Split};
 
 /// Rows between two looks at the progress bar and the wish to stop.
 const PORTION: usize = 1 << 14;
@@ -60,7 +59,7 @@ fn check_rows(samples: &Samples, description: &Description, first: u64) -> std::
 /// As [`scan`] and [`Target::write`].
 pub fn convert(from: &Dataset, target: &mut Target, mut progress: impl FnMut(u64)) -> Result<u64> {
     let mut done = 0;
-    for role in Role::ALL {
+    for role in Split::ALL {
         let members: Vec<_> = from.members.iter().filter(|member| member.role == role).collect();
         if members.iter().all(|member| member.table.rows() == 0) {
             continue;

@@ -8,8 +8,8 @@ use super::parquet;
 use super::unfinished::Unfinished;
 use super::{Format, bad, hugectr, mlperf, nvidia, torchrec};
 use crate::base::{Error, Result};
-use crate::data::blocks::{EXTENSION, Manifest, Options, Part, Role, Writer};
-use crate::data::{Description, Samples};
+use crate::data::blocks::{EXTENSION, Manifest, Options, Part, Writer};
+use crate::data::{Description, Samples, Split};
 use crate::memory::{WholeFile, make_folder};
 
 /// Where rows go.
@@ -34,7 +34,7 @@ pub struct Target {
     description: Description,
     options: Options,
     parts: Vec<Part>,
-    roles: Vec<Role>,
+    roles: Vec<Split>,
     bytes: u64,
     unfinished: Unfinished,
 }
@@ -85,7 +85,7 @@ impl Target {
     ///
     /// # Errors
     /// Those of `fill` and of the sink.
-    pub fn write(&mut self, role: Role, fill: impl FnOnce(&mut dyn Sink) -> Result<u64>) -> Result<u64> {
+    pub fn write(&mut self, role: Split, fill: impl FnOnce(&mut dyn Sink) -> Result<u64>) -> Result<u64> {
         let description = &self.description;
         let name = format!("part-{:05}.{EXTENSION}", self.parts.len());
         let mut sink: Box<dyn Sink> = match self.format {

@@ -13,34 +13,21 @@ use std::time::UNIX_EPOCH;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::Options;
 use super::pieces::Input;
-use super::split::SplitBy;
-use super::{Recipe, ShuffleBy};
 use crate::base::config::OnBadRow;
 use crate::base::{Error, Result};
-use crate::data::blocks::Codec;
 use crate::memory::write_file;
 
 /// What a run's bytes depend on.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Journal {
     pub(super) version: u32,
-    pub(super) recipe: Recipe,
-    pub(super) min_count: u32,
-    pub(super) days: u64,
-    pub(super) split: SplitBy,
-    pub(super) shuffle: ShuffleBy,
-    pub(super) seed: u64,
-    pub(super) vocabulary: Option<Place>,
-    pub(super) grow: bool,
-    /// What tells the values of that vocabulary from others: it may lie in the same place and be another one by now.
+    #[serde(flatten)]
+    pub(super) options: Options,
+    /// What tells the values of the vocabulary from others: it may lie in the same place and be another one by now.
     /// Nothing without one, and while it has not been looked at.
     pub(super) known: Option<String>,
-    pub(super) codec: Codec,
-    pub(super) file_rows: u64,
-    /// By what rows are judged: another judge's parts are of use only if it has found no malformed row in them.
-    pub(super) on_bad_row: OnBadRow,
-    pub(super) max_line: usize,
     pub(super) inputs: Vec<Stamp>,
     /// Sizes of what lies in the working folder: those of the first attempt are kept.
     pub(super) work: WorkSizes,
@@ -57,6 +44,23 @@ pub(super) struct WorkSizes {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "Written", into = "Written")]
 pub(super) struct Place(pub(super) PathBuf);
+
+/// The same of one that may be missing, for a field of [`Options`].
+pub(super) mod place {
+    use std::path::PathBuf;
+
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    use super::Place;
+
+    pub fn serialize<S: Serializer>(path: &Option<PathBuf>, to: S) -> Result<S::Ok, S::Error> {
+        path.clone().map(Place).serialize(to)
+    }
+
+    pub fn deserialize<'a, D: Deserializer<'a>>(from: D) -> Result<Option<PathBuf>, D::Error> {
+        Ok(Option::<Place>::deserialize(from)?.map(|Place(path)| path))
+    }
+}
 
 /// As JSON has a path: text, or else its bytes.
 #[derive(Serialize, Deserialize)]
@@ -137,8 +141,9 @@ impl Journal {
         if let Some(what) = self.difference(&earlier) {
             return Err(bad(format!("an unfinished run has {what}: {ways}")));
         }
-        let alike = (self.on_bad_row, self.max_line) == (earlier.on_bad_row, earlier.max_line)
-            || earlier.on_bad_row == OnBadRow::Fail && self.max_line >= earlier.max_line;
+        let (mine, theirs) = (&self.options, &earlier.options);
+        let alike = (mine.on_bad_row, mine.max_line) == (theirs.on_bad_row, theirs.max_line)
+            || theirs.on_bad_row == OnBadRow::Fail && mine.max_line >= theirs.max_line;
         let changed = (0..self.inputs.len()).filter(|&at| !alike || self.inputs[at] != earlier.inputs[at]).collect();
         Ok(Earlier::Same { work: earlier.work, changed })
     }
@@ -154,9 +159,9 @@ impl Journal {
             matches!(name, "inputs" | "work" | "on_bad_row" | "max_line") || name == "known" && self.known.is_none()
         };
         let other = mine.iter().find(|(name, value)| !may_differ(name) && theirs.get(&name[..]) != Some(value));
-        match (other, &self.vocabulary) {
+        match (other, &self.options.vocabulary) {
             (Some((name, _)), Some(folder)) if name == "known" => {
-                let folder = folder.0.display();
+                let folder = folder.display();
                 Some(format!("begun with another vocabulary than the one that {folder} has now (put that back)"))
             }
             (Some((name, value)), _) => {
@@ -199,6 +204,22 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::data::preprocess::Recipe;
+
+    #[test]
+    fn a_journal_has_what_the_bytes_depend_on_and_nothing_else() {
+        let options = Options::new(Recipe::CriteoKaggle, vec!["log".into()], "out".into());
+        let work = WorkSizes { piece_bytes: 1, run_rows: 2 };
+        let journal = Journal { version: 1, options, known: None, inputs: Vec::new(), work };
+        let written = serde_json::to_value(&journal).unwrap();
+        let mut keys: Vec<_> = written.as_object().unwrap().keys().map(String::as_str).collect();
+        keys.sort_unstable();
+        let of_bytes = "codec days file_rows grow inputs known max_line min_count on_bad_row recipe seed shuffle split version \
+                        vocabulary work";
+        assert_eq!(keys.join(" "), of_bytes);
+        let read: Journal = serde_json::from_value(written).unwrap();
+        assert_eq!((read.difference(&journal), read.options.inputs.len(), read.options.memory), (None, 0, 0));
+    }
 
     #[test]
     fn what_differs_is_named_by_its_key_alone() {

@@ -90,19 +90,23 @@ pub enum ShuffleBy {
     Total,
 }
 
-/// What is wanted.
-#[derive(Debug, Clone, PartialEq)]
+/// What is wanted; as the journal of a run has it, only what the run's bytes depend on.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Options {
     /// What the input is.
     pub recipe: Recipe,
     /// Text files (plain, gzip or zstd) in order, a day each; a folder stands for its files in the order of their
     /// names, numbers in names compared as numbers.
+    #[serde(skip)]
     pub inputs: Vec<PathBuf>,
     /// The folder of the data set; it may hold an unfinished run with the same options.
+    #[serde(skip)]
     pub out: PathBuf,
     /// Bytes of memory that may be used.
+    #[serde(skip)]
     pub memory: u64,
     /// Threads; 0: one for each core.
+    #[serde(skip)]
     pub threads: usize,
     /// Values seen less often share the column's last row, as values that are met later do. 0: every value has a row of
     /// its own, as in the reference, and unseen ones have none.
@@ -116,21 +120,24 @@ pub struct Options {
     /// Of the shuffle.
     pub seed: u64,
     /// A data set whose vocabulary is used as it is, unless it grows.
+    #[serde(with = "journal::place")]
     pub vocabulary: Option<PathBuf>,
     /// Whether values that it lacks get rows behind its own.
     pub grow: bool,
-    /// What happens to malformed rows.
+    /// What happens to malformed rows: parts of a run with another answer are of use only if there was none in them.
     pub on_bad_row: OnBadRow,
-    /// The longest line that is accepted, in bytes.
+    /// The longest line that is accepted, in bytes; parts of a run that accepted longer ones are of no use.
     pub max_line: usize,
     /// Compression of the blocks.
     pub codec: Codec,
     /// Rows of a block file.
     pub file_rows: u64,
     /// Replaces the data set that is there, once the new one is whole, and an unfinished run with other options.
+    #[serde(skip)]
     pub force: bool,
     /// Bytes of text taken at once; 0: as memory and threads allow, which is all that a command has. Others are for
     /// tests.
+    #[serde(skip)]
     pub piece_bytes: u64,
 }
 

@@ -12,6 +12,7 @@ use std::path::Path;
 use bytemuck::{Pod, Zeroable};
 
 use crate::base::{Error, Result};
+use crate::data::blocks::codes::{append, width};
 use crate::data::table::{Key, TOGETHER, Table};
 use crate::data::tsv::{Columns, Tally};
 use crate::memory::WholeFile;
@@ -125,21 +126,9 @@ impl<K: Key> Maker<K> {
             entry.counts_at = self.append(&counts);
             self.counts = counts;
             entry.codes_at = self.bytes.len() as u64;
-            let codes = self.codes.iter();
-            entry.width = match self.keys.len() {
-                0..=0x100 => {
-                    self.bytes.extend(codes.map(|&code| code as u8));
-                    1
-                }
-                0x101..=0x1_0000 => {
-                    self.bytes.extend(codes.flat_map(|&code| (code as u16).to_le_bytes()));
-                    2
-                }
-                _ => {
-                    self.bytes.extend_from_slice(bytemuck::cast_slice(&self.codes));
-                    4
-                }
-            };
+            let width = width(entry.distinct.saturating_sub(1)).max(1);
+            append(&self.codes, width, &mut self.bytes);
+            entry.width = width.into();
             self.bytes.resize(self.bytes.len().next_multiple_of(8), 0);
         }
         self.bytes[size_of::<Head>()..][..categorical * size_of::<Entry>()]

@@ -11,7 +11,7 @@ use super::disk::{full, held, warn_of_small};
 use super::gather::{Gather, Source};
 use super::ids::{Column, Numbering};
 use super::inputs::{input_files, refuse_empty};
-use super::journal::{Journal, Place, Stamp, WorkSizes};
+use super::journal::{Journal, Stamp, WorkSizes};
 use super::known::{Known, growth};
 use super::output::{Output, Start};
 use super::pieces::Input;
@@ -140,22 +140,10 @@ impl<'a> Run<'a> {
     }
 
     fn journal(&self) -> Result<Journal> {
-        let options = self.options;
         Ok(Journal {
             version: JOURNAL_VERSION,
-            recipe: options.recipe.clone(),
-            min_count: options.min_count,
-            days: options.days,
-            split: options.split,
-            shuffle: options.shuffle,
-            seed: options.seed,
-            vocabulary: options.vocabulary.clone().map(Place),
-            grow: options.grow,
+            options: self.options.clone(),
             known: None,
-            codec: options.codec,
-            file_rows: options.file_rows,
-            on_bad_row: options.on_bad_row,
-            max_line: options.max_line,
             inputs: self.inputs.iter().map(Stamp::of).collect::<Result<_>>()?,
             work: self.sizes,
         })

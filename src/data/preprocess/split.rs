@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Options, Recipe};
 use crate::base::{Error, Result};
-use crate::data::blocks::Role;
+use crate::data::Split;
 use crate::data::tsv::first_part;
 
 /// How rows are split.
@@ -36,7 +36,7 @@ pub enum SplitBy {
 /// Consecutive rows of one day for one purpose.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Stretch {
-    pub(super) role: Role,
+    pub(super) role: Split,
     pub(super) rows: Range<u64>,
 }
 
@@ -73,12 +73,12 @@ impl SplitBy {
         let last = total - days.last().copied().unwrap_or(0);
         let half = last + (total - last).div_ceil(2);
         let borders = match self {
-            Self::None => vec![(Role::Train, total)],
-            Self::LastDayDlrm => vec![(Role::Train, last), (Role::Test, half), (Role::Validation, total)],
-            Self::LastDayTorchrec => vec![(Role::Train, last), (Role::Validation, half), (Role::Test, total)],
+            Self::None => vec![(Split::Train, total)],
+            Self::LastDayDlrm => vec![(Split::Train, last), (Split::Test, half), (Split::Validation, total)],
+            Self::LastDayTorchrec => vec![(Split::Train, last), (Split::Validation, half), (Split::Test, total)],
             Self::Fraction { validation, test } => {
                 let [train, both] = [validation + test, test].map(|last| first_part(total, last));
-                vec![(Role::Train, train), (Role::Validation, both), (Role::Test, total)]
+                vec![(Split::Train, train), (Split::Validation, both), (Split::Test, total)]
             }
         };
         let mut stretches = Vec::new();
@@ -101,7 +101,7 @@ impl SplitBy {
 mod tests {
     use super::*;
 
-    fn of(split: SplitBy, days: &[u64]) -> Vec<(Role, Range<u64>)> {
+    fn of(split: SplitBy, days: &[u64]) -> Vec<(Split, Range<u64>)> {
         split.stretches(days).into_iter().map(|stretch| (stretch.role, stretch.rows)).collect()
     }
 
@@ -118,9 +118,9 @@ mod tests {
     fn the_two_programs_name_the_halves_differently() {
         let days = [4, 0, 5];
         let (train, first, second) = (0..4, 4..7, 7..9);
-        let dlrm = [(Role::Train, train.clone()), (Role::Test, first.clone()), (Role::Validation, second.clone())];
+        let dlrm = [(Split::Train, train.clone()), (Split::Test, first.clone()), (Split::Validation, second.clone())];
         assert_eq!(of(SplitBy::LastDayDlrm, &days), dlrm);
-        let torchrec = [(Role::Train, train), (Role::Validation, first), (Role::Test, second)];
+        let torchrec = [(Split::Train, train), (Split::Validation, first), (Split::Test, second)];
         assert_eq!(of(SplitBy::LastDayTorchrec, &days), torchrec);
         // Day 23 of the Terabyte log, as torchrec's documentation counts its validation samples.
         let last = of(SplitBy::LastDayTorchrec, &[1, 178_274_637]);
@@ -131,15 +131,18 @@ mod tests {
     fn fractions_cut_days_too() {
         let split = SplitBy::Fraction { validation: 0.1, test: 0.2 };
         let found = of(split, &[6, 4]);
-        assert_eq!(found, [(Role::Train, 0..6), (Role::Train, 6..7), (Role::Validation, 7..8), (Role::Test, 8..10)]);
+        assert_eq!(
+            found,
+            [(Split::Train, 0..6), (Split::Train, 6..7), (Split::Validation, 7..8), (Split::Test, 8..10)]
+        );
         assert_eq!(
             of(SplitBy::Fraction { validation: 0.6, test: 0.6 }, &[10]),
-            [(Role::Validation, 0..4), (Role::Test, 4..10)]
+            [(Split::Validation, 0..4), (Split::Test, 4..10)]
         );
         // As training splits a file.
         let split = SplitBy::Fraction { validation: 0.0, test: 0.1 };
-        assert_eq!(of(split, &[14]), [(Role::Train, 0..12), (Role::Test, 12..14)]);
-        assert_eq!(of(SplitBy::None, &[3, 2]), [(Role::Train, 0..3), (Role::Train, 3..5)]);
+        assert_eq!(of(split, &[14]), [(Split::Train, 0..12), (Split::Test, 12..14)]);
+        assert_eq!(of(SplitBy::None, &[3, 2]), [(Split::Train, 0..3), (Split::Train, 3..5)]);
         assert!(of(SplitBy::LastDayDlrm, &[0, 0]).is_empty());
     }
 }

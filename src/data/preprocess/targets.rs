@@ -4,12 +4,13 @@ use std::ops::Range;
 
 use super::ShuffleBy;
 use super::split::Stretch;
-use crate::data::blocks::{EXTENSION, Role};
+use crate::data::Split;
+use crate::data::blocks::EXTENSION;
 
 /// A block file to be written.
 pub(super) struct Target {
     pub(super) name: String,
-    pub(super) role: Role,
+    pub(super) role: Split,
     pub(super) group: usize,
     /// Rows of its group: numbers of the log, or places in the random order.
     pub(super) rows: Range<u64>,
@@ -32,7 +33,7 @@ impl Group {
 pub(super) fn groups(stretches: Vec<Stretch>, shuffle: ShuffleBy) -> Vec<Group> {
     let mut groups: Vec<Group> = Vec::new();
     for stretch in stretches {
-        let shuffled = shuffle != ShuffleBy::None && stretch.role == Role::Train;
+        let shuffled = shuffle != ShuffleBy::None && stretch.role == Split::Train;
         match groups.last_mut() {
             Some(last) if shuffle == ShuffleBy::Total && shuffled && last.shuffled => {
                 last.stretch.rows.end = stretch.rows.end;

@@ -164,17 +164,7 @@ impl Learner {
     pub fn add(&mut self, samples: &Samples) {
         for (seen, values) in self.columns.iter_mut().zip(&samples.dense) {
             let Some(seen) = seen else { continue };
-            match values {
-                Values::Integers(values) => {
-                    for &value in values.iter().filter(|&&value| value != MISSING) {
-                        seen.newest = seen.newest.max(value);
-                        seen.add(f64::from(value));
-                    }
-                }
-                Values::Floats(values) => {
-                    values.iter().filter(|value| !value.is_nan()).for_each(|&value| seen.add(f64::from(value)));
-                }
-            }
+            (0..values.len()).filter_map(|at| values.number(at)).for_each(|value| seen.add(value));
         }
     }
 
@@ -189,6 +179,8 @@ impl Learner {
 impl Seen {
     /// Welford's update, which stays exact where values are large and their differences small.
     fn add(&mut self, value: f64) {
+        // Moments are whole seconds.
+        self.newest = self.newest.max(value as i32);
         self.count += 1.0;
         let from = value - self.mean;
         self.mean += from / self.count;

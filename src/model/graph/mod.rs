@@ -258,6 +258,10 @@ impl Network for Graph {
         self.loss.terms(samples)
     }
 
+    fn label_weights(&self) -> [f64; 2] {
+        self.loss.label_weights()
+    }
+
     fn probabilities(&self, samples: usize) -> &[f32] {
         self.loss.probabilities(samples)
     }

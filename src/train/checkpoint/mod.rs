@@ -66,7 +66,7 @@ pub struct Progress {
     /// What the evaluations so far have come to.
     #[serde(default, skip_serializing_if = "Evaluations::is_none")]
     pub evaluations: Evaluations,
-    /// The loss of the run's first step, where that is more than 1: what has exploded is told by it.
+    /// The loss of the run's first step by weight, where that is more than 1: what has exploded is told by it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_loss: Option<f64>,
 }

@@ -14,7 +14,7 @@ use crate::base::units::Many;
 use crate::base::{Error, Result, interrupt};
 use crate::data::Growth;
 use crate::embedding::TableTensor;
-use crate::model::{Parameter, Project, ROOTS, StoredTables, TensorSlot};
+use crate::model::{Parameter, Project, StoredTables, TensorSlot, is_of_model};
 use crate::train::Ranks;
 use crate::train::rank::Rank;
 use crate::train::tensor_file::REMEDY;
@@ -80,13 +80,13 @@ impl Checkpoint<'_> {
 
     fn load(&self, ranks: &Ranks, growth: &[Growth]) -> Result<()> {
         self.check_everywhere(ranks)?;
+        self.check_project(ranks)?;
         let mut parameters = ranks.parameters()?;
         let tables = parameters.iter().filter(|parameter| parameter.table().is_some()).count();
-        let ours = |name: &str| ROOTS.iter().any(|root| name.starts_with(root));
         // Searched by hash: there may be many thousands of tables.
         let known: HashSet<&str> = parameters.iter().map(|parameter| &*parameter.name).collect();
         for name in self.metadata.offset_keys() {
-            if ours(&name) && !known.contains(&name[..]) {
+            if is_of_model(&name) && !known.contains(&name[..]) {
                 return Err(self.fail(format!(
                     "tensor {name} has no place in the model ({tables} tables, see the model section of the configuration)",
                 )));
@@ -166,6 +166,38 @@ impl Checkpoint<'_> {
             ),
         };
         Ok(taken.join(", ") + &left)
+    }
+
+    /// Checks that its tensors are called as those of the ranks' model are.
+    ///
+    /// # Errors
+    /// [`Error::Checkpoint`] with the keys by which they are not.
+    pub fn check_project(&self, ranks: &Ranks) -> Result<()> {
+        let first = |mut names: Vec<String>| {
+            names.sort_unstable();
+            names.into_iter().find_map(|name| Some((Project::of_name(&name)?, name)))
+        };
+        let here = first(ranks.parameters()?.into_iter().map(|parameter| parameter.name).collect());
+        let Some(((here, ours), (there, theirs))) = here.zip(first(self.metadata.offset_keys())) else { return Ok(()) };
+        if here == there || self.metadata.offset_keys().iter().any(|name| Project::of_name(name) == Some(here)) {
+            return Ok(());
+        }
+        let (now, before) = (&ranks.setup.config, self.sound_header().map(|header| &header.config.model));
+        let is_other = |differ: fn(&ModelConfig, &ModelConfig) -> bool| before.is_none_or(|before| differ(before, now));
+        let keys = [
+            ("model.interaction", is_other(|a, b| a.interaction != b.interaction)),
+            ("model.triangle", is_other(|a, b| a.triangle != b.triangle)),
+            ("model.ts_length", is_other(|a, b| a.ts_length != b.ts_length)),
+            ("model.layers", is_other(|a, b| a.layers != b.layers)),
+        ];
+        let keys: Vec<_> = keys.into_iter().filter(|(_, is_other)| *is_other).map(|(key, _)| key).collect();
+        Err(self.fail(format!(
+            "has tensors by the names of {} ({theirs}), and this model's are those of {} ({ours}): {} must be as where it was \
+             trained",
+            there.title(),
+            here.title(),
+            keys.join(" and ")
+        )))
     }
 
     /// Checks that all machines have this file: each may have one of its own by the same name.

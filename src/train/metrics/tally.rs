@@ -43,6 +43,8 @@ impl FixedSum {
 #[repr(C)]
 pub struct LossSum {
     finite: FixedSum,
+    /// Of their weights.
+    weight: FixedSum,
     /// The sum of those that are infinite, no number, or of 2^40 and more, for many of which fixed point has no room; 0
     /// without any.
     others: f64,
@@ -53,9 +55,10 @@ pub struct LossSum {
 const LARGEST: f64 = (1u64 << 40) as f64;
 
 impl LossSum {
-    /// That of these samples.
+    /// That of these samples, each of weight 1.
     pub fn of(losses: &[f64]) -> Self {
-        let mut sum = Self { samples: losses.len() as u64, ..Self::default() };
+        let samples = losses.len();
+        let mut sum = Self { weight: FixedSum::of(samples as f64), samples: samples as u64, ..Self::default() };
         for &loss in losses {
             if loss.abs() < LARGEST {
                 sum.finite.add(loss);
@@ -66,9 +69,17 @@ impl LossSum {
         sum
     }
 
+    /// The same of samples of these weights, by which their losses are multiplied already.
+    pub fn weighed(self, weights: impl Iterator<Item = f64>) -> Self {
+        let mut weight = FixedSum::default();
+        weights.for_each(|own| weight.add(own));
+        Self { weight, ..self }
+    }
+
     /// Adds that of other samples.
     pub fn plus(&mut self, other: &Self) {
         self.finite.plus(other.finite);
+        self.weight.plus(other.weight);
         self.others += other.others;
         self.samples += other.samples;
     }
@@ -76,6 +87,12 @@ impl LossSum {
     /// The mean; infinite or NaN where a loss is.
     pub fn mean(&self) -> f64 {
         (self.finite.value() + self.others) / self.samples as f64
+    }
+
+    /// The mean by weight: what is lost by samples of weight 1, whatever the weights are; 0 without weight.
+    pub fn weighted_mean(&self) -> f64 {
+        let weight = self.weight.value();
+        if weight == 0.0 { 0.0 } else { (self.finite.value() + self.others) / weight }
     }
 }
 
@@ -256,6 +273,12 @@ mod tests {
             sum.mean()
         };
         let whole = mean(&losses, 1000);
+        assert_eq!(LossSum::of(&losses).weighted_mean(), whole, "a sample has weight 1 unless it is told");
+        // Losses of 0.5 and 0.25 by weights of 1000 and 3000, on two ranks.
+        let mut heavy = LossSum::of(&[500.0]).weighed([1000.0].into_iter());
+        heavy.plus(&LossSum::of(&[750.0]).weighed([3000.0].into_iter()));
+        assert_eq!([heavy.mean(), heavy.weighted_mean()], [625.0, 0.3125]);
+        assert_eq!(LossSum::of(&[0.0]).weighed([0.0].into_iter()).weighted_mean(), 0.0);
         assert!((whole - losses.iter().sum::<f64>() / 1000.0).abs() < 1e-12);
         assert!([1, 7, 334].iter().all(|part| mean(&losses, *part).to_bits() == whole.to_bits()));
         for part in [1, 2, 3] {

@@ -46,6 +46,7 @@ fn faults_name_file_line_table_and_rank() {
     file::parse(GOOD, "p.toml", &work, 3).expect("a good plan");
     for (from, to, message) in [
         ("ranks = 3", "ranks = 4", "p.toml:1: the plan is for 4 ranks, not 3: use --ranks 4"),
+        ("ranks = 3", "ranks = 0", "p.toml:1: a plan is for one rank or more, not for 0: make a new one"),
         ("dim = 16", "dim = 8", "p.toml:2: table 0 (C1): it has 16 columns, the plan was made for 8: make a new one"),
         ("id = 1", "id = 2", "p.toml:11: there is no table 2: they are numbered 0 to 1"),
         ("id = 1", "id = 0", "p.toml:11: table 0 is divided twice"),

@@ -35,14 +35,13 @@ use crate::base::config::{OnBadRow, Vocab};
 use crate::base::console::note;
 use crate::base::units::{Count, Many};
 use crate::base::{Error, Result};
-use crate::data::blocks::Role;
 use crate::data::fingerprint::of_text;
 use crate::data::preprocess::input_files;
 use crate::data::samples::Samples;
 use crate::data::schema::Description;
 use crate::data::tsv::{LONGEST, Progress, SHOWN, first_part, shown};
 use crate::data::unseen::LostCounts;
-use crate::data::{Labels, Lost, OnUnseen, Vocabulary};
+use crate::data::{Labels, Lost, OnUnseen, Split, Vocabulary};
 
 /// Opens a text file, or all of a folder as one table in the order of their names, as a schema says.
 ///
@@ -150,7 +149,7 @@ pub fn open_as(
         let lost = lists.iter().map(|_| LostCounts::default()).collect();
         let (encoding, description) = (Arc::clone(&encoding), description.clone());
         let table = CsvTable { part, encoding, description, lists, lost };
-        Member { role: if at < trained { Role::Train } else { Role::Test }, table: Box::new(table) }
+        Member { role: if at < trained { Split::Train } else { Split::Test }, table: Box::new(table) }
     };
     let members = parts.into_iter().enumerate().map(member).collect();
     let mut dataset = Dataset::new(description.clone(), members);

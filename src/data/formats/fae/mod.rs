@@ -43,9 +43,8 @@ use rows::{Numbering, PackedRows};
 use super::dataset::Member;
 use super::{Dataset, SCHEMA, bad, folder, sidecar};
 use crate::base::{Error, Result};
-use crate::data::Description;
-use crate::data::blocks::Role;
 use crate::data::hot::{HotInputs, Tags};
+use crate::data::{Description, Split};
 
 const NORMAL: &str = "train_normal.npz";
 const HOT: &str = "train_hot.npz";
@@ -104,11 +103,11 @@ pub(super) fn open(path: &Path) -> Result<Dataset> {
 
     let table = |packed: Arc<Packed>, numbering| {
         let table = PackedRows::new(packed, layout, numbering, description.clone());
-        Member { role: Role::Train, table: Box::new(table) }
+        Member { role: Split::Train, table: Box::new(table) }
     };
     let mut members = vec![table(normal, Numbering::Rows), table(hot, numbering)];
     if let Some(test) = test {
-        members.push(Member { role: Role::Test, table: Box::new(test.described(&description)) });
+        members.push(Member { role: Split::Test, table: Box::new(test.described(&description)) });
     }
     let mut dataset = Dataset::new(description, members);
     dataset.hot = Some(HotInputs { set, tags });

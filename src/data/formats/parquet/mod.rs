@@ -38,7 +38,7 @@ use std::path::Path;
 
 #[cfg(not(feature = "parquet"))]
 use super::Reading;
-use crate::data::blocks::Role;
+use crate::data::Split;
 
 #[cfg(feature = "parquet")]
 pub use open::tells_columns;
@@ -60,9 +60,9 @@ pub(super) const EXTENSION: &str = ".parquet";
 pub(super) const PART: &str = "part_0.parquet";
 
 /// What a file's or folder's name says its rows are for.
-pub(super) fn role(name: &str) -> Option<Role> {
+pub(super) fn role(name: &str) -> Option<Split> {
     let name = name.to_ascii_lowercase();
-    Role::ALL.into_iter().find(|role| name.starts_with(role.of(super::ROLES)))
+    Split::ALL.into_iter().find(|role| name.starts_with(role.of(super::ROLES)))
 }
 
 /// Whether a directory of these names has Parquet files, itself or in the folder of a role.

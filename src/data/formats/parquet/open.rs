@@ -10,10 +10,9 @@ use super::numbers::{Numbers, Scratch};
 use super::read::{ParquetTable, fault};
 use super::{EXTENSION, role};
 use crate::base::{Error, Result, input, interrupt};
-use crate::data::blocks::Role;
 use crate::data::formats::{Dataset, Member, Reading, SCHEMA, bad, ends, folder, sidecar};
 use crate::data::schema::Categorical;
-use crate::data::{Description, Labels};
+use crate::data::{Description, Labels, Split};
 use crate::memory::{listed, natural};
 
 /// What NVTabular tells HugeCTR of the columns.
@@ -88,17 +87,17 @@ pub(in crate::data::formats) fn open(path: &Path, reading: Reading<'_>) -> Resul
 }
 
 /// The files, those of a role in the order of the numbers in their names.
-fn parts(path: &Path) -> Result<Vec<(Role, PathBuf)>> {
+fn parts(path: &Path) -> Result<Vec<(Split, PathBuf)>> {
     let name = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     if !path.is_dir() {
-        return Ok(vec![(role(&name(path)).unwrap_or(Role::Train), path.to_owned())]);
+        return Ok(vec![(role(&name(path)).unwrap_or(Split::Train), path.to_owned())]);
     }
     let file = |path: &Path| ends(&name(path), EXTENSION) && path.is_file();
     let mut found = Vec::new();
     for entry in listed(path, "list")? {
         let of = role(&name(&entry));
         if file(&entry) {
-            found.push((of.unwrap_or(Role::Train), entry));
+            found.push((of.unwrap_or(Split::Train), entry));
         } else if let (Some(role), true) = (of, entry.is_dir()) {
             found.extend(listed(&entry, "list")?.into_iter().filter(|path| file(path)).map(|path| (role, path)));
         }

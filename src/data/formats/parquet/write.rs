@@ -13,10 +13,10 @@ use parquet::schema::types::{Type, TypePtr};
 
 use super::columns::WEIGHTS;
 use crate::base::{Error, Result};
-use crate::data::blocks::{Codec, Options, Role};
+use crate::data::blocks::{Codec, Options};
 use crate::data::formats::{SCHEMA, Sink, bad};
 use crate::data::samples::{Lookups, MISSING, Values};
-use crate::data::{Description, Samples};
+use crate::data::{Description, Samples, Split};
 use crate::memory::{WholeFile, write_file};
 
 /// Row groups have this many times as many rows as octorec's blocks: 131,072 where nothing else is asked for.
@@ -77,7 +77,7 @@ fn schema(description: &Description) -> parquet::errors::Result<Type> {
 impl ParquetSink {
     pub(in crate::data::formats) fn create(
         home: &Path,
-        role: Role,
+        role: Split,
         description: &Description,
         options: Options,
     ) -> Result<Self> {

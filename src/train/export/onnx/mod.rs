@@ -58,11 +58,11 @@ const ADD: [Argument<'static>; 2] = [Argument::Int("axis", 0), Argument::Text("r
 const EXTERNAL_MIN: usize = 1024;
 
 /// How the look-ups of a minibatch come.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Bags {
-    /// As many for each sample of a table; padded.
+    /// ids_t [samples, n]: n look-ups of each sample, any n; the number behind a table's last row stands for none.
     Padded,
-    /// One behind the other, with where each bag begins.
+    /// ids_t [look-ups] and offsets_t [samples + 1]: bags of any length, one behind the other.
     Offsets,
 }
 
