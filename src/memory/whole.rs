@@ -3,8 +3,8 @@
 //! A full disk, a crash or a kill leaves an older file of that name untouched, and at most a hidden one beside it
 //! ([`partial_of`]), whose lock the process has that writes it: two that write the same file take turns, or the second
 //! is told. Where the flush is left out ([`WholeFile::finish_unsynced`]), a crash of the machine may take the file, old
-//! and new. Only regular files are replaced so, a link's target in the link's place; devices and pipes are written to as
-//! they are. Processes of several machines may write parts of one such file ([`FilePart`]), if they see it.
+//! and new. Only regular files are replaced so, a link's target in the link's place; devices and pipes are written to
+//! as they are. Processes of several machines may write parts of one such file ([`FilePart`]), if they see it.
 
 use std::ffi::OsString;
 use std::fs::{self, File, TryLockError};

@@ -72,8 +72,8 @@ impl OutputDir {
     ///
     /// # Errors
     /// [`Error::OutputTaken`] when it holds a run, [`Error::Config`] when it holds other files of such names, or the
-    /// folder of its best model holds a run of its own, [`Error::OutputBusy`] when another process writes to it, or when
-    /// the system refuses.
+    /// folder of its best model holds a run of its own, [`Error::OutputBusy`] when another process writes to it, or
+    /// when the system refuses.
     pub fn create(path: &Path, force: bool) -> Result<Self> {
         let output = Self::claim(path)?;
         let best = path.join(BEST);
