@@ -7,7 +7,7 @@ use clap::Args;
 use super::help::MACHINE;
 use crate::base::config::IsaChoice;
 use crate::base::console::note;
-use crate::base::{NodeId, Result};
+use crate::base::{Error, NodeId, Result};
 use crate::machine::placement::{CommCores, RANKS_MAX, RankPer, Wishes};
 use crate::machine::team::Team;
 use crate::machine::{Machine, place};
@@ -68,6 +68,17 @@ impl PlaceArgs {
 #[must_use]
 pub fn machine_file(topology: &str) -> Option<&Path> {
     Some(Path::new(topology)).filter(|file| file.extension().is_some())
+}
+
+/// Of a machine that somebody described, what it has too little of is the description's.
+#[must_use]
+pub fn on_described(topology: &str, error: Error) -> Error {
+    match error {
+        Error::NodeFull { .. } | Error::ShardTooBig { .. } if topology != "host" => {
+            Error::config(format!("--topology {topology}"), error.to_string())
+        }
+        error => error,
+    }
 }
 
 /// A number of ranks.

@@ -10,7 +10,7 @@ use super::division::{about, follow, planned, undivided};
 use super::figures;
 use super::output::{refuse_edited, refuse_overwriting, write_editable};
 use super::overrides::{BaseArgs, KeyArgs};
-use super::place::{PlaceArgs, machine_file};
+use super::place::{PlaceArgs, machine_file, on_described};
 use super::table::Table;
 use crate::base::config::{Command, Config};
 use crate::base::console::{note, pretty};
@@ -18,6 +18,7 @@ use crate::base::units::{Bytes, Count, Seconds, spelled};
 use crate::base::{Error, Result, TableId, console, input};
 use crate::collective::candidates;
 use crate::collective::plan::Reduction;
+use crate::machine::describe::{FIGURES, LINK_GB_S};
 use crate::machine::site::Known;
 use crate::machine::{Site, place};
 use crate::memory::check_host;
@@ -175,7 +176,8 @@ impl PlanArgs {
             Some(path) => follow(&model, path)?,
             None => {
                 let mut told = Vec::new();
-                let plan = plan_by_free(&model, &options, &mut told).map_err(|error| self.on_described(error))?;
+                let plan = plan_by_free(&model, &options, &mut told)
+                    .map_err(|error| on_described(&self.place.topology, error))?;
                 told.iter().for_each(|line| note!("{line}"));
                 plan
             }
@@ -235,28 +237,21 @@ impl PlanArgs {
         Ok(named)
     }
 
-    /// Of a machine that somebody described, what it has too little of is the description's.
-    fn on_described(&self, error: Error) -> Error {
-        match error {
-            Error::NodeFull { .. } | Error::ShardTooBig { .. } if self.place.topology != "host" => {
-                Error::config(format!("--topology {}", self.place.topology), error.to_string())
-            }
-            error => error,
-        }
-    }
-
     /// Numbers that clap cannot check.
     fn check(&self) -> Result<()> {
         let fail = |origin: &str, reason: &str| Err(Error::config(origin, reason));
         if self.replicate_below.is_some() && self.scheme != Wish::Auto {
             return fail("--replicate-below", "--scheme divides every table in one way: leave one of the two away");
         }
-        let positive = |value: Option<f64>| value.is_none_or(|value| value.is_finite() && value > 0.0);
-        if !positive(self.lookups) || self.lookups.is_some_and(|lookups| lookups > 1e6) {
+        if self.lookups.is_some_and(|lookups| !(lookups > 0.0 && lookups <= 1e6)) {
             return fail("--lookups", "must be more than 0 and at most 1000000");
         }
-        if !positive(self.memory_gb_s) || !positive(self.link_gb_s) {
-            return fail("--memory-gb-s and --link-gb-s", "must be more than 0");
+        for (flag, value, range) in
+            [("--memory-gb-s", self.memory_gb_s, FIGURES), ("--link-gb-s", self.link_gb_s, LINK_GB_S)]
+        {
+            if value.is_some_and(|value| !range.contains(&value)) {
+                return fail(flag, &format!("must lie in [{:e}, {:e}]", range.start(), range.end()));
+            }
         }
         if self.skew.is_some_and(|skew| !(0.0..=10.0).contains(&skew)) {
             return fail("--skew", "must lie in [0, 10]");
@@ -321,6 +316,8 @@ fn told(prices: &[HotPrice], chosen: Option<usize>, revised: Option<u64>) -> Str
     ];
     let mut table = Table::new(heads);
     let bytes = |bytes: f64| Bytes(bytes.round() as u64).to_string();
+    // One rank sends nothing with or without.
+    let less = |price: &HotPrice| if price.without > 0.0 { 1.0 - price.with() / price.without } else { 0.0 };
     for (at, price) in prices.iter().enumerate() {
         table.row([
             Bytes(price.budget).to_string(),
@@ -331,7 +328,7 @@ fn told(prices: &[HotPrice], chosen: Option<usize>, revised: Option<u64>) -> Str
             bytes(price.cold),
             bytes(price.gradients),
             bytes(price.moved),
-            format!("{:.1} %", 100.0 * (1.0 - price.with() / price.without.max(1.0))),
+            format!("{:.1} %", 100.0 * less(price)),
             if Some(at) == chosen { "enough" } else { "" }.to_owned(),
             format!("{:.1} %", 100.0 * price.fae.inputs),
             bytes(price.fae.mean),

@@ -22,7 +22,7 @@ use crate::collective::{Machines, World};
 use crate::data::hot::HotSlots;
 use crate::data::{LoaderMode, Schema, Source};
 use crate::ffi::linux::current_affinity;
-use crate::machine::placement::{CommCores, Placement, RankPlace, Wishes};
+use crate::machine::placement::{CommCores, Placement, RankPlace, Wishes, comm_cores_to_try};
 use crate::machine::{Machine, place};
 use crate::math::part_for;
 use crate::model::{Shape, StoredTables, TrainSpec};
@@ -31,9 +31,6 @@ use crate::shard::Sharding;
 use crate::shard::file::with_collective;
 use crate::simd::Isa;
 use crate::train::{Checkpoint, DEADLINE, Ranks, Setup};
-
-/// Communication threads that are tried, at most a quarter of a rank's cores.
-const TRIALS: [usize; 5] = [0, 1, 2, 4, 8];
 
 /// Where ranks stand, and who holds what.
 #[derive(Debug, Clone, Args)]
@@ -307,6 +304,14 @@ impl RankArgs {
         let by_grains = config.train.determinism == Determinism::Ranks;
         let refuse = |origin: &str, reason: String| Err(Error::config(origin, reason));
         if self.place.topology != "host" {
+            if machine.hosts() > 1 {
+                let (name, hosts) = (&self.place.topology, machine.hosts());
+                let reason = format!(
+                    "{name} describes {hosts} hosts, and this process runs on one: start a process on each, with --topology \
+                     host; `octorec plan --topology {name}` prices them"
+                );
+                return refuse("--topology", reason);
+            }
             let first = place(machine, &self.wishes(config, CommCores::Count(0)))?;
             let allowed = current_affinity()?;
             let foreign = |rank: &RankPlace| {
@@ -380,10 +385,8 @@ impl RankArgs {
         let deadline = Duration::from_secs_f64(self.timeout);
         let placement = |count: usize| place(machine, &self.wishes(config, CommCores::Count(count)));
         let plain = placement(0)?;
-        let cores = plain.ranks.iter().map(|rank| rank.compute.len()).min().unwrap_or(1);
-        let fits = |count: &usize| *count == 0 || *count <= (cores / 4).max(1) && *count < cores;
-        let able = |count: &usize| placement(*count).is_ok_and(|placement| placement.spin);
-        let counts: Vec<u8> = TRIALS.into_iter().filter(fits).filter(able).map(|count| count as u8).collect();
+        let counts = comm_cores_to_try(machine, &self.wishes(config, CommCores::Auto))?;
+        let counts: Vec<u8> = counts.into_iter().map(|count| count as u8).collect();
         let everywhere = world.all_gather("choose communication cores", counts.clone(), deadline)?;
         let everywhere = |count: &u8| everywhere.iter().all(|counts| counts.contains(count));
         let counts: Vec<usize> = counts.into_iter().filter(everywhere).map(usize::from).collect();

@@ -117,7 +117,7 @@ pub fn report(args: &TopoArgs, world: &World) -> Result<String> {
     }
     let machine = figures::load(&args.place.topology)?;
     let exported = match &args.export {
-        Some(Export::Print) => return Ok(machine.to_toml()),
+        Some(Export::Print) => return described(&machine),
         export => args.write(export.as_ref(), &machine)?,
     };
     let wishes = args.place.wishes(args.threads);
@@ -169,8 +169,21 @@ impl TopoArgs {
     /// Writes the description into the file that was named; the line that says so.
     pub(super) fn write(&self, export: Option<&Export>, machine: &Machine) -> Result<String> {
         let Some(Export::File(path)) = export else { return Ok(String::new()) };
-        write_editable("--export", path, &machine.to_toml())?;
+        write_editable("--export", path, &described(machine)?)?;
         machine.forbidden().iter().for_each(|some| note!("note: --export: {some}"));
         Ok(format!("\nwritten    {}: --topology {} takes it\n", path.display(), path.display()))
+    }
+}
+
+/// The machine's description, which `--topology` takes: what it would refuse is no description.
+fn described(machine: &Machine) -> Result<String> {
+    let text = machine.to_toml();
+    match Machine::parse(&text, "description") {
+        Ok(_) => Ok(text),
+        Err(error) => {
+            let reason =
+                format!("{} has what --topology would refuse, so that nothing is written: {error}", machine.name);
+            Err(Error::config("--export", reason))
+        }
     }
 }

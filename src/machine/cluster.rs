@@ -1,6 +1,6 @@
 //! Several machines as one: what plans are made for when a job runs on more than one.
 
-use super::describe::{CapacityTier, Distances, End, LOCAL_DISTANCE, Link, Machine, Node, Switch};
+use super::describe::{CapacityTier, Distances, End, FIGURES, LOCAL_DISTANCE, Link, Machine, Node, Switch};
 use super::figures::Network;
 use super::placement::{Placement, RankPlace};
 use crate::base::{NodeId, RankId};
@@ -26,7 +26,7 @@ pub fn cluster(parts: &[(Machine, Placement)], network: Option<&Network>) -> (Ma
         return (machine.clone(), placement.clone());
     }
     let (gb_s, latency_ns) = network.map_or((NETWORK_GB_S, NETWORK_NS), Network::adapter);
-    let core_s_per_gb = network.map(|network| network.core_s_per_gb).filter(|seconds| *seconds > 0.0);
+    let core_s_per_gb = network.map(|network| network.core_s_per_gb).filter(|seconds| FIGURES.contains(seconds));
     let measured = |network: &Network| format!("network between machines: measured {}", network.age());
     let mut whole = Machine {
         name: format!("{} machines like {}", parts.len(), parts[0].0.name),
@@ -121,6 +121,10 @@ mod tests {
         assert!(!measured.assumptions.iter().any(|line| line.contains("network")));
         let again = Machine::parse(&measured.to_toml(), "exported").unwrap();
         assert_eq!(again.links, measured.links);
+        // More than one host may have.
+        let many = cluster(&vec![parts[0].clone(); 33], None).0;
+        let again = Machine::parse(&many.to_toml(), "exported").unwrap();
+        assert_eq!((again.nodes.len(), again.hosts(), again.links.len()), (264, 33, 33 * 13));
         let (whole, ranks) = cluster(&parts, None);
         assert!(whole.assumptions.iter().any(|line| line.contains("network")));
         assert_eq!((whole.nodes.len(), ranks.ranks.len()), (16, 16));

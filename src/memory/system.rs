@@ -78,13 +78,14 @@ pub(super) fn available() -> Option<Available> {
 /// What one control group leaves; nothing where it has no limit.
 fn group(group: &ControlGroup) -> Option<Available> {
     let folder = &group.folder;
-    let [limit, usage] = match group.second {
-        true => ["memory.max", "memory.current"],
-        false => ["memory.limit_in_bytes", "memory.usage_in_bytes"],
+    // Who takes more than `high` is refused nothing, and slowed down to a crawl.
+    let (limits, usage) = match group.second {
+        true => (&["memory.max", "memory.high"][..], "memory.current"),
+        false => (&["memory.limit_in_bytes"][..], "memory.usage_in_bytes"),
     };
     let number = |name: &str| fs::read_to_string(folder.join(name)).ok()?.trim().parse::<u64>().ok();
     // Version 1 says that there is none by the largest number of whole pages.
-    let limit = number(limit).filter(|limit| *limit < 1 << 62)?;
+    let limit = limits.iter().filter_map(|name| number(name)).min().filter(|limit| *limit < 1 << 62)?;
     let statistics = fs::read_to_string(folder.join("memory.stat")).unwrap_or_default();
     let counted = |name: &str| {
         let line = statistics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
@@ -164,5 +165,7 @@ mod tests {
         let inside = tree(&[("memory.max", "4096"), ("memory.current", "96")]);
         assert_eq!(left(inside.path(), "0::/docker/y\n"), [(4000, String::new())]);
         assert!(left(inside.path(), "nonsense\n").is_empty());
+        let high = tree(&[("memory.max", "max\n"), ("memory.high", "1073741824\n"), ("memory.current", "73741824\n")]);
+        assert_eq!(left(high.path(), "0::/\n"), [(1_000_000_000, String::new())]);
     }
 }

@@ -38,6 +38,10 @@ use crate::base::error::{nearest, suggestion};
 use crate::base::units::Many;
 use crate::base::{Error, RankId, Result, TableId, input};
 use crate::collective::plan::Reduction;
+use crate::machine::placement::RANKS_MAX;
+
+/// Parts of a table, at most: all are priced for all ranks.
+const PARTS_MOST: usize = 4 * RANKS_MAX;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -262,6 +266,10 @@ fn scheme(source: &Source<'_>, entry: &Spanned<Entry>, dim: &Spanned<usize>, wor
             "ranks = [..] is missing: who holds it?".to_owned(),
         );
     };
+    let count = ranks.get_ref().len();
+    if count > PARTS_MOST {
+        return at(&ranks.span(), format!("{count} parts: a table has at most {PARTS_MOST}"));
+    }
     let holders: Vec<RankId> = ranks.get_ref().iter().map(|rank| RankId(*rank.get_ref())).collect();
     let parts = |whole: u64| {
         let even = even(whole, holders.len());

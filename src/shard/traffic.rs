@@ -5,7 +5,7 @@
 //! of these go the other way. Of replicated tables, which all ranks look up where they are, only lists of the rows that
 //! a rank's samples name travel, with their gradients, and these go around a ring.
 
-use super::scheme::{Shard, Sharding};
+use super::scheme::{Kind, Shard, Sharding};
 use crate::base::named;
 
 /// Bytes of an id, of an offset and of a weight on the wire: u32, or f32.
@@ -34,6 +34,10 @@ pub fn id_streams(sharding: &Sharding) -> impl Iterator<Item = &Shard> {
 /// Whether ids are sent for a shard: for the first of those that have the same rows of a table on the same rank,
 /// because column slices of one rank share their ids.
 pub(super) fn brings_ids(sharding: &Sharding, shard: &Shard) -> bool {
+    // No other parts have the same rows, and of rows there may be many parts.
+    if sharding.scheme(shard.table).kind() != Kind::Column {
+        return true;
+    }
     let before = &sharding.of_table(shard.table)[..shard.part];
-    !before.iter().any(|other| other.rank == shard.rank && other.rows == shard.rows)
+    !before.iter().any(|other| other.rank == shard.rank)
 }

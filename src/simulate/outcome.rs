@@ -138,7 +138,8 @@ impl Outcome {
             total_s[kind] += receivers as f64 * covered(times);
         }
         let each = 1.0 / (counted * ranks as f64);
-        let whole_s = end_s(STEPS - 1).max(f64::MIN_POSITIVE);
+        // Layers of the last step are still reduced when its ranks have ended their walk.
+        let whole_s = flowed.iter().map(|at| at.gone_s).fold(f64::MIN_POSITIVE, f64::max);
         let busy = fluid.taken().into_iter().zip(fluid.rates()).enumerate();
         let mut busy: Vec<(String, f64)> =
             busy.map(|(at, (taken, rate))| (resource(at), taken / rate / whole_s)).collect();

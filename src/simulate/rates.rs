@@ -116,8 +116,8 @@ impl Rates {
     pub fn parse(text: &str) -> Result<Self, String> {
         let document: Document = toml::from_str(text).map_err(|error| error.to_string())?;
         let shares = [("layers", document.layers), ("rows", document.rows), ("core_gb_s", document.core_gb_s)];
-        if let Some((key, value)) = shares.into_iter().find(|(_, value)| !(value.is_finite() && *value > 0.0)) {
-            return Err(format!("{key} = {value}: must be more than 0"));
+        if let Some((key, value)) = shares.into_iter().find(|(_, value)| !(1e-9..=1e9).contains(value)) {
+            return Err(format!("{key} = {value}: must lie in [1e-9, 1e9]"));
         }
         let times = [
             ("step_ms", document.step_ms),
@@ -126,8 +126,8 @@ impl Rates {
             ("bucket_mib", document.bucket_mib),
             ("network_copies", document.network_copies),
         ];
-        if let Some((key, value)) = times.into_iter().find(|(_, value)| !(value.is_finite() && *value >= 0.0)) {
-            return Err(format!("{key} = {value}: must not be less than 0"));
+        if let Some((key, value)) = times.into_iter().find(|(_, value)| !(0.0..=1e9).contains(value)) {
+            return Err(format!("{key} = {value}: must lie in [0, 1e9]"));
         }
         Ok(Self::from(document))
     }

@@ -279,6 +279,11 @@ fn layers_are_reduced_behind_the_backward_pass_or_waited_for() {
     assert!(now.exposed_s[dense] > later.exposed_s[dense], "{now:?} {later:?}");
     assert!(now.step_s > later.step_s);
 
+    // Nothing is busy for longer than there is time, be it after the last rank's last stage.
+    for outcome in [&overlapped, &after, &later, &now] {
+        assert!(outcome.busy.iter().all(|(_, share)| *share <= 1.0 + 1e-9), "{:?}", outcome.busy);
+    }
+
     // Compute cores have nothing to hide behind.
     let blocking = step(2, 0, true, 64, &wide, &rates);
     assert!(blocking.hidden_s[dense] < 0.05 * wire_s && blocking.exposed_s[dense] > 0.9 * wire_s, "{blocking:?}");
@@ -357,9 +362,12 @@ fn rates_are_documents() {
         (rates.of(Stage::Top), rates.of(Stage::LookUp), rates.step_s, rates.bucket_bytes),
         (0.5, 1.0, 2e-3, 1 << 20)
     );
-    for (text, why) in
-        [("layers = 0", "layers = 0"), ("step_ms = -1", "step_ms = -1"), ("layer = 1", "unknown field `layer`")]
-    {
+    for (text, why) in [
+        ("layers = 0", "layers = 0"),
+        ("step_ms = -1", "step_ms = -1"),
+        ("step_ms = 1e308", "step_ms"),
+        ("layer = 1", "unknown field `layer`"),
+    ] {
         let reason = Rates::parse(text).unwrap_err();
         assert!(reason.contains(why), "{reason}");
     }

@@ -378,7 +378,18 @@ fn machines_beyond_any_are_refused() {
     fs::write(&path, "name = \"x\"\n[[node]]\nids = \"0-599\"\ncores = 4\nmemory_gib = 1.0\n").unwrap();
     let (code, message) = topo(&["--topology", path.to_str().unwrap()]);
     assert_eq!(code, Some(1), "{message}");
-    assert!(message.contains("machine.toml:3: 600 nodes with 2400 hardware threads: at most 256"), "{message}");
+    assert!(
+        message.contains("machine.toml:3: host 0 has 600 nodes with 2400 hardware threads: at most 256"),
+        "{message}"
+    );
+    // What would be refused is not written.
+    let (path, numbers) = (folder.path().join("numbers.toml"), "synthetic:node:2(indexes=0,2000) core:2 pu:1");
+    for export in ["toml", path.to_str().unwrap()] {
+        let (code, message) = topo(&["--topology", numbers, "--export", export]);
+        assert_eq!(code, Some(1), "{message}");
+        assert!(message.contains("--export: ") && message.contains("node numbers below 1024"), "{message}");
+    }
+    assert!(!path.exists());
 }
 
 #[test]

@@ -150,6 +150,14 @@ fn hot_rows_are_those_of_a_file_if_it_is_of_these_data() {
 }
 
 /// A training whose larger tables have rows that are looked up seldom.
+#[test]
+fn one_rank_sends_nothing_and_less_of_nothing_is_nothing() {
+    let output = succeed("plan --preset small --rows-cap 1000 --ranks 1 --topology two-socket --hot");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let least = text.lines().find(|line| line.trim_start().starts_with("1.0 MiB")).expect("the least budget");
+    assert!(text.contains("no budget lets less travel") && !least.contains("100.0 %"), "{text}");
+}
+
 fn training_in_turns() -> String {
     format!("{} --set data.train_samples=2560 --threads 1", tiny_training())
 }

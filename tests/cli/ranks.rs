@@ -73,6 +73,7 @@ fn flags_of_ranks_that_would_have_no_effect_are_refused() {
     refused("--ranks 1 --comm-cores 1", "--comm-cores");
     refused("--ranks 2 --comm-cores 1 --determinism ranks", "--determinism ranks");
     refused("--topology twisted-hypercube-8", "describes another machine");
+    refused("--topology fat-tree-64", "fat-tree-64 describes 32 hosts, and this process runs on one");
     let message = fail("bench step --preset kaggle --rows-cap 100 --batch 64 --minibatches 1 --alone --threads 1");
     assert!(message.contains("--alone"), "{message}");
     let message = fail("bench allreduce --ranks 2 --bytes 65536 --algorithm pipelined-trees");

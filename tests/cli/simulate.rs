@@ -51,6 +51,8 @@ fn what_cannot_be_simulated_is_told() {
     assert!(message.contains("twisted-hypercube-8"), "{message}");
     let message = fail("simulate --topology two-socket --preset small --ranks 1 --comm-cores 4");
     assert!(message.contains("--comm-cores: one rank has nobody to communicate with"), "{message}");
+    let message = fail("simulate --topology this-small-box --preset large");
+    assert!(message.contains("--topology this-small-box: table 1 (C2): 5.7 GiB are needed"), "{message}");
     let message = fail("simulate --topology fat-tree-64 --preset small --ranks 8,65");
     assert!(message.contains("--ranks: 65 ranks are too many to simulate a step of: at most 64"), "{message}");
     let output = run("simulate collectives --topology two-socket --bytes 63");
@@ -142,6 +144,20 @@ fn steps_are_predicted_for_any_number_of_ranks() {
         let message = fail(command);
         assert!(message.contains("reads user, which is no layer and no column"), "{message}");
     }
+    // As many cores communicate as `train` would try, and none where all compute.
+    let cores = |keys: &str| {
+        let line =
+            format!("simulate --topology twisted-hypercube-8 --preset mlperf --rows-cap 10000 --batch 2048 {keys}");
+        json(&format!("{line} --json"))["points"][0]["comm_cores"].as_u64().unwrap()
+    };
+    assert!([0, 1, 2, 4].contains(&cores("")) && cores("--threads 28") == 0);
+    let crowded = succeed("simulate --topology ring-4 --preset small --rows-cap 1000 --ranks 4,2 --threads 30").stderr;
+    let crowded = String::from_utf8_lossy(&crowded);
+    assert_eq!(
+        crowded.matches("warning: 30 threads of a rank take turns on 28 processing units").count(),
+        1,
+        "{crowded}"
+    );
     let ring =
         json("simulate --topology ring-4 --preset small --rows-cap 1000 --collective ring --comm-cores 2 --json");
     assert_eq!((&ring["points"][0]["collective"], &ring["points"][0]["comm_cores"]), (&"ring".into(), &2.into()));
@@ -268,6 +284,25 @@ fn a_bench_of_one_rank_calibrates_what_is_predicted() {
     assert!(message.contains("bench.json: was measured of another model"), "{message}");
     let message = fail(&format!("simulate {model} --ranks 1 --trace {}/none/trace.json", folder.path().display()));
     assert!(message.contains("none/trace.json: cannot create"), "{message}");
+    // What no bench measures.
+    let report = |batch: u64, ms: f64, median: f64| {
+        let stages = serde_json::json!([{ "stage": Stage::ALL[0].name(), "ms": ms }]);
+        let layers = &measured["layer_parameters"];
+        let report = serde_json::json!({
+            "ranks": 1, "threads": 1, "batch": batch, "layer_parameters": layers, "ms_median": median, "stages": stages
+        });
+        std::fs::write(&bench, report.to_string()).unwrap();
+        fail(&format!("simulate {model} --ranks 1 {calibrate}"))
+    };
+    for (batch, ms, median, words) in [
+        (0, 1.0, 2.0, "batch = 0 must lie in [1, "),
+        (u64::MAX, 1.0, 2.0, "batch = 18446744073709551615 must lie in"),
+        (64, -5.0, 2.0, ": -5 ms must lie in [0, 1e9]"),
+        (64, 1.0, 1e308, "ms_median: "),
+    ] {
+        let message = report(batch, ms, median);
+        assert!(message.contains("bench.json: ") && message.contains(words), "{message}");
+    }
 
     let rates = folder.path().join("rates.toml");
     std::fs::write(&rates, "about = \"half the peak\"\nlayers = 0.5\n").unwrap();

@@ -24,6 +24,14 @@ fn every_shipped_machine_loads_and_survives_a_round_trip() {
         again.assumptions.clone_from(&machine.assumptions);
         assert_eq!(again, machine, "{name}");
     }
+    // Caches of one node need not be alike.
+    let some = CHAIN.replace("cores = 4", "cores = 4\nl3_kib = [96, 32]\nl3_cores = [3, 1]");
+    let machine = Machine::parse(&some, "some.toml").expect("caches of two sizes");
+    assert_eq!(
+        machine.nodes[1].l3.iter().map(|group| (group.bytes >> 10, group.cores)).collect::<Vec<_>>(),
+        [(96, 3), (32, 1)]
+    );
+    assert_eq!(Machine::parse(&machine.to_toml(), "exported").expect("an export"), machine);
 }
 
 #[test]
@@ -66,6 +74,8 @@ fn the_other_machines_have_their_shape() {
     assert_eq!(shape("epyc-nps4-2s"), (8, 128, 9, 3, 1));
     assert_eq!(shape("fat-tree-64"), (64, 1792, 66, 4, 32));
     assert_eq!(shape("this-small-box"), (1, 4, 0, 0, 1));
+    let far = Machine::parse(&CHAIN.replace("cores = 4", "cores = 4\nhost = 7"), "far").expect("a host of any number");
+    assert_eq!(far.hosts(), 1);
     let epyc = load("epyc-nps4-2s");
     assert!(epyc.nodes.iter().all(|node| node.l3.len() == 4 && node.l3[3].first_core == 12));
     assert_eq!(epyc.nodes.iter().map(|node| node.package).collect::<Vec<_>>(), [0, 0, 0, 0, 1, 1, 1, 1]);
@@ -152,19 +162,30 @@ fn contradictions_are_named_with_their_line() {
         ("    [1, 2]]", "    [1, 0]]", 14, "node 1 and node 0 are linked twice"),
         ("    [1, 2]]", "    [1, 1]]", 14, "joins node 1 with itself"),
         ("[[0, 1],\n    [1, 2]]", "[[0, 1]]", 8, "in pieces: node 0 cannot reach node 2"),
-        ("gb_s = 5\n", "gb_s = 0\n", 15, "gb_s = 0 must be more than 0"),
-        ("memory_gb_s = 10", "memory_gb_s = -1.5", 11, "memory_gb_s = -1.5 must be more than 0"),
+        ("gb_s = 5\n", "gb_s = 0\n", 15, "gb_s = 0 must lie in [1e-4, 1e6]"),
+        ("gb_s = 5\n", "gb_s = 1e-12\n", 15, "gb_s = 0.000000000001 must lie in [1e-4, 1e6]"),
+        ("memory_gb_s = 10", "memory_gb_s = -1.5", 11, "memory_gb_s = -1.5 must lie in [1e-6, 1e9]"),
         ("memory_gib = 1", "memory_gib = -1", 10, "memory_gib = -1 must be 0 (no memory) to"),
         ("cores = 4", "cores = 0", 9, "cores = 0 must be 1 to 1024"),
         ("memory_gib = 1", "memory_gib = 1e300", 10, "must be 0 (no memory) to"),
         ("cores = 4", "cores = 4\nsmt = 9", 10, "smt = 9 must be 1 to 8"),
         ("cores = 4", "cores = 4\nl3_kib = 1\nl3_groups = 3", 11, "4 cores do not fall into l3_groups = 3"),
+        ("cores = 4", "cores = 4\nl3_kib = [1, 2, 3]\nl3_groups = 2", 10, "l3_kib has 3 sizes for 2 last-level caches"),
+        (
+            "cores = 4",
+            "cores = 4\nl3_kib = [1, -2]\nl3_groups = 2",
+            10,
+            "a number of KiB or a list of such numbers is expected",
+        ),
+        ("cores = 4", "cores = 4\nl3_kib = \"1\"", 10, "a number of KiB or a list of such numbers is expected"),
         ("cores = 4", "cores = 4\nl3_kib = 1\nl3_cores = [1, 2]", 11, "l3_cores add up to 3, the node has 4 cores"),
         ("cores = 4", "cores = 4\nnodes_per_host = 0", 10, "each has at least one node"),
         ("cores = 4", "cores = 2\npus = [[0], [0]]", 10, "cpu 0 belongs to two cores"),
         ("cores = 4", "cores = 4\npus = [[0], [1]]", 10, "pus lists 2 cores, the node has 4"),
         ("ids = \"0-2\"", "ids = \"2-0\"", 8, "goes backwards"),
-        ("ids = \"0-2\"", "ids = \"0-2,1\"", 8, "node 1 is described twice"),
+        ("ids = \"0-2\"", "ids = \"0-2,1\"", 8, "1 is named twice"),
+        ("    [1, 2]]", "    [\"0-1\", \"2\"],\n[\"0-1\", \"2\"]]", 15, "node 0 and node 2 are linked twice"),
+        ("cores = 4", "cores = 1\npus = [[0, 1, 2, 3, 4, 5, 6, 7, 8]]", 10, "one list of 1 to 8 numbers a core"),
         ("cores = 4", "core = 4", 9, "unknown field `core`"),
         ("cores = 4", "cores = \"four\"", 9, "invalid type"),
         ("[16, 10, 16]", "[16, 10, 17]", 4, "asymmetric: node 1 to node 2 is 17, node 2 to node 1 is 16"),
@@ -203,6 +224,11 @@ fn contradictions_between_parts_are_named_too() {
     let worked = CHAIN.replace("gb_s = 5\n", "gb_s = 5\ncore_s_per_gb = 1\n");
     fails(&worked, 13, "both ends are one machine's");
     fails(&format!("{CHAIN}[[switch]]\nname = \"9\"\n"), 16, "must start with a letter");
+    let switches: String = (0..1025).map(|number| format!("[[switch]]\nname = \"s{number}\"\n")).collect();
+    fails(&format!("{CHAIN}{switches}"), 2064, "1025 switches: at most 1024 can be described");
+    let again = "[[switch]]\nname = \"a\"\n[[link]]\npairs = [[\"0-2\", \"a\"], [\"a\", \"0-2\"]]\n";
+    fails(&format!("{CHAIN}{again}"), 19, "a and node 0 are linked twice");
+    fails(&format!("{CHAIN}[[route]]\npath = [\"0-2\", \"0-2\"]\n"), 17, "passes nothing twice");
     let switch =
         format!("{CHAIN}[[switch]]\nname = \"s\"\noversubscription = 2\n[[link]]\npairs = [[0, \"s\"]]\ngb_s = 1\n");
     fails(&switch, 16, "switch `s`: oversubscription = 2, but its links carry 1 GB/s down and 0 up");
@@ -211,6 +237,7 @@ fn contradictions_between_parts_are_named_too() {
     fails("name = \n", 1, "");
     let far = CHAIN.replace("distances = [\n    [10, 16, 24],\n    [16, 10, 16],\n    [24, 16, 10],\n]\n", "");
     fails(&format!("{far}[[memory_only]]\nids = 8\nmemory_gib = 1\nnear = [9]\n"), 14, "there is no node 9 with cores");
+    fails(&format!("{far}[[memory_only]]\nids = 8\nmemory_gib = 1\nnear = [1, 1]\n"), 14, "node 1 is named twice");
     let near = format!("{far}[[memory_only]]\nids = 8\nmemory_gib = 1\nnear = [1]\n");
     let machine = Machine::parse(&near, "x.toml").expect("a machine with a capacity tier");
     assert_eq!(machine.tiers[0].near, [NodeId(1)]);

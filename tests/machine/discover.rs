@@ -186,6 +186,11 @@ fn an_export_says_which_cores_this_process_may_use() {
 fn nonsense_is_refused_with_its_origin() {
     let message = discover::xml("<not hwloc>", "x", "x.xml").expect_err("not an export").to_string();
     assert!(message.starts_with("x.xml: cannot"), "{message}");
+    // More than any plan can add up.
+    let message = Machine::load("synthetic:node:1(memory=5000TB) core:2 pu:1").expect_err("too much").to_string();
+    assert!(message.contains("node 0 has 5000000000000000 bytes of memory; at most"), "{message}");
+    let message = Machine::load("synthetic:node:2 core:2 pu:2(indexes=0,2,4,6,1,3,5,4294967290)").expect_err("absurd");
+    assert!(message.to_string().contains("indexes: 4294967290 is no hardware thread's number"), "{message}");
 }
 
 #[test]

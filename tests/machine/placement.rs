@@ -230,6 +230,27 @@ fn threads_beyond_a_quota_have_a_cpu_each_where_there_are_enough() {
 }
 
 #[test]
+fn of_memories_as_far_away_the_near_one_of_the_host_is_taken() {
+    let machine = "name = \"far\"\n[[node]]\nids = \"0-1\"\ncores = 4\nmemory_gib = 0\n[[memory_only]]\nids = 2\n\
+                   memory_gib = 1\nnear = [0]\n[[memory_only]]\nids = 3\nmemory_gib = 1\nnear = [1]\n[[link]]\npairs = [[0, 1]]\n";
+    let placed = |text: &str| {
+        let placement = place(&Machine::parse(text, "far.toml").unwrap(), &Wishes::default()).expect("a placement");
+        let memories: Vec<Vec<NodeId>> = placement.ranks.iter().map(|place| place.memory_nodes.clone()).collect();
+        (memories, placement.warnings)
+    };
+    let (own, told) = placed(machine);
+    assert_eq!(own, [[NodeId(2)], [NodeId(3)]]);
+    assert!(told[1].contains("its ranks use that of node 3: which is near it"), "{told:?}");
+    // Memory of nothing is no memory, and that of another host is out of reach.
+    let one = machine.replacen("memory_gib = 1", "memory_gib = 0", 1);
+    let (shared, told) = placed(&one);
+    assert_eq!(shared, [[NodeId(3)], [NodeId(3)]]);
+    assert!(told[0].contains("its ranks use that of node 3: every access is remote"), "{told:?}");
+    let (_, told) = placed(&one.replace("cores = 4", "cores = 4\nnodes_per_host = 1"));
+    assert!(told[0].contains("node 0: no memory is known that its ranks may use"), "{told:?}");
+}
+
+#[test]
 fn a_quota_of_cpu_time_leaves_cores_idle() {
     let mut machine = Machine::load("two-socket").expect("shipped");
     let file = "/sys/fs/cgroup/cpu.max".into();

@@ -9,6 +9,11 @@ use crate::base::{Error, Result, input};
 use crate::model::Stage;
 use crate::simulate::{Outcome, Rates};
 
+/// Samples of a minibatch, at most, as for `train.batch`.
+const BATCH_MOST: usize = 1 << 31;
+/// Milliseconds, at most: longer than any step.
+const MS_MOST: f64 = 1e9;
+
 /// What is read of the report of `octorec bench step --json`.
 #[derive(Debug, Deserialize)]
 pub(super) struct Measured {
@@ -46,7 +51,16 @@ pub(super) fn read(path: &Path, parameters: usize) -> Result<Measured> {
         );
         return Err(Error::config(path.display().to_string(), reason));
     }
-    Ok(measured)
+    let refuse = |what: String| Err(Error::config(path.display().to_string(), format!("{what}: measure anew")));
+    if !(1..=BATCH_MOST).contains(&measured.batch) {
+        return refuse(format!("batch = {} must lie in [1, {BATCH_MOST}]", measured.batch));
+    }
+    let all = measured.stages.iter().map(|stage| (stage.stage.as_str(), stage.ms));
+    let wrong = all.chain([("ms_median", measured.ms_median)]).find(|(_, ms)| !(0.0..=MS_MOST).contains(ms));
+    match wrong.map(|(what, ms)| format!("{what}: {ms} ms must lie in [0, {MS_MOST:e}]")) {
+        Some(reason) => refuse(reason),
+        None => Ok(measured),
+    }
 }
 
 impl Measured {

@@ -8,7 +8,7 @@ use crate::cli::collective::impossible;
 use crate::cli::copies::usual_budget;
 use crate::collective::plan::Reduction;
 use crate::data::hot::Inputs;
-use crate::machine::placement::{CommCores, Placement, RankPer, Wishes};
+use crate::machine::placement::{CommCores, Placement, RankPer, Wishes, comm_cores_to_try};
 use crate::machine::site::Known;
 use crate::machine::{Machine, Site, place};
 use crate::model::Shape;
@@ -16,10 +16,7 @@ use crate::optim::{Optimizer, ParamState};
 use crate::shard::{HotPrices, Model, Options, RankLoad, Workload, plan};
 use crate::simulate::{Outcome, Rates, Scene, simulate};
 
-/// Numbers of communication cores that are tried.
-const COMM_CORES: [usize; 6] = [0, 1, 2, 4, 6, 8];
-
-/// With more ranks than this fewer of them are tried.
+/// With more ranks than this fewer numbers of communication cores are tried.
 const MANY_RANKS: usize = 16;
 
 /// What is asked.
@@ -49,6 +46,8 @@ pub(super) struct Answer {
     pub collective: Option<&'static str>,
     /// What copies of hot rows are and bring, where ranks have some.
     pub copies: Option<CopyGain>,
+    /// What the user should know of where ranks stand.
+    pub warnings: Vec<String>,
     pub outcome: Outcome,
 }
 
@@ -72,8 +71,7 @@ impl Answer {
 impl Question<'_> {
     /// Where so many ranks would stand.
     pub fn site(&self, ranks: Option<usize>, comm_cores: CommCores) -> Result<(Placement, Site)> {
-        let threads = Some(self.config.train.threads).filter(|threads| *threads > 0);
-        let wishes = Wishes { rank_per: self.rank_per, ranks, threads, comm_cores, smt: false };
+        let wishes = self.wishes(ranks, comm_cores);
         let placement = place(self.machine, &wishes).or_else(|refused| {
             let alone = place(self.machine, &Wishes { comm_cores: CommCores::Count(0), ..wishes })?;
             match comm_cores {
@@ -88,18 +86,21 @@ impl Question<'_> {
         Ok((placement, site))
     }
 
+    fn wishes(&self, ranks: Option<usize>, comm_cores: CommCores) -> Wishes {
+        let threads = Some(self.config.train.threads).filter(|threads| *threads > 0);
+        Wishes { rank_per: self.rank_per, ranks, threads, comm_cores, smt: false }
+    }
+
     /// With the best of the numbers of communication cores that may be taken, for minibatches of `batch` samples.
     pub fn ask(&self, ranks: Option<usize>, batch: usize) -> Result<Answer> {
-        let (placement, _) = self.site(ranks, CommCores::Count(0))?;
-        let cores = placement.ranks.iter().map(|place| place.compute.len()).min().unwrap_or(1);
-        let ranks_there = placement.ranks.len();
+        let ranks_there = place(self.machine, &self.wishes(ranks, CommCores::Count(0)))?.ranks.len();
         let tried: Vec<usize> = match self.comm_cores {
             _ if ranks_there == 1 => vec![0],
             CommCores::Count(count) => vec![count],
             CommCores::Auto => {
                 let few = ranks_there > MANY_RANKS;
-                let fits = |count: &usize| 2 * count < cores.max(1) && (!few || [0, 2, 4].contains(count));
-                COMM_CORES.into_iter().filter(fits).collect()
+                let counts = comm_cores_to_try(self.machine, &self.wishes(ranks, CommCores::Auto))?;
+                counts.into_iter().filter(|count| !few || [0, 2, 4].contains(count)).collect()
             }
         };
         let workload = Workload { batch, ..self.workload.clone() };
@@ -171,6 +172,7 @@ impl Question<'_> {
             cores_shared: placement.shares_cores(),
             collective: reduction.map(|reduction| reduction.name),
             copies,
+            warnings: placement.warnings,
             outcome,
         })
     }

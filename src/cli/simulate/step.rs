@@ -1,6 +1,6 @@
 //! `octorec simulate`: a training step on a machine that is described or measured, for several numbers of ranks.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::PathBuf;
 
@@ -20,7 +20,7 @@ use crate::cli::figures;
 use crate::cli::help::{MACHINE, OUTPUT};
 use crate::cli::output::{refuse_overwriting, refuse_unwritable};
 use crate::cli::overrides::{BaseArgs, KeyArgs};
-use crate::cli::place::{comm_cores, machine_file};
+use crate::cli::place::{comm_cores, machine_file, on_described};
 use crate::cli::ranks::Overlap;
 use crate::cli::table::Table;
 use crate::machine::placement::{CommCores, RankPer};
@@ -208,7 +208,7 @@ impl StepArgs {
         let smallest = self.smallest(counts.iter().map(|count| count.unwrap_or(first)))?;
 
         let mut points: Vec<Point> = Vec::new();
-        let mut last = None;
+        let (mut last, mut warned) = (None, BTreeSet::new());
         for count in counts {
             let ranks = question.site(count, CommCores::Count(0))?.1.ranks.len();
             let batch = match (self.batch_per_rank, self.scaling) {
@@ -216,7 +216,9 @@ impl StepArgs {
                 (None, Scaling::Weak) => config.train.minibatch() * ranks / smallest,
                 (None, Scaling::Strong) => config.train.minibatch(),
             };
-            let answer = question.ask(count, batch)?;
+            let answer = question.ask(count, batch).map_err(|error| on_described(&self.topology, error))?;
+            let news = answer.warnings.iter().filter(|warning| warned.insert((*warning).clone()));
+            news.for_each(|warning| note!("warning: {warning}"));
             let before = points.first().map(|point| (point.samples_per_s, point.ranks));
             points.push(Point::of(&answer, before));
             last = Some(answer.outcome);
@@ -271,7 +273,8 @@ impl StepArgs {
         let measured = calibrate::read(path, shape.parameters())?;
         let limits = Rates::at_the_limits();
         let (placement, site) = question.site(Some(1), CommCores::Count(0))?;
-        let least = Question { rates: &limits, ..*question }.ask(Some(1), measured.batch)?;
+        let least = Question { rates: &limits, ..*question }.ask(Some(1), measured.batch);
+        let least = least.map_err(|error| on_described(&self.topology, error))?;
         let peak = site.ranks[0].peak_gflop_s(question.workload.bf16);
         measured.rates(&least.outcome, placement.ranks[0].compute.len(), peak, path)
     }

@@ -107,13 +107,14 @@ impl Front {
 
     /// The most that comes, of slices of so much and through ways that carry this.
     fn flow(&self, slice: f64, carries: impl Fn(f64) -> f64) -> MaxFlow {
-        let middle = self.owners.len();
+        // No way brings more than all.
+        let (middle, whole) = (self.owners.len(), self.owners.len() as f64 * slice);
         let [source, sink] = [middle + self.neighbours.len(), middle + self.neighbours.len() + 1];
         let arc = |from: usize, to: usize, capacity: f64| Arc { from, to, capacity };
         let mut arcs: Vec<Arc> = self.pairs.iter().map(|(owner, from)| arc(*owner, middle + from, slice)).collect();
         arcs.extend((0..middle).map(|owner| arc(source, owner, slice)));
         let neighbours = self.neighbours.iter().enumerate();
-        arcs.extend(neighbours.map(|(from, (_, width))| arc(middle + from, sink, carries(*width))));
+        arcs.extend(neighbours.map(|(from, (_, width))| arc(middle + from, sink, carries(*width).min(whole))));
         max_flow(sink + 1, &arcs, source, sink)
     }
 
@@ -142,10 +143,13 @@ impl Front {
         let parts = |width: f64, seconds: f64| (width * seconds * slice * (1.0 + 1e-9)).floor();
         let flow = loop {
             let flow = self.flow(slice, |width| parts(width, seconds));
-            if flow.amount > self.owners.len() as f64 * slice - 0.5 {
+            let whole = self.owners.len() as f64 * slice;
+            if flow.amount > whole - 0.5 {
                 break flow;
             }
-            let next = self.neighbours.iter().map(|(_, width)| (parts(*width, seconds) + 1.0) / (width * slice));
+            // Who has time for all would have no use for more, and wait for a narrow way part by part.
+            let busy = self.neighbours.iter().filter(|(_, width)| parts(*width, seconds) < whole);
+            let next = busy.map(|(_, width)| (parts(*width, seconds) + 1.0) / (width * slice));
             seconds = next.fold(f64::INFINITY, f64::min);
         };
         let mut until = vec![0; self.owners.len()];

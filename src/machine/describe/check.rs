@@ -12,43 +12,62 @@ use super::{End, LOCAL_DISTANCE, Machine};
 use crate::base::{NodeId, Result};
 use crate::machine::routes::Routes;
 
-/// Where in the text things are described.
+/// No machine has more links, so that a few ranges in a text cannot ask for all memory.
+const LINKS_MOST: usize = 1 << 16;
+/// Ends that all routes pass together, at most, for the same reason.
+const STEPS_MOST: usize = 1 << 22;
+
+/// Where in the text things are described, and what was described so far.
 #[derive(Debug, Default)]
 pub struct Places {
     pub nodes: BTreeMap<NodeId, Range<usize>>,
-    pub tiers: Vec<Range<usize>>,
     pub switches: Vec<Range<usize>>,
-    pub links: Vec<Range<usize>>,
-    pub routes: Vec<Range<usize>>,
+    linked: BTreeSet<(End, End)>,
+    routed: BTreeSet<(End, End)>,
+    steps: usize,
 }
 
-/// Links, routes and switches.
-pub fn graph(source: &Source<'_>, machine: &Machine, places: &Places) -> Result<()> {
-    let mut seen = BTreeSet::new();
-    for (link, place) in machine.links.iter().zip(&places.links) {
-        let [from, to] = link.ends;
-        let (a, b) = (machine.end_name(from), machine.end_name(to));
-        if from == to {
-            return Err(source.at(place, format!("a link joins {a} with itself")));
-        }
-        if !seen.insert((from.min(to), from.max(to))) {
-            return Err(source.at(place, format!("{a} and {b} are linked twice: add up the bandwidths of both links")));
-        }
+/// A link that is to be added.
+pub fn link(
+    source: &Source<'_>,
+    machine: &Machine,
+    places: &mut Places,
+    [from, to]: [End; 2],
+    place: &Range<usize>,
+) -> Result<()> {
+    let (a, b) = (|| machine.end_name(from), || machine.end_name(to));
+    if from == to {
+        return Err(source.at(place, format!("a link joins {} with itself", a())));
     }
+    if !places.linked.insert((from.min(to), from.max(to))) {
+        let reason = format!("{} and {} are linked twice: add up the bandwidths of both links", a(), b());
+        return Err(source.at(place, reason));
+    }
+    if places.linked.len() > LINKS_MOST {
+        return Err(source.at(place, format!("more than {LINKS_MOST} links: join what is far apart by switches")));
+    }
+    Ok(())
+}
+
+/// Links and switches together.
+pub fn graph(source: &Source<'_>, machine: &Machine, places: &Places) -> Result<()> {
     one_piece(source, machine, places)?;
-    routes(source, machine, places, &seen)?;
     oversubscription(source, machine, places)
 }
 
 fn one_piece(source: &Source<'_>, machine: &Machine, places: &Places) -> Result<()> {
+    let mut near = BTreeMap::<End, Vec<End>>::new();
+    for [a, b] in machine.links.iter().map(|link| link.ends) {
+        near.entry(a).or_default().push(b);
+        near.entry(b).or_default().push(a);
+    }
     let start = End::Node(machine.nodes[0].id);
     let mut reached = BTreeSet::from([start]);
     let mut edge = vec![start];
     while let Some(end) = edge.pop() {
-        for link in machine.links.iter().filter(|link| link.ends.contains(&end)) {
-            let other = if link.ends[0] == end { link.ends[1] } else { link.ends[0] };
-            if reached.insert(other) {
-                edge.push(other);
+        for other in near.get(&end).into_iter().flatten() {
+            if reached.insert(*other) {
+                edge.push(*other);
             }
         }
     }
@@ -64,25 +83,35 @@ fn one_piece(source: &Source<'_>, machine: &Machine, places: &Places) -> Result<
     Err(source.at(place, format!("the links leave the machine in pieces: {home} cannot reach {}", names.join(", "))))
 }
 
-fn routes(source: &Source<'_>, machine: &Machine, places: &Places, linked: &BTreeSet<(End, End)>) -> Result<()> {
-    let mut seen = BTreeSet::new();
-    for (route, place) in machine.routes.iter().zip(&places.routes) {
-        let (Some(first @ End::Node(_)), Some(last @ End::Node(_))) = (route.path.first(), route.path.last()) else {
-            return Err(source.at(place, "a route begins and ends at a node"));
-        };
-        if route.path.iter().collect::<BTreeSet<_>>().len() < route.path.len() || route.path.len() < 2 {
-            return Err(source.at(place, "a route joins two nodes and passes nothing twice"));
+/// A route that is to be added, once all links are there.
+pub fn route(
+    source: &Source<'_>,
+    machine: &Machine,
+    places: &mut Places,
+    path: &[End],
+    place: &Range<usize>,
+) -> Result<()> {
+    let (Some(first @ End::Node(_)), Some(last @ End::Node(_))) = (path.first(), path.last()) else {
+        return Err(source.at(place, "a route begins and ends at a node"));
+    };
+    if path.iter().collect::<BTreeSet<_>>().len() < path.len() || path.len() < 2 {
+        return Err(source.at(place, "a route joins two nodes and passes nothing twice"));
+    }
+    for step in path.windows(2) {
+        if !places.linked.contains(&(step[0].min(step[1]), step[0].max(step[1]))) {
+            let (a, b) = (machine.end_name(step[0]), machine.end_name(step[1]));
+            return Err(source.at(place, format!("the route goes from {a} to {b}, but no link joins them")));
         }
-        for step in route.path.windows(2) {
-            if !linked.contains(&(step[0].min(step[1]), step[0].max(step[1]))) {
-                let (a, b) = (machine.end_name(step[0]), machine.end_name(step[1]));
-                return Err(source.at(place, format!("the route goes from {a} to {b}, but no link joins them")));
-            }
-        }
-        if !seen.insert((first.min(last), first.max(last))) {
-            let (a, b) = (machine.end_name(*first), machine.end_name(*last));
-            return Err(source.at(place, format!("a second route between {a} and {b}")));
-        }
+    }
+    if !places.routed.insert((*first.min(last), *first.max(last))) {
+        let (a, b) = (machine.end_name(*first), machine.end_name(*last));
+        return Err(source.at(place, format!("a second route between {a} and {b}")));
+    }
+    places.steps += path.len();
+    if places.steps > STEPS_MOST {
+        let reason =
+            format!("routes pass more than {STEPS_MOST} ends together: leave out those that are the shortest ways");
+        return Err(source.at(place, reason));
     }
     Ok(())
 }

@@ -7,7 +7,7 @@
 
 use std::fmt::Write as _;
 
-use super::{Core, End, L3Group, Machine, Node};
+use super::{Core, End, Machine, Node};
 use crate::base::{NodeId, PuId};
 use crate::machine::links::follow;
 use crate::machine::ranges::ranges;
@@ -106,8 +106,12 @@ fn node_entry(node: &Node, out: &mut String) -> std::fmt::Result {
     };
     kib(out, "l1_kib", node.l1_bytes)?;
     kib(out, "l2_kib", node.l2_bytes)?;
-    if let Some(L3Group { bytes, .. }) = node.l3.first() {
-        writeln!(out, "l3_kib = {}", bytes >> 10)?;
+    let l3_kib: Vec<u64> = node.l3.iter().map(|group| group.bytes >> 10).collect();
+    if let Some(first) = l3_kib.first() {
+        match l3_kib.iter().all(|kib| kib == first) {
+            true => writeln!(out, "l3_kib = {first}")?,
+            false => writeln!(out, "l3_kib = {l3_kib:?}")?,
+        }
         writeln!(out, "l3_cores = {:?}", node.l3.iter().map(|group| group.cores).collect::<Vec<_>>())?;
     }
     writeln!(out, "memory_gib = {:?}", gib(node.memory_bytes))?;

@@ -3,6 +3,7 @@
 //! Only shape lives here: names, types, defaults. Whether the values make sense together is for `parse` and `check`.
 
 use std::fmt;
+use std::ops::RangeInclusive;
 
 use serde::Deserialize;
 use serde::de::{self, Deserializer, Visitor};
@@ -45,8 +46,8 @@ pub struct NodeGroup {
     pub package: Option<u32>,
     pub l1_kib: Option<u64>,
     pub l2_kib: Option<u64>,
-    /// Size of each last-level cache.
-    pub l3_kib: Option<u64>,
+    /// Size of each last-level cache: one of all, or a list of as many as there are.
+    pub l3_kib: Option<Spanned<Sizes>>,
     /// How many last-level caches a node has, of equally many cores.
     pub l3_groups: Option<Spanned<usize>>,
     /// Cores of each last-level cache, where they differ.
@@ -98,11 +99,36 @@ pub struct RouteEntry {
     pub path: Spanned<Vec<Ends>>,
 }
 
-/// One or several ends: a number, a list of numbers in a string ("0-3,8"), or a switch's name.
+/// One or several ends: a number, a list of numbers in a string ("0-3,8"), or a switch's name. No number is named
+/// twice; ranges stay ranges, so that a file takes no more memory than its text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ends {
-    Nodes(Vec<u32>),
+    Nodes(Vec<RangeInclusive<u32>>),
     Switch(String),
+}
+
+/// The size of all, or those of each.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Sizes {
+    Alike(u64),
+    Each(Vec<u64>),
+}
+
+impl<'de> Deserialize<'de> for Sizes {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        /// Untagged, so that neither form needs a name.
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Form {
+            Alike(u64),
+            Each(Vec<u64>),
+        }
+        match Form::deserialize(deserializer) {
+            Ok(Form::Alike(kib)) => Ok(Self::Alike(kib)),
+            Ok(Form::Each(kib)) => Ok(Self::Each(kib)),
+            Err(_) => Err(de::Error::custom("a number of KiB or a list of such numbers is expected")),
+        }
+    }
 }
 
 /// Node numbers are below this: the kernel's own limit.
@@ -125,9 +151,14 @@ impl Ends {
             if first > last {
                 return Err(format!("`{part}` goes backwards: write {last}-{first}"));
             }
-            nodes.extend(first..=last);
+            nodes.push(first..=last);
         }
-        Ok(Self::Nodes(nodes))
+        let mut ascending: Vec<(u32, u32)> = nodes.iter().map(|range| (*range.start(), *range.end())).collect();
+        ascending.sort_unstable();
+        match ascending.windows(2).find(|two| two[1].0 <= two[0].1) {
+            Some(two) => Err(format!("{} is named twice", two[1].0)),
+            None => Ok(Self::Nodes(nodes)),
+        }
     }
 }
 
@@ -156,9 +187,12 @@ mod tests {
 
     #[test]
     fn ends_are_numbers_ranges_or_names() {
-        assert_eq!(Ends::from_text("0-3,8"), Ok(Ends::Nodes(vec![0, 1, 2, 3, 8])));
+        assert_eq!(Ends::from_text("0-3,8"), Ok(Ends::Nodes(vec![0..=3, 8..=8])));
         assert_eq!(Ends::from_text("leaf0"), Ok(Ends::Switch("leaf0".to_owned())));
         assert!(Ends::from_text("3-1").is_err_and(|reason| reason.contains("write 1-3")));
+        for twice in ["2,0-3", "0-3,2", "2,2", "0-1023,0-1023"] {
+            assert!(Ends::from_text(twice).is_err_and(|reason| reason.ends_with(" is named twice")), "{twice}");
+        }
         assert!(Ends::from_text("-1").is_err());
         assert!(Ends::from_text("0-4000000000").is_err());
         assert!(Ends::from_text("").is_err());

@@ -11,7 +11,9 @@ mod file;
 mod parse;
 mod shipped;
 
+use std::collections::BTreeSet;
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -24,10 +26,18 @@ pub use shipped::SHIPPED;
 /// The firmware's distance of a node to itself (ACPI SLIT).
 pub const LOCAL_DISTANCE: u32 = 10;
 
-/// The most hardware threads of a machine: Linux knows no more on x86.
+/// The most hardware threads of a host: Linux knows no more on x86.
 pub(super) const PUS_MOST: usize = 1 << 13;
-/// The most NUMA nodes; all pairs of them are looked at.
+/// The most NUMA nodes of a host.
 pub(super) const NODES_MOST: usize = 1 << 8;
+
+/// The most memory of a node, in bytes: 4 PiB, so that sums over all nodes stay far from overflow.
+pub(super) const MEMORY_MOST: u64 = 1 << 52;
+/// What a figure of hardware can be: 10^9 a second, nanoseconds, or a ratio. Beyond that plans have no end or no
+/// meaning.
+pub const FIGURES: RangeInclusive<f64> = 1e-6..=1e9;
+/// The same of a link's bandwidth, in 10^9 bytes a second: wide and narrow links are added up.
+pub const LINK_GB_S: RangeInclusive<f64> = 1e-4..=1e6;
 
 /// One machine, or several hosts behind switches.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -316,7 +326,7 @@ impl Machine {
     /// How many hosts (operating systems) there are.
     #[must_use]
     pub fn hosts(&self) -> usize {
-        self.nodes.iter().map(|node| node.host as usize + 1).max().unwrap_or(0)
+        self.nodes.iter().map(|node| node.host).collect::<BTreeSet<_>>().len()
     }
 
     /// How many physical cores there are.

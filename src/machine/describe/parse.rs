@@ -3,23 +3,29 @@
 //! Every error names the line of the value that is wrong. Relations over the whole machine are checked last (`check`).
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 
 use toml::Spanned;
 
 use super::check::{self, Places};
-use super::file::{Ends, File, LinkGroup, NodeGroup, TierGroup};
+use super::file::{Ends, File, LinkGroup, NodeGroup, Sizes, TierGroup};
 use super::{
-    CapacityTier, Core, Distances, End, L3Group, LOCAL_DISTANCE, Link, Machine, NODES_MOST, Node, PUS_MOST, Pu, Route,
-    Switch,
+    CapacityTier, Core, Distances, End, FIGURES, L3Group, LINK_GB_S, LOCAL_DISTANCE, Link, MEMORY_MOST, Machine,
+    NODES_MOST, Node, PUS_MOST, Pu, Route, Switch,
 };
 use crate::base::{Error, NodeId, PuId, Result, input};
 use crate::machine::routes::Routes;
 
 /// No node has more cores than this, so that a slip of the pen cannot ask for all memory.
 const CORES_MAX: usize = 1024;
-/// No node has more memory than this: 4 PiB, so that sums over all nodes stay far from overflow.
-const MEMORY_GIB_MAX: f64 = 4_194_304.0;
+/// The hosts of a description have no more hardware threads than this together, for the same reason.
+const ALL_PUS_MOST: usize = 1 << 18;
+/// Hardware threads of a core, at most.
+const SMT_MAX: usize = 8;
+/// No description has more switches: everything looks for them by name.
+const SWITCHES_MOST: usize = 4 * NODES_MOST;
+/// No node has more memory than this.
+const MEMORY_GIB_MAX: f64 = (MEMORY_MOST >> 30) as f64;
 
 /// The text of a description, to turn places into lines.
 pub struct Source<'a> {
@@ -34,12 +40,14 @@ impl Source<'_> {
         Error::Topology { origin: self.origin.to_owned(), line, reason: reason.into() }
     }
 
-    fn positive(&self, value: &Spanned<f64>, what: &str) -> Result<f64> {
+    fn within(&self, value: &Spanned<f64>, what: &str, range: &RangeInclusive<f64>) -> Result<f64> {
         let number = *value.get_ref();
-        if number.is_finite() && number > 0.0 {
+        if range.contains(&number) {
             return Ok(number);
         }
-        Err(self.at(&value.span(), format!("{what} = {number} must be more than 0; leave the key out if unknown")))
+        let [least, most] = [range.start(), range.end()];
+        let reason = format!("{what} = {number} must lie in [{least:e}, {most:e}]; leave the key out if unknown");
+        Err(self.at(&value.span(), reason))
     }
 
     /// A size in GiB as bytes; 0 is a node without memory.
@@ -51,8 +59,8 @@ impl Source<'_> {
         Err(self.at(&gib.span(), format!("memory_gib = {number} must be 0 (no memory) to {MEMORY_GIB_MAX}")))
     }
 
-    fn positive_if_given(&self, value: Option<&Spanned<f64>>, what: &str) -> Result<Option<f64>> {
-        value.map(|value| self.positive(value, what)).transpose()
+    fn figure(&self, value: Option<&Spanned<f64>>, what: &str) -> Result<Option<f64>> {
+        value.map(|value| self.within(value, what, &FIGURES)).transpose()
     }
 }
 
@@ -61,7 +69,7 @@ pub fn parse(text: &str, origin: &str) -> Result<Machine> {
     let file: File = input::from_toml(text).map_err(|(place, reason)| source.at(&place, reason))?;
     let mut places = Places::default();
     let nodes = nodes(&source, &file, &mut places)?;
-    let tiers = tiers(&source, &file.memory_only, &mut places)?;
+    let tiers = tiers(&source, &file.memory_only, &nodes, &mut places)?;
     let switches = switches(&source, &file, &mut places)?;
     let mut machine = Machine {
         name: file.name,
@@ -84,9 +92,12 @@ pub fn parse(text: &str, origin: &str) -> Result<Machine> {
         let mut path = Vec::new();
         for end in entry.path.get_ref() {
             path.extend(ends(&source, end, &entry.path.span(), &machine)?);
+            if path.len() > machine.nodes.len() + machine.switches.len() {
+                break;
+            }
         }
+        check::route(&source, &machine, &mut places, &path, &entry.path.span())?;
         machine.routes.push(Route { path });
-        places.routes.push(entry.path.span());
     }
     check::graph(&source, &machine, &places)?;
     machine.distances.ids =
@@ -101,15 +112,8 @@ pub fn parse(text: &str, origin: &str) -> Result<Machine> {
             machine.assumptions.push("distances: not described, 10 at home and 10 more each hop".to_owned());
         }
     }
-    for (tier, group) in machine.tiers.iter_mut().zip(&places.tiers) {
-        if tier.near.is_empty() {
-            tier.near = nearest_nodes(&machine.distances, tier.id, &machine.nodes);
-        }
-        for near in &tier.near {
-            if !machine.nodes.iter().any(|node| node.id == *near) {
-                return Err(source.at(group, format!("near: there is no {near} with cores")));
-            }
-        }
+    for tier in machine.tiers.iter_mut().filter(|tier| tier.near.is_empty()) {
+        tier.near = nearest_nodes(&machine.distances, tier.id, &machine.nodes);
     }
     Ok(machine)
 }
@@ -127,15 +131,12 @@ fn nodes(source: &Source<'_>, file: &File, places: &mut Places) -> Result<Vec<No
         let described = node(source, entry.get_ref(), &entry.span())?;
         let threads = |node: &Node| node.cores.iter().map(|core| core.pus.len()).sum::<usize>();
         let more = numbers(source, &entry.get_ref().ids)?.len();
-        let all = (nodes.len() + more, pus + more * threads(&described));
-        if all.0 > NODES_MOST || all.1 > PUS_MOST {
-            let reason = format!(
-                "{} nodes with {} hardware threads: at most {NODES_MOST} with at most {PUS_MOST} can be described",
-                all.0, all.1
-            );
+        pus += more * threads(&described);
+        if pus > ALL_PUS_MOST {
+            let reason =
+                format!("{pus} hardware threads: at most {ALL_PUS_MOST} can be described: describe fewer nodes");
             return Err(source.at(&entry.get_ref().ids.span(), reason));
         }
-        pus = all.1;
         for id in numbers(source, &entry.get_ref().ids)? {
             if places.nodes.insert(NodeId(id), entry.get_ref().ids.span()).is_some() {
                 return Err(source.at(&entry.get_ref().ids.span(), format!("node {id} is described twice")));
@@ -161,6 +162,22 @@ fn nodes(source: &Source<'_>, file: &File, places: &mut Places) -> Result<Vec<No
         node.package = entry.package.map_or_else(|| share(&entry.nodes_per_package, 1, "nodes_per_package"), Ok)?;
     }
     number_pus(source, file, &mut nodes)?;
+    let mut of_hosts = BTreeMap::<u32, [usize; 2]>::new();
+    for (node, _) in &nodes {
+        let [count, pus] = of_hosts.entry(node.host).or_default();
+        *count += 1;
+        *pus += node.cores.iter().map(|core| core.pus.len()).sum::<usize>();
+    }
+    let large = |(node, _): &&(Node, usize)| of_hosts[&node.host][0] > NODES_MOST || of_hosts[&node.host][1] > PUS_MOST;
+    if let Some((node, group)) = nodes.iter().find(large) {
+        let [count, pus] = of_hosts[&node.host];
+        let reason = format!(
+            "host {} has {count} nodes with {pus} hardware threads: at most {NODES_MOST} with at most {PUS_MOST} are \
+             possible; say with `nodes_per_host` or `host` which nodes are of one host",
+            node.host
+        );
+        return Err(source.at(&file.node[*group].get_ref().ids.span(), reason));
+    }
     Ok(nodes.into_iter().map(|(node, _)| node).collect())
 }
 
@@ -174,9 +191,9 @@ fn node(source: &Source<'_>, entry: &NodeGroup, place: &Range<usize>) -> Result<
         ));
     }
     let smt = entry.smt.as_ref().map_or(1, |smt| *smt.get_ref());
-    if !(1..=8).contains(&smt) {
+    if !(1..=SMT_MAX).contains(&smt) {
         let place = entry.smt.as_ref().map_or(place.clone(), Spanned::span);
-        return Err(source.at(&place, format!("smt = {smt} must be 1 to 8 hardware threads a core")));
+        return Err(source.at(&place, format!("smt = {smt} must be 1 to {SMT_MAX} hardware threads a core")));
     }
     let pu = Pu { id: PuId(0), allowed: true };
     Ok(Node {
@@ -190,13 +207,13 @@ fn node(source: &Source<'_>, entry: &NodeGroup, place: &Range<usize>) -> Result<
         memory_bytes: source.bytes(&entry.memory_gib)?,
         free_bytes: None,
         memory_allowed: true,
-        memory_gb_s: source.positive_if_given(entry.memory_gb_s.as_ref(), "memory_gb_s")?,
-        copy_gb_s: source.positive_if_given(entry.copy_gb_s.as_ref(), "copy_gb_s")?,
-        stream_copy_gb_s: source.positive_if_given(entry.stream_copy_gb_s.as_ref(), "stream_copy_gb_s")?,
-        row_gb_s: source.positive_if_given(entry.row_gb_s.as_ref(), "row_gb_s")?,
-        row_update_gb_s: source.positive_if_given(entry.row_update_gb_s.as_ref(), "row_update_gb_s")?,
-        peak_f32_gflop_s: source.positive_if_given(entry.peak_f32_gflop_s.as_ref(), "peak_f32_gflop_s")?,
-        peak_bf16_gflop_s: source.positive_if_given(entry.peak_bf16_gflop_s.as_ref(), "peak_bf16_gflop_s")?,
+        memory_gb_s: source.figure(entry.memory_gb_s.as_ref(), "memory_gb_s")?,
+        copy_gb_s: source.figure(entry.copy_gb_s.as_ref(), "copy_gb_s")?,
+        stream_copy_gb_s: source.figure(entry.stream_copy_gb_s.as_ref(), "stream_copy_gb_s")?,
+        row_gb_s: source.figure(entry.row_gb_s.as_ref(), "row_gb_s")?,
+        row_update_gb_s: source.figure(entry.row_update_gb_s.as_ref(), "row_update_gb_s")?,
+        peak_f32_gflop_s: source.figure(entry.peak_f32_gflop_s.as_ref(), "peak_f32_gflop_s")?,
+        peak_bf16_gflop_s: source.figure(entry.peak_bf16_gflop_s.as_ref(), "peak_bf16_gflop_s")?,
     })
 }
 
@@ -205,7 +222,7 @@ const fn bytes_of_kib(kib: u64) -> u64 {
 }
 
 fn l3_groups(source: &Source<'_>, entry: &NodeGroup, cores: usize) -> Result<Vec<L3Group>> {
-    let Some(kib) = entry.l3_kib else { return Ok(Vec::new()) };
+    let Some(kib) = &entry.l3_kib else { return Ok(Vec::new()) };
     let sizes = match (&entry.l3_cores, &entry.l3_groups) {
         (Some(sizes), _) => {
             let sum = sizes.get_ref().iter().fold(0, |sum: usize, size| sum.saturating_add(*size));
@@ -224,10 +241,19 @@ fn l3_groups(source: &Source<'_>, entry: &NodeGroup, cores: usize) -> Result<Vec
         }
         (None, None) => vec![cores],
     };
+    let kibs = match kib.get_ref() {
+        Sizes::Alike(kib) => vec![*kib; sizes.len()],
+        Sizes::Each(kibs) if kibs.len() == sizes.len() => kibs.clone(),
+        Sizes::Each(kibs) => {
+            let reason = format!("l3_kib has {} sizes for {} last-level caches", kibs.len(), sizes.len());
+            return Err(source.at(&kib.span(), reason));
+        }
+    };
     let mut first_core = 0;
     Ok(sizes
         .into_iter()
-        .map(|cores| {
+        .zip(kibs)
+        .map(|(cores, kib)| {
             let group = L3Group { bytes: bytes_of_kib(kib), first_core, cores };
             first_core += cores;
             group
@@ -255,9 +281,10 @@ fn number_pus(source: &Source<'_>, file: &File, nodes: &mut [(Node, usize)]) -> 
         let mut place = entry.span();
         if let Some(pus) = &entry.get_ref().pus {
             place = pus.span();
-            if pus.get_ref().len() != node.cores.len() || pus.get_ref().iter().any(Vec::is_empty) {
+            let some = |ids: &Vec<u32>| (1..=SMT_MAX).contains(&ids.len());
+            if pus.get_ref().len() != node.cores.len() || !pus.get_ref().iter().all(some) {
                 let reason = format!(
-                    "pus lists {} cores, the node has {}: one non-empty list a core",
+                    "pus lists {} cores, the node has {}: one list of 1 to {SMT_MAX} numbers a core",
                     pus.get_ref().len(),
                     node.cores.len()
                 );
@@ -276,39 +303,50 @@ fn number_pus(source: &Source<'_>, file: &File, nodes: &mut [(Node, usize)]) -> 
     Ok(())
 }
 
-fn tiers(source: &Source<'_>, groups: &[Spanned<TierGroup>], places: &mut Places) -> Result<Vec<CapacityTier>> {
+fn tiers(
+    source: &Source<'_>,
+    groups: &[Spanned<TierGroup>],
+    nodes: &[Node],
+    places: &mut Places,
+) -> Result<Vec<CapacityTier>> {
     let mut tiers = Vec::new();
     for entry in groups {
         let group = entry.get_ref();
+        let near: Vec<NodeId> = group.near.iter().flat_map(|near| near.get_ref()).map(|id| NodeId(*id)).collect();
+        let place = group.near.as_ref().map_or(entry.span(), Spanned::span);
+        let mut named = BTreeSet::new();
+        for id in &near {
+            if !nodes.iter().any(|node| node.id == *id) {
+                return Err(source.at(&place, format!("near: there is no {id} with cores")));
+            }
+            if !named.insert(id) {
+                return Err(source.at(&place, format!("near: {id} is named twice")));
+            }
+        }
         for id in numbers(source, &group.ids)? {
             if places.nodes.insert(NodeId(id), group.ids.span()).is_some() {
                 return Err(source.at(&group.ids.span(), format!("node {id} is described twice")));
             }
-            if tiers.len() == NODES_MOST {
-                let reason = format!("more than {NODES_MOST} nodes without cores: describe fewer");
-                return Err(source.at(&group.ids.span(), reason));
-            }
-            tiers.push((
-                CapacityTier {
-                    id: NodeId(id),
-                    memory_bytes: source.bytes(&group.memory_gib)?,
-                    free_bytes: None,
-                    memory_gb_s: source.positive_if_given(group.memory_gb_s.as_ref(), "memory_gb_s")?,
-                    memory_allowed: true,
-                    near: group.near.iter().flat_map(|near| near.get_ref()).map(|id| NodeId(*id)).collect(),
-                },
-                group.near.as_ref().map_or(entry.span(), Spanned::span),
-            ));
+            tiers.push(CapacityTier {
+                id: NodeId(id),
+                memory_bytes: source.bytes(&group.memory_gib)?,
+                free_bytes: None,
+                memory_gb_s: source.figure(group.memory_gb_s.as_ref(), "memory_gb_s")?,
+                memory_allowed: true,
+                near: near.clone(),
+            });
         }
     }
-    tiers.sort_by_key(|(tier, _)| tier.id);
-    let (tiers, spans) = tiers.into_iter().unzip();
-    places.tiers = spans;
+    tiers.sort_by_key(|tier| tier.id);
     Ok(tiers)
 }
 
 fn switches(source: &Source<'_>, file: &File, places: &mut Places) -> Result<Vec<Switch>> {
     let mut switches: Vec<Switch> = Vec::new();
+    if let Some(entry) = file.switch.get(SWITCHES_MOST) {
+        let reason = format!("{} switches: at most {SWITCHES_MOST} can be described", file.switch.len());
+        return Err(source.at(&entry.span(), reason));
+    }
     for entry in &file.switch {
         let name = entry.get_ref().name.clone();
         if !name.starts_with(|first: char| first.is_ascii_alphabetic()) {
@@ -317,8 +355,7 @@ fn switches(source: &Source<'_>, file: &File, places: &mut Places) -> Result<Vec
         if switches.iter().any(|switch| switch.name == name) {
             return Err(source.at(&entry.span(), format!("switch `{name}` is described twice")));
         }
-        let oversubscription =
-            source.positive_if_given(entry.get_ref().oversubscription.as_ref(), "oversubscription")?;
+        let oversubscription = source.figure(entry.get_ref().oversubscription.as_ref(), "oversubscription")?;
         switches.push(Switch { name, oversubscription });
         places.switches.push(entry.span());
     }
@@ -339,9 +376,9 @@ fn within_machine(machine: &Machine, ends: [End; 2]) -> Option<&'static str> {
 }
 
 fn links(source: &Source<'_>, group: &Spanned<LinkGroup>, machine: &mut Machine, places: &mut Places) -> Result<()> {
-    let gb_s = source.positive_if_given(group.get_ref().gb_s.as_ref(), "gb_s")?;
-    let latency_ns = source.positive_if_given(group.get_ref().latency_ns.as_ref(), "latency_ns")?;
-    let core_s_per_gb = source.positive_if_given(group.get_ref().core_s_per_gb.as_ref(), "core_s_per_gb")?;
+    let gb_s = group.get_ref().gb_s.as_ref().map(|value| source.within(value, "gb_s", &LINK_GB_S)).transpose()?;
+    let latency_ns = source.figure(group.get_ref().latency_ns.as_ref(), "latency_ns")?;
+    let core_s_per_gb = source.figure(group.get_ref().core_s_per_gb.as_ref(), "core_s_per_gb")?;
     for pair in &group.get_ref().pairs {
         let [left, right] = pair.get_ref();
         let left = ends(source, left, &pair.span(), machine)?;
@@ -353,8 +390,8 @@ fn links(source: &Source<'_>, group: &Spanned<LinkGroup>, machine: &mut Machine,
                     let reason = format!("core_s_per_gb is what the network takes of a machine's cores, and {reason}");
                     return Err(source.at(&pair.span(), reason));
                 }
+                check::link(source, machine, places, [*from, *to], &pair.span())?;
                 machine.links.push(Link { ends: [*from, *to], gb_s, latency_ns, core_s_per_gb });
-                places.links.push(pair.span());
             }
         }
     }
@@ -370,7 +407,9 @@ fn ends(source: &Source<'_>, written: &Ends, place: &Range<usize>, machine: &Mac
         },
         Ends::Nodes(ids) => ids
             .iter()
-            .map(|id| match machine.node(NodeId(*id)) {
+            .cloned()
+            .flatten()
+            .map(|id| match machine.node(NodeId(id)) {
                 Some(node) => Ok(End::Node(node.id)),
                 None => {
                     let (first, last) = (machine.nodes[0].id.0, machine.nodes[machine.nodes.len() - 1].id.0);
@@ -384,7 +423,7 @@ fn ends(source: &Source<'_>, written: &Ends, place: &Range<usize>, machine: &Mac
 
 fn numbers(source: &Source<'_>, ids: &Spanned<Ends>) -> Result<Vec<u32>> {
     match ids.get_ref() {
-        Ends::Nodes(ids) => Ok(ids.clone()),
+        Ends::Nodes(ids) => Ok(ids.iter().cloned().flatten().collect()),
         Ends::Switch(name) => {
             Err(source.at(&ids.span(), format!("ids = \"{name}\" must be node numbers like 3 or \"0-3,8\"")))
         }

@@ -18,7 +18,8 @@ use hwlocality::object::types::ObjectType;
 use hwlocality::topology::builder::{BuildFlags, TopologyBuilder};
 
 use super::describe::{
-    CapacityTier, Core, Distances, End, LOCAL_DISTANCE, Link, Machine, NODES_MOST, Node, PUS_MOST, nearest_nodes,
+    CapacityTier, Core, Distances, End, LOCAL_DISTANCE, Link, MEMORY_MOST, Machine, NODES_MOST, Node, PUS_MOST,
+    nearest_nodes,
 };
 use super::links::by_distance;
 use crate::base::{Error, NodeId, Result, input};
@@ -111,6 +112,12 @@ pub fn synthetic(description: &str) -> Result<Machine> {
         );
         return Err(Error::Discovery { origin, action: "use the description", reason });
     }
+    // hwloc's sets have a bit for each number below the largest.
+    let largest = objects::largest_index(description);
+    if largest >= PUS_MOST as u64 {
+        let reason = format!("indexes: {largest} is no hardware thread's number: they are below {PUS_MOST}");
+        return Err(Error::Discovery { origin, action: "use the description", reason });
+    }
     let builder = Topology::builder().from_synthetic(description).map_err(|_| Error::Discovery {
         origin: origin.clone(),
         action: "read the description",
@@ -161,6 +168,12 @@ fn explore(builder: TopologyBuilder, origin: &str, name: &str, about: &str) -> R
     let (nodes, mut tiers) = nodes_and_tiers(&topology, &mut assumptions);
     if nodes.is_empty() {
         let reason = "hwloc found no NUMA node with cores".to_owned();
+        return Err(Error::Discovery { origin: origin.to_owned(), action: "use what hwloc found", reason });
+    }
+    let memories = nodes.iter().map(|node| (node.id, node.memory_bytes));
+    let mut memories = memories.chain(tiers.iter().map(|tier| (tier.id, tier.memory_bytes)));
+    if let Some((id, bytes)) = memories.find(|(_, bytes)| *bytes > MEMORY_MOST) {
+        let reason = format!("{id} has {bytes} bytes of memory; at most {MEMORY_MOST} can be used: correct it there");
         return Err(Error::Discovery { origin: origin.to_owned(), action: "use what hwloc found", reason });
     }
     let ids: Vec<NodeId> = nodes.iter().map(|node| node.id).chain(tiers.iter().map(|tier| tier.id)).collect();

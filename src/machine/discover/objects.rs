@@ -28,18 +28,27 @@ pub fn synthetic_size(description: &str) -> u64 {
             _ => {}
         }
     }
-    let count = |level: &str| {
-        let text = level.rsplit(':').next().unwrap_or_default().to_ascii_lowercase();
-        let (radix, digits) = match text.strip_prefix("0x") {
-            Some(digits) => (16, digits),
-            None if text.starts_with('0') => (8, &text[..]),
-            None => (10, &text[..]),
-        };
-        let digits = &digits[..digits.find(|c: char| !c.is_digit(radix)).unwrap_or(digits.len())];
-        // Digits that fit no number are a very large one.
-        if digits.is_empty() { 1 } else { u64::from_str_radix(digits, radix).unwrap_or(u64::MAX) }
-    };
+    let count = |level: &str| as_in_c(level.rsplit(':').next().unwrap_or_default()).unwrap_or(1);
     levels.split_whitespace().map(count).fold(1, u64::saturating_mul)
+}
+
+/// The largest number that a synthetic description gives a hardware thread or a node (`indexes=0,2,1,3`).
+pub fn largest_index(description: &str) -> u64 {
+    let description = description.to_ascii_lowercase();
+    let lists = description.split("indexes=").skip(1).filter_map(|rest| rest.split(')').next());
+    lists.flat_map(|list| list.split(|c: char| !c.is_ascii_alphanumeric())).filter_map(as_in_c).max().unwrap_or(0)
+}
+
+/// The number with which a text begins, as C reads it; digits that fit no number are a very large one.
+fn as_in_c(text: &str) -> Option<u64> {
+    let text = text.to_ascii_lowercase();
+    let (radix, digits) = match text.strip_prefix("0x") {
+        Some(digits) => (16, digits),
+        None if text.starts_with('0') => (8, &text[..]),
+        None => (10, &text[..]),
+    };
+    let digits = &digits[..digits.find(|c: char| !c.is_digit(radix)).unwrap_or(digits.len())];
+    (!digits.is_empty()).then(|| u64::from_str_radix(digits, radix).unwrap_or(u64::MAX))
 }
 
 pub fn node_id(object: &TopologyObject) -> NodeId {
@@ -129,6 +138,14 @@ mod tests {
             ("nonsense", 1),
         ] {
             assert_eq!(synthetic_size(description), size, "{description}");
+        }
+        for (description, largest) in [
+            ("core:2 pu:2", 0),
+            ("node:2 core:2 pu:2(indexes=0,2,4,6,1,3,5,4294967290)", 4_294_967_290),
+            ("node:2(memory=4GB indexes=0,0x1f) core:2(indexes=2*4:1*2) pu:9000", 31),
+            ("[numa(indexes=7,99999999999999999999)] pu:2(indexes=core:pu)", u64::MAX),
+        ] {
+            assert_eq!(largest_index(description), largest, "{description}");
         }
     }
 }

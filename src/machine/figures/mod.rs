@@ -12,7 +12,7 @@ mod store;
 
 use serde::{Deserialize, Serialize};
 
-use super::describe::{End, Link, Machine, Route};
+use super::describe::{End, FIGURES, LINK_GB_S, Link, Machine, Route};
 use super::discover;
 use super::ranges::ranges;
 use crate::base::{NodeId, Result};
@@ -111,30 +111,26 @@ impl Figures {
         self.pairs.iter().find(|pair| (pair.from, pair.to) == (from.0, to.0))
     }
 
-    /// Every figure that is no positive number.
+    /// Every figure that no hardware has.
     fn check(&self) -> std::result::Result<(), String> {
         let node = |node: &NodeFigures| {
             let gb_s = [node.read_gb_s, node.copy_gb_s, node.stream_copy_gb_s, node.row_gb_s, node.row_update_gb_s];
             gb_s.into_iter().chain([node.peak_f32_gflop_s]).chain(node.peak_bf16_gflop_s).collect::<Vec<_>>()
         };
-        let pair = |pair: &PairFigures| {
-            [pair.write_gb_s].into_iter().chain(pair.loaded_gb_s).chain(pair.latency_ns).collect::<Vec<_>>()
-        };
-        let wrong = |figures: &[f64]| figures.iter().copied().find(|figure| !(figure.is_finite() && *figure > 0.0));
+        let pair = |pair: &PairFigures| [pair.write_gb_s].into_iter().chain(pair.loaded_gb_s).collect::<Vec<_>>();
+        let wrong = |figures: &[f64]| figures.iter().copied().find(|figure| !FIGURES.contains(figure));
+        let narrow = |figures: &[f64]| figures.iter().copied().find(|figure| !LINK_GB_S.contains(figure));
         if self.version != VERSION {
             return Err(format!("version {} is not this octorec's, which is {VERSION}", self.version));
         }
         for figures in &self.nodes {
             if let Some(figure) = wrong(&node(figures)) {
-                return Err(format!("node {}: a figure of {figure} must be more than 0", figures.node));
+                return Err(format!("node {}: no hardware has a figure of {figure}", figures.node));
             }
         }
         for figures in &self.pairs {
-            if let Some(figure) = wrong(&pair(figures)) {
-                return Err(format!(
-                    "nodes {} to {}: a figure of {figure} must be more than 0",
-                    figures.from, figures.to
-                ));
+            if let Some(figure) = narrow(&pair(figures)).or_else(|| wrong(figures.latency_ns.as_slice())) {
+                return Err(format!("nodes {} to {}: no hardware has a figure of {figure}", figures.from, figures.to));
             }
         }
         self.check_links()

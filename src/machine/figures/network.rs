@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::store::{age, now_s};
+use crate::machine::describe::{FIGURES, LINK_GB_S};
 
 /// The layout of the file that keeps it.
 const VERSION: u32 = 2;
@@ -82,18 +83,19 @@ impl Network {
     /// What makes it useless.
     pub(super) fn check(&self) -> Result<(), String> {
         let others = self.hosts.len().saturating_sub(1);
-        let figures = [&self.pairs_gb_s[..], &self.pairs_ns, &[self.together_gb_s]].concat();
+        let gb_s = self.pairs_gb_s.iter().chain([&self.together_gb_s]).find(|figure| !LINK_GB_S.contains(*figure));
+        let ns = self.pairs_ns.iter().find(|figure| !FIGURES.contains(*figure));
         if self.version != VERSION {
             return Err(format!("version {} is not this octorec's, which is {VERSION}", self.version));
         }
         if others == 0 || self.pairs_gb_s.len() != others || self.pairs_ns.len() != others {
             return Err(format!("{} machines have not as many pairs", self.hosts.len()));
         }
-        if !(self.core_s_per_gb.is_finite() && self.core_s_per_gb >= 0.0) {
-            return Err(format!("core_s_per_gb = {} must not be less than 0", self.core_s_per_gb));
+        if !(0.0..=*FIGURES.end()).contains(&self.core_s_per_gb) {
+            return Err(format!("core_s_per_gb: no hardware has a figure of {}", self.core_s_per_gb));
         }
-        match figures.into_iter().find(|figure| !(figure.is_finite() && *figure > 0.0)) {
-            Some(figure) => Err(format!("a figure of {figure} must be more than 0")),
+        match gb_s.or(ns) {
+            Some(figure) => Err(format!("no hardware has a figure of {figure}")),
             None => Ok(()),
         }
     }
@@ -116,6 +118,7 @@ mod tests {
         assert_eq!(found.adapter(), (1.0, 1000.0));
         found.check().unwrap();
         assert!(Network { together_gb_s: 0.0, ..found.clone() }.check().is_err());
+        assert!(Network { core_s_per_gb: 1e300, ..found.clone() }.check().is_err());
         assert!(Network { core_s_per_gb: 0.0, ..found.clone() }.check().is_ok());
         assert!(Network { core_s_per_gb: -0.5, ..found.clone() }.check().is_err());
         assert!(Network { pairs_ns: Vec::new(), ..found }.check().is_err());

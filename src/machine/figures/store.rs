@@ -34,7 +34,7 @@ pub struct Store {
 pub struct Kept<T> {
     /// Its figures and their file.
     pub figures: Option<(T, PathBuf)>,
-    /// Files that could not be read, and why.
+    /// Files that could not be read or are of another state of the machine, and why.
     pub notes: Vec<String>,
 }
 
@@ -51,11 +51,28 @@ impl Store {
         &self.folder
     }
 
-    /// The figures of a machine, the newest if there are several.
+    /// The figures of a machine, the newest if there are several. Where there are none, a note says in what those of
+    /// the same processor differ.
     #[must_use]
     pub fn find(&self, here: &Fingerprint) -> Kept<Figures> {
-        let known = |figures: &Figures| figures.fingerprint.difference(here).is_none();
-        self.newest(PREFIX, Figures::check, known, |figures| figures.measured_s)
+        let newest = |wanted: &dyn Fn(&Fingerprint) -> bool| {
+            self.newest(PREFIX, Figures::check, |figures| wanted(&figures.fingerprint), |figures| figures.measured_s)
+        };
+        let kept = newest(&|known| known.difference(here).is_none());
+        if kept.figures.is_some() {
+            return kept;
+        }
+        let mut alike = newest(&|known| known.processor == here.processor);
+        if let Some((figures, path)) = alike.figures.take()
+            && let Some(difference) = figures.fingerprint.difference(here)
+        {
+            alike.notes.push(format!(
+                "{} has figures of such a machine, or of this one in another state: {difference}; `octorec topo \
+                 --measure` measures it as it is now",
+                path.display()
+            ));
+        }
+        alike
     }
 
     /// The network that connects these machines, the newest if there are several.

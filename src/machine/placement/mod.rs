@@ -22,6 +22,9 @@ use crate::base::{Error, NodeId, PuId, RankId, Result};
 /// No run has more ranks than this, so that a slip of the pen cannot ask for all memory.
 pub const RANKS_MAX: usize = 4096;
 
+/// Numbers of communication cores of which a rank's best is looked for.
+const COMM_CORES: [usize; 5] = [0, 1, 2, 4, 8];
+
 /// What a rank is given: the unit that is not split without need.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
@@ -214,6 +217,20 @@ pub fn place(machine: &Machine, wishes: &Wishes) -> Result<Placement> {
         warnings.push(format!("{threads} threads take turns in a quota of {cpus}: waiting threads yield"));
     }
     Ok(Placement { ranks, spin, reasons, warnings })
+}
+
+/// The numbers of communication cores among which the best for these wishes is looked for, be it by steps or by a
+/// simulation: none, and as many as at most a quarter of a rank's compute threads, where each thread still has a
+/// processing unit of its own.
+///
+/// # Errors
+/// As [`place`].
+pub fn comm_cores_to_try(machine: &Machine, wishes: &Wishes) -> Result<Vec<usize>> {
+    let placed = |count: usize| place(machine, &Wishes { comm_cores: CommCores::Count(count), ..wishes.clone() });
+    let cores = placed(0)?.ranks.iter().map(|rank| rank.compute.len()).min().unwrap_or(1);
+    let fits = |count: &usize| *count <= (cores / 4).max(1) && *count < cores;
+    let able = |count: &usize| *count == 0 || fits(count) && placed(*count).is_ok_and(|placement| placement.spin);
+    Ok(COMM_CORES.into_iter().filter(able).collect())
 }
 
 /// Says where each rank's other threads run, of which `unit_of` tells the unit; `units` have all allowed cores. A busy

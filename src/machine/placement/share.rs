@@ -80,21 +80,25 @@ fn allowed(cores: &[Core]) -> Vec<Vec<PuId>> {
     cores.iter().map(|core| core.allowed().collect::<Vec<_>>()).filter(|pus| !pus.is_empty()).collect()
 }
 
-/// The node's own memory, or the nearest that is allowed on the same host.
+/// The node's own memory, or the nearest that is allowed on the same host; of memories at equal distance one that is
+/// said to be near this node.
 fn memory(machine: &Machine, node: &Node, warnings: &mut Vec<String>) -> NodeId {
     if node.memory_allowed && node.memory_bytes > 0 {
         return node.id;
     }
+    let here = |id: &NodeId| machine.node(*id).is_some_and(|other| other.host == node.host);
     let nodes = machine.nodes.iter().filter(|other| other.host == node.host);
-    let nodes = nodes.filter(|other| other.memory_allowed && other.memory_bytes > 0).map(|other| other.id);
-    let tiers = machine.tiers.iter().filter(|tier| tier.memory_allowed).map(|tier| tier.id);
-    let nearest =
-        nodes.chain(tiers).min_by_key(|other| (machine.distances.between(node.id, *other).unwrap_or(u32::MAX), *other));
-    let Some(nearest) = nearest else {
+    let nodes = nodes.filter(|other| other.memory_allowed && other.memory_bytes > 0).map(|other| (other.id, false));
+    // A tier belongs to the hosts of the nodes that it is near.
+    let tiers = machine.tiers.iter().filter(|tier| tier.memory_allowed && tier.memory_bytes > 0);
+    let tiers = tiers.filter(|tier| tier.near.iter().any(here)).map(|tier| (tier.id, tier.near.contains(&node.id)));
+    let far = |other: NodeId| machine.distances.between(node.id, other).unwrap_or(u32::MAX);
+    let Some((nearest, near)) = nodes.chain(tiers).min_by_key(|(other, near)| (far(*other), !near, *other)) else {
         warnings.push(format!("{}: no memory is known that its ranks may use", node.id));
         return node.id;
     };
     let why = if node.memory_allowed { "it has no memory" } else { "its memory is not allowed" };
-    warnings.push(format!("{}: {why}, so its ranks use that of {nearest}: every access is remote", node.id));
+    let access = if near { "which is near it" } else { "every access is remote" };
+    warnings.push(format!("{}: {why}, so its ranks use that of {nearest}: {access}", node.id));
     nearest
 }

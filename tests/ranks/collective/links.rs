@@ -177,6 +177,14 @@ fn routes_that_leave_a_rank_without_neighbours_leave_other_schedules() {
         on(&Machine::parse(&format!("{text}{routes}"), "routed").expect("a valid machine"), 3)
     };
     assert!(breadth_first(&machine("")).is_some());
+    // Of two narrow ways to 0, one has time for all long after the wide one: no part of that is waited for.
+    let link = |pairs: &str, gb_s: &str| format!("[[link]]\npairs = [{pairs}]\ngb_s = {gb_s}\n");
+    let text = "name = \"narrow\"\n[[node]]\nids = \"0-5\"\ncores = 4\nmemory_gib = 4\n".to_owned()
+        + &link("[1, 4], [2, 4], [3, 5]", "1")
+        + &link("[0, 1]", "1e-4")
+        + &link("[0, 2]", "1.5e-4")
+        + &link("[0, 3]", "1e6");
+    assert!(breadth_first(&on(&Machine::parse(&text, "narrow").expect("a valid machine"), 6)).is_some());
     let site = machine("[[route]]\npath = [0, 2, 1]\n[[route]]\npath = [0, 1, 2]\n");
     assert_eq!(breadth_first(&site), None);
     let names: Vec<&str> = reductions(&Topology::along(&site)).iter().map(|reduction| reduction.name).collect();

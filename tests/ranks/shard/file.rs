@@ -44,6 +44,7 @@ ranks = [2, 1]
 fn faults_name_file_line_table_and_rank() {
     let work = workload(&[100, 7], 16, 10);
     file::parse(GOOD, "p.toml", &work, 3).expect("a good plan");
+    let many = format!("ranks = {:?}", vec![0; 16_385]);
     for (from, to, message) in [
         ("ranks = 3", "ranks = 4", "p.toml:1: the plan is for 4 ranks, not 3: use --ranks 4"),
         ("ranks = 3", "ranks = 0", "p.toml:1: a plan is for one rank or more, not for 0: make a new one"),
@@ -82,6 +83,7 @@ fn faults_name_file_line_table_and_rank() {
         ),
         ("scheme = \"row\"", "schema = \"row\"", "p.toml:12: unknown field `schema`"),
         ("ranks = [2, 1]", "ranks = [2, -1]", "p.toml:13: "),
+        ("ranks = [2, 1]", many.as_str(), "p.toml:13: table 1 (C2): 16385 parts: a table has at most 16384"),
         ("[[table]]\nid = 1\nscheme = \"row\"\nranks = [2, 1]\n", "", "p.toml:10: table 1 (C2) is missing"),
     ] {
         assert!(GOOD.contains(from), "{from}");
