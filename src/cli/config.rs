@@ -63,6 +63,10 @@ impl ConfigArgs {
     /// of them as training does, unless the configuration file, such as a run's own, tells it of the same data.
     pub fn run(&self) -> Result<()> {
         if self.list {
+            if let Some(flag) = self.keys.given(&[])? {
+                let reason = "has no effect on the list of presets: leave it away, or --list".to_owned();
+                return Err(Error::config(flag, reason));
+            }
             return console::result(format_args!("{}", presets(terminal::width())));
         }
         let layers = self.base.layers()?;

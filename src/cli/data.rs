@@ -260,6 +260,7 @@ impl GenerateArgs {
             let reason = "is there already: choose another folder, or remove it".to_owned();
             return Err(Error::bad_file(path.clone(), reason));
         }
+        formats::refuse_text(&self.to)?;
         // A day without rows is none, to `preprocess` either.
         let days = days.into_iter().map(|(path, split)| (path, split, log.samples(split).unwrap_or(0)));
         let days = days.filter(|(_, _, count)| *count > 0);

@@ -78,12 +78,13 @@ impl ExportArgs {
     /// Writes the model.
     pub fn run(&self) -> Result<()> {
         heed_signals()?;
-        refuse_mixing(self.json, Some(&self.out), "does the model")?;
+        refuse_mixing(self.json, ("--out", Some(&self.out)), "does the model")?;
         let file = saved_in(&self.checkpoint, false)?;
         let refuse = |origin: &str, reason: String| Err(Error::config(origin, reason));
         let files = run_files(&self.checkpoint);
         let inputs: Vec<&Path> = files.iter().chain([&file]).map(PathBuf::as_path).collect();
-        refuse_overwriting(&[("--out", Some(&self.out))], &inputs)?;
+        let weights = (self.format == Format::Onnx).then(|| onnx::data_path(&self.out));
+        refuse_overwriting(&[("--out", Some(&self.out)), ("--out", weights.as_deref())], &inputs)?;
         for (flag, given) in [("--bags", self.bags.is_some()), ("--external-above", self.external_above.is_some())] {
             if given && self.format != Format::Onnx {
                 return refuse(flag, "has no effect on --format torch: leave it away".to_owned());

@@ -2,14 +2,16 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::base::config::Config;
 use crate::base::{Error, Result};
 use crate::data::blocks::MANIFEST;
 use crate::data::formats::Format;
-use crate::memory::{same_file, write_file};
+use crate::memory::{WholeFile, partial_of, same_file, write_file};
+use crate::train::run_of;
 
 /// Refuses outputs, each with its flag, of which one is another, or one of the command's inputs, or a file in a folder
-/// that is one, unless it is a picture or TOML other than a data set's; and one that would be read as a file of a
-/// folder of text ([`is_text_folder`]).
+/// that is one, unless it is a picture or TOML other than a data set's; one that would be read as a file of a folder of
+/// text ([`is_text_folder`]); and a file of any run.
 ///
 /// # Errors
 /// [`Error::Config`] that names the flag.
@@ -38,7 +40,9 @@ fn refuse_losing(flag: &str, out: &Path, inputs: &[&Path]) -> Result<()> {
         };
         file.filter(of_data).and_then(|file| Some(same_file(file.parent()?, folder))) == Some(true)
     };
-    let lost = |out: &Path| inputs.iter().any(|input| same_file(out, input) || within(out, input));
+    // An input may also have the name of a file that is not whole yet.
+    let is = |out: &Path, input: &Path| same_file(out, input) || same_file(&partial_of(out), input);
+    let lost = |out: &Path| inputs.iter().any(|input| is(out, input) || within(out, input));
     let joins = |out: &Path| {
         let name = out.file_name()?;
         let is_read =
@@ -50,34 +54,59 @@ fn refuse_losing(flag: &str, out: &Path, inputs: &[&Path]) -> Result<()> {
         let reason = format!("{} is an input of this command, which would be lost: name another file", out.display());
         return Err(Error::config(flag, reason));
     }
+    if let Some(run) = run_of(out) {
+        let (out, run) = (out.display(), run.display());
+        let reason = format!("{out} is a file of the run in {run}, which would be lost: name another file");
+        return Err(Error::config(flag, reason));
+    }
     joins(out).map_or(Ok(()), |folder| Err(read_as_data(flag, out, folder)))
 }
 
 /// Whether all files in a folder are read as one table: it tells no format.
-pub fn is_text_folder(path: &Path) -> bool {
+fn is_text_folder(path: &Path) -> bool {
     path.is_dir() && Format::detect(path).is_none()
 }
 
+/// Refuses a folder for `what` that is one of text which the configuration names as data.
+///
+/// # Errors
+/// [`Error::Config`] that names the flag.
+pub fn refuse_text_folder(flag: &str, what: &str, out: &Path, config: &Config) -> Result<()> {
+    let mut data = [&config.data.path, &config.data.test_path].into_iter().map(Path::new);
+    let found = data.find(|data| same_file(data, out) && is_text_folder(data));
+    found.map_or(Ok(()), |folder| Err(read_as_data(flag, Path::new(what), folder)))
+}
+
 /// The error of an output that whoever reads a folder of text would take for a part of it.
-pub fn read_as_data(flag: &str, out: &Path, folder: &Path) -> Error {
+fn read_as_data(flag: &str, out: &Path, folder: &Path) -> Error {
     let (out, folder) = (out.display(), folder.display());
     let reason =
         format!("{out} lies in {folder}, all of whose files are read as data: name a place outside that folder");
     Error::config(flag, reason)
 }
 
-/// Refuses `--json` where the file that a command writes would go to standard output as well; `and_so` says of what is
-/// in it that it goes there.
+/// Refuses outputs that cannot be written, before the work whose results they get.
+///
+/// # Errors
+/// As [`WholeFile::create`].
+pub fn refuse_unwritable(outputs: &[Option<&Path>]) -> Result<()> {
+    // Whoever reads a pipe would take its being closed for its end.
+    let mut files = outputs.iter().flatten().filter(|out| out.is_file() || !out.exists());
+    files.try_for_each(|out| WholeFile::create(out).map(drop))
+}
+
+/// Refuses `--json` where the file that a command writes by a flag, or without it, would go to standard output as well;
+/// `and_so` says of what is in it that it goes there.
 ///
 /// # Errors
 /// [`Error::Config`] that names the flag.
-pub fn refuse_mixing(json: bool, out: Option<&Path>, and_so: &str) -> Result<()> {
+pub fn refuse_mixing(json: bool, (flag, out): (&str, Option<&Path>), and_so: &str) -> Result<()> {
     let to_stdout = |out: &Path| same_file(out, Path::new("/dev/stdout"));
     if !json || !out.is_none_or(to_stdout) {
         return Ok(());
     }
     let reason =
-        format!("its object goes to standard output, and so {and_so}: name a file with --out FILE, or leave it away");
+        format!("its object goes to standard output, and so {and_so}: name a file with {flag} FILE, or leave it away");
     Err(Error::config("--json", reason))
 }
 

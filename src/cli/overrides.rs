@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use super::help::{DATA, MACHINE, MODEL, TRAINING};
+use super::text::max_line;
 use crate::base::config::{Command, Config, DEFAULT_PRESET, Layers, MAX_LINE, OnBadRow, SourceKind};
-use crate::base::units::parse_bytes;
 use crate::base::{Error, Result};
 use crate::data::formats::{Described, Format};
 
@@ -65,7 +65,7 @@ keys! {
     /// What a malformed row does: fail or skip.
     on_bad_row(value_name = "WHAT", help_heading = DATA): Option<String> = "--on-bad-row", "data.on_bad_row";
     /// The longest line of a text file, such as 64MiB.
-    max_line(value_name = "SIZE", value_parser = parse_bytes, help_heading = DATA): Option<u64>
+    max_line(value_name = "SIZE", value_parser = max_line, help_heading = DATA): Option<u64>
         = "--max-line", "data.max_line";
     /// Keep the samples' order.
     no_shuffle(help_heading = DATA): bool = "--no-shuffle", "data.shuffle";

@@ -117,7 +117,10 @@ impl PredictArgs {
     fn check(&self, world: &World) -> Result<()> {
         let refuse = |origin: &str, reason: &str| Err(Error::config(origin, reason));
         let arrives = self.arrives();
-        refuse_mixing(self.json, self.out.as_deref(), "do the probabilities")?;
+        refuse_mixing(self.json, ("--out", self.out.as_deref()), "do the probabilities")?;
+        if self.out.as_ref().is_some_and(|out| out.as_os_str() == "-") {
+            return refuse("--out -", "leave it away for standard output; a file of this name is ./-");
+        }
         if self.format.is_some() && !arrives {
             return refuse("--format", "is of rows that come by standard input: add --data -, or leave it away");
         }

@@ -10,12 +10,12 @@ use serde::Serialize;
 
 use super::figures;
 use super::output::{refuse_overwriting, write_editable};
-use super::place::{PlaceArgs, machine_file};
+use super::place::{PlaceArgs, RankCount, machine_file};
 use super::schedule::{self, ScheduleArgs};
 use crate::base::console::note;
 use crate::base::{Error, Result, console};
 use crate::collective::World;
-use crate::machine::placement::{Placement, Wishes};
+use crate::machine::placement::{CommCores, Placement, RankPer, Wishes};
 use crate::machine::{Machine, draw, place};
 use crate::memory::write_file;
 
@@ -145,7 +145,10 @@ impl TopoArgs {
         if self.measure && self.place.topology != "host" {
             return refuse("--measure", "measures this machine: leave --topology away");
         }
-        if self.export == Some(Export::Print) && (self.json || self.svg.is_some() || self.measure) {
+        let PlaceArgs { ranks, rank_per, smt, comm_cores, .. } = &self.place;
+        let places = *ranks != RankCount::Auto || *rank_per != RankPer::default() || *smt;
+        let places = places || *comm_cores != CommCores::Auto || self.threads > 0;
+        if self.export == Some(Export::Print) && (self.json || self.svg.is_some() || self.measure || places) {
             return refuse(
                 "--export toml",
                 "is all that is printed: name a file (--export FILE), or leave the other flags away",

@@ -14,7 +14,7 @@ use clap::{Args, Subcommand};
 use serde::Serialize;
 
 use super::bench::chain::{Chain, Pass, Precision};
-use super::output::refuse_overwriting;
+use super::output::{refuse_overwriting, refuse_unwritable};
 use super::overrides::{BaseArgs, KeyArgs};
 use super::place::place_team;
 use super::table::Table;
@@ -132,6 +132,7 @@ impl TuneArgs {
         let What::Gemm(args) = &self.what;
         let config = args.keys.finish(args.base.layers()?, Command::Tune)?;
         refuse_overwriting(&[("--out", args.out.as_deref())], &args.base.input_files(&config, Command::Tune))?;
+        refuse_unwritable(&[args.out.as_deref()])?;
         let (report, file) = args.measure()?;
         console::result(format_args!("{}", shown(&report, args.json)))?;
         if let Some(path) = &args.out {

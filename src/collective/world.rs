@@ -168,7 +168,7 @@ impl World {
         Err(Error::Mpi {
             action: format!("work as one of {processes} processes"),
             reason:
-                "this octorec was built without MPI: build it with `make MPI=1`, or start it once, without a launcher"
+                "this octorec was built without MPI: build it with `make build MPI=1`, or start it once, without a launcher"
                     .to_owned(),
         })
     }

@@ -1,11 +1,12 @@
 //! Files that appear only when they are whole: written under another name, flushed to the disk, then renamed.
 //!
-//! A full disk, a crash or a kill leaves an older file of that name untouched, and at most a `.partial` beside it,
-//! whose lock the process has that writes it: two that write the same file take turns, or the second is told. Where the
-//! flush is left out ([`WholeFile::finish_unsynced`]), a crash of the machine may take the file, old and new. Only
-//! regular files are replaced so, a link's target in the link's place; devices and pipes are written to as they are.
-//! Processes of several machines may write parts of one such file ([`FilePart`]), if they see it.
+//! A full disk, a crash or a kill leaves an older file of that name untouched, and at most a hidden one beside it
+//! ([`partial_of`]), whose lock the process has that writes it: two that write the same file take turns, or the second
+//! is told. Where the flush is left out ([`WholeFile::finish_unsynced`]), a crash of the machine may take the file, old
+//! and new. Only regular files are replaced so, a link's target in the link's place; devices and pipes are written to
+//! as they are. Processes of several machines may write parts of one such file ([`FilePart`]), if they see it.
 
+use std::ffi::OsString;
 use std::fs::{self, File, TryLockError};
 use std::io::{BufWriter, ErrorKind, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -37,19 +38,18 @@ impl WholeFile {
     /// When it cannot be created, and when another process writes it.
     pub fn create(path: &Path) -> Result<Self> {
         let fail = |source| Error::io(path, "create")(source);
-        let to = target(path).map_err(fail)?;
-        let straight = match fs::metadata(&to) {
+        let straight = match fs::metadata(path) {
             Ok(found) if found.is_dir() => return Err(fail(ErrorKind::IsADirectory.into())),
             Ok(found) => !found.is_file(),
             Err(error) if error.kind() == ErrorKind::NotFound => false,
             Err(error) => return Err(fail(error)),
         };
         let (renamed, file) = if straight {
-            (None, File::options().write(true).open(&to).map_err(fail)?)
+            // By the name that was given: /dev/stdout may be a link to a pipe, which has no name itself.
+            (None, File::options().write(true).open(path).map_err(fail)?)
         } else {
-            let mut name = to.file_name().unwrap_or_default().to_owned();
-            name.push(".partial");
-            let partial = to.with_file_name(name);
+            let to = target(path).map_err(fail)?;
+            let partial = partial_of(&to);
             let file = begin(&partial, path)?;
             (Some([partial, to]), file)
         };
@@ -198,6 +198,24 @@ impl WholeFile {
             let _ = fs::remove_file(partial);
         }
     }
+}
+
+/// What the name of a file that is not whole yet ends in.
+const PARTIAL: &str = ".octorec-partial";
+
+/// What a file is called until it is whole: hidden, and as nobody calls a file of his own, which would be lost.
+#[must_use]
+pub fn partial_of(path: &Path) -> PathBuf {
+    let mut name = OsString::from(".");
+    name.push(path.file_name().unwrap_or_default());
+    name.push(PARTIAL);
+    path.with_file_name(name)
+}
+
+/// The name that a file of this one has or will have, as one that is not whole yet ([`partial_of`]).
+#[must_use]
+pub fn whole_name(name: &str) -> &str {
+    name.strip_prefix('.').and_then(|name| name.strip_suffix(PARTIAL)).unwrap_or(name)
 }
 
 /// Opens what a file is called until it is whole, empty and locked.
@@ -396,7 +414,13 @@ mod tests {
     #[test]
     fn two_that_write_a_file_do_not_take_it_from_each_other() {
         let folder = tempfile::tempdir().unwrap();
-        let (path, partial) = (folder.path().join("whole"), folder.path().join("whole.partial"));
+        let (path, partial) = (folder.path().join("whole"), folder.path().join(".whole.octorec-partial"));
+        let (own, text) = (folder.path().join("whole.partial"), "a user's own");
+        fs::write(&own, text).unwrap();
+        assert_eq!(
+            (partial_of(&path), whole_name(".whole.octorec-partial"), whole_name(".whole")),
+            (partial.clone(), "whole", ".whole")
+        );
         // What a process that was killed has left is written over.
         fs::write(&partial, "of a process that was killed").unwrap();
         let mut first = WholeFile::create(&path).unwrap();
@@ -415,6 +439,7 @@ mod tests {
             second.join().unwrap().unwrap();
         });
         assert_eq!((fs::read(&path).unwrap(), partial.exists()), (b"second".to_vec(), false));
+        assert_eq!(fs::read_to_string(&own).unwrap(), text);
     }
 
     #[test]

@@ -50,7 +50,7 @@ pub use metrics::{
 };
 pub use mllog::{Benchmark, MlLog, Submission};
 pub use order::{Judged, Shuffled};
-pub use output::{OutputDir, checkpoint_in, has_begun, hot_in, plan_in, resume_in, run_files, vocabulary_in};
+pub use output::{OutputDir, checkpoint_in, has_begun, hot_in, plan_in, resume_in, run_files, run_of, vocabulary_in};
 pub use profile::{Profile, StageTime, StepWork};
 pub use rank::Rank;
 pub use ranks::{Ranks, Step};

@@ -1,6 +1,8 @@
 //! What a run leaves behind: `config.toml`, `metrics.jsonl`, the checkpoint, the vocabulary and, of several ranks, who
 //! held what (`plan.toml`), in one directory; in the folder `best` of it the same of its best model, if that is kept.
 
+mod places;
+
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, BufWriter, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
@@ -10,6 +12,9 @@ use serde::{Deserialize, Serialize};
 use crate::base::config::Config;
 use crate::base::{Error, Result};
 use crate::memory::{FolderLock, WholeFile, make_folder, same_file, write_file};
+
+pub use places::{checkpoint_in, hot_in, plan_in, resume_in, run_files, run_of, vocabulary_in};
+use places::{held_in, is_run_itself};
 
 const CONFIG: &str = "config.toml";
 const METRICS: &str = "metrics.jsonl";
@@ -67,8 +72,8 @@ impl OutputDir {
     ///
     /// # Errors
     /// [`Error::OutputTaken`] when it holds a run, [`Error::Config`] when it holds other files of such names, or the
-    /// folder of its best model holds a run of its own, [`Error::OutputBusy`] when another process writes to it, or when
-    /// the system refuses.
+    /// folder of its best model holds a run of its own, [`Error::OutputBusy`] when another process writes to it, or
+    /// when the system refuses.
     pub fn create(path: &Path, force: bool) -> Result<Self> {
         let output = Self::claim(path)?;
         let best = path.join(BEST);
@@ -128,6 +133,27 @@ impl OutputDir {
         match config {
             Some(config) => write_file(&file, config.to_toml().as_bytes()),
             None => removed(fs::remove_file(&file), &file),
+        }
+    }
+
+    /// Nothing was trained by the configuration that [`OutputDir::resume_with`] has noted, which goes: the run is as it
+    /// was saved.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn leave_untrained(&mut self) -> Result<()> {
+        // Without one, what was noted before says the same as the checkpoint.
+        self.resumed_before.take_if(|_| !self.path.join(RESUME).exists());
+        self.take_back()
+    }
+
+    /// Brings back what [`OutputDir::resume_with`] has replaced, unless something was logged or saved since.
+    fn take_back(&mut self) -> Result<()> {
+        let file = self.path.join(RESUME);
+        match self.resumed_before.take() {
+            None => Ok(()),
+            Some(Some(bytes)) => write_file(&file, &bytes),
+            Some(None) => removed(fs::remove_file(&file), &file),
         }
     }
 
@@ -344,13 +370,7 @@ impl Drop for OutputDir {
             // What this run has written without a checkpoint gives way; if that fails, the next start does it.
             let _ = self.bring_back();
         }
-        if let Some(before) = self.resumed_before.take() {
-            let file = self.path.join(RESUME);
-            let _ = match before {
-                Some(bytes) => write_file(&file, &bytes),
-                None => removed(fs::remove_file(&file), &file),
-            };
-        }
+        let _ = self.take_back();
         if self.metrics.is_none() && !self.made.is_empty() {
             // Folders that hold something else stay.
             self.lock.remove_if_alone(&self.path);
@@ -386,19 +406,6 @@ fn removed(result: std::io::Result<()>, path: &Path) -> Result<()> {
     }
 }
 
-/// The checkpoint that `path` means: itself if it is a file, or that of the run in it.
-#[must_use]
-pub fn checkpoint_in(path: &Path) -> PathBuf {
-    if path.is_dir() { held_in(path).join(CHECKPOINT) } else { path.to_owned() }
-}
-
-/// The files of the run in a directory, or of that whose checkpoint this is, and of its best model, there or not.
-#[must_use]
-pub fn run_files(path: &Path) -> Vec<PathBuf> {
-    let held = if path.is_dir() { held_in(path) } else { path.parent().unwrap_or(path).to_owned() };
-    ALL_FILES.iter().map(|name| held.join(name)).collect()
-}
-
 /// Whether a run has begun in a directory, saved or not: its metrics are there, empty or with a run's lines.
 #[must_use]
 pub fn has_begun(run: &Path) -> bool {
@@ -422,48 +429,6 @@ fn refuse_others(path: &Path) -> Result<()> {
         if others.len() == 1 { "it" } else { "them" }
     );
     Err(Error::config("--out", reason))
-}
-
-/// Where the plan of the run in a directory is, if it has had several ranks.
-#[must_use]
-pub fn plan_in(path: &Path) -> PathBuf {
-    held_in(path).join(PLAN)
-}
-
-/// Where the configuration is with which the run in a directory goes on, if its checkpoint has another one.
-#[must_use]
-pub fn resume_in(path: &Path) -> PathBuf {
-    held_in(path).join(RESUME)
-}
-
-/// Where the hot rows of the run in a directory are, if its hot and cold inputs take turns.
-#[must_use]
-pub fn hot_in(path: &Path) -> PathBuf {
-    held_in(path).join(HOT)
-}
-
-/// The vocabulary beside the checkpoint that `path` means.
-#[must_use]
-pub fn vocabulary_in(path: &Path) -> PathBuf {
-    if !path.is_dir() {
-        return path.with_file_name(VOCABULARY);
-    }
-    let (run, here) = (held_in(path), path.join(VOCABULARY));
-    let held = run.join(VOCABULARY);
-    // A kill may have come before it was moved aside, too; the metrics are the last to be.
-    let moved = run != path && run.join(METRICS).exists();
-    if moved || held.exists() { held } else { here }
-}
-
-/// Whether a folder of a best model holds one that was trained on, or has never been another run's.
-fn is_run_itself(best: &Path) -> bool {
-    [CHECKPOINT, METRICS].iter().all(|name| held_in(best).join(name).exists())
-}
-
-/// Where a directory's run is: aside, while one that shall replace it has saved nothing.
-fn held_in(path: &Path) -> PathBuf {
-    let aside = path.join(PREVIOUS);
-    if !path.join(CHECKPOINT).exists() && aside.join(CHECKPOINT).exists() { aside } else { path.to_owned() }
 }
 
 /// What a metrics line is of.

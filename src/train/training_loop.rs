@@ -11,6 +11,7 @@ use super::evaluation::{Questions, evaluate, evaluation_due};
 use super::feed::Upcoming;
 use super::metrics::{Evaluation, Scores};
 use super::order::Order;
+use super::output::OutputDir;
 use super::report::Reporter;
 use super::run::Run;
 use super::summary::{Outcome, Summary};
@@ -42,6 +43,8 @@ pub(super) struct TrainingLoop<'a> {
     upcoming: Upcoming,
     reporter: Reporter,
     tally: LoopTotals,
+    /// Whether an evaluation was due before the first step.
+    was_due: bool,
 }
 
 /// Time and losses of this process.
@@ -132,7 +135,8 @@ impl<'a> TrainingLoop<'a> {
         let upcoming = Upcoming::of(&run.ranks, &order.streams(&run.source, run.plan()), run.loader)?;
         tally.training += began.elapsed();
         run.time_next_save(Duration::ZERO);
-        Ok(Self { run, order, total, epoch_steps, schedules, upcoming, reporter, tally })
+        let was_due = run.state.progress.evaluations.is_due;
+        Ok(Self { run, order, total, epoch_steps, schedules, upcoming, reporter, tally, was_due })
     }
 
     /// Goes on to the last step.
@@ -267,7 +271,10 @@ impl<'a> TrainingLoop<'a> {
     /// Saves, and evaluates what was not evaluated yet.
     fn finish(mut self, mut outcome: Outcome) -> Result<Summary> {
         let (waited, bytes) = self.run.ranks.unfeed()?;
-        if !self.run.stays_saved(self.tally.exploded, &self.reporter) {
+        if self.tally.steps == 0 && self.run.state.is_resumed && !self.was_due && outcome != Outcome::Interrupted {
+            // It is saved as it was trained, and not as somebody asks for who trains nothing.
+            self.run.output.as_mut().map_or(Ok(()), OutputDir::leave_untrained)?;
+        } else if !self.run.stays_saved(self.tally.exploded, &self.reporter) {
             self.run.save()?;
         }
         let step = self.run.state.progress.step;

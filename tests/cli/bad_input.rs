@@ -89,6 +89,7 @@ fn configurations_that_cannot_work_are_refused_before_any_work() {
         ("--config /nowhere.toml", "/nowhere.toml: cannot read"),
         ("--init /nowhere.safetensors", "/nowhere.safetensors: cannot open"),
         ("--lr -1", "train.lr"),
+        ("--lr 1e308", "train.lr: with what scales it"),
     ] {
         // Clap takes "-1" for a flag unless it is attached.
         let further = further.replace("--lr -1", "--lr=-1");

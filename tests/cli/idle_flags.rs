@@ -57,6 +57,14 @@ fn flags_without_effect_are_refused() {
         refused(&generated, &[wish, "no test samples", "data.test_samples"]);
     }
     refused("config --list --preset kaggle", &["--list", "--preset"]);
+    for flag in ["--lr 3", "--data none.tsv", "--no-shuffle"] {
+        refused(&format!("config --list {flag}"), &[flag.split(' ').next().unwrap(), "has no effect on the list"]);
+    }
+    for flag in ["--threads 9999", "--ranks 4096", "--smt", "--comm-cores 0", "--rank-per l3"] {
+        refused(&format!("topo --export toml {flag}"), &["--export toml", "is all that is printed"]);
+    }
+    refused(&format!("inspect {data} --max-line 0"), &["--max-line", "from 1B to 1GiB"]);
+    refused(&format!("train --data {data} --max-line 999TiB"), &["--max-line", "from 1B to 1GiB"]);
     refused("bench step --preset kaggle --ranks 1 --alone", &["--alone", "--ranks"]);
     let simulate = "simulate --topology two-socket --preset kaggle --batch-per-rank 64";
     refused(&format!("{simulate} --set train.batch=999"), &["--set train.batch=999", "--batch-per-rank"]);
@@ -99,6 +107,17 @@ fn flags_of_data_sets_are_refused_where_these_have_no_place_for_them() {
     }
     succeed(&format!("{preprocess} --split fraction --test-fraction 0.3 --shuffle total --seed 7"));
     refused(&format!("inspect {blocks} --max-line 5MiB"), &["--max-line", "no"]);
+    // Blocks say what they are, and a name of a format what a described file is not.
+    fs::write(to("s.toml"), "label = \"label\"\n[[categorical]]\ncolumn = \"user\"\n").unwrap();
+    fs::write(to("log.csv"), "label,user\n1,a\n0,b\n").unwrap();
+    for command in ["data verify", "inspect", "data profile", "convert"] {
+        let copy = if command == "convert" { to("copy") } else { String::new() };
+        let line = format!("{command} {blocks} {copy} --schema {}", to("s.toml"));
+        refused(&line, &["is of format octorec, which needs no schema"]);
+    }
+    let verify = format!("data verify {} --schema {}", to("log.csv"), to("s.toml"));
+    refused(&format!("{verify} --format parquet"), &["log.csv: is no Parquet"]);
+    succeed(&format!("{verify} --format csv"));
     refused(&format!("convert {text} {}", to("c")), &["octorec preprocess criteo-kaggle"]);
 }
 

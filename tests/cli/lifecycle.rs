@@ -126,6 +126,12 @@ fn resuming_a_finished_run_does_nothing_and_keeps_it() {
     assert_eq!(&again["auc"], &first["auc"]);
     assert_eq!((&first["outcome"], &again["outcome"]), (&"finished".into(), &"already-finished".into()));
     assert!(fs::read(out.join("checkpoint.safetensors")).unwrap() == before);
+    // Nor does it say of itself what somebody asks for who trains nothing.
+    let config = fs::read_to_string(out.join("config.toml")).unwrap();
+    let asked = json(&format!("train --resume {} --lr 0.3 --batch 32 --json", out.display()));
+    assert_eq!(asked["outcome"], "already-finished");
+    assert_eq!(fs::read_to_string(out.join("config.toml")).unwrap(), config);
+    assert!(fs::read(out.join("checkpoint.safetensors")).unwrap() == before && !out.join("resume.toml").exists());
     // Its last test is logged once, however often it is made.
     let logged = lines(&out.join("metrics.jsonl"));
     let kinds = ["step", "eval"].map(|kind| logged.iter().filter(|entry| entry["kind"] == kind).count());
@@ -445,7 +451,7 @@ fn a_full_disk_leaves_the_old_checkpoint() {
         let kept = "checkpoint.safetensors is still that of an earlier step, whole and safe";
         assert!(message.contains(kept), "{words}: {message}");
         assert!(fs::read(&checkpoint).unwrap() == before, "{words}: the old checkpoint stays, whole");
-        assert!(!out.join("checkpoint.partial").exists(), "{words}: nothing half-written stays behind");
+        assert!(!octorec::memory::partial_of(&checkpoint).exists(), "{words}: nothing half-written stays behind");
     }
     succeed(&format!("train --resume {} --steps 9", out.display()));
 }

@@ -468,6 +468,54 @@ fn data_are_not_written_over_other_data_or_folders() {
 }
 
 #[test]
+fn a_folder_of_text_stays_what_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let to = |name: &str| folder.path().join(name).display().to_string();
+    let log = folder.path().join("log");
+    fs::create_dir(&log).unwrap();
+    fs::write(log.join("a.csv"), "label,user\n1,a\n0,b\n1,a\n0,b\n").unwrap();
+    let schema = to("schema.toml");
+    succeed(&format!("inspect {} --write-schema {schema}", to("log/a.csv")));
+    fs::write(to("space.toml"), "[train]\nlr = { from = 0.01, to = 1.0 }\n").unwrap();
+    let before = held(&log);
+    let text = format!("--data {} --schema {schema} --steps 1", to("log"));
+    for line in [
+        format!("search {text} --space {} --trials 1 --out {}", to("space.toml"), to("log")),
+        format!("convert {} {} --schema {schema}", to("log"), to("log")),
+        format!("data generate {} --set data.train_samples=10", to("log")),
+        format!("data generate {} --set data.train_samples=10 --text --rows-cap 50", to("log")),
+    ] {
+        let message = fail(&line);
+        assert!(message.contains("are read as"), "{line}: {message}");
+        assert_eq!(held(&log), before, "{line}");
+        assert_eq!(fs::read_dir(&log).unwrap().filter(|entry| entry.as_ref().unwrap().path().is_dir()).count(), 0);
+    }
+}
+
+#[test]
+fn make_removes_what_it_has_made_and_nothing_else() {
+    let folder = tempfile::tempdir().unwrap();
+    let make = |mlperf: &str| {
+        // Nothing is built, and no program is there: make ends where it would be called.
+        let mut make = Command::new("make");
+        make.args(["-C", env!("CARGO_MANIFEST_DIR"), "-o", "build", "mlperf-small", "TARGET=/nowhere"]);
+        make.arg(format!("MLPERF={mlperf}")).output().unwrap()
+    };
+    let raw = folder.path().join("raw");
+    fs::create_dir(&raw).unwrap();
+    fs::write(raw.join("mine"), "mine").unwrap();
+    for (given, told) in [("", "names no folder"), (&*folder.path().display().to_string(), "not of mlperf-small")] {
+        let output = make(given);
+        let message = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && message.contains(told), "{message}");
+        assert!(raw.join("mine").exists());
+    }
+    // Its own mark.
+    fs::write(folder.path().join(".mlperf-small"), "").unwrap();
+    assert!(!make(&folder.path().display().to_string()).status.success() && !raw.exists());
+}
+
+#[test]
 fn other_judges_of_rows_take_no_part_of_an_unfinished_run() {
     let folder = tempfile::tempdir().unwrap();
     let to = |name: &str| folder.path().join(name).display().to_string();
@@ -555,6 +603,21 @@ fn weights_are_saved_where_what_is_written_about_them_has_no_room() {
     assert!(message.contains("/dev/full"), "{message}");
     let found = json(&format!("train --resume {} --steps 40 --json", out.display()));
     assert_eq!((found["step"].as_u64(), found["steps"].as_u64()), (Some(40), Some(10)), "{found}");
+}
+
+#[test]
+fn files_that_cannot_be_written_are_told_before_the_work() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("none/file").display().to_string();
+    for line in [
+        format!("{} --trace {file}", tiny_training()),
+        format!("inspect --hot --set data.train_samples=2000 --out {file}"),
+        format!("tune gemm --set model.bottom=[13,8] --set model.top=[8,1] --set model.dim=8 --out {file}"),
+    ] {
+        let message = fail(&line);
+        assert!(message.contains(&format!("{file}: cannot create")), "{line}: {message}");
+        assert!(!message.contains("training: "), "{line}: {message}");
+    }
 }
 
 #[test]

@@ -101,15 +101,28 @@ fn no_output_is_a_file_of_a_run_or_another_output() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name).display().to_string();
     succeed(&format!("{} --out {}", tiny_training(), at("run")));
-    let metrics = fs::read(at("run/metrics.jsonl")).unwrap();
+    succeed(&format!("{} --steps 9 --eval-every 3 --keep-best --out {}", tiny_training(), at("other")));
+    succeed(&format!("export --format onnx --checkpoint {} --out {} --external-above 1", at("run"), at("model.onnx")));
+    fs::rename(at("run/checkpoint.safetensors"), at("model.onnx.data")).unwrap();
+    fs::copy(at("model.onnx.data"), at("run/checkpoint.safetensors")).unwrap();
+    fs::write(at("others.onnx.data"), "another's").unwrap();
+    let files = ["run/metrics.jsonl", "run/config.toml", "model.onnx.data", "others.onnx.data"];
+    let files = files.into_iter().chain(["other/checkpoint.safetensors", "other/config.toml"]);
+    let before: Vec<_> = files.map(|name| (name, fs::read(at(name)).unwrap())).collect();
     for line in [
-        "export --format torch --checkpoint {run} --out {run}/metrics.jsonl",
-        "export --format torch --checkpoint {run} --out {run}/config.toml",
+        "export --format torch --checkpoint {}/run --out {}/run/metrics.jsonl",
+        "export --format torch --checkpoint {}/run --out {}/run/config.toml",
+        "export --format onnx --checkpoint {}/model.onnx.data --out {}/model.onnx --external-above 1",
+        "export --format onnx --checkpoint {}/run --out {}/others.onnx --external-above 1",
+        "predict --checkpoint {}/run --data {}/none.csv --out {}/other/checkpoint.safetensors",
+        "predict --checkpoint {}/other/best --data {}/none.csv --out {}/other/config.toml",
+        "predict --checkpoint {}/other/best --data {}/none.csv --out {}/other/plan.toml",
+        "predict --checkpoint {}/run --data {}/.p.octorec-partial --out {}/p",
     ] {
-        let message = fail(&line.replace("{run}", &at("run")));
-        assert!(message.contains("--out: ") && message.contains("would be lost"), "{message}");
+        let message = fail(&line.replace("{}", &folder.path().display().to_string()));
+        assert!(message.contains("--out: ") && message.contains("would be lost"), "{line}: {message}");
+        assert!(before.iter().all(|(name, bytes)| fs::read(at(name)).unwrap() == *bytes), "{line}");
     }
-    assert!(fs::read(at("run/metrics.jsonl")).unwrap() == metrics);
     let message = fail(&format!("{} --trace-loss {} --mllog {}", tiny_training(), at("x"), at("x")));
     assert!(message.contains("--mllog: ") && message.contains("--trace-loss writes"), "{message}");
 }
@@ -181,7 +194,9 @@ fn text_that_was_not_generated_to_its_end_is_not_there() {
         format!("data generate {} --text --rows-cap 50 {samples}", out.display())
     };
     let mut child = octorec().args(line(1_000_000_000).split(' ')).stderr(Stdio::null()).spawn().unwrap();
-    until("the second day is written", || fs::metadata(out.join("day_1.partial")).is_ok_and(|file| file.len() > 0));
+    until("the second day is written", || {
+        fs::metadata(out.join(".day_1.octorec-partial")).is_ok_and(|file| file.len() > 0)
+    });
     assert_eq!(interrupt(&mut child), Some(130));
     assert_eq!(fs::read_dir(&out).unwrap().count(), 0, "neither day is there");
     succeed(&line(50));
@@ -196,6 +211,10 @@ fn devices_and_links_stay_what_they_are() {
     let predict = format!("predict --checkpoint {} --data {}", out.display(), data.display());
     succeed(&format!("{predict} --out /dev/null"));
     assert!(fs::metadata("/dev/null").unwrap().file_type().is_char_device());
+    let message = fail(&format!("{predict} --out -"));
+    assert!(message.contains("--out -: ") && message.contains("./-"), "{message}");
+    // Into a pipe, which has no name but that of the link.
+    assert!(succeed(&format!("{predict} --out /dev/stdout")).stdout == succeed(&predict).stdout);
     let message = fail(&format!("{predict} --out /dev/full"));
     assert!(message.contains("/dev/full"), "{message}");
     let [link, target] = ["link", "target"].map(|name| folder.path().join(name));
@@ -207,6 +226,12 @@ fn devices_and_links_stay_what_they_are() {
     let before = fs::read(&data).unwrap();
     let message = fail(&format!("{predict} --out {}", data.display()));
     assert!(message.contains("--out") && fs::read(&data).unwrap() == before, "{message}");
+    // Nor is any name but its own taken from a user.
+    let [rows, found] = ["found.partial", "found"].map(|name| folder.path().join(name));
+    fs::write(&rows, &before).unwrap();
+    let predict = format!("predict --checkpoint {} --data {}", out.display(), rows.display());
+    succeed(&format!("{predict} --out {}", found.display()));
+    assert!(fs::read(&rows).unwrap() == before);
 }
 
 #[test]

@@ -65,6 +65,10 @@ fn what_a_model_was_used_for_is_told_to_scripts() {
     assert_eq!([&told["out"], &told["rows"], &told["unknown_values"]], [&json!(at("found")), &json!(3), &json!(3)]);
     let [seconds, speed] = ["seconds", "rows_per_s"].map(|key| told[key].as_f64().unwrap());
     assert!(seconds > 0.0 && (seconds * speed / 3.0 - 1.0).abs() < 1e-9, "{told}");
+    for flag in ["--trace-loss", "--trace", "--mllog"] {
+        let message = fail(&format!("{train} --json {flag} /dev/stdout"));
+        assert!(message.contains("--json: ") && message.contains(&format!("{flag} FILE")), "{message}");
+    }
     // Where the probabilities go to standard output, nothing else does.
     for out in ["", " --out /dev/stdout"] {
         let message = fail(&format!("{predict}{out}"));

@@ -1,7 +1,9 @@
 //! Searches: trials are runs, a kill loses none, and what matters is found.
 
 use std::collections::HashSet;
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::Stdio;
 use std::thread::sleep;
@@ -91,6 +93,56 @@ fn a_killed_search_has_the_trials_of_one_that_was_not() {
         search.wait().unwrap();
     }
     assert_eq!(outline(&json(&line)), outline(&expected));
+}
+
+/// The process of a search's first trial, once it is there.
+fn first_trial(out: &Path) -> Option<String> {
+    let run = out.join("trial-000").display().to_string();
+    let mut processes = fs::read_dir("/proc").unwrap().filter_map(Result::ok);
+    let is_it = |found: &fs::DirEntry| {
+        let words = fs::read(found.path().join("cmdline")).unwrap_or_default();
+        words.split(|byte| *byte == 0).any(|word| word == run.as_bytes())
+    };
+    processes.find(is_it).map(|found| found.file_name().to_string_lossy().into_owned())
+}
+
+#[test]
+fn a_trial_that_somebody_kills_goes_on_and_those_of_others_are_not_taken() {
+    let folder = tempfile::tempdir().unwrap();
+    let line = search(folder.path(), "--trials 1 --set data.train_samples=25600 --json");
+    let out = folder.path().join("search");
+    let mut process =
+        octorec().args(line.split_whitespace()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let trial = loop {
+        match first_trial(&out) {
+            Some(trial) => break trial,
+            None => assert!(process.try_wait().unwrap().is_none(), "it runs a trial"),
+        }
+        sleep(Duration::from_millis(1));
+    };
+    assert!(std::process::Command::new("kill").args(["-9", &trial]).status().unwrap().success());
+    let ended = process.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+    assert_eq!(ended.status.code(), Some(1), "{said}");
+    assert!(
+        said.contains("trial 0: its process was killed by signal 9") && said.contains("the same command"),
+        "{said}"
+    );
+    assert_eq!(json(&line)["trials"][0]["end"], "finished");
+    // Whatever the folder is called.
+    let other = folder.path().join(OsStr::from_bytes(b"s\xff"));
+    let shown = out.display().to_string();
+    let words = line.split_whitespace().map(|word| if word == shown { other.as_os_str() } else { OsStr::new(word) });
+    let told = octorec().args(words).output().unwrap();
+    assert!(told.status.success(), "{}", String::from_utf8_lossy(&told.stderr));
+    let report: Value = serde_json::from_slice(&told.stdout).unwrap();
+    assert_eq!(report["trials"][0]["end"], "finished");
+    // Without their journal, nobody knows whose these trials are.
+    let results = fs::read(out.join("trial-000.json")).unwrap();
+    fs::remove_file(out.join("search.jsonl")).unwrap();
+    let message = fail(&format!("{line} --search-seed 2"));
+    assert!(message.contains("is of no trial of this search") && message.contains("another --out"), "{message}");
+    assert!(fs::read(out.join("trial-000.json")).unwrap() == results);
 }
 
 #[test]

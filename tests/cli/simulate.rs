@@ -280,11 +280,17 @@ fn a_bench_of_one_rank_calibrates_what_is_predicted() {
     let message = fail(&format!("simulate {} --ranks 1 {calibrate}", model.replace("--threads 1", "--threads 2")));
     assert!(message.contains("was measured with 1 thread a rank") && message.contains("--threads 1"), "{message}");
 
+    let message = fail(&format!("simulate {} --ranks 1 {calibrate}", model.replace("[64,1]", "[32,1]")));
+    assert!(message.contains("bench.json: was measured of another model"), "{message}");
+    let message = fail(&format!("simulate {model} --ranks 1 --trace {}/none/trace.json", folder.path().display()));
+    assert!(message.contains("none/trace.json: cannot create"), "{message}");
     // What no bench measures.
     let report = |batch: u64, ms: f64, median: f64| {
         let stages = serde_json::json!([{ "stage": Stage::ALL[0].name(), "ms": ms }]);
-        let report =
-            serde_json::json!({ "ranks": 1, "threads": 1, "batch": batch, "ms_median": median, "stages": stages });
+        let layers = &measured["layer_parameters"];
+        let report = serde_json::json!({
+            "ranks": 1, "threads": 1, "batch": batch, "layer_parameters": layers, "ms_median": median, "stages": stages
+        });
         std::fs::write(&bench, report.to_string()).unwrap();
         fail(&format!("simulate {model} --ranks 1 {calibrate}"))
     };

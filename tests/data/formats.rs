@@ -611,7 +611,7 @@ fn a_full_disk_or_a_failing_source_leaves_no_data_set() {
         (Format::Hugectr, "train_data.bin"),
     ] {
         let folder = tempfile::tempdir().unwrap();
-        let partial = folder.path().join(format!("{file}.partial"));
+        let partial = octorec::memory::partial_of(&folder.path().join(file));
         std::fs::create_dir_all(partial.parent().unwrap()).unwrap();
         std::os::unix::fs::symlink("/dev/full", &partial).unwrap();
         let mut target = Target::create(folder.path(), format, &log.description(), Options::default()).unwrap();

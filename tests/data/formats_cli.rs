@@ -292,7 +292,7 @@ fn a_killed_conversion_leaves_no_data_set_and_is_done_again() {
     let to = folder.path().join("log");
     let line = format!("data generate {} --set data.train_samples=1000000000", to.display());
     let mut child = octorec(&line).stderr(std::process::Stdio::null()).spawn().unwrap();
-    let partial = to.join("part-00000.octo.partial");
+    let partial = to.join(".part-00000.octo.octorec-partial");
     let begin = Instant::now();
     while !partial.metadata().is_ok_and(|file| file.len() > 0) {
         assert!(begin.elapsed() < Duration::from_secs(60), "it writes");
@@ -338,7 +338,7 @@ fn a_full_disk_is_told_and_nothing_stays() {
     let folder = tempfile::tempdir().unwrap();
     let to = folder.path().join("log");
     std::fs::create_dir(&to).unwrap();
-    std::os::unix::fs::symlink("/dev/full", to.join("part-00000.octo.partial")).unwrap();
+    std::os::unix::fs::symlink("/dev/full", to.join(".part-00000.octo.octorec-partial")).unwrap();
     let message = fail(&format!("data generate {} --set data.train_samples=20000", to.display()));
     assert!(message.contains("part-00000.octo: cannot write: No space left on device"), "{message}");
     assert_eq!(std::fs::read_dir(&to).unwrap().count(), 0);

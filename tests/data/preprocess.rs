@@ -446,6 +446,15 @@ fn splits_name_the_halves_of_the_last_day_as_either_program_does() {
     check(&options, [(Split::Train, 0..1201), (Split::Validation, 1201..1301), (Split::Test, 1301..1401)]);
     options.split = SplitBy::Fraction { validation: 0.1, test: 0.2 };
     check(&options, [(Split::Train, 0..980), (Split::Validation, 980..1120), (Split::Test, 1120..1401)]);
+    // One day has none before it to train on.
+    let split = SplitBy::LastDayTorchrec;
+    let mut options = Options { split, ..folder.options(Recipe::CriteoTerabyte, &inputs, "one") };
+    let found = message(&options);
+    assert!(found.contains("--split: the only day is the last one") && !options.out.exists(), "{found}");
+    options.days = 2;
+    assert_eq!(done(&options).days, [701, 700]);
+    options = Options { days: 1, force: true, ..options };
+    assert!(message(&options).contains("the only day"));
 }
 
 #[test]
@@ -943,7 +952,7 @@ fn a_full_disk_loses_nothing_that_was_finished() {
     let inputs = [folder.file("log", &text)];
     let options = folder.options(Recipe::CriteoTerabyte, &inputs, "out");
     // A device that is always full stands where the second block file is to be written.
-    let partial = options.out.join("unfinished/part-00001.octo.partial");
+    let partial = options.out.join("unfinished/.part-00001.octo.octorec-partial");
     let link = || std::os::unix::fs::symlink("/dev/full", &partial);
     let found = preprocess(&options, &|_, _, _| drop(link())).unwrap_err().to_string();
     assert!(found.contains("part-00001.octo: the disk is full"), "{found}");
@@ -953,7 +962,7 @@ fn a_full_disk_loses_nothing_that_was_finished() {
     let before = fs::metadata(&part).unwrap().modified().unwrap();
     let _ = fs::remove_file(&partial);
     // What a killed run did not finish takes no room while another one goes on.
-    let leftovers = ["00003-keys.shards", "group-00000-9-000000.run.partial"];
+    let leftovers = ["00003-keys.shards", ".group-00000-9-000000.run.octorec-partial"];
     let leftovers = leftovers.map(|name| options.out.join("unfinished").join(name));
     leftovers.iter().for_each(|path| fs::write(path, "x").unwrap());
     let mut seen = false;

@@ -905,6 +905,20 @@ fn names_that_a_configuration_cannot_hold_are_told() {
     assert!(told.contains("--data: ") && told.contains("this name is no UTF-8"), "{told}");
     // Where no configuration names it, it is a name as any other; and a link is a remedy.
     assert!(command(&["inspect"]).arg(&path).output().unwrap().status.success());
+    let blocks = folder.0.path().join(OsStr::from_bytes(b"blocks-\xff"));
+    for known in [None, Some(&blocks)] {
+        let mut command = command(&["preprocess", "csv", "--schema", &schema, "--threads", "1", "--in"]);
+        command.arg(&path).arg("--out").arg(if known.is_some() {
+            folder.0.path().join("more")
+        } else {
+            blocks.clone()
+        });
+        if let Some(known) = known {
+            command.arg("--vocabulary").arg(known);
+        }
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{}", text(&output.stderr));
+    }
     let link = folder.at("link.csv");
     std::os::unix::fs::symlink(&path, &link).unwrap();
     run(&format!("train {MODEL} --schema {schema} --data {link}"));

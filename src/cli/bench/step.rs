@@ -26,6 +26,7 @@ use crate::data::{Batch, Source, Split};
 use crate::machine::limits::{Bracket, Processor, Rate};
 use crate::machine::placement::CommCores;
 use crate::machine::team::processors;
+use crate::model::Shape;
 use crate::train::Rates;
 
 /// Times the last-level cache that the rows of all minibatches take.
@@ -73,6 +74,8 @@ pub struct Report {
     /// Whether ranks share cores, so that they wait for each other's turn.
     cores_shared: bool,
     batch: usize,
+    /// Weights and biases of the network's layers, which tell models apart.
+    layer_parameters: usize,
     precision: &'static str,
     /// Different minibatches.
     minibatches: usize,
@@ -170,6 +173,7 @@ impl StepArgs {
             threads,
             cores_shared,
             batch: config.train.minibatch(),
+            layer_parameters: Shape::of(&config.model, &source.schema().positions(&config.model), &dims).parameters(),
             precision: config.train.precision.name(),
             minibatches: batches.len(),
             row_bytes,

@@ -12,7 +12,7 @@ use crate::base::{Error, Result, console};
 use crate::cli::chart::{Line, Panel, thresholds};
 use crate::cli::copies::{follow, tagged};
 use crate::cli::deep::DeepTables;
-use crate::cli::output::refuse_overwriting;
+use crate::cli::output::{refuse_overwriting, refuse_unwritable};
 use crate::cli::overrides::{BaseArgs, KeyArgs, named, source_of};
 use crate::cli::preprocess::memory;
 use crate::cli::session::{Learned, data_name, open_data, report_skipped};
@@ -92,6 +92,7 @@ impl HotProfileArgs {
         let mut config = configured(path, base, keys)?;
         let outputs = [("--out", self.out.as_deref()), ("--svg", self.svg.as_deref())];
         refuse_overwriting(&outputs, &base.input_files(&config, Command::Inspect))?;
+        refuse_unwritable(&outputs.map(|(_, path)| path))?;
         // Tags are of the rows that training reads, to which one without a label or a weight is malformed.
         let labels = if self.inputs { Labels::Required } else { Labels::Optional };
         let source = open_data(&mut config, Learned::default(), Opening { labels, ..Opening::default() })?;

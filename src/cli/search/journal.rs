@@ -10,9 +10,11 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::trial::Files;
 use crate::base::config::{BestBy, Config};
 use crate::base::console::note;
 use crate::base::{Error, Result, input};
+use crate::memory::listed;
 use crate::train::Best;
 
 /// The file's name.
@@ -131,7 +133,7 @@ impl Journal {
     /// Goes on with the search of a folder, or begins it.
     ///
     /// # Errors
-    /// When the folder holds another search, and when the system refuses.
+    /// When the folder holds another search, or trials of another one, and when the system refuses.
     pub fn open(folder: &Path, subject: &Subject) -> Result<Self> {
         let path = folder.join(JOURNAL);
         let text = match fs::read_to_string(&path) {
@@ -143,7 +145,7 @@ impl Journal {
         let bad = |what: String| {
             Error::bad_file(
                 path.clone(),
-                format!("is no journal of a search ({what}): remove it, or name another --out"),
+                format!("is no journal of a search ({what}): name another --out, or move its folder elsewhere"),
             )
         };
         let mut lines = text[..whole]
@@ -185,6 +187,18 @@ impl Journal {
                     *known = trial;
                 }
             }
+        }
+        // A trial is in the journal before it has files: without that, a run would be gone on with that is not its own.
+        let number = |path: &Path| Files::number_of(&path.file_name()?.to_string_lossy());
+        let is_foreign = |path: &PathBuf| number(path).is_some_and(|number| number >= trials.len() as u64);
+        if let Some(path) = listed(folder, "list")?.into_iter().find(is_foreign) {
+            let reason = format!(
+                "{} is of no trial of this search, which would take it for its own: name another --out, or move the folder {} \
+                 elsewhere",
+                path.display(),
+                folder.display()
+            );
+            return Err(Error::config("--out", reason));
         }
         let file = File::options().create(true).append(true).open(&path).map_err(Error::io(&path, "create"))?;
         file.set_len(whole as u64).map_err(Error::io(&path, "write"))?;
@@ -292,6 +306,10 @@ mod tests {
             fs::write(&path, lines.map(|(_, line)| line.to_owned() + "\n").collect::<String>()).unwrap();
             assert!(Journal::open(folder.path(), &subject).unwrap_err().to_string().contains(told), "{told}");
         }
+        fs::create_dir(folder.path().join("trial-002")).unwrap();
+        fs::write(&path, text).unwrap();
+        let message = Journal::open(folder.path(), &subject).unwrap_err().to_string();
+        assert!(message.contains("trial-002 is of no trial of this search"), "{message}");
         fs::write(&path, "loss\n").unwrap();
         assert!(Journal::open(folder.path(), &subject).unwrap_err().to_string().contains("no journal"));
     }

@@ -25,6 +25,7 @@ use crate::base::console::note;
 use crate::base::units::{Many, Seconds};
 use crate::base::{Error, PuId, Result, Unpoisoned, console, even_part, input, interrupt};
 use crate::cli::heed_signals;
+use crate::cli::output::refuse_text_folder;
 use crate::cli::session::{Learned, open_data};
 use crate::cli::table::Table;
 use crate::cli::train::late_evaluations;
@@ -127,6 +128,7 @@ impl SearchArgs {
         let space = Space::read(&self.space)?;
         space.check(&base)?;
         self.check_halving(&base, &space)?;
+        refuse_text_folder("--out", "a search", &self.out, &base)?;
         for (given, key) in space.parameters.iter().filter_map(|of| Some((self.keys.origin(&of.key)?, &of.key))) {
             note!("note: {key} is searched over, as {} says: {given} changes nothing", self.space.display());
         }
@@ -164,9 +166,14 @@ impl SearchArgs {
         let Search { space, shared, .. } = search;
         let shared = shared.into_inner().unpoisoned();
         self.tell(&space, &shared.journal.trials)?;
+        let left = shared.journal.trials.iter().filter(|trial| trial.end.is_none()).count() as u64;
         match shared.error {
             Some(error) => Err(error),
             None if interrupt::requested() => Err(Error::Interrupted),
+            None if left > 0 => {
+                let reason = format!("{} did not come to an end: the same command goes on there", Many(left, "trial"));
+                Err(Error::bad_file(self.out.clone(), reason))
+            }
             None => {
                 if (shared.journal.trials.len() as u64) < self.trials {
                     note!("note: all that the space has was tried: --trials {} asks for more", self.trials);
@@ -267,7 +274,7 @@ impl SearchArgs {
         let found = trial.compared();
         json!({
             "trial": trial.number,
-            "run": Files::of(&self.out, trial.number).run,
+            "run": Files::of(&self.out, trial.number).run.display().to_string(),
             "end": trial.end,
             "reason": trial.reason,
             "auc": found.and_then(|found| found.auc),
@@ -413,6 +420,10 @@ impl Search<'_> {
                     _ => End::Finished,
                 });
                 results
+            }
+            Ended::CutShort(how) => {
+                note!("warning: trial {}: its process {how}; the same command goes on with it", trial.number);
+                return Ok(());
             }
             Ended::Failed(reason) => {
                 trial.end = Some(End::Failed);

@@ -3,13 +3,15 @@
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom};
 use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use serde_json::Value;
 
 use super::journal::Found;
+use crate::base::interrupt::EXIT_CODE;
 use crate::base::{Error, Result};
 use crate::ffi::child::{interrupt, start_bound};
 use crate::memory::FolderLock;
@@ -37,6 +39,11 @@ impl Files {
         Self { run: folder.join(&name), configuration: file("toml"), said: file("log"), results: file("json") }
     }
 
+    /// The trial whose file, or run, has this name.
+    pub fn number_of(name: &str) -> Option<u64> {
+        name.split('.').next()?.strip_prefix("trial-")?.parse().ok()
+    }
+
     /// What the trial's process has told at its end, if it came there.
     pub fn results(&self) -> Option<Value> {
         serde_json::from_str(&fs::read_to_string(&self.results).ok()?).ok()
@@ -55,10 +62,11 @@ impl Files {
         seconds
     }
 
-    /// The last line that the trial has said: why it failed.
-    fn last_words(&self) -> String {
+    /// The last line that the trial has said: why it failed, unless a signal has ended it.
+    fn last_words(&self, signal: Option<i32>) -> String {
         let said = fs::read_to_string(&self.said).unwrap_or_default();
-        said.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("it said nothing").to_owned()
+        let last = said.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("it said nothing");
+        signal.map_or_else(|| last.to_owned(), |signal| format!("ended by signal {signal} behind the words: {last}"))
     }
 }
 
@@ -68,6 +76,8 @@ pub enum Ended {
     Done(Value),
     /// After it was asked to, with them if it had some.
     Stopped(Value),
+    /// By somebody else, and how: it may go on.
+    CutShort(String),
     /// With what it said last.
     Failed(String),
 }
@@ -117,8 +127,20 @@ pub fn run(files: &Files, mut goes_on: impl FnMut(Found) -> Result<bool>, wanted
         // It had come to its end by then.
         Some(results) if status.success() && (!decided || results["step"].as_u64() == last) => Ended::Done(results),
         results if status.success() || asked => Ended::Stopped(results.unwrap_or_default()),
-        _ => Ended::Failed(files.last_words()),
+        _ => cut_short(status).map_or_else(|| Ended::Failed(files.last_words(status.signal())), Ended::CutShort),
     })
+}
+
+/// How somebody else has ended a process that the search has not asked to stop; nothing where it has failed by itself,
+/// as one does that crashes.
+fn cut_short(status: ExitStatus) -> Option<String> {
+    // SIGHUP, SIGINT, SIGKILL, SIGTERM and SIGXCPU.
+    const BY_OTHERS: [i32; 5] = [1, 2, 9, 15, 24];
+    match status.signal() {
+        Some(9) => Some("was killed by signal 9, as the system does where memory is short".to_owned()),
+        Some(signal) => BY_OTHERS.contains(&signal).then(|| format!("was ended by signal {signal}")),
+        None => (status.code() == Some(i32::from(EXIT_CODE))).then(|| "was interrupted".to_owned()),
+    }
 }
 
 /// Waits for a process that a search before has left to let go of the run's directory; false when nobody is wanted any
@@ -193,6 +215,19 @@ impl Metrics {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_trial_that_somebody_else_has_ended_has_not_failed() {
+        // As wait(2) tells them: signals, then codes.
+        let of = |status: i32| cut_short(ExitStatus::from_raw(status));
+        assert!(of(9).unwrap().contains("memory is short") && of(15).unwrap().contains("signal 15"));
+        assert_eq!(of(130 << 8).as_deref(), Some("was interrupted"));
+        assert_eq!([of(11), of(6), of(1 << 8), of(101 << 8)], [None, None, None, None]);
+        assert_eq!(
+            ["trial-007.toml", "trial-1000", "trial-x", "space.toml"].map(Files::number_of),
+            [Some(7), Some(1000), None, None]
+        );
+    }
 
     #[test]
     fn metrics_are_read_as_they_grow() {

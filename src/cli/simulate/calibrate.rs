@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde::Deserialize;
 
-use crate::base::units::Many;
+use crate::base::units::{Count, Many};
 use crate::base::{Error, Result, input};
 use crate::model::Stage;
 use crate::simulate::{Outcome, Rates};
@@ -20,6 +20,7 @@ pub(super) struct Measured {
     ranks: usize,
     threads: usize,
     pub batch: usize,
+    layer_parameters: usize,
     ms_median: f64,
     stages: Vec<MeasuredStage>,
 }
@@ -30,8 +31,8 @@ struct MeasuredStage {
     ms: f64,
 }
 
-/// The report in a file.
-pub(super) fn read(path: &Path) -> Result<Measured> {
+/// The report in a file, which must be of a network with so many parameters in its layers.
+pub(super) fn read(path: &Path, parameters: usize) -> Result<Measured> {
     let text = input::read_text(path)?;
     let measured: Measured = serde_json::from_str(&text).map_err(|error| {
         let reason = format!("{error}: this is not what `octorec bench step --ranks 1 --json` prints");
@@ -39,6 +40,15 @@ pub(super) fn read(path: &Path) -> Result<Measured> {
     })?;
     if measured.ranks != 1 {
         let reason = format!("was measured with {} ranks: repeat `octorec bench step` with --ranks 1", measured.ranks);
+        return Err(Error::config(path.display().to_string(), reason));
+    }
+    if measured.layer_parameters != parameters {
+        let reason = format!(
+            "was measured of another model, whose layers have {} parameters and not {}: repeat `octorec bench step` with the keys \
+             of the model that is simulated",
+            Count(measured.layer_parameters as u64),
+            Count(parameters as u64)
+        );
         return Err(Error::config(path.display().to_string(), reason));
     }
     let refuse = |what: String| Err(Error::config(path.display().to_string(), format!("{what}: measure anew")));

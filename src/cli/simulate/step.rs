@@ -18,13 +18,14 @@ use crate::cli::copies::HotArgs;
 use crate::cli::division::planned;
 use crate::cli::figures;
 use crate::cli::help::{MACHINE, OUTPUT};
-use crate::cli::output::refuse_overwriting;
+use crate::cli::output::{refuse_overwriting, refuse_unwritable};
 use crate::cli::overrides::{BaseArgs, KeyArgs};
 use crate::cli::place::{comm_cores, machine_file, on_described};
 use crate::cli::ranks::Overlap;
 use crate::cli::table::Table;
 use crate::machine::placement::{CommCores, RankPer};
 use crate::memory::write_file;
+use crate::model::Shape;
 use crate::shard::Options;
 use crate::simulate::{MessageKind, Rates};
 
@@ -242,7 +243,9 @@ impl StepArgs {
         }
         let mut inputs = self.base.input_files(config, Command::Simulate);
         inputs.extend(machine_file(&self.topology).into_iter().chain(self.calibrate.as_deref()));
-        refuse_overwriting(&[("--trace", self.trace.as_deref()), ("--svg", self.svg.as_deref())], &inputs)
+        let outputs = [("--trace", self.trace.as_deref()), ("--svg", self.svg.as_deref())];
+        refuse_overwriting(&outputs, &inputs)?;
+        refuse_unwritable(&outputs.map(|(_, path)| path))
     }
 
     /// The smallest of these numbers of ranks, if a step of each can be simulated.
@@ -265,7 +268,9 @@ impl StepArgs {
             let refuse = |reason| Error::config(path.display().to_string(), reason);
             return Rates::parse(&input::read_text(path)?).map_err(refuse);
         }
-        let measured = calibrate::read(path)?;
+        let (config, workload) = (question.config, question.workload);
+        let shape = Shape::of(&config.model, &workload.positions(), &workload.dims());
+        let measured = calibrate::read(path, shape.parameters())?;
         let limits = Rates::at_the_limits();
         let (placement, site) = question.site(Some(1), CommCores::Count(0))?;
         let least = Question { rates: &limits, ..*question }.ask(Some(1), measured.batch);

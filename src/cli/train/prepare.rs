@@ -12,7 +12,7 @@ use crate::base::{Error, Result};
 use crate::cli::collective::Choice;
 use crate::cli::copies::{hot_inputs, revisions, slots};
 use crate::cli::division::Wanted;
-use crate::cli::output::{is_text_folder, read_as_data, refuse_overwriting};
+use crate::cli::output::{refuse_mixing, refuse_overwriting, refuse_text_folder, refuse_unwritable};
 use crate::cli::ranks::{Overlap, Purpose, StartSpec, Started};
 use crate::cli::session::{Learned, describe, growth_told, open_data};
 use crate::collective::World;
@@ -20,7 +20,7 @@ use crate::data::hot::HotInputs;
 use crate::data::{Opening, Source, Split};
 use crate::machine::limits::Processor;
 use crate::machine::placement::Placement;
-use crate::memory::{forget_cached, same_file};
+use crate::memory::forget_cached;
 use crate::simd::Isa;
 use crate::train::{
     Benchmark, LossTrace, MlLog, OutputDir, Rates, Run, RunState, Start, Submission, digest, evaluated, hot_in,
@@ -46,10 +46,21 @@ struct Opened {
     hot: Option<HotInputs>,
 }
 
+/// Refuses rates that are no 32-bit numbers, by which steps are made.
+fn refuse_endless_rates(train: &TrainConfig) -> Result<()> {
+    let Rates { layers, rows, wide } = Rates::base(train);
+    let keys = [("train.lr", layers), ("train.lr_rows", rows), ("train.lr", wide)];
+    let Some((key, _)) = keys.into_iter().find(|(_, rate)| !rate.is_finite()) else { return Ok(()) };
+    let reason = "with what scales it, the rate is more than a 32-bit number holds, and every weight would be lost in the \
+                  first step: use a lower one";
+    Err(Error::config(key, reason))
+}
+
 impl TrainArgs {
     /// Opens the data, starts the ranks and sets their weights, but for those of a run that is continued.
     pub(super) fn prepare(&self, world: &World, asked: Resolved, output: Option<OutputDir>) -> Result<Prepared> {
         let Resolved { mut config, known, resumed } = asked;
+        refuse_endless_rates(&config.train)?;
         self.refuse_overwriting_inputs(&config, output.as_ref(), resumed.is_some())?;
         let mut mllog = self.begin_mllog(world, &config)?;
         let kept_scales = known.scales.clone().filter(|_| self.init.is_some());
@@ -67,6 +78,7 @@ impl TrainArgs {
             self.describe_in_log(log, &config, &*source)?;
         }
         let loss_trace = self.trace_loss.as_deref().filter(|_| world.is_first()).map(LossTrace::create).transpose()?;
+        refuse_unwritable(&[self.trace.as_deref().filter(|_| world.is_first())])?;
         describe(&config, &*source, &started, kept_scales.as_ref())?;
         if source.samples(Split::Validation) != Some(0) && evaluated(&config.train, &*source) == Split::Test {
             note!(
@@ -172,14 +184,15 @@ impl TrainArgs {
             );
             return Err(Error::config("--out", reason));
         }
-        let data = [&config.data.path, &config.data.test_path].map(Path::new);
-        let holds = |output: &OutputDir| data.into_iter().find(|data| same_file(data, output.path()));
-        if let Some(folder) = output.filter(|_| !resumed).and_then(holds).filter(|folder| is_text_folder(folder)) {
-            return Err(read_as_data("--out", Path::new("a run"), folder));
+        if let Some(output) = output.filter(|_| !resumed) {
+            refuse_text_folder("--out", "a run", output.path(), config)?;
         }
         let own: Vec<PathBuf> = output.map_or_else(Vec::new, OutputDir::files);
         inputs.extend(own.iter().map(PathBuf::as_path));
         let outputs = [("--trace-loss", &self.trace_loss), ("--trace", &self.trace), ("--mllog", &self.mllog)];
+        for (flag, path) in outputs.into_iter().filter(|(_, path)| path.is_some()) {
+            refuse_mixing(self.json, (flag, path.as_deref()), &format!("does what {flag} writes"))?;
+        }
         refuse_overwriting(&outputs.map(|(flag, path)| (flag, path.as_deref())), &inputs)
     }
 

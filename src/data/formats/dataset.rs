@@ -6,13 +6,15 @@ use std::sync::Arc;
 
 use rayon::prelude::*;
 
-use super::{Format, SCHEMA, Table, bad, csv, fae, hugectr, mlperf, nvidia, octorec, parquet, scan, torchrec};
+use super::{
+    Format, SCHEMA, Table, bad, csv, fae, hugectr, mlperf, nvidia, octorec, parquet, refuse_described, scan, torchrec,
+};
 use crate::base::config::OnBadRow;
 use crate::base::{Error, Result};
 use crate::data::hot::HotInputs;
 use crate::data::schema::feature::Learner;
 use crate::data::schema::{Dense, Scales, TrainedColumns};
-use crate::data::text::LONGEST;
+use crate::data::text::{LONGEST, is_parquet_at};
 use crate::data::{Description, Growth, Labels, Numbering, Split, Vocabulary};
 
 /// A data set on disk.
@@ -199,6 +201,18 @@ pub fn open_for(
         let reason =
             format!("describes text with a header line, and {name} is none: leave one of --schema and {name} away");
         return Err(Error::config("--schema", reason));
+    }
+    if text.is_some() {
+        let is_parquet =
+            if path.is_dir() { Format::detect(path) == Some(Format::Parquet) } else { is_parquet_at(path) };
+        match format {
+            None => refuse_described(path, false)?,
+            Some(given) if (given == Format::Parquet) != is_parquet => {
+                let is = if is_parquet { "is Parquet" } else { "is no Parquet" };
+                return Err(bad(path, format!("{is}, and {} is named as its format: leave that away", given.name())));
+            }
+            Some(_) => (),
+        }
     }
     let format = text.map(|_| Format::Csv).or(format).or_else(|| Format::detect(path));
     let mut dataset = match format {

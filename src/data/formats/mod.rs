@@ -52,6 +52,7 @@ pub use files::Files;
 pub(super) use named::refuse_described;
 pub use named::refuse_mixed;
 pub use transfer::{convert, scan, verify};
+pub use unfinished::refuse_text;
 pub use write::{Sink, Target};
 
 /// The file beside foreign data that says what its format does not.

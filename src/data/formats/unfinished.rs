@@ -8,11 +8,9 @@ use std::time::SystemTime;
 use super::{Format, bad, hugectr, mlperf, nvidia, parquet};
 use crate::base::{Error, Result};
 use crate::data::blocks::{EXTENSION, MANIFEST};
-use crate::memory::{FolderLock, listed};
+use crate::memory::{FolderLock, listed, whole_name};
 
 const MARK: &str = ".unfinished";
-/// What the name of a file ends in until it is whole.
-const PARTIAL: &str = ".partial";
 
 /// A data set that is being written; dropped before [`Unfinished::finish`], nothing of it stays.
 pub(super) struct Unfinished {
@@ -105,12 +103,11 @@ fn writes_within(format: Format, name: &str) -> bool {
 fn written(folder: &Path, format: Format) -> Result<Vec<PathBuf>> {
     let name = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let mut all = Vec::new();
-    for path in listed(folder, "list")?.into_iter().filter(|path| writes(format, name(path).trim_end_matches(PARTIAL)))
-    {
+    for path in listed(folder, "list")?.into_iter().filter(|path| writes(format, whole_name(&name(path)))) {
         if path.is_dir() {
             let of_ours = |path: &PathBuf| {
                 let name = name(path);
-                [".bin", ".parquet"].iter().any(|end| name.trim_end_matches(PARTIAL).ends_with(end))
+                [".bin", ".parquet"].iter().any(|end| whole_name(&name).ends_with(end))
             };
             all.extend(listed(&path, "list")?.into_iter().filter(of_ours));
         } else {
@@ -125,7 +122,7 @@ fn remove_written(folder: &Path, format: Format, since: Option<SystemTime>) -> R
     let own = |path: &PathBuf| {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let changed = || fs::symlink_metadata(path).and_then(|file| file.modified());
-        (path.parent() == Some(folder) || writes_within(format, name.trim_end_matches(PARTIAL)))
+        (path.parent() == Some(folder) || writes_within(format, whole_name(&name)))
             && since.is_none_or(|since| changed().is_ok_and(|at| at >= since))
     };
     for path in written(folder, format)?.into_iter().filter(own) {
@@ -138,13 +135,35 @@ fn remove_written(folder: &Path, format: Format, since: Option<SystemTime>) -> R
     Ok(())
 }
 
+/// Refuses a folder whose files are read as one table of text, which it would not be any more.
+///
+/// # Errors
+/// That names one of them.
+pub fn refuse_text(folder: &Path) -> Result<()> {
+    let name = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let is_text = |path: &PathBuf| {
+        let kept = !name(path).starts_with(['.', '_']) && path.extension().is_none_or(|kind| kind != "toml");
+        kept && path.is_file() && Format::detect(path) == Some(Format::Csv)
+    };
+    listed(folder, "list")?.iter().find(|path| is_text(path)).map_or(Ok(()), |path| {
+        let reason = "is text, of which all files of a folder are read as one table: choose another directory, or move it \
+                      away";
+        Err(bad(path, reason))
+    })
+}
+
 /// Refuses a folder in which files would be written over, or be mixed with others.
 fn refuse_taken(folder: &Path, format: Format) -> Result<()> {
     let marked = [MANIFEST, nvidia::SPEC, mlperf::COUNTS, super::SCHEMA];
     if marked.iter().any(|name| folder.join(name).exists()) || Format::detect(folder).is_some() {
         return Err(bad(folder, "holds a data set already: choose another directory, or remove this one"));
     }
-    let taken = written(folder, format)?.into_iter().find(|path| !path.to_string_lossy().ends_with(PARTIAL));
+    refuse_text(folder)?;
+    let is_whole = |path: &PathBuf| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        whole_name(&name) == name
+    };
+    let taken = written(folder, format)?.into_iter().find(is_whole);
     match taken {
         None => Ok(()),
         Some(taken) => {

@@ -4,7 +4,9 @@
 //! this run. It holds what the bytes depend on, and nothing else: another number of threads or another `--memory` may
 //! finish a run.
 
+use std::ffi::OsString;
 use std::fs;
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
@@ -38,10 +40,55 @@ pub(super) struct WorkSizes {
     pub(super) run_rows: u64,
 }
 
+/// A path, which need not be UTF-8.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "Written", into = "Written")]
+pub(super) struct Place(pub(super) PathBuf);
+
+/// The same of one that may be missing, for a field of [`Options`].
+pub(super) mod place {
+    use std::path::PathBuf;
+
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    use super::Place;
+
+    pub fn serialize<S: Serializer>(path: &Option<PathBuf>, to: S) -> Result<S::Ok, S::Error> {
+        path.clone().map(Place).serialize(to)
+    }
+
+    pub fn deserialize<'a, D: Deserializer<'a>>(from: D) -> Result<Option<PathBuf>, D::Error> {
+        Ok(Option::<Place>::deserialize(from)?.map(|Place(path)| path))
+    }
+}
+
+/// As JSON has a path: text, or else its bytes.
+#[derive(Serialize, Deserialize)]
+#[serde(untagged)]
+enum Written {
+    Text(String),
+    Bytes(Vec<u8>),
+}
+
+impl From<Place> for Written {
+    fn from(Place(path): Place) -> Self {
+        path.into_os_string().into_string().map_or_else(|bytes| Self::Bytes(bytes.into_vec()), Self::Text)
+    }
+}
+
+impl From<Written> for Place {
+    fn from(written: Written) -> Self {
+        Self(match written {
+            Written::Text(text) => text.into(),
+            Written::Bytes(bytes) => OsString::from_vec(bytes).into(),
+        })
+    }
+}
+
 /// An input as it was found.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Stamp {
-    pub(super) path: PathBuf,
+    pub(super) path: Place,
     pub(super) bytes: u64,
     modified_ns: u64,
 }
@@ -52,7 +99,7 @@ impl Stamp {
             fs::metadata(&input.path).and_then(|data| data.modified()).map_err(Error::io(&input.path, "open"))?;
         let since = data.duration_since(UNIX_EPOCH).unwrap_or_default();
         // Nanoseconds in 64 bits last until the year 2554.
-        Ok(Self { path: input.path.clone(), bytes: input.bytes, modified_ns: since.as_nanos() as u64 })
+        Ok(Self { path: Place(input.path.clone()), bytes: input.bytes, modified_ns: since.as_nanos() as u64 })
     }
 }
 

@@ -120,6 +120,7 @@ pub struct Options {
     /// Of the shuffle.
     pub seed: u64,
     /// A data set whose vocabulary is used as it is, unless it grows.
+    #[serde(with = "journal::place")]
     pub vocabulary: Option<PathBuf>,
     /// Whether values that it lacks get rows behind its own.
     pub grow: bool,

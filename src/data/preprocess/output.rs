@@ -15,7 +15,7 @@ use super::shards::SHARDED;
 use super::{Options, SUMMARY};
 use crate::base::{Error, Result};
 use crate::data::blocks::{MANIFEST, Manifest};
-use crate::memory::{FolderLock, make_folder, same_file, write_file};
+use crate::memory::{FolderLock, make_folder, same_file, whole_name, write_file};
 
 const WORK: &str = "unfinished";
 /// The file that says that the data set in the working folder is whole and on its way out.
@@ -92,7 +92,7 @@ impl Output {
                 let held = listed(&self.work)?;
                 // The journal is the first that comes, in a file beside its own, and the last that goes.
                 let (journals, others): (Vec<_>, Vec<_>) =
-                    held.iter().partition(|path| name(path).starts_with("journal"));
+                    held.iter().partition(|path| whole_name(&name(path)).starts_with("journal"));
                 if !Journal::is_in(&self.work) && !others.is_empty() {
                     return fail(
                         &self.work,
@@ -121,7 +121,7 @@ impl Output {
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
             let input = name.strip_suffix(".part").and_then(|name| name.split('-').next()?.parse().ok());
             let stale = !changed.is_empty() && input.is_none_or(|input: usize| changed.contains(&input));
-            let unfinished = path.extension().is_some_and(|end| end == "partial" || end == SHARDED);
+            let unfinished = whole_name(&name) != name || path.extension().is_some_and(|end| end == SHARDED);
             if unfinished || stale && name != "journal.json" {
                 remove(&path)?;
             }

@@ -19,7 +19,7 @@ use super::points::{self, Points};
 use super::progress::{Meter, Stage, Watch};
 use super::recipe::{CriteoParser, RowParser, TextParser, description};
 use super::shuffle::{Shuffle, least_words};
-use super::split::equal_days;
+use super::split::{KAGGLE_DAYS, equal_days, refuse_only_day};
 use super::stored::{Scratch, Stored};
 use super::targets::{Group, Target, groups, targets};
 use super::{Options, Recipe};
@@ -71,6 +71,7 @@ fn attempt(options: &Options, meter: &Meter<'_>) -> Result<Summary> {
     // Those of all columns' ids are open at a time.
     raise_open_files();
     let paths = input_files(&options.inputs)?;
+    refuse_only_day(options, paths.len())?;
     match &options.recipe {
         Recipe::CriteoKaggle | Recipe::CriteoTerabyte => {
             Run::new(options, paths)?.whole(&CriteoParser::new(options.on_bad_row, options.max_line), meter)
@@ -230,7 +231,7 @@ impl<'a> Run<'a> {
         let files: Vec<u64> = found.into_iter().map(|[rows, _]| rows).collect();
         let total = files.iter().sum();
         Ok(match (self.options.days, &self.options.recipe) {
-            (0, Recipe::CriteoKaggle) => equal_days(total, 7),
+            (0, Recipe::CriteoKaggle) => equal_days(total, KAGGLE_DAYS),
             (0, _) => files,
             (days, _) => equal_days(total, days),
         })

@@ -8,6 +8,8 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
+use super::{Options, Recipe};
+use crate::base::{Error, Result};
 use crate::data::Split;
 use crate::data::source::first_part;
 
@@ -36,6 +38,27 @@ pub enum SplitBy {
 pub(super) struct Stretch {
     pub(super) role: Split,
     pub(super) rows: Range<u64>,
+}
+
+/// Equal days of Criteo's display-advertising log.
+pub(super) const KAGGLE_DAYS: u64 = 7;
+
+/// Refuses to hold out the last day of one.
+///
+/// # Errors
+/// [`Error::Config`] that says how there would be several.
+pub(super) fn refuse_only_day(options: &Options, files: usize) -> Result<()> {
+    let days = match (options.days, &options.recipe) {
+        (0, Recipe::CriteoKaggle) => KAGGLE_DAYS,
+        (0, _) => files as u64,
+        (days, _) => days,
+    };
+    if days > 1 || !matches!(options.split, SplitBy::LastDayDlrm | SplitBy::LastDayTorchrec) {
+        return Ok(());
+    }
+    let reason = "the only day is the last one, which would leave no rows to train on: name a file for each day, cut all \
+                  rows into several days with --days N, or use --split fraction";
+    Err(Error::config("--split", reason))
 }
 
 /// Rows of each of `days` equal days: the first ones have one row more, as in `data_utils.py`.

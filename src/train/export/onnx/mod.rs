@@ -70,7 +70,8 @@ pub enum Bags {
 /// its name, which is returned.
 ///
 /// # Errors
-/// When the checkpoint is damaged or a file cannot be written; older files of these names then stay.
+/// When the checkpoint is damaged or a file cannot be written, and when the file beside is there and no graph; older
+/// files of these names then stay.
 ///
 /// # Panics
 /// When `external_above` is more than [`INLINE_MAX`].
@@ -84,6 +85,13 @@ pub fn write(model: &Exported<'_>, path: &Path, bags: Bags, external_above: u64)
         return Err(Error::config("--out", reason));
     }
     let beside = outside.then(|| data_path(path));
+    if let Some(beside) = beside.as_deref().filter(|beside| beside.exists() && !path.exists()) {
+        let reason = format!(
+            "{} is there, without the graph whose weights it would hold, and would be lost: name another file, or move it away",
+            beside.display()
+        );
+        return Err(Error::config("--out", reason));
+    }
     let mut data = beside.as_deref().map(WholeFile::create).transpose()?;
     for of in &stored {
         let zeros = vec![0; of.zeros * row_bytes(model, of)];
@@ -146,7 +154,8 @@ fn metadata(model: &Exported<'_>) -> Vec<Entry> {
 }
 
 /// The file beside a graph that holds its weights.
-fn data_path(path: &Path) -> PathBuf {
+#[must_use]
+pub fn data_path(path: &Path) -> PathBuf {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".data");
     path.with_file_name(name)
