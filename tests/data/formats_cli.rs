@@ -348,12 +348,15 @@ fn a_full_disk_is_told_and_nothing_stays() {
 fn columns_of_text_may_be_called_and_hold_what_they_like() {
     let folder = tempfile::tempdir().unwrap();
     let to = |name: &str| folder.path().join(name).display().to_string();
-    let mut text = "user id,user_id,label,tags,rating\n".to_owned();
-    (0..200).for_each(|n| text += &format!("a{},b{},c{},,{}\n", n % 7, n % 11, n % 3, n % 6));
+    let long = "l".repeat(250);
+    let mut text = format!("user id,user_id,label,tags,00000-user_id,{long},rating\n");
+    let row = |n: u32| format!("a{},b{},c{},,d{},e{},{}\n", n % 7, n % 11, n % 3, n % 5, n % 2, n % 6);
+    text.extend((0..200).map(row));
     std::fs::write(folder.path().join("log.csv"), text).unwrap();
-    let schema = "label = 'rating >= 4'\n\
-                  categorical = [{ column = 'user id' }, { column = 'user_id' }, { column = 'label' }, \
-                  { column = 'tags', separator = '|' }]\n";
+    let schema = format!(
+        "label = 'rating >= 4'\ncategorical = [{{ column = 'user id' }}, {{ column = 'user_id' }}, {{ column = 'label' }}, \
+         {{ column = 'tags', separator = '|' }}, {{ column = '00000-user_id' }}, {{ column = '{long}' }}]\n"
+    );
     std::fs::write(folder.path().join("log.toml"), schema).unwrap();
     let preprocess = format!("preprocess csv --in {} --schema {}", to("log.csv"), to("log.toml"));
     for threads in [1, 2] {
@@ -365,7 +368,7 @@ fn columns_of_text_may_be_called_and_hold_what_they_like() {
             columns.iter().map(|column| column["rows"].as_u64().unwrap()).collect()
         };
         run(&format!("data verify {out}"), 0);
-        assert_eq!(rows(&format!("inspect {out} --json")), [7, 11, 3, 1]);
+        assert_eq!(rows(&format!("inspect {out} --json")), [7, 11, 3, 1, 5, 2]);
     }
     // Text without a header is described by what the configuration names.
     let bare: String = (0..200).map(|n| format!("a{},b{},{}\n", n % 7, n % 11, n % 2)).collect();
