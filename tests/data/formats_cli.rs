@@ -216,8 +216,19 @@ fn text_with_a_header_trains_as_described() {
         "{message}"
     );
     run(&format!("convert {} {} --schema {}", at("ratings.csv"), at("blocks"), at("schema.toml")), 0);
-    let trained = json(&format!("train {tiny} --data {} --epochs 1 --json", at("blocks")));
-    assert_eq!(trained["samples"], 540);
+    let of_blocks = format!("train {tiny} --data {} --epochs 1 --json --out {}", at("blocks"), at("of-blocks"));
+    assert_eq!(json(&of_blocks)["samples"], 540);
+    // The same rows in another order have other numbers, which the values beside them tell.
+    let turned: Vec<&str> = rows[..1].iter().chain(rows[1..].iter().rev()).map(String::as_str).collect();
+    std::fs::write(at("turned.csv"), turned.join("\n")).unwrap();
+    run(&format!("convert {} {} --schema {}", at("turned.csv"), at("turned"), at("schema.toml")), 0);
+    let verified = run(&format!("data verify {}", at("turned")), 0);
+    assert!(String::from_utf8_lossy(&verified.stdout).contains("600 samples, 3 vocabularies"));
+    let eval = |data: &str| format!("eval --checkpoint {} --data {}", at("of-blocks"), at(data));
+    assert_eq!(json(&format!("{} --json", eval("blocks")))["samples"], 600);
+    let message = fail(&eval("turned"));
+    assert!(message.contains("the vocabulary of these data is not the vocabulary that"), "{message}");
+    assert!(message.contains("of column genres"), "{message}");
     assert!(fail(&format!("train {tiny} --data {}", at("ratings.csv"))).contains("name one with --schema FILE"));
 }
 
@@ -397,7 +408,8 @@ fn formats_hold_what_is_there_or_refuse_it() {
     let schema = "label = 'click'\ncategorical = [{ column = 'user' }, { column = 'item' }]\n";
     std::fs::write(folder.path().join("log.toml"), schema).unwrap();
     let convert = format!("convert {} --schema {}", to("log.csv"), to("log.toml"));
-    run(&format!("{convert} {} --format nvidia", to("nvidia")), 0);
+    let warned = run(&format!("{convert} {} --format nvidia", to("nvidia")), 0).stderr;
+    assert!(String::from_utf8_lossy(&warned).contains("nvidia has no place for the values behind row numbers"));
     let found = run(&format!("data verify {}", to("nvidia")), 0);
     assert!(String::from_utf8_lossy(&found.stdout).contains("200 samples"));
 
