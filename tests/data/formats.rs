@@ -559,6 +559,30 @@ fn test_samples_in_other_files_may_ask_for_more_rows_and_have_the_same_columns()
     }
     let told = formats::Files::open(&config, Opening::default()).err().unwrap().to_string();
     assert!(told.contains("C1 has 11 rows, not 5"), "{told}");
+    // Those of another set are all for tests, but none that is for training, whatever names it.
+    for (format, set) in SETS.iter() {
+        let part = match format {
+            Format::Octorec => "part-00000.octo",
+            Format::Mlperf => "octorec_train.bin",
+            Format::Nvidia => "feature_spec.yaml",
+            Format::Torchrec => "day_0_dense.npy",
+            Format::Parquet => "train/part_0.parquet",
+            _ => "train_data.bin",
+        };
+        let other = tempfile::tempdir().unwrap();
+        generate(other.path(), *format, &log().0.description(), &|_| ());
+        let open = |test: &Path| {
+            let mut config = Config::default();
+            let [path, test_path] = [set.path(), test].map(|path| path.display().to_string());
+            config.data = DataConfig { source: SourceKind::Files, path, test_path, ..config.data };
+            data::open(&config, Opening::default()).map(|source| source.samples(Split::Test))
+        };
+        assert_eq!(open(other.path()).unwrap(), Some(1301), "{}", format.name());
+        for test in [set.path().join(part), set.path().to_owned()] {
+            let told = open(&test).unwrap_err().to_string();
+            assert!(told.contains("is among what data.path"), "{told}");
+        }
+    }
 }
 
 #[test]

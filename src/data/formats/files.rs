@@ -6,7 +6,7 @@
 
 mod stored;
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::ops::Range;
 use std::path::Path;
 use std::sync::OnceLock;
@@ -24,8 +24,9 @@ use crate::data::tsv::first_part;
 use crate::data::unseen::UnseenCounts;
 use crate::data::{
     Batch, Description, Growth, Labels, Lost, Numbering, Opening, Reader, Samples, Schema, Source, Split, TakeStored,
-    UnseenValues, Vocabulary,
+    UnseenValues, Vocabulary, tested_on_training,
 };
+use crate::memory::file_id;
 
 /// A data set to train on.
 pub struct Files {
@@ -88,8 +89,14 @@ impl Files {
         dataset.growth = dataset.growth_since(&opening.numbering)?;
         let mut test = None;
         if !config.test_path.is_empty() {
-            let path = Path::new(&config.test_path);
+            let (train, path) = (path, Path::new(&config.test_path));
             let mut other = open_told(path, reading)?;
+            let own = dataset.members.iter().filter(|member| member.role == Role::Train);
+            let own: HashSet<_> = own.filter_map(|member| file_id(member.table.path())).collect();
+            let is_own = |member: &&Member| file_id(member.table.path()).is_some_and(|file| own.contains(&file));
+            if let Some(both) = other.members.iter().find(is_own) {
+                return Err(tested_on_training(both.table.path(), train, "name samples of other files"));
+            }
             dataset.agree_on_rows(&mut other);
             if let Some(difference) = other.description.difference(&dataset.description) {
                 let reason = format!("has other columns than {}: {difference}", config.path);
