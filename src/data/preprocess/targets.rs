@@ -50,11 +50,28 @@ pub(super) fn targets(groups: &[Group], file_rows: u64) -> Vec<Target> {
         let Range { start, end } = group.stretch.rows;
         let (mut from, end) = if group.shuffled { (0, end - start) } else { (start, end) };
         while from < end {
-            let to = end.min(from + file_rows);
+            let to = end.min(from.saturating_add(file_rows));
             let name = format!("part-{:05}.{EXTENSION}", targets.len());
             targets.push(Target { name, role: group.stretch.role, group: at, rows: from..to });
             from = to;
         }
     }
     targets
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_cut_where_they_are_full() {
+        let stretches = [(Role::Train, 0..7), (Role::Test, 7..10)];
+        let files = |file_rows: u64| -> Vec<(Role, Range<u64>)> {
+            let stretches = stretches.iter().cloned().map(|(role, rows)| Stretch { role, rows });
+            let targets = targets(&groups(stretches.collect(), ShuffleBy::None), file_rows);
+            targets.into_iter().map(|target| (target.role, target.rows)).collect()
+        };
+        assert_eq!(files(5), [(Role::Train, 0..5), (Role::Train, 5..7), (Role::Test, 7..10)]);
+        assert_eq!(files(u64::MAX), stretches);
+    }
 }
