@@ -130,9 +130,7 @@ impl<'a> Run<'a> {
         let mut journal = run.journal()?;
         run.start = run.output.begin(&mut journal, options.force, || {
             let Some(known) = Known::of(options)? else { return Ok(None) };
-            if options.grow {
-                known.check(&run.description, &options.recipe, options.min_count)?;
-            }
+            known.check(&run.description, &options.recipe, options.min_count)?;
             known.digest().map(Some)
         })?;
         run.sizes = journal.work;
