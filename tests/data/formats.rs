@@ -256,6 +256,13 @@ fn many_look_ups_and_weights_are_kept_or_refused() {
         assert_eq!((batch.samples(), batch.bags[0].of(0)), (1, &[1, 2, 3][..]));
         assert_eq!(read(&*source, Split::Test, 0, 5).bags[0].of(0), [4, 5, 9], "the last tenth, at least one sample");
     }
+    // Of one long list among short ones not every sample has the room.
+    let lists = description(vec![column("a", 0, false)]);
+    let mut long = Samples { lookups: Samples::new(&lists).lookups, ..samples.clone() };
+    (long.lookups[0].rows, long.lookups[0].ends) = (vec![7; 5001], vec![5000, 5001]);
+    let long = source(&write("lists", Format::Octorec, &lists, &long).unwrap(), 0).unwrap();
+    assert_eq!(long.schema().longest(), 1024);
+    assert_eq!(read(&*long, Split::Train, 0, 5).bags[0].of(0).len(), 5000);
     for (format, told) in [(Format::Mlperf, "13 dense and 26"), (Format::Nvidia, "one look-up a column without weight")]
     {
         let message = write("refused", format, &fixed, &samples).unwrap_err().to_string();

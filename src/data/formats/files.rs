@@ -22,6 +22,7 @@ use crate::data::schema::feature::lost_ages;
 use crate::data::schema::{Dense, Label, Scales};
 use crate::data::tsv::first_part;
 use crate::data::unseen::UnseenCounts;
+use crate::data::wide::EXPECTED_MOST;
 use crate::data::{
     Batch, Description, Growth, Labels, Lost, Numbering, Opening, Reader, Samples, Schema, Source, Split, TakeStored,
     UnseenValues, Vocabulary, tested_on_training,
@@ -158,7 +159,8 @@ impl Files {
         }
         let longest = members.iter().map(|member| member.table.longest());
         let longest = longest.reduce(|a, b| a.into_iter().zip(b).map(|(a, b)| a.max(b)).collect()).unwrap_or_default();
-        let lookups = |table: usize| longest.get(table).map_or(1, |&count| count.max(1) as usize);
+        // One long bag among short ones would have every sample have its room.
+        let lookups = |table: usize| longest.get(table).map_or(1, |&count| (count as usize).clamp(1, EXPECTED_MOST));
         let schema = description.schema(config.rows_cap).with_lookups(lookups).with_unseen_rows(vocabulary.as_ref());
         Ok(Self {
             unseen: UnseenCounts::of(&schema, vocabulary.as_ref()),
