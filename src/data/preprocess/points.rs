@@ -14,7 +14,7 @@ use crate::base::config::OnBadRow;
 use crate::base::rng::{Random, Stream};
 use crate::data::formats::csv::row::Row;
 use crate::data::formats::csv::{TextCategorical, TextSchema};
-use crate::data::tsv::{BadLine, Columns, Labels, Tally, line_ends};
+use crate::data::tsv::{BadLine, Columns, Labels, Tally};
 
 /// Points of a user by tens of items; of more tens as many as are wanted.
 const BY_TENS: [u32; 4] = [0, 1, 3, 6];
@@ -114,7 +114,7 @@ impl Rows for Points {
 
     fn parse(&self, text: &[u8], first: bool, into: &mut Columns<u64>) -> std::result::Result<Tally, BadLine> {
         let each = 2 * self.most.max(1) as usize;
-        into.reset((line_ends(text) + 1) * each, 0, 3);
+        into.reset(self.table.most_rows(text) * each, 0, 3);
         self.table.each(text, first, |row| {
             self.of_user(row, |label, items, categories| {
                 into.push(label, &[], &[row.lookups[0].rows[0], 0, 0]);

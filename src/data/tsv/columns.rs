@@ -122,10 +122,17 @@ impl<K: Copy + Default> Columns<K> {
     }
 }
 
-/// Line ends in a text: with one more for a last line that lacks its own, the most rows it can have.
+/// Line ends in a text.
 #[must_use]
 pub fn line_ends(text: &[u8]) -> usize {
     memchr::memchr_iter(b'\n', text).count()
+}
+
+/// For how many rows a text needs room that have so many bytes at least with their line ends: wherever a line begins
+/// there is room for one more row than there are before it. Blank lines, of which there may be many more, need none.
+#[must_use]
+pub fn most_rows(text: &[u8], least: usize) -> usize {
+    line_ends(text).min(text.len() / least.max(1)) + 1
 }
 
 /// The place behind the line that begins at `at`, and the line without its end: see [`without_end`].
@@ -143,7 +150,8 @@ impl Columns<u32> {
     /// # Errors
     /// The first malformed row, unless malformed rows are left out.
     pub fn parse(&mut self, text: &[u8], layout: &Layout, on_bad_row: OnBadRow) -> Result<Tally, BadLine> {
-        self.reset(line_ends(text) + 1, layout.dense, layout.categorical);
+        // A separator before each column but the first, which may be the label, and the end.
+        self.reset(most_rows(text, layout.dense + layout.categorical), layout.dense, layout.categorical);
         let mut tally = Tally::default();
         let mut slow = Row::new(layout);
         let mut at = 0;
@@ -294,6 +302,11 @@ mod tests {
         let reason = parse(&format!("1\t2\t3\ta\t{}\n", "b".repeat(LAYOUT.max_line))).reason;
         assert!(reason.starts_with("the line is longer than 1.0 MiB"), "{reason}");
         assert_eq!(&*parse("1\tNaN\t3\ta\tb\n").reason, "column I1: expected an integer, found \"NaN\"");
+        // Lines that are too short for a row have no room of one: 4,048 bytes hold 1,012 rows of four, and one more.
+        let (mut found, text) = (Columns::default(), format!("{good}{}{good}", "\n".repeat(4000)));
+        found.parse(text.as_bytes(), &LAYOUT, OnBadRow::Skip).unwrap();
+        assert_eq!((found.rows(), found.keys(1)), (2, &[11, 11][..]));
+        assert_eq!(found.keys.len(), 2 * 1040);
     }
 
     proptest! {

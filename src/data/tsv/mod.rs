@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 pub(super) use arriving::Arriving;
-pub use columns::{BadLine, Columns, Tally, line_at, line_ends};
+pub use columns::{BadLine, Columns, Tally, line_at, line_ends, most_rows};
 pub(super) use compressed::{Counted, decoded, is_parquet_at, packed, unreadable};
 pub use encoding::OnUnseen;
 use encoding::{Encoding, NO_ROW, cap};
