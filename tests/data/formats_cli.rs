@@ -353,6 +353,13 @@ fn a_full_disk_is_told_and_nothing_stays() {
     let message = fail(&format!("data generate {} --set data.train_samples=20000", to.display()));
     assert!(message.contains("part-00000.octo: cannot write: No space left on device"), "{message}");
     assert_eq!(std::fs::read_dir(&to).unwrap().count(), 0);
+    let none = to.join("none");
+    for kind in ["", "--text"] {
+        let line = format!("data generate {} {kind} --set data.train_samples=0", none.display());
+        let message = fail(&format!("{line} --set data.test_samples=0"));
+        assert!(message.contains("data.train_samples and data.test_samples: both are 0"), "{message}");
+        assert!(!none.exists(), "{kind}");
+    }
 }
 
 #[test]
