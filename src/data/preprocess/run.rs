@@ -37,7 +37,7 @@ use crate::memory::{raise_open_files, write_file};
 /// The file, beside the manifest, that says what was counted.
 pub const SUMMARY: &str = "preprocess.json";
 /// The version of what an unfinished run leaves behind: what another one has left is refused.
-const JOURNAL_VERSION: u32 = 7;
+const JOURNAL_VERSION: u32 = 8;
 
 /// What a run has found.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -318,10 +318,9 @@ impl<'a> Run<'a> {
         let thread_rows = self.thread_rows(parts);
         meter.expect(Stage::Shuffle, rows(true));
         meter.expect(Stage::Blocks, rows(false));
-        for (at, group) in groups.iter().enumerate() {
-            let mine: Vec<&Target> = targets.iter().filter(|target| target.group == at).collect();
-            let (done, missing): (Vec<&Target>, Vec<&Target>) =
-                mine.into_iter().partition(|target| self.is_there(target));
+        for mine in targets.chunk_by(|a, b| a.group == b.group) {
+            let (at, group) = (mine[0].group, &groups[mine[0].group]);
+            let (done, missing): (Vec<&Target>, Vec<&Target>) = mine.iter().partition(|target| self.is_there(target));
             done.iter().for_each(|target| meter.add(Stage::Blocks, target.rows.end - target.rows.start));
             if missing.is_empty() {
                 continue;
