@@ -6,7 +6,7 @@
 
 mod stored;
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::OnceLock;
@@ -25,9 +25,8 @@ use crate::data::unseen::UnseenCounts;
 use crate::data::wide::EXPECTED_MOST;
 use crate::data::{
     Batch, Description, Growth, Labels, Lost, Numbering, Opening, Reader, Samples, Schema, Source, Split, TakeStored,
-    UnseenValues, Vocabulary, tested_on_training,
+    UnseenValues, Vocabulary,
 };
-use crate::memory::file_id;
 
 /// A data set to train on.
 pub struct Files {
@@ -92,12 +91,7 @@ impl Files {
         if !config.test_path.is_empty() {
             let (train, path) = (path, Path::new(&config.test_path));
             let mut other = open_told(path, reading)?;
-            let own = dataset.members.iter().filter(|member| member.role == Role::Train);
-            let own: HashSet<_> = own.filter_map(|member| file_id(member.table.path())).collect();
-            let is_own = |member: &&Member| file_id(member.table.path()).is_some_and(|file| own.contains(&file));
-            if let Some(both) = other.members.iter().find(is_own) {
-                return Err(tested_on_training(both.table.path(), train, "name samples of other files"));
-            }
+            dataset.refuse_tests_of_training(train, &other)?;
             dataset.agree_on_rows(&mut other);
             if let Some(difference) = other.description.difference(&dataset.description) {
                 let reason = format!("has other columns than {}: {difference}", config.path);

@@ -29,8 +29,8 @@ impl<'a> Known<'a> {
         Ok(Some(Self { folder, columns: Manifest::read(folder)?.schema.categorical, grows: options.grow }))
     }
 
-    /// Refuses data of which the same column has rows without its values, and for a vocabulary that grows those of other
-    /// columns: models go on with all of its columns. `min_count` is that of new values.
+    /// Refuses data of which a column that is numbered here has its rows by itself, and for a vocabulary that grows
+    /// those of other columns: models go on with all of its columns. `min_count` is that of new values.
     ///
     /// # Errors
     /// With the column, and what to do.
