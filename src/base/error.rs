@@ -217,7 +217,7 @@ pub enum Error {
 
     /// A table, or what a plan gives to a node, fits no memory.
     #[error(
-        "{table} ({name}): {need} are needed for its weights and optimizer state; {place} has {free} left: {advice}"
+        "{table} ({name}): {need} are needed for its weights, its optimizer state and its look-ups; {place} has {free} left: {advice}"
     )]
     ShardTooBig {
         /// The table.

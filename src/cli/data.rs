@@ -304,6 +304,10 @@ impl GenerateArgs {
         }
         let (data, rows, dense) = (&config.data, &config.model.rows[..], config.model.dense());
         let (train, test) = (data.train_samples, data.test_samples);
+        if train == 0 && test == 0 {
+            let reason = "both are 0, so that there is nothing to write: set one of them to more".to_owned();
+            return Err(Error::config("data.train_samples and data.test_samples", reason));
+        }
         let (description, fill): (_, Box<Fill<'_>>) = match data.source {
             SourceKind::Taobao if self.text => {
                 let reason = "text in Criteo's layout has one value a column, and a time series has many: use --format, or another preset";

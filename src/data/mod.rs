@@ -86,29 +86,30 @@ pub fn open(config: &Config, opening: Opening<'_>) -> Result<Arc<dyn Source>> {
     })
 }
 
-/// Refuses test samples in a file that is one for training, too: the file itself, or one of a folder of Parquet files,
-/// or of described text, which are read all.
+/// Refuses test samples in a file that is one for training, too: the file itself, or one of a folder of described
+/// text, which is read all. Of other data sets, [`formats::Files`] knows it once both are open.
 fn refuse_tests_of_training(data: &DataConfig) -> Result<()> {
     if !data.is_stored() || data.test_path.is_empty() {
         return Ok(());
     }
     let [train, tests] = [&data.path, &data.test_path].map(Path::new);
-    let reads_all = |folder: &Path| {
-        let is_parquet = || formats::Format::detect(folder) == Some(formats::Format::Parquet);
-        folder.is_dir() && (!data.schema.is_empty() || is_parquet())
-    };
-    let all = |path: &Path| match reads_all(path) {
+    if same_file(train, tests) {
+        return Err(tested_on_training(tests, train, "name another file"));
+    }
+    let all = |path: &Path| match path.is_dir() && !data.schema.is_empty() {
         true => formats::csv::files_at(path),
         false => Ok(vec![path.to_owned()]),
     };
-    let (both, remedy) = if same_file(train, tests) {
-        (tests.to_owned(), "name another file")
-    } else {
-        let files = all(train)?;
-        let is_read = |tests: &PathBuf| files.iter().any(|file| same_file(file, tests));
-        let Some(both) = all(tests)?.into_iter().find(is_read) else { return Ok(()) };
-        (both, "move it out of the folder")
-    };
+    let files = all(train)?;
+    let is_read = |tests: &PathBuf| files.iter().any(|file| same_file(file, tests));
+    match all(tests)?.into_iter().find(is_read) {
+        Some(both) => Err(tested_on_training(&both, train, "move it out of the folder")),
+        None => Ok(()),
+    }
+}
+
+/// The error of a file of test samples that is one for training.
+fn tested_on_training(both: &Path, train: &Path, remedy: &str) -> Error {
     let reason = format!(
         "{} is among what data.path (--data {}) names for training, so that the model would be tested on samples that it was \
          trained on: {remedy}, or keep a part of the training samples for tests, with data.test_fraction \
@@ -116,5 +117,5 @@ fn refuse_tests_of_training(data: &DataConfig) -> Result<()> {
         both.display(),
         train.display()
     );
-    Err(Error::config("data.test_path (--test-data)", reason))
+    Error::config("data.test_path (--test-data)", reason)
 }

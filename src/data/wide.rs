@@ -14,8 +14,9 @@ use crate::base::{Error, Result};
 /// Most look-ups that a sample has in a cross: bags of 100 values in three columns would make a million.
 const COMBINATIONS_MOST: usize = 1 << 16;
 
-/// For so many of a sample in a cross there is room from the beginning, where its columns' bags may be long.
-const EXPECTED_MOST: usize = 1 << 10;
+/// For so many look-ups of a sample in a column of long bags or a cross of such there is room from the beginning; those
+/// that have more allocate when they come.
+pub(super) const EXPECTED_MOST: usize = 1 << 10;
 
 /// How many combinations so many look-ups of some columns have, if not too many.
 fn combinations(mut lookups: impl Iterator<Item = usize>) -> Option<usize> {

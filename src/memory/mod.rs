@@ -24,4 +24,4 @@ pub use homes::Homes;
 pub use lock::FolderLock;
 pub use plan::Plan;
 pub use system::{available_bytes, raise_open_files};
-pub use whole::{FilePart, Flush, WholeFile, make_folder, partial_of, same_file, whole_name, write_file};
+pub use whole::{FilePart, Flush, WholeFile, file_id, make_folder, partial_of, same_file, whole_name, write_file};

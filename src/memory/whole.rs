@@ -335,16 +335,21 @@ fn target(path: &Path) -> std::io::Result<PathBuf> {
     Err(std::io::Error::from_raw_os_error(linux_raw_sys::errno::ELOOP as i32))
 }
 
+/// The device and number of a file or folder that is there, which tell it from all others whatever path leads to it.
+#[must_use]
+pub fn file_id(path: &Path) -> Option<(u64, u64)> {
+    fs::metadata(path).ok().map(|found| (found.dev(), found.ino()))
+}
+
 /// Whether both paths lead to the same file, one that is there or one that is to be in a folder that is.
 #[must_use]
 pub fn same_file(a: &Path, b: &Path) -> bool {
-    let there = |path: &Path| fs::metadata(path).ok().map(|found| (found.dev(), found.ino()));
     let of = |path: &Path| {
         let to_be = || {
             let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-            Some((there(folder)?, Some(path.file_name()?.to_owned())))
+            Some((file_id(folder)?, Some(path.file_name()?.to_owned())))
         };
-        there(path).map(|file| (file, None)).or_else(to_be)
+        file_id(path).map(|file| (file, None)).or_else(to_be)
     };
     of(a).is_some_and(|file| of(b) == Some(file))
 }

@@ -329,6 +329,10 @@ fn what_cannot_grow_is_refused_with_what_to_do() {
         let message = fail(&grow);
         assert!(message.contains("dataset.toml") && message.contains(words), "{message}");
     }
+    // Nor are values hashed that an older vocabulary numbers, where it is used as it is.
+    days.describe("day.toml", &format!("{USERS_AND_GENRES}rows = 5\n"));
+    let message = fail(grow.strip_suffix(" --grow").unwrap());
+    assert!(message.contains("numbers the values of column genre, and by the schema"), "{message}");
     // A model is trained on it: unlike rows for predict alone, these have labels.
     days.describe("day.toml", USERS_AND_GENRES);
     let text = fs::read_to_string(days.at("day1.csv")).unwrap();

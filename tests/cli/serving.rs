@@ -157,9 +157,13 @@ fn malformed_rows_are_answered_in_their_place() {
     asked.ask(&format!("no object\n{}", object(rows[1].trim_end())));
     assert!(asked.answer().starts_with("{\"error\":"));
     assert_eq!(asked.answer(), format!("{{\"probability\":{}}}", expected[1]));
+    // A label and a number in one field are no labelled row.
+    asked.ask(&object(rows[0].trim_end()).replacen("\"I1\":", "\"I1\":\"0\\t5\",\"was\":", 1));
+    let told = asked.answer();
+    assert!(told.starts_with("{\"error\":") && told.contains("line 5: column I1: its value holds a tab"), "{told}");
     let (code, rest, told) = asked.end();
     assert!(code == Some(0) && rest.is_empty(), "{told}");
-    assert!(told.contains("2 malformed rows answered with an error; the first: standard input: line 1:"), "{told}");
+    assert!(told.contains("3 malformed rows answered with an error; the first: standard input: line 1:"), "{told}");
 
     // Of a file, of which the first and the last row are malformed, too.
     let bad = "1\tonly\n";

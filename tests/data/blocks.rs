@@ -245,4 +245,7 @@ fn a_manifest_holds_its_parts_to_what_it_says() {
     Manifest::new(description(), vec![part("a.octo", 5), part("a.octo", 5)]).write(folder.path()).unwrap();
     let message = Manifest::read(folder.path()).unwrap_err().to_string();
     assert!(message.contains("part a.octo is listed twice"), "{message}");
+    Manifest::new(description(), Vec::new()).write(folder.path()).unwrap();
+    let message = Manifest::read(folder.path()).unwrap_err().to_string();
+    assert!(message.contains("dataset.toml: lists no part"), "{message}");
 }

@@ -246,6 +246,10 @@ fn a_few_samples_written_by_hand_are_read_and_sizes_are_those_that_they_need() {
     description.categorical[0].name = "user".to_owned();
     fs::write(folder.join("schema.toml"), description.to_toml()).unwrap();
     assert_eq!(open(&folder).unwrap().description, description);
+    // Nobody takes memory for samples that no file holds.
+    let one = [ints(&[1, 2]), ints(&[7, 1]), int(1)];
+    write_small(&folder, |files| files[0] = objects(&[1 << 62, 3], &one));
+    assert!(fault(&folder).unwrap().contains("train_normal.npz: says that it has 4611686018427387904 samples, but"));
     // Nothing hot: no sample, and no row.
     fs::remove_file(folder.join("schema.toml")).unwrap();
     write_small(&folder, |files| {

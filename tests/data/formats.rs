@@ -256,6 +256,13 @@ fn many_look_ups_and_weights_are_kept_or_refused() {
         assert_eq!((batch.samples(), batch.bags[0].of(0)), (1, &[1, 2, 3][..]));
         assert_eq!(read(&*source, Split::Test, 0, 5).bags[0].of(0), [4, 5, 9], "the last tenth, at least one sample");
     }
+    // Of one long list among short ones not every sample has the room.
+    let lists = description(vec![column("a", 0, false)]);
+    let mut long = Samples { lookups: Samples::new(&lists).lookups, ..samples.clone() };
+    (long.lookups[0].rows, long.lookups[0].ends) = (vec![7; 5001], vec![5000, 5001]);
+    let long = source(&write("lists", Format::Octorec, &lists, &long).unwrap(), 0).unwrap();
+    assert_eq!(long.schema().longest(), 1024);
+    assert_eq!(read(&*long, Split::Train, 0, 5).bags[0].of(0).len(), 5000);
     for (format, told) in [(Format::Mlperf, "13 dense and 26"), (Format::Nvidia, "one look-up a column without weight")]
     {
         let message = write("refused", format, &fixed, &samples).unwrap_err().to_string();
@@ -563,6 +570,30 @@ fn test_samples_in_other_files_may_ask_for_more_rows_and_have_the_same_columns()
     }
     let told = formats::Files::open(&config, Opening::default()).err().unwrap().to_string();
     assert!(told.contains("C1 has 11 rows, not 5"), "{told}");
+    // Those of another set are all for tests, but none that is for training, whatever names it.
+    for (format, set) in SETS.iter() {
+        let part = match format {
+            Format::Octorec => "part-00000.octo",
+            Format::Mlperf => "octorec_train.bin",
+            Format::Nvidia => "feature_spec.yaml",
+            Format::Torchrec => "day_0_dense.npy",
+            Format::Parquet => "train/part_0.parquet",
+            _ => "train_data.bin",
+        };
+        let other = tempfile::tempdir().unwrap();
+        generate(other.path(), *format, &log().0.description(), &|_| ());
+        let open = |test: &Path| {
+            let mut config = Config::default();
+            let [path, test_path] = [set.path(), test].map(|path| path.display().to_string());
+            config.data = DataConfig { source: SourceKind::Files, path, test_path, ..config.data };
+            data::open(&config, Opening::default()).map(|source| source.samples(Split::Test))
+        };
+        assert_eq!(open(other.path()).unwrap(), Some(1301), "{}", format.name());
+        for test in [set.path().join(part), set.path().to_owned()] {
+            let told = open(&test).unwrap_err().to_string();
+            assert!(told.contains("is among what data.path"), "{told}");
+        }
+    }
 }
 
 #[test]

@@ -216,8 +216,19 @@ fn text_with_a_header_trains_as_described() {
         "{message}"
     );
     run(&format!("convert {} {} --schema {}", at("ratings.csv"), at("blocks"), at("schema.toml")), 0);
-    let trained = json(&format!("train {tiny} --data {} --epochs 1 --json", at("blocks")));
-    assert_eq!(trained["samples"], 540);
+    let of_blocks = format!("train {tiny} --data {} --epochs 1 --json --out {}", at("blocks"), at("of-blocks"));
+    assert_eq!(json(&of_blocks)["samples"], 540);
+    // The same rows in another order have other numbers, which the values beside them tell.
+    let turned: Vec<&str> = rows[..1].iter().chain(rows[1..].iter().rev()).map(String::as_str).collect();
+    std::fs::write(at("turned.csv"), turned.join("\n")).unwrap();
+    run(&format!("convert {} {} --schema {}", at("turned.csv"), at("turned"), at("schema.toml")), 0);
+    let verified = run(&format!("data verify {}", at("turned")), 0);
+    assert!(String::from_utf8_lossy(&verified.stdout).contains("600 samples, 3 vocabularies"));
+    let eval = |data: &str| format!("eval --checkpoint {} --data {}", at("of-blocks"), at(data));
+    assert_eq!(json(&format!("{} --json", eval("blocks")))["samples"], 600);
+    let message = fail(&eval("turned"));
+    assert!(message.contains("the vocabulary of these data is not the vocabulary that"), "{message}");
+    assert!(message.contains("of column genres"), "{message}");
     assert!(fail(&format!("train {tiny} --data {}", at("ratings.csv"))).contains("name one with --schema FILE"));
 }
 
@@ -342,18 +353,28 @@ fn a_full_disk_is_told_and_nothing_stays() {
     let message = fail(&format!("data generate {} --set data.train_samples=20000", to.display()));
     assert!(message.contains("part-00000.octo: cannot write: No space left on device"), "{message}");
     assert_eq!(std::fs::read_dir(&to).unwrap().count(), 0);
+    let none = to.join("none");
+    for kind in ["", "--text"] {
+        let line = format!("data generate {} {kind} --set data.train_samples=0", none.display());
+        let message = fail(&format!("{line} --set data.test_samples=0"));
+        assert!(message.contains("data.train_samples and data.test_samples: both are 0"), "{message}");
+        assert!(!none.exists(), "{kind}");
+    }
 }
 
 #[test]
 fn columns_of_text_may_be_called_and_hold_what_they_like() {
     let folder = tempfile::tempdir().unwrap();
     let to = |name: &str| folder.path().join(name).display().to_string();
-    let mut text = "user id,user_id,label,tags,rating\n".to_owned();
-    (0..200).for_each(|n| text += &format!("a{},b{},c{},,{}\n", n % 7, n % 11, n % 3, n % 6));
+    let long = "l".repeat(250);
+    let mut text = format!("user id,user_id,label,tags,00000-user_id,{long},rating\n");
+    let row = |n: u32| format!("a{},b{},c{},,d{},e{},{}\n", n % 7, n % 11, n % 3, n % 5, n % 2, n % 6);
+    text.extend((0..200).map(row));
     std::fs::write(folder.path().join("log.csv"), text).unwrap();
-    let schema = "label = 'rating >= 4'\n\
-                  categorical = [{ column = 'user id' }, { column = 'user_id' }, { column = 'label' }, \
-                  { column = 'tags', separator = '|' }]\n";
+    let schema = format!(
+        "label = 'rating >= 4'\ncategorical = [{{ column = 'user id' }}, {{ column = 'user_id' }}, {{ column = 'label' }}, \
+         {{ column = 'tags', separator = '|' }}, {{ column = '00000-user_id' }}, {{ column = '{long}' }}]\n"
+    );
     std::fs::write(folder.path().join("log.toml"), schema).unwrap();
     let preprocess = format!("preprocess csv --in {} --schema {}", to("log.csv"), to("log.toml"));
     for threads in [1, 2] {
@@ -365,7 +386,7 @@ fn columns_of_text_may_be_called_and_hold_what_they_like() {
             columns.iter().map(|column| column["rows"].as_u64().unwrap()).collect()
         };
         run(&format!("data verify {out}"), 0);
-        assert_eq!(rows(&format!("inspect {out} --json")), [7, 11, 3, 1]);
+        assert_eq!(rows(&format!("inspect {out} --json")), [7, 11, 3, 1, 5, 2]);
     }
     // Text without a header is described by what the configuration names.
     let bare: String = (0..200).map(|n| format!("a{},b{},{}\n", n % 7, n % 11, n % 2)).collect();
@@ -394,7 +415,8 @@ fn formats_hold_what_is_there_or_refuse_it() {
     let schema = "label = 'click'\ncategorical = [{ column = 'user' }, { column = 'item' }]\n";
     std::fs::write(folder.path().join("log.toml"), schema).unwrap();
     let convert = format!("convert {} --schema {}", to("log.csv"), to("log.toml"));
-    run(&format!("{convert} {} --format nvidia", to("nvidia")), 0);
+    let warned = run(&format!("{convert} {} --format nvidia", to("nvidia")), 0).stderr;
+    assert!(String::from_utf8_lossy(&warned).contains("nvidia has no place for the values behind row numbers"));
     let found = run(&format!("data verify {}", to("nvidia")), 0);
     assert!(String::from_utf8_lossy(&found.stdout).contains("200 samples"));
 

@@ -351,6 +351,17 @@ fn a_file_that_was_written_again_is_the_one_that_it_was() {
     let at = bytes.windows(name.len()).rposition(|part| part == name).unwrap();
     bytes[at] = b'P';
     assert!(before.is_some() && fingerprint(&bytes) == before);
+    // Whatever groups and codec it has; as many other rows are another file.
+    let made = |first: u32, codec, block_rows| {
+        let folder = tempfile::tempdir().unwrap();
+        let options = Options { codec, block_rows };
+        let mut target = Target::create(folder.path(), Format::Parquet, &mixed(), options).unwrap();
+        target.write(Role::Train, |sink| sink.push(&mixed_samples(first..first + 200)).map(|()| 200)).unwrap();
+        target.seal().unwrap();
+        open(folder.path()).unwrap().members[0].table.fingerprint()
+    };
+    let own = made(0, Codec::Raw, 10);
+    assert!(own.is_some() && made(0, Codec::Zstd, 1) == own && made(1, Codec::Raw, 10) != own);
 }
 
 fn libm(count: i32) -> f32 {

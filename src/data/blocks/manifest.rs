@@ -66,6 +66,10 @@ impl Manifest {
             return Err(fail(format!("has version {}; this octorec reads version {VERSION}", found.version)));
         }
         found.schema.check().map_err(fail)?;
+        if found.parts.is_empty() {
+            let reason = "lists no part, so that there is no sample: make the data set again, of data that have some";
+            return Err(fail(reason.to_owned()));
+        }
         // A name that lost a bit is another part's.
         let mut names = HashSet::new();
         if let Some(twice) = found.parts.iter().find(|part| !names.insert(&part.file)) {

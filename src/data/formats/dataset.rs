@@ -1,5 +1,6 @@
 //! A data set of any format on disk.
 
+use std::collections::HashSet;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,7 +16,8 @@ use crate::data::hot::HotInputs;
 use crate::data::schema::feature::Learner;
 use crate::data::schema::{Dense, Scales, TrainedColumns};
 use crate::data::text::{LONGEST, is_parquet_at};
-use crate::data::{Description, Growth, Labels, Numbering, Split, Vocabulary};
+use crate::data::{Description, Growth, Labels, Numbering, Split, Vocabulary, tested_on_training};
+use crate::memory::file_id;
 
 /// A data set on disk.
 pub struct Dataset {
@@ -73,6 +75,20 @@ impl Dataset {
             if other.sized_by_values {
                 others.rows = column.rows;
             }
+        }
+    }
+
+    /// Refuses test samples in a file that has samples for training here; `named` names this data set.
+    ///
+    /// # Errors
+    /// [`Error::Config`] with the first such file.
+    pub(super) fn refuse_tests_of_training(&self, named: &Path, tests: &Self) -> Result<()> {
+        let own = self.members.iter().filter(|member| member.role == Role::Train);
+        let own: HashSet<_> = own.filter_map(|member| file_id(member.table.path())).collect();
+        let is_own = |path: &&Path| file_id(path).is_some_and(|file| own.contains(&file));
+        match tests.members.iter().map(|member| member.table.path()).find(is_own) {
+            Some(both) => Err(tested_on_training(both, named, "name samples of other files")),
+            None => Ok(()),
         }
     }
 

@@ -23,6 +23,7 @@ use crate::data::schema::feature::lost_ages;
 use crate::data::schema::{Dense, Label, Scales};
 use crate::data::source::first_part;
 use crate::data::unseen::UnseenCounts;
+use crate::data::wide::EXPECTED_MOST;
 use crate::data::{
     Description, Growth, Labels, Lost, Numbering, Opening, Reader, Schema, Source, Split, TakeStored, UnseenValues,
     Vocabulary, tsv,
@@ -91,8 +92,9 @@ impl Files {
         dataset.growth = dataset.growth_since(&opening.numbering)?;
         let mut test = None;
         if !config.test_path.is_empty() {
-            let path = Path::new(&config.test_path);
+            let (train, path) = (path, Path::new(&config.test_path));
             let mut other = open_told(path, reading)?;
+            dataset.refuse_tests_of_training(train, &other)?;
             dataset.agree_on_rows(&mut other);
             if let Some(difference) = other.description.difference(&dataset.description) {
                 let reason = format!("has other columns than {}: {difference}", config.path);
@@ -167,7 +169,8 @@ impl Files {
         }
         let longest = members.iter().map(|member| member.table.longest());
         let longest = longest.reduce(|a, b| a.into_iter().zip(b).map(|(a, b)| a.max(b)).collect()).unwrap_or_default();
-        let lookups = |table: usize| longest.get(table).map_or(1, |&count| count.max(1) as usize);
+        // One long bag among short ones would have every sample have its room.
+        let lookups = |table: usize| longest.get(table).map_or(1, |&count| (count as usize).clamp(1, EXPECTED_MOST));
         let schema = description.schema(config.rows_cap).with_lookups(lookups).with_unseen_rows(vocabulary.as_deref());
         Ok(Self {
             unseen: UnseenCounts::of(&schema, vocabulary.as_deref()),

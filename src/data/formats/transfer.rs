@@ -59,6 +59,9 @@ fn check_rows(samples: &Samples, description: &Description, first: u64) -> std::
 /// As [`scan`] and [`Target::write`].
 pub fn convert(from: &Dataset, target: &mut Target, mut progress: impl FnMut(u64)) -> Result<u64> {
     let mut done = 0;
+    if let Some(vocabulary) = &from.vocabulary {
+        target.number_by(vocabulary)?;
+    }
     for role in Split::ALL {
         let members: Vec<_> = from.members.iter().filter(|member| member.role == role).collect();
         if members.iter().all(|member| member.table.rows() == 0) {

@@ -7,9 +7,11 @@ use std::path::{Path, PathBuf};
 use super::parquet;
 use super::unfinished::Unfinished;
 use super::{Format, bad, hugectr, mlperf, nvidia, torchrec};
+use crate::base::console::note;
 use crate::base::{Error, Result};
 use crate::data::blocks::{EXTENSION, Manifest, Options, Part, Writer};
-use crate::data::{Description, Samples, Split};
+use crate::data::preprocess::{vocabulary_files, write_vocabulary};
+use crate::data::{Description, Samples, Split, Vocabulary};
 use crate::memory::{WholeFile, make_folder};
 
 /// Where rows go.
@@ -103,6 +105,30 @@ impl Target {
         self.parts.push(Part { file: name, rows, role });
         self.roles.push(role);
         Ok(rows)
+    }
+
+    /// Writes the values that text has just been numbered by, in octorec's own format, and names their files in what is
+    /// written from now on, so that data with other numbers are told from these; says that other formats do not.
+    ///
+    /// # Errors
+    /// When they cannot be written.
+    pub fn number_by(&mut self, vocabulary: &Vocabulary) -> Result<()> {
+        if self.format != Format::Octorec {
+            note!(
+                "warning: {} has no place for the values behind row numbers: nothing will tell these from those of other \
+                 files that are converted, which number values by their own order; write --format octorec, or make all with \
+                 `octorec preprocess` and its --vocabulary",
+                self.format.name()
+            );
+            return Ok(());
+        }
+        for (column, file) in vocabulary_files(&self.description).into_iter().enumerate() {
+            if vocabulary.numbers(column) {
+                write_vocabulary(&self.folder.join(&file), column, vocabulary)?;
+                self.description.categorical[column].vocabulary = file;
+            }
+        }
+        Ok(())
     }
 
     /// Takes over the values behind row numbers, in octorec's own format; others have no place for them.

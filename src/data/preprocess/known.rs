@@ -29,8 +29,8 @@ impl<'a> Known<'a> {
         Ok(Some(Self { folder, columns: Manifest::read(folder)?.schema.categorical, grows: options.grow }))
     }
 
-    /// Refuses data of other columns for a vocabulary that grows: models go on with all of its columns. `min_count` is
-    /// that of new values.
+    /// Refuses data of which a column that is numbered here has its rows by itself, and for a vocabulary that grows
+    /// those of other columns: models go on with all of its columns. `min_count` is that of new values.
     ///
     /// # Errors
     /// With the column, and what to do.
@@ -39,7 +39,7 @@ impl<'a> Known<'a> {
         for Categorical { name, vocabulary, .. } in &self.columns {
             let is_numbered = !vocabulary.is_empty();
             let reason = match has(name) {
-                None => format!(
+                None if self.grows => format!(
                     "has a column {name}, and these data have none: a vocabulary grows by data of the same columns, so name it \
                      in the schema"
                 ),
@@ -47,11 +47,11 @@ impl<'a> Known<'a> {
                     "numbers the values of column {name}, and by the schema of these data they are hashed or in buckets: \
                      describe it as it was"
                 ),
-                Some(_) => continue,
+                _ => continue,
             };
             return Err(Error::bad_file(self.folder.join(MANIFEST), reason));
         }
-        for (at, column) in columns.categorical.iter().enumerate() {
+        for (at, column) in columns.categorical.iter().enumerate().filter(|_| self.grows) {
             if recipe.fixed_rows(at).is_none() && !size(&self.file(&column.name)?)?.unseen_row && min_count > 0 {
                 let reason = format!(
                     "in {} no row is that of infrequent values, since it was made without --min-count: leave it away, and every \

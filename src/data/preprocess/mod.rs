@@ -41,7 +41,10 @@ pub use recipe::{avazu, taobao, taobao_sequences};
 pub use run::{SUMMARY, Summary, preprocess};
 pub use split::SplitBy;
 pub use vocabulary::fingerprint;
-pub(super) use vocabulary::{check as check_vocabulary, growth as vocabulary_growth, identity};
+pub(super) use vocabulary::{
+    check as check_vocabulary, file_names as vocabulary_files, growth as vocabulary_growth, identity,
+    write as write_vocabulary,
+};
 
 use super::blocks::Codec;
 use super::formats::csv::TextSchema;

@@ -15,7 +15,7 @@ use crate::base::rng::{Random, Stream};
 use crate::data::Labels;
 use crate::data::formats::csv::row::Row;
 use crate::data::formats::csv::{TextCategorical, TextSchema};
-use crate::data::text::{BadLine, Columns, Tally, line_ends};
+use crate::data::text::{BadLine, Columns, Tally};
 
 /// Points of a user by tens of items; of more tens as many as are wanted.
 const BY_TENS: [u32; 4] = [0, 1, 3, 6];
@@ -115,7 +115,7 @@ impl RowParser for Points {
 
     fn parse(&self, text: &[u8], first: bool, into: &mut Columns<u64>) -> std::result::Result<Tally, BadLine> {
         let each = 2 * self.most.max(1) as usize;
-        into.reset((line_ends(text) + 1) * each, 0, 3);
+        into.reset(self.text.most_rows(text) * each, 0, 3);
         self.text.each(text, first, |row| {
             self.of_user(row, |label, items, categories| {
                 into.push(label, &[], &[row.lookups[0].rows[0], 0, 0]);

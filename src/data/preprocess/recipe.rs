@@ -18,7 +18,7 @@ use crate::data::key_map::Key;
 use crate::data::moment::Unit;
 use crate::data::samples::MISSING;
 use crate::data::schema::{Description, Transform};
-use crate::data::text::{BadLine, Columns, Tally, line_at, line_ends, too_long};
+use crate::data::text::{BadLine, Columns, Tally, line_at, most_rows, too_long};
 use crate::data::tsv::Layout;
 
 /// Turns pieces of text into columns.
@@ -222,7 +222,7 @@ impl RowParser for TextParser {
         let (dense, categorical) = self.widths();
         let schema = &self.columns.schema;
         let (mut integers, mut keys) = (vec![0; dense], vec![0; categorical]);
-        into.reset(line_ends(text) + 1, dense, categorical);
+        into.reset(self.most_rows(text), dense, categorical);
         self.each(text, first, |row| {
             for ((cell, value), spec) in integers.iter_mut().zip(&row.dense).zip(&schema.dense) {
                 *cell = match spec.float {
@@ -251,6 +251,11 @@ impl TextParser {
     /// Whether rows have a label.
     pub(super) fn is_labelled(&self) -> bool {
         self.columns.is_labelled()
+    }
+
+    /// For how many rows a text needs room: each has a separator or an end behind every column.
+    pub(super) fn most_rows(&self, text: &[u8]) -> usize {
+        most_rows(text, self.columns.width())
     }
 
     /// Reads whole lines; `take` gets each good row, and may find it a bad one.

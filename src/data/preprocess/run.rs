@@ -22,6 +22,7 @@ use super::shuffle::{Shuffle, least_words};
 use super::split::{KAGGLE_DAYS, equal_days, refuse_only_day};
 use super::stored::{Scratch, Stored};
 use super::targets::{Group, Target, groups, targets};
+use super::vocabulary::file_names;
 use super::{Options, Recipe};
 use crate::base::{Error, Result};
 use crate::data::blocks::{self, BlockFile, Manifest, Part, Writer};
@@ -35,7 +36,7 @@ use crate::memory::{raise_open_files, write_file};
 /// The file, beside the manifest, that says what was counted.
 pub const SUMMARY: &str = "preprocess.json";
 /// The version of what an unfinished run leaves behind: what another one has left is refused.
-const JOURNAL_VERSION: u32 = 7;
+const JOURNAL_VERSION: u32 = 8;
 
 /// What a run has found.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -129,9 +130,7 @@ impl<'a> Run<'a> {
         let mut journal = run.journal()?;
         run.start = run.output.begin(&mut journal, options.force, || {
             let Some(known) = Known::of(options)? else { return Ok(None) };
-            if options.grow {
-                known.check(&run.description, &options.recipe, options.min_count)?;
-            }
+            known.check(&run.description, &options.recipe, options.min_count)?;
             known.digest().map(Some)
         })?;
         run.sizes = journal.work;
@@ -205,9 +204,9 @@ impl<'a> Run<'a> {
     fn copies(&self) -> Result<u64> {
         let Some(known) = Known::of(self.options)? else { return Ok(0) };
         let (description, recipe) = (&self.description, &self.options.recipe);
-        let missing = (0..description.categorical.len()).filter(|at| {
-            recipe.fixed_rows(*at).is_none() && !self.output.work.join(name_of(description, *at)).exists()
-        });
+        let files = file_names(description);
+        let missing = (0..description.categorical.len())
+            .filter(|at| recipe.fixed_rows(*at).is_none() && !self.output.work.join(&files[*at]).exists());
         missing.map(|at| known.bytes(&description.categorical[at].name)).sum()
     }
 
@@ -252,12 +251,13 @@ impl<'a> Run<'a> {
             meter,
         };
         let (out, description) = (&self.output.work, &self.description);
+        let files = file_names(description);
         // `max_len(1)`: one column after the other is taken, the largest first.
         let sizes = largest_first(parts, columns).into_par_iter().with_max_len(1).map(|at| {
             if self.options.recipe.fixed_rows(at).is_some() {
                 return numbering.as_they_are::<K>(at).map(|()| None);
             }
-            let (name, vocabulary) = (&description.categorical[at].name[..], out.join(name_of(description, at)));
+            let (name, vocabulary) = (&description.categorical[at].name[..], out.join(&files[at]));
             let column = Column { at, name, vocabulary, known: None, first: None };
             let column = match &known {
                 Some(known) => known.with(column)?,
@@ -271,9 +271,8 @@ impl<'a> Run<'a> {
         let mut sizes: Vec<_> = sizes.into_iter().flatten().collect();
         sizes.sort_by_key(|(at, ..)| *at);
         let numbered = sizes.into_iter().filter_map(|(at, rows, growth)| {
-            let vocabulary = name_of(&self.description, at);
             let column = &mut self.description.categorical[at];
-            (column.rows, column.vocabulary) = (rows, vocabulary);
+            (column.rows, column.vocabulary) = (rows, files[at].clone());
             growth
         });
         Ok(numbered.collect())
@@ -307,10 +306,9 @@ impl<'a> Run<'a> {
         let thread_rows = self.thread_rows(parts);
         meter.expect(Stage::Shuffle, rows(true));
         meter.expect(Stage::Blocks, rows(false));
-        for (at, group) in groups.iter().enumerate() {
-            let mine: Vec<&Target> = targets.iter().filter(|target| target.group == at).collect();
-            let (done, missing): (Vec<&Target>, Vec<&Target>) =
-                mine.into_iter().partition(|target| self.is_there(target));
+        for mine in targets.chunk_by(|a, b| a.group == b.group) {
+            let (at, group) = (mine[0].group, &groups[mine[0].group]);
+            let (done, missing): (Vec<&Target>, Vec<&Target>) = mine.iter().partition(|target| self.is_there(target));
             done.iter().for_each(|target| meter.add(Stage::Blocks, target.rows.end - target.rows.start));
             if missing.is_empty() {
                 continue;
@@ -386,21 +384,6 @@ fn largest_first(parts: &[Source], columns: usize) -> Vec<usize> {
     let mut order: Vec<usize> = (0..columns).collect();
     order.sort_by_cached_key(|&column| std::cmp::Reverse(total(column)));
     order
-}
-
-/// A column's name as that of a file.
-fn file_name(column: &str) -> String {
-    column.chars().map(|c| if c.is_alphanumeric() || matches!(c, '_' | '-') { c } else { '_' }).collect()
-}
-
-/// The file of a column's vocabulary: by its number, too, where columns' names would be the same file's.
-fn name_of(description: &Description, at: usize) -> String {
-    let columns = || description.categorical.iter().map(|column| file_name(&column.name));
-    let name = file_name(&description.categorical[at].name);
-    match columns().filter(|other| *other == name).count() {
-        1 => format!("{name}.vocabulary"),
-        _ => format!("{at:05}-{name}.vocabulary"),
-    }
 }
 
 #[cfg(test)]

@@ -29,13 +29,14 @@ impl Group {
     }
 }
 
-/// What is written together: with a total shuffle, all training rows.
+/// What is written together: all that follow each other for one purpose, but training rows of each day by themselves
+/// where days are shuffled.
 pub(super) fn groups(stretches: Vec<Stretch>, shuffle: ShuffleBy) -> Vec<Group> {
     let mut groups: Vec<Group> = Vec::new();
     for stretch in stretches {
         let shuffled = shuffle != ShuffleBy::None && stretch.role == Split::Train;
         match groups.last_mut() {
-            Some(last) if shuffle == ShuffleBy::Total && shuffled && last.shuffled => {
+            Some(last) if last.stretch.role == stretch.role && !(shuffled && shuffle == ShuffleBy::Day) => {
                 last.stretch.rows.end = stretch.rows.end;
             }
             _ => groups.push(Group { stretch, shuffled }),
@@ -51,11 +52,44 @@ pub(super) fn targets(groups: &[Group], file_rows: u64) -> Vec<Target> {
         let Range { start, end } = group.stretch.rows;
         let (mut from, end) = if group.shuffled { (0, end - start) } else { (start, end) };
         while from < end {
-            let to = end.min(from + file_rows);
+            let to = end.min(from.saturating_add(file_rows));
             let name = format!("part-{:05}.{EXTENSION}", targets.len());
             targets.push(Target { name, role: group.stretch.role, group: at, rows: from..to });
             from = to;
         }
     }
     targets
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::preprocess::SplitBy;
+
+    #[test]
+    fn files_are_cut_where_they_are_full() {
+        let stretches = [(Role::Train, 0..7), (Role::Test, 7..10)];
+        let files = |file_rows: u64| -> Vec<(Role, Range<u64>)> {
+            let stretches = stretches.iter().cloned().map(|(role, rows)| Stretch { role, rows });
+            let targets = targets(&groups(stretches.collect(), ShuffleBy::None), file_rows);
+            targets.into_iter().map(|target| (target.role, target.rows)).collect()
+        };
+        assert_eq!(files(5), [(Role::Train, 0..5), (Role::Train, 5..7), (Role::Test, 7..10)]);
+        assert_eq!(files(u64::MAX), stretches);
+    }
+
+    #[test]
+    fn days_of_a_row_have_no_file_each_unless_they_are_shuffled() {
+        let split = SplitBy::Fraction { validation: 0.0, test: 0.3 };
+        let of = |shuffle: ShuffleBy| -> Vec<(Role, Range<u64>, bool)> {
+            let groups = groups(split.stretches(&[1; 10]), shuffle);
+            groups.into_iter().map(|group| (group.stretch.role, group.stretch.rows, group.shuffled)).collect()
+        };
+        for (shuffle, shuffled) in [(ShuffleBy::None, false), (ShuffleBy::Total, true)] {
+            assert_eq!(of(shuffle), [(Role::Train, 0..7, shuffled), (Role::Test, 7..10, false)]);
+        }
+        let days = of(ShuffleBy::Day);
+        assert_eq!((days.len(), days[6].clone()), (8, (Role::Train, 6..7, true)));
+        assert_eq!(days[7], (Role::Test, 7..10, false));
+    }
 }

@@ -4,6 +4,7 @@
 //! little-endian. Criteo's values are the 32-bit words that the log writes in hexadecimal; values of other tables are
 //! 64-bit fingerprints of their text ([`fingerprint`]).
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
@@ -11,9 +12,10 @@ use std::path::Path;
 use bytemuck::{Pod, Zeroable};
 
 use crate::base::{Error, Result, interrupt};
-use crate::data::Growth;
 use crate::data::fingerprint::of_bytes;
 use crate::data::key_map::Key;
+use crate::data::schema::{Categorical, Description};
+use crate::data::{Growth, Vocabulary};
 use crate::memory::WholeFile;
 
 /// How a file begins whose head has no checksum of its own: those of the first version.
@@ -24,6 +26,8 @@ const MAGIC_2: [u8; 8] = *b"OCTVOC\x02\n";
 const DAMAGED: &str = "damaged (checksum): copy it again, or preprocess its data again";
 /// Bytes of values read at once.
 const STEP: usize = 1 << 20;
+/// The most bytes of a column's name in that of its file: names of files have 255 with all that stands around it.
+const NAME_MOST: usize = 200;
 
 #[derive(Debug, Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
@@ -86,6 +90,28 @@ pub fn fingerprint(text: &[u8]) -> u64 {
     if text.is_empty() { 0 } else { twox_hash::XxHash3_64::oneshot(text) }
 }
 
+/// The names of the files of columns' vocabularies, one a column and each another one: that of the column, and its
+/// number, too, where other columns' names would be the same file's, or like one with a number.
+pub(in crate::data) fn file_names(description: &Description) -> Vec<String> {
+    let name = |column: &Categorical| -> String {
+        let mut bytes = 0;
+        let kept = |c: char| if c.is_alphanumeric() || matches!(c, '_' | '-') { c } else { '_' };
+        let fits = |c: &char| {
+            bytes += c.len_utf8();
+            bytes <= NAME_MOST
+        };
+        column.name.chars().map(kept).take_while(fits).collect()
+    };
+    let names: Vec<String> = description.categorical.iter().map(name).collect();
+    let mut times = HashMap::new();
+    names.iter().for_each(|name| *times.entry(&**name).or_insert(0) += 1);
+    let file = |(at, name): (usize, &String)| {
+        let alone = times[&**name] == 1 && name.starts_with(|c: char| !c.is_ascii_digit());
+        if alone { format!("{name}.vocabulary") } else { format!("{at:05}-{name}.vocabulary") }
+    };
+    names.iter().enumerate().map(file).collect()
+}
+
 /// A vocabulary on its way to its file.
 pub(super) struct Writer {
     file: WholeFile,
@@ -120,6 +146,26 @@ impl Writer {
         self.file.finish()?;
         Ok(self.head.size())
     }
+}
+
+/// Writes the values of a column that text was numbered by while it was opened, as those of a log that was
+/// preprocessed.
+///
+/// # Errors
+/// When it cannot be written.
+pub(in crate::data) fn write(path: &Path, column: usize, of: &Vocabulary) -> Result<()> {
+    let file = match of.texts().get(column) {
+        Some(texts) => {
+            let mut file = Writer::create::<u64>(path, of.unseen_row())?;
+            let keys: Vec<u64> = texts.iter().map(|text| fingerprint(text)).collect();
+            file.append(&keys).map(|()| file)
+        }
+        None => {
+            let mut file = Writer::create::<u32>(path, of.unseen_row())?;
+            file.append(&of.columns()[column]).map(|()| file)
+        }
+    };
+    file?.finish().map(|_| ())
 }
 
 /// Opens a vocabulary file whose head is sound and whose length is what the head says.
@@ -325,6 +371,18 @@ mod tests {
         assert_eq!(identity(&folder.path().join("nowhere")).unwrap(), None);
         std::fs::write(&path, "C1,C2").unwrap();
         assert!(message(read::<u32>(&path, |_| ())).contains("is no vocabulary file"));
+    }
+
+    #[test]
+    fn every_column_has_a_file_of_its_own_that_a_folder_can_hold() {
+        let long = "é".repeat(150);
+        let names = ["a/b", "a?b", "00000-a_b", &long, "user", "7"];
+        let categorical = names.map(|name| Categorical::new(name, 1)).to_vec();
+        let files = file_names(&Description { categorical, ..Description::default() });
+        let cut = format!("{}.vocabulary", "é".repeat(100));
+        let expected = ["00000-a_b", "00001-a_b", "00002-00000-a_b"].map(|name| format!("{name}.vocabulary"));
+        assert_eq!(files[..3], expected);
+        assert_eq!(files[3..], [&cut[..], "user.vocabulary", "00005-7.vocabulary"]);
     }
 
     #[test]

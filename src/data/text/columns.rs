@@ -113,10 +113,17 @@ impl<K: Copy + Default> Columns<K> {
     }
 }
 
-/// Line ends in a text: with one more for a last line that lacks its own, the most rows it can have.
+/// Line ends in a text.
 #[must_use]
 pub fn line_ends(text: &[u8]) -> usize {
     memchr::memchr_iter(b'\n', text).count()
+}
+
+/// For how many rows a text needs room that have so many bytes at least with their line ends: wherever a line begins
+/// there is room for one more row than there are before it. Blank lines, of which there may be many more, need none.
+#[must_use]
+pub fn most_rows(text: &[u8], least: usize) -> usize {
+    line_ends(text).min(text.len() / least.max(1)) + 1
 }
 
 /// The place behind the line that begins at `at`, and the line without its end: see [`without_end`].

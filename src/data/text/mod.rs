@@ -10,7 +10,7 @@ mod skipped;
 use crate::base::Reason;
 use crate::base::units::Bytes;
 
-pub use columns::{BadLine, Columns, Tally, line_at, line_ends};
+pub use columns::{BadLine, Columns, Tally, line_at, line_ends, most_rows};
 pub use compressed::{Counted, decoded, is_parquet_at, packed, unreadable};
 pub use lines::{LONGEST, Line, Lines, MARK, MOST_CRS, Place, without_end, without_mark};
 pub use marks::Marks;

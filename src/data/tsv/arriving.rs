@@ -91,6 +91,13 @@ impl Arrivals<'_> {
             Some(objects) => match objects.read(line) {
                 Err(reason) => return Ok(Some(Err(reason.into()))),
                 Ok(fields) => {
+                    let divides = |field: &Vec<u8>| field.iter().any(|byte| matches!(byte, b'\t' | b'\n' | b'\r'));
+                    if let Some(at) = fields.iter().position(divides) {
+                        let column = objects.names().nth(at).unwrap_or_default();
+                        let reason =
+                            format!("column {column}: its value holds a tab or a line's end, which no field can");
+                        return Ok(Some(Err(reason.into())));
+                    }
                     self.text.clear();
                     // There is no label.
                     for (at, field) in fields.iter().enumerate() {

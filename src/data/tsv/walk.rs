@@ -9,7 +9,7 @@ use super::row::Row;
 use super::swar::{before_tab, decimal, hexadecimal, word};
 use crate::base::config::OnBadRow;
 use crate::data::samples::MISSING;
-use crate::data::text::{BadLine, Columns, Tally, line_at, line_ends, shown};
+use crate::data::text::{BadLine, Columns, Tally, line_at, most_rows, shown};
 
 impl Columns<u32> {
     /// Reads whole lines of Criteo's layout (or of other widths), replacing what was there.
@@ -17,7 +17,8 @@ impl Columns<u32> {
     /// # Errors
     /// The first malformed row, unless malformed rows are left out.
     pub fn parse(&mut self, text: &[u8], layout: &Layout, on_bad_row: OnBadRow) -> Result<Tally, BadLine> {
-        self.reset(line_ends(text) + 1, layout.dense, layout.categorical);
+        // A separator before each column but the first, which may be the label, and the end.
+        self.reset(most_rows(text, layout.dense + layout.categorical), layout.dense, layout.categorical);
         let mut tally = Tally::default();
         let mut slow = Row::new(layout);
         let mut at = 0;
@@ -124,7 +125,7 @@ mod tests {
 
     use super::*;
     use crate::data::Labels;
-    use crate::data::text::without_end;
+    use crate::data::text::{line_ends, without_end};
 
     const LAYOUT: Layout = Layout { dense: 2, categorical: 2, labels: Labels::Required, max_line: 1 << 20 };
 
@@ -169,6 +170,11 @@ mod tests {
         let reason = parse(&format!("1\t2\t3\ta\t{}\n", "b".repeat(LAYOUT.max_line))).reason;
         assert!(reason.starts_with("the line is longer than 1.0 MiB"), "{reason}");
         assert_eq!(&*parse("1\tNaN\t3\ta\tb\n").reason, "column I1: expected an integer, found \"NaN\"");
+        // Lines that are too short for a row have no room of one: 4,048 bytes hold 1,012 rows of four, and one more.
+        let (mut found, text) = (Columns::default(), format!("{good}{}{good}", "\n".repeat(4000)));
+        found.parse(text.as_bytes(), &LAYOUT, OnBadRow::Skip).unwrap();
+        assert_eq!((found.rows(), found.keys(1)), (2, &[11, 11][..]));
+        assert_eq!(found.keys.len(), 2 * 1040);
     }
 
     proptest! {

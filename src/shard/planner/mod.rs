@@ -15,7 +15,7 @@ use self::search::{STARTS, State, all_candidates, default_is_replicated, empties
 use super::cost::{Model, Score, Tally};
 use super::forecast::Cost;
 use super::scheme::{Kind, REPLICATE_BELOW, Rows, Scheme, Sharding};
-use crate::base::units::{Bytes, Count};
+use crate::base::units::{Bytes, Count, Many};
 use crate::base::{Error, Result, TableId, interrupt};
 
 /// What the user wishes.
@@ -208,17 +208,24 @@ fn reason(model: &Model<'_>, options: &Options, sharding: &Sharding, all: &Tally
 
 fn too_big(model: &Model<'_>, options: &Options, table: TableId, tally: &Tally) -> Error {
     let load = &model.workload.tables[table.index()];
-    let need = model.load(table, &Rows::all(load.rows), load.dim, true).memory;
     let (rank, free) = emptiest(model, tally);
-    let pool = &model.site.pools[model.site.ranks[rank].pool];
+    let at = model.site.ranks[rank].pool;
+    let pool = &model.site.pools[at];
+    let mut with = tally.clone();
+    model.add(&mut with, rank, model.load(table, &Rows::all(load.rows), load.dim, true), 1);
+    let need = model.wanted(&with, at) - model.wanted(tally, at);
     let advice = match options.scheme {
         Some(kind) if kind != Kind::Row => {
             format!(
-                "divided by {kind} it does not fit: allow --scheme auto, use more nodes, or lower --rows-cap or model.dim"
+                "divided by {kind} it does not fit: allow --scheme auto, use more nodes, or lower --rows-cap, model.dim, --batch \
+                 or train.eval_batch"
             )
         }
-        _ => "divided over all ranks it does not fit either: use more nodes, or lower --rows-cap, model.dim or --batch"
-            .to_owned(),
+        _ => format!(
+            "divided over all ranks it does not fit either: use more nodes, or lower --rows-cap, model.dim, --batch or \
+             train.eval_batch, for whose every sample room is kept for {} of it",
+            Many(load.most_lookups().ceil() as u64, "look-up")
+        ),
     };
     Error::ShardTooBig {
         table,

@@ -209,6 +209,15 @@ fn refusals_name_table_node_and_advice() {
     assert!(message.starts_with("table 1 (C2): 4.8 GiB are needed"), "{message}");
     assert!(message.contains("node 1, the emptiest memory, has 1.9 GiB left"), "{message}");
     assert!(message.contains("use more nodes, or lower --rows-cap"), "{message}");
+    // So is the room of its look-ups: 64 x 20,000,000 of 16 bytes at the owner, whose words come there and go out.
+    let mut work = workload(&[1_000], 64, 64);
+    (work.tables[0].longest, work.tables[0].sorting) = (20_000_000, 16);
+    let message = plan(&Model::new(&work, &site), &Options::default()).unwrap_err().to_string();
+    assert!(message.contains("(C1): 26.2 GiB are needed"), "{message}");
+    assert!(
+        message.contains("train.eval_batch, for whose every sample room is kept for 20,000,000 look-ups"),
+        "{message}"
+    );
     // What fits by rows does not fit as a whole.
     let work = workload(&[10_000_000], 64, 64);
     let model = Model::new(&work, &site);

@@ -114,7 +114,7 @@ impl Projection {
     }
 
     /// Columns of a record.
-    pub(super) fn width(&self) -> usize {
+    pub(in crate::data) fn width(&self) -> usize {
         self.width
     }
 

@@ -109,6 +109,11 @@ impl Packed {
             return Err(bad(path, reason));
         }
         let shared = Arc::new(Shared::of(member, origin(path))?);
+        // Before anybody takes memory for them.
+        if header.shape[0] as u64 > shared.opcodes() {
+            let reason = format!("says that it has {} samples, but has fewer values: {RERUN}", header.shape[0]);
+            return Err(bad(path, reason));
+        }
         Ok(Self { bytes, shared, shape: header.shape })
     }
 

@@ -1,6 +1,6 @@
 //! Which leaves of a Parquet file are the label, dense and categorical columns, and whether their types fit.
 
-use parquet::basic::{LogicalType, Type as Physical};
+use parquet::basic::{ConvertedType as Old, LogicalType, Type as Physical};
 use parquet::schema::types::{ColumnDescriptor, SchemaDescriptor};
 use serde::Deserialize;
 
@@ -42,8 +42,17 @@ impl Leaf {
         let parts = column.path().parts();
         let levels = column.max_rep_level();
         let nested = levels > 1 || (levels == 0 && parts.len() > 1);
-        let unsigned = matches!(column.logical_type_ref(), Some(LogicalType::Integer(int)) if !int.is_signed);
-        let named = column.logical_type_ref().is_some_and(|logical| !matches!(logical, LogicalType::Integer(_)));
+        // Older files have but the converted type.
+        let old = column.converted_type();
+        let (named, unsigned) = match column.logical_type_ref() {
+            Some(LogicalType::Integer(int)) => (false, !int.is_signed),
+            Some(_) => (true, false),
+            None => {
+                let is_whole = matches!(old, Old::INT_8 | Old::INT_16 | Old::INT_32 | Old::INT_64 | Old::NONE);
+                let unsigned = matches!(old, Old::UINT_8 | Old::UINT_16 | Old::UINT_32 | Old::UINT_64);
+                (!is_whole && !unsigned, unsigned)
+            }
+        };
         let kind = match column.physical_type() {
             _ if nested => Kind::Other("a nested structure".to_owned()),
             Physical::BOOLEAN => Kind::Whole { unsigned: true },
@@ -52,6 +61,7 @@ impl Leaf {
             Physical::FLOAT | Physical::DOUBLE => Kind::Float,
             other => match column.logical_type_ref() {
                 Some(logical) => Kind::Other(format!("{other} ({logical:?})")),
+                None if old != Old::NONE => Kind::Other(format!("{other} ({old})")),
                 None => Kind::Other(other.to_string()),
             },
         };
@@ -327,8 +337,33 @@ mod tests {
     use std::sync::Arc;
 
     use parquet::schema::parser::parse_message_type;
+    use parquet::schema::types::Type;
 
     use super::*;
+
+    #[test]
+    fn older_files_tell_by_the_converted_type_alone_what_integers_are() {
+        let kind = |physical: Physical, old: Old| {
+            let column = Type::primitive_type_builder("day", physical).with_converted_type(old);
+            let column = column.with_precision(9).with_scale(2).build().unwrap();
+            assert_eq!(column.get_basic_info().logical_type_ref(), None);
+            let rows = Type::group_type_builder("rows").with_fields(vec![Arc::new(column)]).build().unwrap();
+            leaves(&SchemaDescriptor::new(Arc::new(rows))).swap_remove(0).kind
+        };
+        let (short, long) = (Physical::INT32, Physical::INT64);
+        for old in [Old::DATE, Old::DECIMAL, Old::TIME_MILLIS] {
+            assert_eq!(kind(short, old), Kind::Other(format!("INT32 ({old})")));
+        }
+        for old in [Old::DECIMAL, Old::TIME_MICROS, Old::TIMESTAMP_MILLIS, Old::TIMESTAMP_MICROS] {
+            assert_eq!(kind(long, old), Kind::Other(format!("INT64 ({old})")));
+        }
+        for (physical, old) in [(short, Old::UINT_8), (short, Old::UINT_32), (long, Old::UINT_64)] {
+            assert_eq!(kind(physical, old), Kind::Whole { unsigned: true });
+        }
+        for (physical, old) in [(short, Old::INT_16), (long, Old::INT_64), (short, Old::NONE), (long, Old::NONE)] {
+            assert_eq!(kind(physical, old), Kind::Whole { unsigned: false });
+        }
+    }
 
     #[test]
     fn columns_of_one_name_are_told_with_their_numbers() {

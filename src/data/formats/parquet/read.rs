@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 
 use parquet::errors::ParquetError;
 use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader};
+use rayon::prelude::*;
 
 use super::columns::{Columns, Kind, Leaf, leaves};
 use super::numbers::{Counted, Numbers, Scratch, guarded};
@@ -82,6 +83,27 @@ impl ParquetTable {
         self.starts[group + 1] - self.starts[group]
     }
 
+    /// A column's name, its values in the first rows and where their lists begin, whatever row groups they are in;
+    /// nothing where they cannot be read.
+    fn beginning(&self, leaf: &Leaf) -> Option<Vec<u8>> {
+        const FIRST: u64 = 1 << 8;
+        let (mut bytes, mut lists) = (leaf.name.clone().into_bytes(), Vec::new());
+        let (mut scratch, mut left) = (Scratch::default(), FIRST);
+        for group in 0..self.metadata.num_row_groups() {
+            let rows = left.min(self.rows_of(group));
+            if rows > 0 {
+                let mut numbers = Numbers::open(&self.counted(), &self.metadata, group, leaf, 0).ok()?;
+                numbers.read(rows as usize, &mut scratch).ok()?;
+                bytes.extend_from_slice(bytemuck::cast_slice(&scratch.integers));
+                bytes.extend_from_slice(bytemuck::cast_slice(&scratch.floats));
+                lists.extend_from_slice(&scratch.again);
+            }
+            left -= rows;
+        }
+        bytes.extend_from_slice(bytemuck::cast_slice(&lists));
+        Some(bytes)
+    }
+
     pub(super) fn counted(&self) -> Arc<Counted> {
         Arc::new(Counted::new(&self.bytes))
     }
@@ -104,9 +126,15 @@ impl Table for ParquetTable {
         self.longest.clone()
     }
 
-    /// Nothing but rows: whoever mends one writes the whole file again, in groups and pages of another writer's choice.
+    /// Rows, names and first values alone: whoever mends a row writes the whole file again, in groups and pages of
+    /// another writer's choice.
     fn fingerprint(&self) -> Option<u64> {
-        Some(of_bytes([bytemuck::bytes_of(&self.rows())]))
+        let mut leaves: Vec<&Leaf> = self.columns().all().collect();
+        // In the order of the file, whatever the columns are described by.
+        leaves.sort_by_key(|leaf| leaf.at);
+        let columns: Option<Vec<Vec<u8>>> = leaves.into_par_iter().map(|leaf| self.beginning(leaf)).collect();
+        let (rows, columns) = (self.rows(), columns?);
+        Some(of_bytes([bytemuck::bytes_of(&rows)].into_iter().chain(columns.iter().map(Vec::as_slice))))
     }
 
     fn open(&self, start: u64) -> Result<Box<dyn Rows + '_>> {

@@ -22,6 +22,7 @@ const PORTION: u64 = 1 << 20;
 pub(in crate::data::formats) struct Shared {
     numbers: HashSet<u32>,
     last: u32,
+    opcodes: u64,
 }
 
 impl Shared {
@@ -33,10 +34,9 @@ impl Shared {
     pub(in crate::data::formats) fn of(stream: impl Read, origin: Origin) -> Result<Self> {
         let mut opcodes = Opcodes::new(stream, origin);
         let mut shared = Self::default();
-        let mut count = 0u64;
         loop {
-            count += 1;
-            if count.is_multiple_of(PORTION) && interrupt::requested() {
+            shared.opcodes += 1;
+            if shared.opcodes.is_multiple_of(PORTION) && interrupt::requested() {
                 return Err(Error::Interrupted);
             }
             match opcodes.next()? {
@@ -61,6 +61,11 @@ impl Shared {
         }
         opcodes.end()?;
         Ok(shared)
+    }
+
+    /// How many opcodes there are: it has no more values.
+    pub(in crate::data::formats) const fn opcodes(&self) -> u64 {
+        self.opcodes
     }
 
     /// Whether the value of this number is looked up again.
