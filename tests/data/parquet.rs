@@ -356,7 +356,7 @@ fn a_file_that_was_written_again_is_the_one_that_it_was() {
         let folder = tempfile::tempdir().unwrap();
         let options = Options { codec, block_rows };
         let mut target = Target::create(folder.path(), Format::Parquet, &mixed(), options).unwrap();
-        target.write(Role::Train, |sink| sink.push(&mixed_samples(first..first + 200)).map(|()| 200)).unwrap();
+        target.write(Split::Train, |sink| sink.push(&mixed_samples(first..first + 200)).map(|()| 200)).unwrap();
         target.seal().unwrap();
         open(folder.path()).unwrap().members[0].table.fingerprint()
     };

@@ -83,7 +83,7 @@ impl Dataset {
     /// # Errors
     /// [`Error::Config`] with the first such file.
     pub(super) fn refuse_tests_of_training(&self, named: &Path, tests: &Self) -> Result<()> {
-        let own = self.members.iter().filter(|member| member.role == Role::Train);
+        let own = self.members.iter().filter(|member| member.role == Split::Train);
         let own: HashSet<_> = own.filter_map(|member| file_id(member.table.path())).collect();
         let is_own = |path: &&Path| file_id(path).is_some_and(|file| own.contains(&file));
         match tests.members.iter().map(|member| member.table.path()).find(is_own) {

@@ -68,28 +68,28 @@ mod tests {
 
     #[test]
     fn files_are_cut_where_they_are_full() {
-        let stretches = [(Role::Train, 0..7), (Role::Test, 7..10)];
-        let files = |file_rows: u64| -> Vec<(Role, Range<u64>)> {
+        let stretches = [(Split::Train, 0..7), (Split::Test, 7..10)];
+        let files = |file_rows: u64| -> Vec<(Split, Range<u64>)> {
             let stretches = stretches.iter().cloned().map(|(role, rows)| Stretch { role, rows });
             let targets = targets(&groups(stretches.collect(), ShuffleBy::None), file_rows);
             targets.into_iter().map(|target| (target.role, target.rows)).collect()
         };
-        assert_eq!(files(5), [(Role::Train, 0..5), (Role::Train, 5..7), (Role::Test, 7..10)]);
+        assert_eq!(files(5), [(Split::Train, 0..5), (Split::Train, 5..7), (Split::Test, 7..10)]);
         assert_eq!(files(u64::MAX), stretches);
     }
 
     #[test]
     fn days_of_a_row_have_no_file_each_unless_they_are_shuffled() {
         let split = SplitBy::Fraction { validation: 0.0, test: 0.3 };
-        let of = |shuffle: ShuffleBy| -> Vec<(Role, Range<u64>, bool)> {
+        let of = |shuffle: ShuffleBy| -> Vec<(Split, Range<u64>, bool)> {
             let groups = groups(split.stretches(&[1; 10]), shuffle);
             groups.into_iter().map(|group| (group.stretch.role, group.stretch.rows, group.shuffled)).collect()
         };
         for (shuffle, shuffled) in [(ShuffleBy::None, false), (ShuffleBy::Total, true)] {
-            assert_eq!(of(shuffle), [(Role::Train, 0..7, shuffled), (Role::Test, 7..10, false)]);
+            assert_eq!(of(shuffle), [(Split::Train, 0..7, shuffled), (Split::Test, 7..10, false)]);
         }
         let days = of(ShuffleBy::Day);
-        assert_eq!((days.len(), days[6].clone()), (8, (Role::Train, 6..7, true)));
-        assert_eq!(days[7], (Role::Test, 7..10, false));
+        assert_eq!((days.len(), days[6].clone()), (8, (Split::Train, 6..7, true)));
+        assert_eq!(days[7], (Split::Test, 7..10, false));
     }
 }
