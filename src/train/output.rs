@@ -67,8 +67,8 @@ impl OutputDir {
     ///
     /// # Errors
     /// [`Error::OutputTaken`] when it holds a run, [`Error::Config`] when it holds other files of such names, or the
-    /// folder of its best model holds a run of its own, [`Error::OutputBusy`] when another process writes to it, or when
-    /// the system refuses.
+    /// folder of its best model holds a run of its own, [`Error::OutputBusy`] when another process writes to it, or
+    /// when the system refuses.
     pub fn create(path: &Path, force: bool) -> Result<Self> {
         let output = Self::claim(path)?;
         let best = path.join(BEST);
@@ -351,9 +351,9 @@ impl Drop for OutputDir {
                 None => removed(fs::remove_file(&file), &file),
             };
         }
-        if self.metrics.is_none() && !self.made.is_empty() {
+        if self.metrics.is_none() {
+            self.lock.remove_if_new(&self.path);
             // Folders that hold something else stay.
-            self.lock.remove_if_alone(&self.path);
             let _ = self.made.iter().try_for_each(fs::remove_dir);
         }
     }
