@@ -475,6 +475,7 @@ impl<'a> TrainingLoop<'a> {
             best_step: best.map(|best| best.step),
             lowest_logloss: tally.lowest_logloss,
             step: run.state.progress.step,
+            saved_step: run.state.saved_step,
             steps: tally.steps,
             samples: tally.samples,
             seconds,
