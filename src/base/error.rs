@@ -256,7 +256,8 @@ pub enum Error {
 
     /// Training left the realm of numbers.
     #[error(
-        "the loss of step {step} is {loss:.3e} (learning rate {rate}): training diverged; {}{}",
+        "the loss of step {step} is {loss:.3e}{} (learning rate {rate}): training diverged; {}{}",
+        if *by_weight { " by weight" } else { "" },
         cause.as_deref().unwrap_or("use a lower --lr (and train.lr_rows, if that is set)"),
         saved.as_ref().map(|path| format!("; the last checkpoint is {}", path.display())).unwrap_or_default()
     )]
@@ -265,6 +266,8 @@ pub enum Error {
         step: u64,
         /// NaN, infinite, or so large for many steps that the weights tell nothing any more.
         loss: f64,
+        /// Whether that is the mean by the weights of samples, which is another than the mean over samples.
+        by_weight: bool,
         /// The step's learning rate.
         rate: f64,
         /// What is known of the cause, with a remedy; without it, the learning rate is.

@@ -63,7 +63,8 @@ impl Steps {
             let loss = ranks.step(batch, rates)?;
             if !loss.is_finite() {
                 let rate = f64::from(rates.layers.max(rates.rows));
-                return Err(Error::Diverged { step: number, loss, rate, cause: None, saved: None });
+                let by_weight = false;
+                return Err(Error::Diverged { step: number, loss, by_weight, rate, cause: None, saved: None });
             }
             Ok(began.elapsed().as_secs_f64() * 1e3)
         };

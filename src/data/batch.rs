@@ -198,6 +198,13 @@ impl Batch {
         self.weighted.then(|| rows.columns_from(self.dense_width - 1))
     }
 
+    /// The weight of each sample, 1 where all count the same.
+    pub fn each_sample_weight(&self) -> impl Iterator<Item = f32> {
+        let own = self.sample_weights(0).into_iter().flat_map(|rows| rows.rows_from(0));
+        // The last row ends behind its weight.
+        own.map(|row| row[0]).chain(std::iter::repeat(1.0)).take(self.samples())
+    }
+
     /// Forgets all samples and keeps the memory.
     pub fn clear(&mut self) {
         self.dense.clear();

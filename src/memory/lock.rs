@@ -20,6 +20,8 @@ const AGAIN_AFTER: Duration = Duration::from_millis(5);
 #[derive(Debug)]
 pub struct FolderLock {
     _file: File,
+    /// Whether its file was not there before.
+    is_new: bool,
 }
 
 impl FolderLock {
@@ -52,6 +54,13 @@ impl FolderLock {
         }
     }
 
+    /// Removes the file of [`FolderLock::take`] if that has made it: the folder is then as it was before.
+    pub fn remove_if_new(&self, folder: &Path) {
+        if self.is_new {
+            let _ = fs::remove_file(folder.join(NAME));
+        }
+    }
+
     /// As [`FolderLock::take`], by a file of another name, which may be removed by who has the lock.
     ///
     /// # Errors
@@ -59,13 +68,14 @@ impl FolderLock {
     pub fn take_by(folder: &Path, name: &str) -> Result<Self> {
         let busy = || Error::OutputBusy { path: folder.to_owned() };
         let name = folder.join(name);
+        let is_new = !name.exists();
         let file = File::options().create(true).write(true).truncate(false).open(&name);
         let file = file.map_err(Error::io(&name, "create"))?;
         match file.try_lock() {
             Ok(()) => {
                 // Whoever had the lock may have removed the file meanwhile, and somebody else begun another.
                 let [own, there] = [file.metadata(), fs::metadata(&name)].map(|found| found.ok().map(|at| at.ino()));
-                if own == there { Ok(Self { _file: file }) } else { Err(busy()) }
+                if own == there { Ok(Self { _file: file, is_new }) } else { Err(busy()) }
             }
             Err(TryLockError::WouldBlock) => Err(busy()),
             Err(TryLockError::Error(source)) if knows_no_locks(&source) => {
@@ -73,7 +83,7 @@ impl FolderLock {
                     "note: {} is on a file system without locks: let one process at a time write to it",
                     folder.display()
                 );
-                Ok(Self { _file: file })
+                Ok(Self { _file: file, is_new })
             }
             Err(TryLockError::Error(source)) => Err(Error::io(&name, "lock")(source)),
         }
@@ -100,6 +110,12 @@ mod tests {
         assert!(FolderLock::is_held(folder.path()));
         drop(held);
         assert!(!FolderLock::is_held(folder.path()));
+        // A file that was there stays, and one that was not goes.
+        for is_there in [true, false] {
+            FolderLock::take(folder.path()).unwrap().remove_if_new(folder.path());
+            assert_eq!(folder.path().join(NAME).exists(), is_there);
+            let _ = fs::remove_file(folder.path().join(NAME));
+        }
         FolderLock::take_by(folder.path(), NAME).unwrap();
         use linux_raw_sys::errno::{EACCES, EIO, ENOLCK, ENOSYS, EOPNOTSUPP};
         let [none, other] = [&[ENOLCK, ENOSYS, EOPNOTSUPP][..], &[EIO, EACCES]].map(|numbers| {

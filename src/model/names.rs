@@ -76,6 +76,21 @@ impl Project {
         }
     }
 
+    /// What in a configuration gives its names.
+    #[must_use]
+    pub const fn keys(self) -> &'static str {
+        match self {
+            Self::Dlrm => {
+                "model.interaction = \"dot\" with model.triangle = \"lower\", or \"cat\", without model.ts_length and model.layers"
+            }
+            Self::TorchRec => {
+                "model.interaction = \"dcn\", or \"dot\" with model.triangle = \"upper\", without model.ts_length and model.layers"
+            }
+            Self::Tbsm => "model.ts_length above 0, without model.layers",
+            Self::Own => "model.layers",
+        }
+    }
+
     /// The weights of a table.
     #[must_use]
     fn table(self, table: usize) -> String {

@@ -193,16 +193,12 @@ impl RankEvaluation {
         let range = rank.context.layout.slice(whole, rank.context.rank);
         let truths = self.source.truth(split, before + range.start as u64, range.len());
         let labels = self.slice.labels.clone();
-        let weights = self.slice.sample_weights(0).map(|rows| {
-            // The last row ends behind its weight.
-            rows.rows_from(0).map(|row| row[0]).collect::<Vec<_>>()
-        });
+        let weights: Vec<_> = self.slice.each_sample_weight().collect();
         let probabilities = rank.predict_slice(&mut self.slice, whole)?;
-        self.tally.take(&probabilities, &labels, weights.as_deref(), &groups, truths.as_deref());
+        self.tally.take(&probabilities, &labels, self.slice.weighted.then_some(&weights), &groups, truths.as_deref());
         if let Some(each) = &mut self.each {
-            let weights = weights.iter().flatten().copied().chain(std::iter::repeat(1.0));
-            let own = probabilities.iter().zip(&labels).zip(weights);
-            each.extend(own.map(|((probability, label), weight)| [*probability, *label, weight]));
+            let own = probabilities.iter().zip(&labels).zip(&weights);
+            each.extend(own.map(|((probability, label), weight)| [*probability, *label, *weight]));
         }
         Ok((whole as u64, self.fetch(rank, before + whole as u64)))
     }

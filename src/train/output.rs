@@ -371,9 +371,9 @@ impl Drop for OutputDir {
             let _ = self.bring_back();
         }
         let _ = self.take_back();
-        if self.metrics.is_none() && !self.made.is_empty() {
+        if self.metrics.is_none() {
+            self.lock.remove_if_new(&self.path);
             // Folders that hold something else stay.
-            self.lock.remove_if_alone(&self.path);
             let _ = self.made.iter().try_for_each(fs::remove_dir);
         }
     }

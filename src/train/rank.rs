@@ -268,14 +268,12 @@ impl Rank {
     pub(super) fn losses(&self) -> LossSum {
         let losses = LossSum::of(self.network.losses(self.context.samples(self.last.whole)));
         let (slice, of_labels) = (&self.last.slice, self.network.label_weights());
-        let weights = slice.sample_weights(0);
-        if weights.is_none() && of_labels == [1.0; 2] {
+        if !slice.weighted && of_labels == [1.0; 2] {
             return losses;
         }
-        let own = weights.into_iter().flat_map(|rows| rows.rows_from(0)).map(|row| f64::from(row[0]));
         let of_label = |label: &f32| of_labels[usize::from(*label >= 1.0)];
         let labels = slice.labels.iter().map(of_label);
-        losses.weighed(labels.zip(own.chain(std::iter::repeat(1.0))).map(|(of_label, own)| of_label * own))
+        losses.weighed(labels.zip(slice.each_sample_weight()).map(|(of_label, own)| of_label * f64::from(own)))
     }
 
     /// The click probabilities of its slice of this minibatch.

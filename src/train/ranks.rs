@@ -42,6 +42,15 @@ pub struct Step<Loss = f64> {
     pub position: Position,
 }
 
+impl Step {
+    /// The loss that is told of a step which is judged by it, and whether that is the one by weight: where both are
+    /// numbers and differ.
+    pub fn told_loss(&self) -> (f64, bool) {
+        let by_weight = self.loss.is_finite() && self.weighted_mean.is_finite() && self.weighted_mean != self.loss;
+        (if by_weight { self.weighted_mean } else { self.loss }, by_weight)
+    }
+}
+
 /// Anything that a rank can do.
 pub(super) type Call = Box<dyn FnOnce(&mut Rank) -> Result<()> + Send>;
 

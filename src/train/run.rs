@@ -330,10 +330,12 @@ impl Run {
         self.save_weights().and(described).is_ok()
     }
 
-    /// The error of a loss that is no longer a number: that of the step which stands next in the order.
-    pub(super) fn diverged(&self, (step, order): (u64, &Order), loss: f64, rate: f64) -> Error {
+    /// The error of a loss that is no number any more, or has exploded: that of the step which stands next in the
+    /// order.
+    pub(super) fn diverged(&self, (number, order): (u64, &Order), step: &Step, rate: f64) -> Error {
         let saved = self.output.as_ref().map(OutputDir::checkpoint).filter(|path| path.exists());
-        Error::Diverged { step, loss, rate, cause: self.unscaled(order), saved }
+        let (loss, by_weight) = step.told_loss();
+        Error::Diverged { step: number, loss, by_weight, rate, cause: self.unscaled(order), saved }
     }
 
     /// A first loss that comes of the data, and what in them it comes of; its step is the one that stands next in the
@@ -347,7 +349,8 @@ impl Run {
         }
         // An optimizer whose steps are bounded survives it, with a network that tells nothing any more.
         let cause = if step.weighted_mean > HIGHEST_FIRST_LOSS { self.unscaled(order) } else { None };
-        cause.map(|cause| format!("{:.3e}: {cause}", step.loss))
+        let (loss, by_weight) = step.told_loss();
+        cause.map(|cause| format!("{loss:.3e}{}: {cause}", if by_weight { " by weight" } else { "" }))
     }
 
     /// As [`unscaled`], of the next minibatch in the order.

@@ -231,7 +231,7 @@ impl<'a> TrainingLoop<'a> {
         if !made.step.loss.is_finite() || self.tally.exploded == EXPLODED_STEPS {
             self.reporter.finish();
             let rate = made.rates.into_iter().fold(0.0, f64::max);
-            return Err(self.run.diverged((made.number, &self.order), made.step.loss, rate));
+            return Err(self.run.diverged((made.number, &self.order), &made.step, rate));
         }
         if self.run.state.profile.is_none() {
             self.run.state.profile = Some(self.run.ranks.profile()?);
@@ -482,6 +482,7 @@ impl<'a> TrainingLoop<'a> {
             best_step: best.map(|best| best.step),
             lowest_logloss: tally.lowest_logloss,
             step: run.state.progress.step,
+            saved_step: run.state.saved_step,
             steps: tally.steps,
             samples: tally.samples,
             seconds,

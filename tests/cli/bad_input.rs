@@ -164,6 +164,16 @@ fn a_run_whose_loss_has_exploded_ends_before_it_saves_that() {
     let output = succeed(&format!("{train} --steps 9 --lr 1000 --checkpoint-every 1 --out {}", own.display()));
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(said.contains(&told(&own, 1)) && !said.contains("\nsaved: "), "{said}");
+    // Nor is the last model said to be saved where an earlier one was better.
+    let better = folder.path().join("better");
+    let each = train.replace("--eval-every 0", "--eval-every 1");
+    succeed(&format!("{each} --steps 4 --lr 0.05 --out {}", better.display()));
+    let output = succeed(&format!("train --resume {} --steps 12 --lr 1000 --json", better.display()));
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("\nbest: ") && !said.contains("is the one that is saved"), "{said}");
+    assert!(said.contains(&told(&better, 4)), "{said}");
+    let found: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&found["step"], &found["saved_step"]), (&12.into(), &4.into()), "{found}");
     let found = json(&format!("train --resume {} --steps 20 --lr 0.01 --json", out.display()));
-    assert_eq!(found["outcome"], "finished");
+    assert_eq!((&found["outcome"], &found["saved_step"]), (&"finished".into(), &20.into()), "{found}");
 }

@@ -62,6 +62,7 @@ fn inputs_with_the_names_of_a_runs_files_are_not_replaced() {
         let message = fail(&format!("{line} {flags}"));
         assert!(message.contains("--out") && files.iter().all(|file| message.contains(file.as_str())), "{message}");
         assert_eq!(held(&out), before, "{flags}");
+        assert!(!out.join(".lock").exists(), "{flags}");
     }
     let moved = folder.path().join("mine.toml");
     fs::rename(&mine, &moved).unwrap();

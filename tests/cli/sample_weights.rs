@@ -164,6 +164,26 @@ fn what_samples_weigh_does_not_look_like_a_loss_that_has_exploded() {
 }
 
 #[test]
+fn a_loss_that_has_exploded_ends_a_run_whatever_its_samples_weigh() {
+    let folder = tempfile::tempdir().unwrap();
+    let schema = schema(folder.path(), SCHEMA, "w.toml");
+    // By light ones the mean loss is small all the time.
+    for weight in ["1000", "0.0000001"] {
+        let data = log(&folder.path().join("log.csv"), (0..352).map(|n| (n, weight.to_owned())));
+        for ranks in [1, 2] {
+            // Adagrad's steps are bounded, so that no number is lost.
+            let message = fail(&format!(
+                "train --data {data} --schema {schema} --set model.bottom=[0,8,4] --set model.top=[8,1] --set model.dim=4 --lr 100 \
+                 --threads 1 --optimizer adagrad --optimizer-rows adagrad --eval-every 0 --batch 16 --no-shuffle \
+                 --test-fraction 0 --ranks {ranks}"
+            ));
+            let is_told = message.contains(" by weight (learning rate 100): training diverged");
+            assert!(is_told, "{weight}, {ranks} ranks: {message}");
+        }
+    }
+}
+
+#[test]
 fn blocks_keep_weights_through_preprocessing_and_conversion() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name).display().to_string();

@@ -4,7 +4,8 @@
 use std::fs;
 use std::path::Path;
 
-use safetensors::SafeTensors;
+use safetensors::tensor::TensorView;
+use safetensors::{SafeTensors, serialize};
 
 use super::auc::auc;
 use super::{ONE_EPOCH, fail, json, octorec, succeed, tiny_training, tsv};
@@ -148,6 +149,14 @@ fn dot_products_above_the_diagonal_are_torchrecs_dlrm() {
         let message = fail(&other);
         assert!(message.contains(told) && !message.contains("optimizer"), "{message}");
     }
+    // Without a configuration the names alone tell.
+    let (bare, whole) = (folder.path().join("bare.safetensors"), checkpoint(&out));
+    let file = SafeTensors::deserialize(&whole).unwrap();
+    fs::write(&bare, serialize::<_, TensorView<'_>, _>(file.tensors(), None).unwrap()).unwrap();
+    let message = fail(&format!("{} --init {}", line("lower"), bare.display()));
+    let names =
+        "such names are those with model.interaction = \"dcn\", or \"dot\" with model.triangle = \"upper\", without";
+    assert!(message.contains(names) && !message.contains("must be as"), "{message}");
     let message = fail(&format!("{} --triangle upper", training()));
     assert!(message.contains("model.triangle has an effect only with model.interaction = \"dot\""), "{message}");
 }

@@ -79,9 +79,9 @@ pub(super) fn refuse_another(init: Option<&Path>, run: &Path, verify: VerifyArgs
 /// The error of a run that began with these weights: where it diverged and they are no numbers, that is the cause.
 pub(super) fn explained(error: Error, init: Option<&Path>) -> Error {
     match error {
-        Error::Diverged { step, loss, rate, cause: None, saved } => {
+        Error::Diverged { step, loss, by_weight, rate, cause: None, saved } => {
             let cause = init.and_then(broken_tensor);
-            Error::Diverged { step, loss, rate, cause, saved }
+            Error::Diverged { step, loss, by_weight, rate, cause, saved }
         }
         other => other,
     }

@@ -51,6 +51,9 @@ impl TrainArgs {
         let by = run.config.train.best_by;
         let [auc, logloss] = evaluated(summary).map(|score| score.filter(|score| score.is_finite()));
         let told = |best: &Best| told(run, best);
+        // What has exploded since then was not saved.
+        let older = summary.saved_step.filter(|step| *step < summary.step);
+        let older = older.map(|step| format!("the last checkpoint is that of step {step}"));
         let last = Best { step: summary.step, auc, logloss };
         match (run.state.progress.evaluations.best, run.best_kept()) {
             (Some(best), Some(path)) => {
@@ -61,14 +64,15 @@ impl TrainArgs {
                 note!("best: {}, whose model is not kept; none has been better since", told(&best));
             }
             (Some(best), None) if is_finished(summary) && best.is_better(Some(last), by) => {
-                let saved = if run.saves { "the last model is the one that is saved" } else { "nothing is saved" };
-                note!("best: {}; {saved} (a new run with --out DIR --keep-best keeps the best)", told(&best));
+                let saved = match (run.saves, &older) {
+                    (true, None) => "; the last model is the one that is saved",
+                    (true, Some(_)) => "",
+                    (false, _) => "; nothing is saved",
+                };
+                note!("best: {}{saved} (a new run with --out DIR --keep-best keeps the best)", told(&best));
             }
             _ => (),
         }
-        // What has exploded since then was not saved.
-        let older = run.state.saved_step.filter(|step| *step < summary.step);
-        let older = older.map(|step| format!("the last checkpoint is that of step {step}"));
         match (&run.output, summary.outcome) {
             (Some(output), Outcome::Interrupted) => {
                 // Another number than one asks for without a word is asked for again.

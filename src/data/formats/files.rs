@@ -114,8 +114,8 @@ impl Files {
         Ok(Self { scales, begins, labels, ..Self::over(dataset, test, config, whole)? })
     }
 
-    /// Opens `data.path` (and `data.test_path`), both Criteo's text. `model_rows` are the rows of the model's tables, or
-    /// nothing where they follow from the data.
+    /// Opens `data.path` (and `data.test_path`), both Criteo's text. `model_rows` are the rows of the model's tables,
+    /// or nothing where they follow from the data.
     ///
     /// # Errors
     /// As [`super::open`], and [`Error::Config`] when hashing has no number of rows.

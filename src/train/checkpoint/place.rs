@@ -242,7 +242,9 @@ impl Checkpoint<'_> {
         let Some(Header { data: Some(had), config: began, .. }) = self.own_header()? else { return Ok(()) };
         let Some(now) = TrainedOn::of(source) else { return Ok(()) };
         let left_out = leaves_more_out(began, config);
-        let same = |(had, now): (&Stored, &Stored)| had == now || left_out && now.may_be_left_of(had);
+        let same = |(had, now): (&Stored, &Stored)| {
+            had == now || (had.samples, now.samples) == (0, 0) || left_out && now.may_be_left_of(had)
+        };
         // Where they are the last of all samples, they follow from those before them.
         let apart = match split {
             Split::Validation => config.data.validation_fraction == 0.0,

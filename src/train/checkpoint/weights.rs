@@ -183,7 +183,8 @@ impl Checkpoint<'_> {
             return Ok(());
         }
         let (now, before) = (&ranks.setup.config, self.sound_header().map(|header| &header.config.model));
-        let is_other = |differ: fn(&ModelConfig, &ModelConfig) -> bool| before.is_none_or(|before| differ(before, now));
+        let is_other =
+            |differ: fn(&ModelConfig, &ModelConfig) -> bool| before.is_some_and(|before| differ(before, now));
         let keys = [
             ("model.interaction", is_other(|a, b| a.interaction != b.interaction)),
             ("model.triangle", is_other(|a, b| a.triangle != b.triangle)),
@@ -191,12 +192,15 @@ impl Checkpoint<'_> {
             ("model.layers", is_other(|a, b| a.layers != b.layers)),
         ];
         let keys: Vec<_> = keys.into_iter().filter(|(_, is_other)| *is_other).map(|(key, _)| key).collect();
+        let remedy = match keys.is_empty() {
+            // Another program's, or renamed since.
+            true => format!("such names are those with {}", there.keys()),
+            false => format!("{} must be as where it was trained", keys.join(" and ")),
+        };
         Err(self.fail(format!(
-            "has tensors by the names of {} ({theirs}), and this model's are those of {} ({ours}): {} must be as where it was \
-             trained",
+            "has tensors by the names of {} ({theirs}), and this model's are those of {} ({ours}): {remedy}",
             there.title(),
             here.title(),
-            keys.join(" and ")
         )))
     }
 
