@@ -131,6 +131,17 @@ fn plain_gzip_crlf_and_a_mark_are_the_same_data() {
     }
 }
 
+/// Runs of every version are to know their data again.
+#[test]
+fn fingerprints_stay_what_they_were() {
+    let folder = Folder::new();
+    let config = config(&folder.file("a.tsv", rows(&["a", "b", "c", "d", "e", "f", "a", "b"])));
+    let source = open(&DataConfig { test_fraction: 0.25, validation_fraction: 0.25, ..config });
+    for split in Split::ALL {
+        assert_eq!(source.fingerprint(split).as_deref(), Some("3f61609a1555cfd0"), "{split:?}");
+    }
+}
+
 #[test]
 fn ids_follow_first_appearance_and_the_cap_comes_first() {
     let folder = Folder::new();
