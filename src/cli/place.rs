@@ -8,7 +8,7 @@ use super::help::MACHINE;
 use crate::base::config::IsaChoice;
 use crate::base::console::note;
 use crate::base::{Error, NodeId, Result};
-use crate::machine::placement::{CommCores, RANKS_MAX, RankPer, Wishes};
+use crate::machine::placement::{CommCores, Placement, RANKS_MAX, RankPer, Wishes};
 use crate::machine::team::Team;
 use crate::machine::{Machine, place};
 use crate::simd::Isa;
