@@ -7,7 +7,7 @@ use crate::machine::limits::Processor;
 use crate::machine::ranges::ranges;
 use crate::simd::Isa;
 
-/// Up to this share of a node's memory there is no difference: a kernel keeps more or less for itself from boot to boot.
+/// Up to this share of a node's memory nothing differs: a kernel keeps more or less for itself from boot to boot.
 const SAME_MEMORY: f64 = 0.03;
 
 /// Up to this share nobody can tell: a virtual machine gives memory back while it runs (a balloon), which changes no
