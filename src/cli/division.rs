@@ -127,6 +127,7 @@ pub fn divide(
         None => {
             if several {
                 told.push(figures::line(machine, &site.assumptions));
+                told.extend(figures::remark(machine));
                 told.extend(looked_at);
                 told.extend(undivided(&config.model).map(str::to_owned));
             }

@@ -9,9 +9,9 @@ use serde::Serialize;
 
 use super::output::refuse_edited;
 use super::table::Table;
-use super::topo::{Export, TopoArgs};
+use super::topo::{Export, TopoArgs, described};
 use crate::base::config::cache_dir;
-use crate::base::console::{note, pretty};
+use crate::base::console::{self, note, pretty};
 use crate::base::units::Bytes;
 use crate::base::{Error, NodeId, PuId, Result};
 use crate::collective::World;
@@ -60,6 +60,21 @@ pub fn line(machine: &Machine, assumed: &[String]) -> String {
     }
 }
 
+/// What is to be said beside [`line`] of measured figures that may be of another state of this machine, or are.
+#[must_use]
+pub fn remark(machine: &Machine) -> Option<String> {
+    machine.figures_note.as_ref().map(|reason| format!("note: {reason}"))
+}
+
+/// Tells both, and returns the line.
+#[must_use]
+pub fn tell(machine: &Machine, assumed: &[String]) -> String {
+    let line = line(machine, assumed);
+    note!("{line}");
+    remark(machine).iter().for_each(|told| note!("{told}"));
+    line
+}
+
 /// What `--json` prints.
 #[derive(Serialize)]
 struct FiguresReport<'a> {
@@ -95,6 +110,8 @@ pub fn measure(args: &TopoArgs, world: &World) -> Result<String> {
     }
     if let (Some(Export::File(path)), true) = (&args.export, world.is_first()) {
         refuse_edited("--export", path, None)?;
+        // Of several machines as one that is known when all are measured.
+        described(&machine)?;
         // A pipe would end for who reads it.
         if path.is_file() || !path.exists() {
             drop(WholeFile::create(path)?);
@@ -129,21 +146,28 @@ pub fn measure(args: &TopoArgs, world: &World) -> Result<String> {
     if !world.is_first() {
         return Ok(String::new());
     }
-    let written = args.write(args.export.as_ref(), &machine)?;
-    if args.json {
-        let everything = FiguresReport { figures: &figures, network, kept };
-        return Ok(pretty(&everything));
-    }
     let mut text = String::new();
-    // Writing to a String cannot fail.
-    let _ = write(&figures, &mut text);
-    if let Some(network) = &network {
-        let _ = write_network(network, &mut text);
+    if args.json {
+        text = pretty(&FiguresReport { figures: &figures, network, kept });
+    } else {
+        // Writing to a String cannot fail.
+        let _ = write(&figures, &mut text);
+        if let Some(network) = &network {
+            let _ = write_network(network, &mut text);
+        }
+        for kept in kept.into_iter().chain(network_kept) {
+            let _ = writeln!(text, "\nkept       {kept}");
+        }
     }
-    for kept in kept.into_iter().chain(network_kept) {
-        let _ = writeln!(text, "\nkept       {kept}");
+    match args.write(args.export.as_ref(), &machine) {
+        Ok(_) if args.json => Ok(text),
+        Ok(written) => Ok(text + &written),
+        // What took minutes is not lost with a file.
+        Err(error) => {
+            console::result(format_args!("{text}"))?;
+            Err(error)
+        }
     }
-    Ok(text + &written)
 }
 
 /// Does something on one machine after another: machines that are alike may share a folder, and write the same file

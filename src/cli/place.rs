@@ -8,7 +8,7 @@ use super::help::MACHINE;
 use crate::base::config::IsaChoice;
 use crate::base::console::note;
 use crate::base::{Error, NodeId, Result};
-use crate::machine::placement::{CommCores, RANKS_MAX, RankPer, Wishes};
+use crate::machine::placement::{CommCores, Placement, RANKS_MAX, RankPer, Wishes};
 use crate::machine::team::Team;
 use crate::machine::{Machine, place};
 use crate::simd::Isa;
@@ -61,6 +61,21 @@ impl PlaceArgs {
         };
         let threads = if threads == 0 { None } else { Some(threads) };
         Wishes { rank_per: self.rank_per, ranks, threads, comm_cores: self.comm_cores, smt: self.smt }
+    }
+
+    /// Tells what may give every thread a processing unit of its own where those of a rank take turns.
+    pub fn advise(&self, placement: &Placement) {
+        if !self.smt && placement.is_crowded() {
+            note!("note: --smt may give each thread of a rank its own hardware thread");
+        }
+    }
+}
+
+/// Tells what the user should know of where ranks stand before believing a time that is measured there.
+pub fn warn(placement: &Placement) {
+    placement.warnings.iter().for_each(|warning| note!("warning: {warning}"));
+    if !placement.spin {
+        note!("warning: threads take turns: no time measured here says anything about scaling");
     }
 }
 
@@ -120,7 +135,7 @@ pub fn place_team(threads: usize, isa: IsaChoice) -> Result<(Team, Vec<NodeId>)>
     let machine = Machine::load("host")?;
     let threads = (threads > 0).then_some(threads);
     let placement = place(&machine, &Wishes { ranks: Some(1), threads, ..Wishes::default() })?;
-    placement.warnings.iter().for_each(|warning| note!("warning: {warning}"));
+    warn(&placement);
     let rank = &placement.ranks[0];
     let team = Team::pinned(&rank.compute, placement.spin, isa)?;
     note!("placement: {}", placement.line(rank));

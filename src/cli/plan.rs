@@ -153,9 +153,9 @@ impl PlanArgs {
         let machine = figures::load(&self.place.topology)?;
         let placement = place(&machine, &self.place.wishes(config.train.threads))?;
         placement.warnings.iter().for_each(|warning| note!("warning: {warning}"));
+        self.place.advise(&placement);
         let site = Site::new(&machine, &placement, Known { memory_gb_s: self.memory_gb_s, link_gb_s: self.link_gb_s });
-        let figures = figures::line(&machine, &site.assumptions);
-        note!("{figures}");
+        let figures = figures::tell(&machine, &site.assumptions);
         let patience = patience(site.ranks.len() as u64);
         // Nobody waits for a plan that cannot be written then.
         if let (Some(path), Some(_)) = (&self.out, &patience) {

@@ -116,12 +116,14 @@ pub fn report(args: &TopoArgs, world: &World) -> Result<String> {
         return schedule::report(name, &args.shown, &args.place, args.svg.as_deref(), args.json);
     }
     let machine = figures::load(&args.place.topology)?;
+    figures::remark(&machine).iter().for_each(|told| note!("{told}"));
     let exported = match &args.export {
         Some(Export::Print) => return described(&machine),
         export => args.write(export.as_ref(), &machine)?,
     };
     let wishes = args.place.wishes(args.threads);
     let placement = place(&machine, &wishes)?;
+    args.place.advise(&placement);
     let mut text = if args.json {
         console::pretty(&TopoReport { machine: &machine, wishes: &wishes, placement: &placement })
     } else {
@@ -176,14 +178,31 @@ impl TopoArgs {
 }
 
 /// The machine's description, which `--topology` takes: what it would refuse is no description.
-fn described(machine: &Machine) -> Result<String> {
+pub(super) fn described(machine: &Machine) -> Result<String> {
     let text = machine.to_toml();
-    match Machine::parse(&text, "description") {
-        Ok(_) => Ok(text),
-        Err(error) => {
-            let reason =
-                format!("{} has what --topology would refuse, so that nothing is written: {error}", machine.name);
-            Err(Error::config("--export", reason))
+    let refused = match Machine::parse(&text, "description") {
+        Ok(_) => return Ok(text),
+        // Of a text that is written nowhere, a line says more than its number.
+        Err(Error::Topology { line, reason, .. }) => {
+            format!("`{}`: {reason}", text.lines().nth(line.saturating_sub(1)).unwrap_or_default().trim())
         }
+        Err(error) => error.to_string(),
+    };
+    let reason = format!("{} has what --topology would refuse, so that nothing is written: {refused}", machine.name);
+    Err(Error::config("--export", reason))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_description_that_would_be_refused_is_refused_with_its_own_words() {
+        let mut machine = Machine::load("two-socket").unwrap();
+        assert!(described(&machine).is_ok());
+        machine.links.iter_mut().for_each(|link| link.gb_s = Some(-1.0));
+        let message = described(&machine).unwrap_err().to_string();
+        assert!(message.contains("would refuse, so that nothing is written: `gb_s = -1"), "{message}");
+        assert!(message.contains("must lie in") && !message.contains("description:"), "{message}");
     }
 }

@@ -43,6 +43,10 @@ pub fn cluster(parts: &[(Machine, Placement)], network: Option<&Network>) -> (Ma
             (Some(first), Some(network)) => Some(format!("{first}; {}", measured(network))),
             (first, _) => first.clone(),
         },
+        figures_note: (0..).zip(parts).find_map(|(number, (machine, _))| {
+            let note = machine.figures_note.as_ref()?;
+            Some(if number == 0 { note.clone() } else { format!("machine {number}: {note}") })
+        }),
         cpu_quota: None,
     };
     let mut ranks = Placement { ranks: Vec::new(), spin: true, reasons: Vec::new(), warnings: Vec::new() };

@@ -149,7 +149,6 @@ fn hot_rows_are_those_of_a_file_if_it_is_of_these_data() {
     assert_eq!(both.status.code(), Some(2));
 }
 
-/// A training whose larger tables have rows that are looked up seldom.
 #[test]
 fn one_rank_sends_nothing_and_less_of_nothing_is_nothing() {
     let output = succeed("plan --preset small --rows-cap 1000 --ranks 1 --topology two-socket --hot");
@@ -158,6 +157,7 @@ fn one_rank_sends_nothing_and_less_of_nothing_is_nothing() {
     assert!(text.contains("no budget lets less travel") && !least.contains("100.0 %"), "{text}");
 }
 
+/// A training whose larger tables have rows that are looked up seldom.
 fn training_in_turns() -> String {
     format!("{} --set data.train_samples=2560 --threads 1", tiny_training())
 }

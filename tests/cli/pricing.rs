@@ -151,10 +151,15 @@ fn figures_of_another_machine_and_damaged_ones_are_left_alone() {
         assert_eq!(own, !pointer.ends_with("processor"), "{pointer}: {told}");
         fs::write(&file, &good).unwrap();
     }
-    // Kernels keep a little more or less for themselves, and virtual machines give some back.
+    // Virtual machines give memory back, and modules may have changed: who prices is told, and who does not is not.
     let bytes = serde_json::from_slice::<Value>(&good).unwrap().pointer(memory).unwrap().as_u64().unwrap();
     change(&file, &[(memory, Value::from(bytes - bytes / 100 * 7))]);
     assert!(cache.figures(&plan).contains("measured on this machine"));
+    for (line, doubted) in [(&plan, true), (&format!("{} --ranks 1", training(2)), false)] {
+        let (_, told) = cache.succeed(line);
+        let note = told.lines().find(|told| told.contains("measure anew if modules changed"));
+        assert_eq!(note.is_some_and(|note| note.starts_with("note: ")), doubted, "{line}: {told}");
+    }
 
     for damage in [&good[..good.len() / 2], b"", b"[]", b"\xff\xfe", &[b'['; 100_000]] {
         fs::write(&file, damage).unwrap();

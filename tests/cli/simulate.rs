@@ -158,6 +158,8 @@ fn steps_are_predicted_for_any_number_of_ranks() {
         1,
         "{crowded}"
     );
+    // It has no such flag, and measures nothing.
+    assert!(!crowded.contains("--smt") && !crowded.contains("measured here"), "{crowded}");
     let ring =
         json("simulate --topology ring-4 --preset small --rows-cap 1000 --collective ring --comm-cores 2 --json");
     assert_eq!((&ring["points"][0]["collective"], &ring["points"][0]["comm_cores"]), (&"ring".into(), &2.into()));

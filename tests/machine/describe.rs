@@ -216,6 +216,9 @@ fn contradictions_between_parts_are_named_too() {
     fails(&format!("{CHAIN}[[route]]\npath = [0]\n"), 17, "a route joins two nodes");
     fails(&format!("{CHAIN}[[route]]\npath = [0, 1, 0, 1, 2]\n"), 17, "passes nothing twice");
     fails(&format!("{CHAIN}[[route]]\npath = [0, 1, 0]\n"), 17, "passes nothing twice");
+    let switch = format!("{CHAIN}[[switch]]\nname = \"s\"\n[[route]]\npath = ");
+    fails(&format!("{switch}[0, \"s\", 0, 1, \"s\", 2]\n"), 19, "passes nothing twice");
+    fails(&format!("{switch}[0, \"s\"]\n"), 19, "a route begins and ends at a node");
     fails(&format!("{CHAIN}[[route]]\npath = [0, 1, 2]\n[[route]]\npath = [2, 1, 0]\n"), 19, "a second route");
     fails(&format!("{CHAIN}[[switch]]\nname = \"s\"\n"), 16, "node 0 cannot reach s");
     let switches = "[[switch]]\nname = \"a\"\n[[switch]]\nname = \"b\"\n";

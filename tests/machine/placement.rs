@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use octorec::base::{NodeId, PuId};
 use octorec::machine::describe::{CpuQuota, SHIPPED};
-use octorec::machine::placement::{CommCores, RankPer, Wishes};
+use octorec::machine::placement::{CommCores, RankPer, Wishes, comm_cores_to_try};
 use octorec::machine::site::Known;
 use octorec::machine::{Machine, Placement, Site, discover, place};
 use proptest::prelude::*;
@@ -111,6 +111,23 @@ fn more_ranks_than_nodes_divide_cores_and_then_take_turns() {
     let crowded = Wishes { threads: Some(9), ..Wishes::default() };
     let placement = place(&machine, &crowded).expect("a placement");
     assert!(!placement.spin && placement.warnings[0].contains("9 threads of a rank take turns on 4"));
+    assert!(placement.is_crowded() && !two.is_crowded() && !eight.is_crowded());
+}
+
+#[test]
+fn one_communication_core_or_as_many_as_a_quarter_of_the_threads_are_tried() {
+    let cases: [(usize, Option<usize>, &[usize]); 5] = [
+        (28, None, &[0, 1, 2, 4]),
+        (28, Some(28), &[0]),
+        (28, Some(20), &[0, 1, 2, 4]),
+        (2, None, &[0, 1]),
+        (1, None, &[0]),
+    ];
+    for (cores, threads, tried) in cases {
+        let machine = discover::synthetic(&format!("Package:1 NUMANode:2 Core:{cores} PU:1")).expect("synthetic");
+        let wishes = Wishes { threads, ..Wishes::default() };
+        assert_eq!(comm_cores_to_try(&machine, &wishes).expect("a placement"), tried, "{cores} {threads:?}");
+    }
 }
 
 #[test]

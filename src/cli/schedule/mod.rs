@@ -12,7 +12,6 @@ use self::shown::Shown;
 use super::figures;
 use super::place::PlaceArgs;
 use super::simulate::collectives::tensor_bytes;
-use crate::base::console::note;
 use crate::base::units::Bytes;
 use crate::base::{Error, Result};
 use crate::collective::plan::{ALL_TO_ALLS, Reduction, Topology, exchange, exchanges, reductions};
@@ -97,7 +96,7 @@ pub fn report(name: &str, args: &ScheduleArgs, places: &PlaceArgs, svg: Option<&
         }
         _ => {}
     }
-    note!("{}", figures::line(&machine, &site.assumptions));
+    let _ = figures::tell(&machine, &site.assumptions);
     let schedule = args.plan(name, &site)?;
     let shown = Shown::new(&schedule, &machine, &placement, &site, args.bytes);
     if let Some(path) = svg {

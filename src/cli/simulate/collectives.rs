@@ -5,7 +5,7 @@ use std::fmt;
 use clap::Args;
 use serde::Serialize;
 
-use crate::base::console::{note, shown};
+use crate::base::console::shown;
 use crate::base::units::{Bytes, parse_bytes};
 use crate::base::{Error, Result};
 use crate::cli::figures;
@@ -98,8 +98,7 @@ impl CollectivesArgs {
             let reason = format!("{} ranks are too many to simulate: at most {MOST_RANKS}", site.ranks.len());
             return Err(Error::config("--ranks", reason));
         }
-        let figures = figures::line(&machine, &site.assumptions);
-        note!("{figures}");
+        let figures = figures::tell(&machine, &site.assumptions);
         let rows = self.bytes.iter().flat_map(|bytes| self.rows(&site, *bytes)).collect();
         let ranks = site.ranks.len();
         let report = Report { machine: machine.name, figures, ranks, links_only: self.links_only, rows };

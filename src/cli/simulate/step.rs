@@ -204,7 +204,7 @@ impl StepArgs {
         let rates = self.rates(&question)?;
         let question = Question { rates: &rates, ..question };
         let (_, site) = question.site(counts[0], CommCores::Count(0))?;
-        let (first, told) = (site.ranks.len(), figures::line(&machine, &site.assumptions));
+        let first = site.ranks.len();
         let smallest = self.smallest(counts.iter().map(|count| count.unwrap_or(first)))?;
 
         let mut points: Vec<Point> = Vec::new();
@@ -226,7 +226,7 @@ impl StepArgs {
         if let (Some(path), Some(outcome)) = (&self.trace, &last) {
             write_file(path, outcome.trace().as_bytes())?;
         }
-        note!("{told}");
+        let told = figures::tell(&machine, &site.assumptions);
         if let Some(path) = &self.svg {
             write_file(path, chart(&machine.name, &points).as_bytes())?;
         }

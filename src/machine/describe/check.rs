@@ -91,12 +91,13 @@ pub fn route(
     path: &[End],
     place: &Range<usize>,
 ) -> Result<()> {
-    let (Some(first @ End::Node(_)), Some(last @ End::Node(_))) = (path.first(), path.last()) else {
-        return Err(source.at(place, "a route begins and ends at a node"));
-    };
+    // First, since a path that is far too long was cut anywhere.
     if path.iter().collect::<BTreeSet<_>>().len() < path.len() || path.len() < 2 {
         return Err(source.at(place, "a route joins two nodes and passes nothing twice"));
     }
+    let (Some(first @ End::Node(_)), Some(last @ End::Node(_))) = (path.first(), path.last()) else {
+        return Err(source.at(place, "a route begins and ends at a node"));
+    };
     for step in path.windows(2) {
         if !places.linked.contains(&(step[0].min(step[1]), step[0].max(step[1]))) {
             let (a, b) = (machine.end_name(step[0]), machine.end_name(step[1]));

@@ -66,6 +66,9 @@ pub struct Machine {
     /// nobody.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub measured: Option<String>,
+    /// Why measured figures may be of another state of this machine; where it has none, why those that are kept are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub figures_note: Option<String>,
     /// The time of cpus that this process has, where that is less than that of all hardware threads that it may use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_quota: Option<CpuQuota>,

@@ -83,6 +83,7 @@ pub fn parse(text: &str, origin: &str) -> Result<Machine> {
         is_this_system: false,
         assumptions: Vec::new(),
         measured: None,
+        figures_note: None,
         cpu_quota: None,
     };
     for group in &file.link {

@@ -196,6 +196,7 @@ fn explore(builder: TopologyBuilder, origin: &str, name: &str, about: &str) -> R
         is_this_system: topology.is_this_system(),
         assumptions,
         measured: None,
+        figures_note: None,
         cpu_quota: None,
     };
     infer_links(&mut machine);

@@ -32,10 +32,11 @@ pub fn synthetic_size(description: &str) -> u64 {
     levels.split_whitespace().map(count).fold(1, u64::saturating_mul)
 }
 
-/// The largest number that a synthetic description gives a hardware thread or a node (`indexes=0,2,1,3`).
+/// The largest number that a synthetic description gives a hardware thread or a node (`indexes=0,2,1,3`); other
+/// attributes may follow behind a blank.
 pub fn largest_index(description: &str) -> u64 {
     let description = description.to_ascii_lowercase();
-    let lists = description.split("indexes=").skip(1).filter_map(|rest| rest.split(')').next());
+    let lists = description.split("indexes=").skip(1).filter_map(|rest| rest.split([' ', ')']).next());
     lists.flat_map(|list| list.split(|c: char| !c.is_ascii_alphanumeric())).filter_map(as_in_c).max().unwrap_or(0)
 }
 
@@ -143,6 +144,7 @@ mod tests {
             ("core:2 pu:2", 0),
             ("node:2 core:2 pu:2(indexes=0,2,4,6,1,3,5,4294967290)", 4_294_967_290),
             ("node:2(memory=4GB indexes=0,0x1f) core:2(indexes=2*4:1*2) pu:9000", 31),
+            ("node:2(indexes=1,0 memory=17179869184) core:2 pu:2", 1),
             ("[numa(indexes=7,99999999999999999999)] pu:2(indexes=core:pu)", u64::MAX),
         ] {
             assert_eq!(largest_index(description), largest, "{description}");

@@ -7,9 +7,12 @@ use crate::machine::limits::Processor;
 use crate::machine::ranges::ranges;
 use crate::simd::Isa;
 
-/// Shares of a node's memory below this are no difference: kernels keep more or less for themselves from boot to boot,
-/// and a virtual machine gives memory back while it runs (a balloon). More or other modules are a difference.
-const MEMORY_SLACK: f64 = 0.25;
+/// Up to this share of a node's memory nothing differs: a kernel keeps more or less for itself from boot to boot.
+const SAME_MEMORY: f64 = 0.03;
+
+/// Up to this share nobody can tell: a virtual machine gives memory back while it runs (a balloon), which changes no
+/// figure; a module more or less of eight, or modules of another size, look the same, and change them.
+const LIKELY_MEMORY: f64 = 0.25;
 
 /// What figures depend on, as far as it can be told without measuring: the processor, a quota of its time, and of each
 /// node the hardware threads that this process may use, the memory, and the distances. A process that may use less of a
@@ -70,7 +73,8 @@ impl Fingerprint {
         }
     }
 
-    /// The first thing in which a machine differs from this one; `None`: they are the same, as far as can be told.
+    /// The first thing in which a machine differs from this one; `None`: they are the same, as far as can be told, but
+    /// for what [`Fingerprint::doubt`] says.
     #[must_use]
     pub fn difference(&self, here: &Self) -> Option<String> {
         if self.processor != here.processor {
@@ -88,7 +92,6 @@ impl Fingerprint {
         }
         for (there, here) in self.nodes.iter().zip(&here.nodes) {
             let node = there.node;
-            let (a, b) = (there.memory_bytes as f64, here.memory_bytes as f64);
             if (there.node, there.cores) != (here.node, here.cores) {
                 let (cores, of, own) = (there.cores, here.node, here.cores);
                 return Some(format!("cores of node {node}: {cores}, here of node {of}: {own}"));
@@ -96,12 +99,27 @@ impl Fingerprint {
             if (&there.pus, there.memory_allowed) != (&here.pus, here.memory_allowed) {
                 return Some(format!("cpus {} of node {node} may be used, here {}", there.pus, here.pus));
             }
-            if (a - b).abs() > MEMORY_SLACK * a.max(b) {
-                let gib = |bytes: f64| bytes / f64::from(1 << 30);
-                return Some(format!("node {node} has {:.1} GiB, here {:.1}", gib(a), gib(b)));
-            }
+        }
+        if let Some((node, there, here)) = self.memory_beyond(here, LIKELY_MEMORY) {
+            return Some(format!("node {node} has {there:.1} GiB, here {here:.1}"));
         }
         (self.distances != here.distances).then(|| "the distances between nodes are others".to_owned())
+    }
+
+    /// Why a machine that does not differ may yet be another one: its memory is so different as that of a virtual
+    /// machine may be from hour to hour, and that of a machine with other modules for good.
+    #[must_use]
+    pub fn doubt(&self, here: &Self) -> Option<String> {
+        let (node, there, here) = self.memory_beyond(here, SAME_MEMORY)?;
+        Some(format!("measured when node {node} had {there:.1} GiB, here {here:.1}"))
+    }
+
+    /// The first node whose memory differs by more than a share of the larger one, and both sizes in GiB.
+    fn memory_beyond(&self, here: &Self, share: f64) -> Option<(u32, f64, f64)> {
+        let gib = |bytes: u64| bytes as f64 / f64::from(1 << 30);
+        let mut pairs =
+            self.nodes.iter().zip(&here.nodes).map(|(a, b)| (a.node, gib(a.memory_bytes), gib(b.memory_bytes)));
+        pairs.find(|(_, there, here)| (there - here).abs() > share * there.max(*here))
     }
 
     /// A name for a file: of fingerprints that differ, these differ, too.
@@ -145,9 +163,17 @@ mod tests {
         );
         differs(&|other| other.nodes[2].memory_bytes /= 2, "node 2 has 96.0 GiB, here 192.0");
         differs(&|other| other.distances[0][1] = 77, "the distances");
-        // Another boot, or a balloon.
-        let mut other = own.clone();
-        other.nodes[0].memory_bytes -= other.nodes[0].memory_bytes / 100 * 7;
-        assert_eq!(other.difference(&own), None);
+        // Another boot; a balloon, or a module less; modules of another size.
+        let with = |percent: u64| {
+            let mut other = own.clone();
+            other.nodes[2].memory_bytes = other.nodes[2].memory_bytes / 100 * percent;
+            (own.difference(&other), own.doubt(&other))
+        };
+        assert_eq!(with(98), (None, None));
+        for (percent, gib) in [(96, "184.3"), (88, "169.0"), (80, "153.6")] {
+            let doubt = format!("measured when node 2 had 192.0 GiB, here {gib}");
+            assert_eq!(with(percent), (None, Some(doubt)));
+        }
+        assert_eq!(with(70).0.as_deref(), Some("node 2 has 192.0 GiB, here 134.4"));
     }
 }

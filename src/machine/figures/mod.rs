@@ -238,7 +238,7 @@ pub fn load(wanted: &str, store: Option<&Store>) -> Result<(Machine, Vec<String>
     let mut notes = Vec::new();
     if let (true, Some(store)) = (machine.is_this_system, store) {
         let kept = store.find(&Fingerprint::of(&machine));
-        notes = kept.notes;
+        (notes, machine.figures_note) = (kept.notes, kept.doubt);
         if let Some((figures, path)) = kept.figures {
             figures.complete(&mut machine, &path.display().to_string());
         }

@@ -34,7 +34,9 @@ pub struct Store {
 pub struct Kept<T> {
     /// Its figures and their file.
     pub figures: Option<(T, PathBuf)>,
-    /// Files that could not be read or are of another state of the machine, and why.
+    /// Why these figures may be of another state of the machine; where there are none, why those that are kept are.
+    pub doubt: Option<String>,
+    /// Files that could not be read, and why.
     pub notes: Vec<String>,
 }
 
@@ -51,28 +53,41 @@ impl Store {
         &self.folder
     }
 
-    /// The figures of a machine, the newest if there are several. Where there are none, a note says in what those of
-    /// the same processor differ.
+    /// The figures of a machine, the newest if there are several; those of whom nobody can doubt that they are its own
+    /// come first. Where there are none, `doubt` says in what those of the same processor differ.
     #[must_use]
     pub fn find(&self, here: &Fingerprint) -> Kept<Figures> {
-        let newest = |wanted: &dyn Fn(&Fingerprint) -> bool| {
-            self.newest(PREFIX, Figures::check, |figures| wanted(&figures.fingerprint), |figures| figures.measured_s)
-        };
-        let kept = newest(&|known| known.difference(here).is_none());
-        if kept.figures.is_some() {
-            return kept;
+        let own = self.own(here);
+        if own.figures.is_some() {
+            return own;
         }
-        let mut alike = newest(&|known| known.processor == here.processor);
-        if let Some((figures, path)) = alike.figures.take()
-            && let Some(difference) = figures.fingerprint.difference(here)
-        {
-            alike.notes.push(format!(
-                "{} has figures of such a machine, or of this one in another state: {difference}; `octorec topo \
-                 --measure` measures it as it is now",
-                path.display()
-            ));
+        let mut likely = self.newest_figures(|known| known.difference(here).is_none());
+        if let Some((figures, path)) = &likely.figures {
+            likely.doubt = figures.fingerprint.doubt(here).map(|doubt| {
+                format!("{}: {doubt}: measure anew if modules changed (octorec topo --measure)", path.display())
+            });
+            return likely;
+        }
+        let mut alike = self.newest_figures(|known| known.processor == here.processor);
+        if let Some((figures, path)) = alike.figures.take() {
+            alike.doubt = figures.fingerprint.difference(here).map(|difference| {
+                format!(
+                    "{} has figures of such a machine, or of this one in another state: {difference}; `octorec topo \
+                     --measure` measures it as it is now",
+                    path.display()
+                )
+            });
         }
         alike
+    }
+
+    /// The figures of this very machine.
+    fn own(&self, here: &Fingerprint) -> Kept<Figures> {
+        self.newest_figures(|known| known.difference(here).is_none() && known.doubt(here).is_none())
+    }
+
+    fn newest_figures(&self, wanted: impl Fn(&Fingerprint) -> bool) -> Kept<Figures> {
+        self.newest(PREFIX, Figures::check, |figures| wanted(&figures.fingerprint), |figures| figures.measured_s)
     }
 
     /// The network that connects these machines, the newest if there are several.
@@ -89,7 +104,7 @@ impl Store {
         wanted: impl Fn(&T) -> bool,
         time: impl Fn(&T) -> u64,
     ) -> Kept<T> {
-        let mut kept = Kept { figures: None, notes: Vec::new() };
+        let mut kept = Kept { figures: None, doubt: None, notes: Vec::new() };
         let entries = match fs::read_dir(&self.folder) {
             Ok(entries) => entries,
             Err(error) if error.kind() == ErrorKind::NotFound => return kept,
@@ -121,13 +136,14 @@ impl Store {
         kept
     }
 
-    /// Keeps figures in the place of older ones of the same machine, and says where.
+    /// Keeps figures in the place of older ones of the same machine, and says where. Those that may be another one's
+    /// stay.
     ///
     /// # Errors
     /// When the folder or the file cannot be written.
     pub fn keep(&self, figures: &Figures) -> Result<PathBuf> {
         let fresh = || self.folder.join(format!("{PREFIX}{}{SUFFIX}", figures.fingerprint.name()));
-        self.write(self.find(&figures.fingerprint).figures.map_or_else(fresh, |(_, path)| path), figures)
+        self.write(self.own(&figures.fingerprint).figures.map_or_else(fresh, |(_, path)| path), figures)
     }
 
     /// The same of a network.
@@ -181,8 +197,57 @@ pub(super) fn age(then_s: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Together;
+    use super::super::{ROW_BYTES, Together, VERSION};
     use super::*;
+    use crate::machine::Machine;
+
+    #[test]
+    fn figures_of_a_machine_whose_memory_differs_are_doubted_and_never_written_over() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::new(folder.path().to_owned());
+        let machine = Machine::load("twisted-hypercube-8").unwrap();
+        let with = |percent: u64| {
+            let mut fingerprint = Fingerprint::of(&machine);
+            fingerprint.nodes[2].memory_bytes = fingerprint.nodes[2].memory_bytes / 100 * percent;
+            fingerprint
+        };
+        let keep = |fingerprint: Fingerprint, measured_s: u64| {
+            let figures = Figures {
+                version: VERSION,
+                fingerprint,
+                measured_s,
+                took_s: 1.0,
+                row_bytes: ROW_BYTES,
+                nodes: Vec::new(),
+                pairs: Vec::new(),
+                links: Vec::new(),
+                routes: Vec::new(),
+                by_package: false,
+                doubts: Vec::new(),
+            };
+            store.keep(&figures).unwrap()
+        };
+        let found = |percent: u64| {
+            let kept = store.find(&with(percent));
+            assert_eq!(kept.notes, Vec::<String>::new());
+            (kept.figures.map(|(_, path)| path), kept.doubt.unwrap_or_default())
+        };
+        let first = keep(with(100), 1);
+        assert_eq!(found(100), (Some(first.clone()), String::new()));
+        assert_eq!(found(98), (Some(first.clone()), String::new()));
+        let (file, doubt) = found(80);
+        assert_eq!(file.as_ref(), Some(&first));
+        let words = "measured when node 2 had 192.0 GiB, here 153.6: measure anew if modules changed";
+        assert!(doubt.contains(words), "{doubt}");
+        let (none, other) = found(70);
+        assert!(none.is_none() && other.contains("in another state: node 2 has 192.0 GiB, here 134.4"), "{other}");
+        // Either finds its own, be it older than the other's.
+        let second = keep(with(80), 2);
+        assert_ne!(second, first);
+        assert_eq!(found(80), (Some(second), String::new()));
+        assert_eq!(found(100), (Some(first.clone()), String::new()));
+        assert_eq!(keep(with(98), 3), first, "another boot of the first one");
+    }
 
     #[test]
     fn of_networks_that_connect_the_same_machines_the_newest_counts() {

@@ -119,6 +119,12 @@ impl Placement {
         shared
     }
 
+    /// Whether a rank has more compute threads than processing units for them.
+    #[must_use]
+    pub fn is_crowded(&self) -> bool {
+        self.ranks.iter().any(|rank| rank.compute.iter().collect::<BTreeSet<_>>().len() < rank.compute.len())
+    }
+
     /// Whether communication threads of a rank run on cores that compute.
     #[must_use]
     pub fn shares_cores(&self) -> bool {
@@ -205,7 +211,7 @@ pub fn place(machine: &Machine, wishes: &Wishes) -> Result<Placement> {
     set_aside(&mut ranks, &unit_of, &places);
     explain(&splits, wishes, &mut reasons);
     if !spin {
-        warnings.push(time_shared(&splits, &units, wishes.smt));
+        warnings.push(time_shared(&splits, &units));
     }
     if wishes.threads.is_none() {
         warnings.extend(unequal(&ranks));
@@ -220,8 +226,8 @@ pub fn place(machine: &Machine, wishes: &Wishes) -> Result<Placement> {
 }
 
 /// The numbers of communication cores among which the best for these wishes is looked for, be it by steps or by a
-/// simulation: none, and as many as at most a quarter of a rank's compute threads, where each thread still has a
-/// processing unit of its own.
+/// simulation: none, and one, or as many as at most a quarter of a rank's compute threads, where each thread still has
+/// a processing unit of its own.
 ///
 /// # Errors
 /// As [`place`].
@@ -412,20 +418,15 @@ fn explain(splits: &[Split], wishes: &Wishes, reasons: &mut Vec<String>) {
     }
 }
 
-fn time_shared(splits: &[Split], units: &[Share], smt: bool) -> String {
+fn time_shared(splits: &[Split], units: &[Share]) -> String {
     let cores: usize = units.iter().map(|unit| unit.cores.len()).sum();
     let what = if splits.iter().any(|split| split.shared) {
         format!("{} take turns on {}", Many(splits.len() as u64, "rank"), Many(cores as u64, "core"))
     } else {
         let crowded = splits.iter().find(|split| split.threads > split.pus);
-        let advice = if smt { "" } else { " (--smt may give each its own hardware thread)" };
         crowded.map_or_else(String::new, |split| {
-            format!(
-                "{} threads of a rank take turns on {}{advice}",
-                split.threads,
-                Many(split.pus as u64, "processing unit")
-            )
+            format!("{} threads of a rank take turns on {}", split.threads, Many(split.pus as u64, "processing unit"))
         })
     };
-    format!("{what}: waiting threads yield instead of spinning, and no time measured here says anything about scaling")
+    format!("{what}: waiting threads yield instead of spinning")
 }
