@@ -202,10 +202,12 @@ mod tests {
 
     #[test]
     fn every_stretch_is_drawn_as_often() {
-        // Many of few stretches, and one of many; binomial, five deviations.
-        for (total, share, stretch, seeds, stretches, likely) in
-            [(40, 0.25, 2, 4000, 20, 863..1137), (192 << 14, 1.0 / 192.0, 1 << 14, 76_800, 192, 300..500)]
-        {
+        // All of few stretches, some, and one of many; binomial, five deviations.
+        for (total, share, stretch, seeds, stretches, likely) in [
+            (40, 0.25, 2, 4000, 20, 863..1137),
+            (96 << 14, 1.0 / 8.0, 1 << 14, 3200, 96, 306..494),
+            (192 << 14, 1.0 / 192.0, 1 << 14, 76_800, 192, 300..500),
+        ] {
             let mut times = HashMap::new();
             for seed in 0..seeds {
                 let drawn = Drawn::new(total, share, stretch, seed).unwrap();
