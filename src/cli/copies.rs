@@ -244,7 +244,10 @@ pub fn hot_inputs(config: &Config, source: &dyn Source, kept: Option<&Path>) -> 
             return Err(Error::bad_file(file.map(Path::to_owned).unwrap_or_default(), reason));
         }
         Some(tags) => tags,
-        None => tagged(config, deep.source, &set)?,
+        None => {
+            Tags::check_memory(deep.source, "use --hot exact, which needs none")?;
+            tagged(config, deep.source, &set)?
+        }
     };
     let (hot, all) = (tags.count(Inputs::Hot), tags.samples());
     if hot == 0 {
@@ -257,7 +260,8 @@ pub fn hot_inputs(config: &Config, source: &dyn Source, kept: Option<&Path>) -> 
     Ok(Some(HotInputs { set, tags: Arc::new(tags) }))
 }
 
-/// Tells all training samples apart by the hot rows of all tables.
+/// Tells all training samples apart by the hot rows of all tables; that there is memory for it was found before
+/// ([`Tags::check_memory`]).
 ///
 /// # Errors
 /// As [`Tags::of`].

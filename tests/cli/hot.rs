@@ -284,6 +284,10 @@ fn hot_inputs_are_those_of_a_file_that_tells_them_or_told_by_its_rows() {
     let unending = "train --source random --set model.rows=[50,90] --set model.bottom=[13,16,8] --set model.dim=8 \
                     --set model.top=[16,1] --steps 2 --threads 1 --hot fae";
     refused(unending, &["samples never end", "--hot exact"]);
+    // More samples than a machine holds a bit or a stretch of, before anything is searched or drawn.
+    let most = format!("{inspect} --set data.train_samples=9223372036854775807");
+    refused(&most, &["--sample: drawing 100.000 % of 9,223,372,036,854,775,807 ", "sample fewer inputs"]);
+    refused(&format!("{most} --inputs --out {}", at("most")), &["data.train_samples", "leave --inputs away"]);
     let flag = run(&format!("{inspect} --inputs"));
     assert!(String::from_utf8_lossy(&flag.stderr).contains("--out"), "tags are kept somewhere");
 }

@@ -225,6 +225,16 @@ fn budgets_are_kept_and_used() {
     assert!(message.contains("the hottest row of each other table more than is left of 31.2 KiB"), "{message}");
 }
 
+#[test]
+fn a_sample_that_no_machine_holds_is_refused_before_it_is_drawn() {
+    let config = DataConfig { train_samples: u64::MAX >> 1, ..DataConfig::default() };
+    let source = Criteo::new(&config, &[9; 2], 1).unwrap();
+    let error = profile(&source, &options(0.05, 1 << 20), &|_| Ok(())).unwrap_err().to_string();
+    for told in ["--sample: drawing 5.000 % of 9,223,372,036,854,775,807 training samples", "sample fewer inputs"] {
+        assert!(error.contains(told), "{error}");
+    }
+}
+
 /// All but what depends on the machine.
 fn shown(found: &Profile) -> String {
     let mut value = serde_json::to_value(found).unwrap();

@@ -18,7 +18,7 @@ use crate::cli::preprocess::memory;
 use crate::cli::session::{Learned, data_name, open_data, report_skipped};
 use crate::cli::table::Table;
 use crate::cli::terminal::bar;
-use crate::data::hot::{CONFIDENCE, Options, Profile, Tried, WHOLE_BELOW, profile};
+use crate::data::hot::{CONFIDENCE, Options, Profile, Tags, Tried, WHOLE_BELOW, profile};
 use crate::data::{Labels, Opening};
 use crate::machine::team::pool;
 use crate::memory::write_file;
@@ -96,6 +96,10 @@ impl HotProfileArgs {
         // Tags are of the rows that training reads, to which one without a label or a weight is malformed.
         let labels = if self.inputs { Labels::Required } else { Labels::Optional };
         let source = open_data(&mut config, Learned::default(), Opening { labels, ..Opening::default() })?;
+        if self.inputs {
+            // The search may take long.
+            Tags::check_memory(&*source, "leave --inputs away")?;
+        }
         let row_weights = config.model.weighs_rows();
         let kept =
             ParamState { precision: config.train.precision, optimizer: Optimizer::rows(&config.train), row_weights };

@@ -67,8 +67,8 @@ impl Driver {
     }
 
     /// Has the thread do something, and returns what comes of it. It may wait for other processes in it, which may need
-    /// what was handed over before: that leaves first, if it does so within `patience`. Then no process waits longer
-    /// than `deadline`: the thread may never be free again, and what is left to do is to end the job.
+    /// what was handed over before: that leaves first, if it does so within `patience`. From then on no process waits
+    /// longer than `deadline`: the thread may never be free again, and what is left to do is to end the job.
     ///
     /// # Errors
     /// What the library says, and when the deadline has passed.
@@ -81,20 +81,24 @@ impl Driver {
     ) -> Result<T> {
         let failed = |reason: String| Error::Mpi { action: action.to_owned(), reason };
         let (sender, answer) = bounded(1);
+        let (handed, left) = bounded(1);
         let endpoints = self.endpoints.clone();
         let task: Task = Box::new(move |world| {
             hand_over(&endpoints, patience);
+            let _ = handed.send(());
             drop(sender.send(task(world)));
         });
         let tasks = self.tasks.as_ref().expect("the driver runs until it is dropped");
         tasks.send(task).map_err(|_| failed("its thread ended".to_owned()))?;
-        let answer = answer.recv_timeout(patience.saturating_add(deadline.time)).map_err(|why| {
+        let began = Instant::now();
+        // A thread that another task keeps does not even begin.
+        let most = patience.saturating_add(deadline.time);
+        let begun = left.recv_timeout(most);
+        let rest = || answer.recv_timeout(deadline.time.min(most.saturating_sub(began.elapsed())));
+        let answer = begun.and_then(|()| rest()).map_err(|why| {
             failed(match why {
                 RecvTimeoutError::Disconnected => "its thread ended".to_owned(),
-                RecvTimeoutError::Timeout => format!(
-                    "not all machines have done so within {deadline} s: are they alive, and their network?{}",
-                    deadline.remedy(" If one")
-                ),
+                RecvTimeoutError::Timeout => overdue(began.elapsed(), deadline),
             })
         })?;
         answer.map_err(|failure| failed(failure.to_string()))
@@ -157,6 +161,12 @@ impl Drop for Driver {
     }
 }
 
+/// What is told of machines that were waited for in vain, for so long.
+fn overdue(waited: Duration, deadline: Deadline) -> String {
+    let (seconds, remedy) = ((10.0 * waited.as_secs_f64()).round() / 10.0, deadline.remedy(" If one"));
+    format!("not all machines have done so within {seconds} s: are they alive, and their network?{remedy}")
+}
+
 /// The endpoints that somebody holds.
 fn held(endpoints: &Mutex<Vec<Weak<Endpoint>>>) -> Vec<Arc<Endpoint>> {
     endpoints.lock().unpoisoned().iter().filter_map(Weak::upgrade).collect()
@@ -196,5 +206,20 @@ fn serve(world: &Communicator, inbox: &Receiver<Task>, endpoints: &Mutex<Vec<Wea
         }
         idle = if moved { Yielding::default() } else { idle };
         idle.turn();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn machines_that_are_overdue_are_told_with_the_time_that_was_waited_and_what_allows_more() {
+        let deadline = Deadline { flag: Some("--timeout"), ..Deadline::fixed(Duration::from_secs(300)) };
+        let told = overdue(Duration::from_millis(310_420), deadline);
+        assert!(told.starts_with("not all machines have done so within 310.4 s: "), "{told}");
+        assert!(told.ends_with("If one only has more to do, allow more with --timeout above 300"), "{told}");
+        let fixed = overdue(Duration::from_secs(10), Deadline::fixed(LAST));
+        assert!(fixed.ends_with("within 10 s: are they alive, and their network?"), "{fixed}");
     }
 }

@@ -91,13 +91,9 @@ struct Peer {
 struct SpareParts(Vec<Vec<Line>>);
 
 impl SpareParts {
-    /// Memory of so many lines at least.
-    fn take(&mut self, lines: usize) -> Vec<Line> {
-        let mut memory = self.0.pop().unwrap_or_default();
-        if memory.len() < lines {
-            memory.resize(lines, Line::default());
-        }
-        memory
+    /// Some of it, which may be too short; nothing where none is left.
+    fn take(&mut self) -> Vec<Line> {
+        self.0.pop().unwrap_or_default()
     }
 
     /// Keeps the memory of parts that have any: a rank that had nothing to say has closed one without, and whoever took
@@ -105,6 +101,14 @@ impl SpareParts {
     fn keep(&mut self, parts: Vec<Part<Line>>) {
         self.0.extend(parts.into_iter().map(|part| part.memory).filter(|memory| !memory.is_empty()));
     }
+}
+
+/// This memory, of so many lines at least.
+fn grown(mut memory: Vec<Line>, lines: usize) -> Vec<Line> {
+    if memory.len() < lines {
+        memory.resize(lines, Line::default());
+    }
+    memory
 }
 
 impl Endpoint {
@@ -131,7 +135,9 @@ impl Endpoint {
 
     /// Memory for a part of so many lines to a peer.
     pub fn spare(&self, peer: usize, lines: usize) -> Vec<Line> {
-        self.state().peers[peer].spare_parts.take(lines)
+        // The lock is held for this line alone: to fill megabytes under it would keep all ranks of the group waiting.
+        let memory = self.state().peers[peer].spare_parts.take();
+        grown(memory, lines)
     }
 
     /// Whether a frame to a peer would not have to wait for those before it.
@@ -305,12 +311,12 @@ mod tests {
         let mut spare = SpareParts::default();
         let mut first = None;
         for round in 0..100 {
-            let memory = spare.take(8);
+            let memory = grown(spare.take(), 8);
             assert_eq!(*first.get_or_insert(memory.as_ptr()), memory.as_ptr(), "round {round} makes no new memory");
             let silent = || Part { memory: Vec::new(), used: 0 };
             spare.keep(vec![Part { memory, used: 3 }, silent(), silent()]);
             assert_eq!(spare.0.len(), 1, "round {round}");
         }
-        assert_eq!(spare.take(16).len(), 16, "what is too short grows");
+        assert_eq!(grown(spare.take(), 16).len(), 16, "what is too short grows");
     }
 }

@@ -58,7 +58,7 @@ impl Options {
         let large: Vec<u64> =
             schema.tables.iter().map(|column| column.rows).filter(|&rows| !self.small(rows)).collect();
         let fixed = fixed_bytes(source, stretch, &large);
-        let accesses = inputs * schema.longest() as u64;
+        let accesses = inputs.saturating_mul(schema.longest() as u64);
         let (kinds, bytes) = Kind::of(&large, accesses, self.memory.saturating_sub(fixed))?;
         Ok((kinds, fixed + bytes))
     }
@@ -184,7 +184,7 @@ pub fn profile(
 ///
 /// # Errors
 /// [`Error::Config`] where there is no sample, the budget is too small for the tables that are hot as
-/// a whole, or the memory for the counts; and what the source finds.
+/// a whole, or the memory for the counts or for what is drawn; [`Error::Interrupted`]; and what the source finds.
 pub fn profile_within(
     source: &dyn Source,
     within: Range<u64>,

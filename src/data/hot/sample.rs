@@ -10,8 +10,8 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use crate::base::Result;
 use crate::base::rng::{Random, Stream};
+use crate::base::{Error, Result, interrupt};
 use crate::data::{Batch, Source, Split};
 
 /// Stretches that are drawn at least, where as many inputs are.
@@ -23,6 +23,8 @@ const JUDGED: u64 = 1 << 14;
 /// Where there are more stretches than so many for each that is drawn, those that are not drawn are not looked at: a
 /// window of data without an end may be longer than anybody waits.
 const SPARSE: u64 = 64;
+/// Numbers that are looked at between looks at whether the user wants no more of it.
+const LOOK_EVERY: u64 = 1 << 20;
 
 /// Stretches of inputs, in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,15 +50,29 @@ pub(super) fn stretch(total: u64, share: f64, lookups: usize) -> u64 {
 }
 
 impl Drawn {
-    /// Draws `share` (0 to 1) of `total` inputs, at least a stretch.
-    pub(super) fn new(total: u64, share: f64, stretch: u64, seed: u64) -> Self {
+    /// How many stretches are drawn of `total` inputs: those that are counted, and those that are judged.
+    fn wanted(total: u64, share: f64, stretch: u64) -> (u64, u64) {
         let all = total.div_ceil(stretch);
         let counted = ((all as f64 * share).round() as u64).clamp(1, all.max(1)).min(all);
-        let judged = (counted / 4).max(JUDGED.div_ceil(stretch)).min(all - counted);
+        (counted, (counted / 4).max(JUDGED.div_ceil(stretch)).min(all - counted))
+    }
+
+    /// Bytes that drawing takes at most: each stretch, in a list that doubles when it is full, and its number.
+    pub(super) fn bytes(total: u64, share: f64, stretch: u64) -> u64 {
+        let (counted, judged) = Self::wanted(total, share, stretch);
+        (counted + judged).saturating_mul(4 * size_of::<Range<u64>>() as u64)
+    }
+
+    /// Draws `share` (0 to 1) of `total` inputs, at least a stretch.
+    ///
+    /// # Errors
+    /// [`Error::Interrupted`] when the user wants no more of it.
+    pub(super) fn new(total: u64, share: f64, stretch: u64, seed: u64) -> Result<Self> {
+        let all = total.div_ceil(stretch);
+        let (mut counted, mut judged) = Self::wanted(total, share, stretch);
         let random = Random::new(seed, Stream::Profile(0, 0));
         let mut drawn = Self { stretch, counted: Vec::new(), judged: Vec::new() };
-        let (mut counted, mut judged) = (counted, judged);
-        for number in picked(all, counted + judged, &random) {
+        picked(all, counted + judged, &random, |number| {
             let inputs = number * stretch..total.min((number + 1) * stretch);
             if random.below(2 * number + 1, counted + judged) < judged {
                 judged -= 1;
@@ -65,12 +81,12 @@ impl Drawn {
                 counted -= 1;
                 drawn.counted.push(inputs);
             }
-        }
+        })?;
         if drawn.judged.is_empty() {
             // All were counted, so no count is of a sample: what is judged may be among them.
             drawn.judged = drawn.counted.iter().step_by(4).cloned().collect();
         }
-        drawn
+        Ok(drawn)
     }
 
     /// The same of inputs that begin with number `first`.
@@ -82,27 +98,39 @@ impl Drawn {
     }
 }
 
-/// So many of the numbers below `all`, each as likely, in order.
-fn picked(all: u64, wanted: u64, random: &Random) -> Box<dyn Iterator<Item = u64> + '_> {
+/// Hands so many of the numbers below `all`, each as likely, to `each`, in order.
+///
+/// # Errors
+/// [`Error::Interrupted`] when the user wants no more of it.
+fn picked(all: u64, wanted: u64, random: &Random, mut each: impl FnMut(u64)) -> Result<()> {
+    let look = |step: u64| match step % LOOK_EVERY == LOOK_EVERY - 1 && interrupt::requested() {
+        true => Err(Error::Interrupted),
+        false => Ok(()),
+    };
     if all / SPARSE > wanted {
         // Floyd (Bentley, Programming Pearls, Communications of the ACM 30, 1987, p. 754): where a number is drawn
         // again, the greatest of those that could be drawn so far is taken.
         let mut numbers = BTreeSet::new();
-        for greatest in all - wanted..all {
+        for (step, greatest) in (0..).zip(all - wanted..all) {
+            look(step)?;
             let number = random.below(2 * greatest, greatest + 1);
             if !numbers.insert(number) {
                 numbers.insert(greatest);
             }
         }
-        return Box::new(numbers.into_iter());
+        numbers.into_iter().for_each(each);
+        return Ok(());
     }
     // Selection sampling (Knuth, The Art of Computer Programming 2, algorithm S): in no memory of its own.
     let mut left = wanted;
-    Box::new((0..all).filter(move |number| {
-        let taken = random.below(2 * number, all - number) < left;
-        left -= u64::from(taken);
-        taken
-    }))
+    for number in 0..all {
+        look(number)?;
+        if random.below(2 * number, all - number) < left {
+            left -= 1;
+            each(number);
+        }
+    }
+    Ok(())
 }
 
 /// The number of inputs of some stretches.
@@ -154,8 +182,8 @@ mod tests {
         for (total, share, stretch) in
             [(1000, 0.05, 1), (1000, 0.3, 7), (5, 0.5, 2), (1, 0.01, 1), (1 << 20, 0.05, 256), ENDLESS]
         {
-            let drawn = Drawn::new(total, share, stretch, 1);
-            assert_eq!(drawn, Drawn::new(total, share, stretch, 1));
+            let drawn = Drawn::new(total, share, stretch, 1).unwrap();
+            assert_eq!(drawn, Drawn::new(total, share, stretch, 1).unwrap());
             let all = total.div_ceil(stretch);
             let wanted = ((all as f64 * share).round() as usize).max(1);
             assert_eq!(drawn.counted.len(), wanted, "of {total}");
@@ -167,20 +195,22 @@ mod tests {
             assert!(inputs.len() == count || wanted as u64 == all, "no input twice");
             assert!(inputs.iter().all(|&input| input < total));
         }
-        assert_ne!(Drawn::new(1000, 0.05, 1, 1), Drawn::new(1000, 0.05, 1, 2));
-        let all = Drawn::new(1000, 1.0, 8, 1);
+        assert_ne!(Drawn::new(1000, 0.05, 1, 1).unwrap(), Drawn::new(1000, 0.05, 1, 2).unwrap());
+        let all = Drawn::new(1000, 1.0, 8, 1).unwrap();
         assert_eq!((inputs(&all.counted), all.counted.len(), all.judged.len()), (1000, 125, 32));
     }
 
     #[test]
     fn every_stretch_is_drawn_as_often() {
-        // Many of few stretches, and one of many; binomial, five deviations.
-        for (total, share, stretch, seeds, stretches, likely) in
-            [(40, 0.25, 2, 4000, 20, 863..1137), (192 << 14, 1.0 / 192.0, 1 << 14, 76_800, 192, 300..500)]
-        {
+        // All of few stretches, some, and one of many; binomial, five deviations.
+        for (total, share, stretch, seeds, stretches, likely) in [
+            (40, 0.25, 2, 4000, 20, 863..1137),
+            (96 << 14, 1.0 / 8.0, 1 << 14, 3200, 96, 306..494),
+            (192 << 14, 1.0 / 192.0, 1 << 14, 76_800, 192, 300..500),
+        ] {
             let mut times = HashMap::new();
             for seed in 0..seeds {
-                let drawn = Drawn::new(total, share, stretch, seed);
+                let drawn = Drawn::new(total, share, stretch, seed).unwrap();
                 drawn.counted.into_iter().for_each(|inputs| *times.entry(inputs.start).or_insert(0) += 1);
             }
             assert!(times.len() == stretches && times.values().all(|times| likely.contains(times)), "{times:?}");

@@ -12,10 +12,11 @@ use super::profile::{Options, TableProfile};
 use super::rates::{MOST, Rates};
 use super::sample::{Drawn, inputs, stream, stretch};
 use crate::base::rng::{Random, Stream};
-use crate::base::units::Bytes;
+use crate::base::units::{Bytes, Count};
 use crate::base::{Error, Result};
 use crate::data::schema::Column;
 use crate::data::{Batch, Source};
+use crate::memory::check_host;
 
 /// A search for hot rows: what is drawn of the inputs, and what was counted of it.
 pub(super) struct Search<'a> {
@@ -32,10 +33,25 @@ pub(super) struct Search<'a> {
 
 impl<'a> Search<'a> {
     /// Draws inputs, and makes room for their counts.
+    ///
+    /// # Errors
+    /// [`Error::Config`] where either takes more memory than there is, and [`Error::Interrupted`].
     pub fn new(source: &'a dyn Source, within: Range<u64>, options: &'a Options) -> Result<Self> {
         let (schema, total) = (source.schema(), within.end - within.start);
         let stretch = stretch(total, options.share, schema.longest());
-        let drawn = Drawn::new(total, options.share, stretch, options.seed).from(within.start);
+        let bytes = Drawn::bytes(total, options.share, stretch);
+        check_host("what is drawn of the training samples", bytes, 0).map_err(|_| {
+            let reason = format!(
+                "drawing {:.3} % of {} training samples, in stretches of {}, takes up to {}, and this machine has less free: \
+                 sample fewer inputs",
+                100.0 * options.share,
+                Count(total),
+                Count(stretch),
+                Bytes(bytes)
+            );
+            Error::config("--sample", reason)
+        })?;
+        let drawn = Drawn::new(total, options.share, stretch, options.seed)?.from(within.start);
         let (kinds, memory_bytes) = options.counts(source, inputs(&drawn.counted), stretch)?;
         let mut kinds = kinds.into_iter();
         let log = |rows| (!options.small(rows)).then(|| Log::new(kinds.next().expect("a kind a large table"), rows));

@@ -48,26 +48,35 @@ impl Tags {
         Ok(Self { samples, words, before, hot })
     }
 
-    /// Tells all training samples of a source apart, by so many threads that read; `told` hears how many are done, and
-    /// of how many.
+    /// Checks that this machine has memory for the tags of a source's training samples; `instead` is what else the user
+    /// can do ("use --hot exact").
     ///
     /// # Errors
-    /// As [`classify()`], and [`Error::Config`] where there are more samples than this machine has memory for.
-    ///
-    /// # Panics
-    /// As [`classify()`].
-    pub fn of(source: &dyn Source, set: &HotSet, workers: usize, told: &dyn Fn(u64, u64)) -> Result<Self> {
+    /// [`Error::Config`] where there are too many.
+    pub fn check_memory(source: &dyn Source, instead: &str) -> Result<()> {
         let total = source.samples(Split::Train).unwrap_or(0);
         let bytes = total.div_ceil(64) * 8;
         check_host("what tells hot samples from cold ones", bytes, 1).map_err(|_| {
             let reason = format!(
                 "telling {} training samples apart takes a bit of each, {}, and this machine has less free: have fewer \
-                 (data.train_samples), or use --hot exact, which needs none",
+                 (data.train_samples), or {instead}",
                 Count(total),
                 Bytes(bytes)
             );
             Error::config("data", reason)
-        })?;
+        })
+    }
+
+    /// Tells all training samples of a source apart, by so many threads that read; `told` hears how many are done, and
+    /// of how many. Whoever calls it has found that there is memory ([`Tags::check_memory`]).
+    ///
+    /// # Errors
+    /// As [`classify()`].
+    ///
+    /// # Panics
+    /// As [`classify()`].
+    pub fn of(source: &dyn Source, set: &HotSet, workers: usize, told: &dyn Fn(u64, u64)) -> Result<Self> {
+        let total = source.samples(Split::Train).unwrap_or(0);
         let mut words = vec![0u64; total.div_ceil(64) as usize];
         let tally = classify(source, Split::Train, set, workers, |portion| {
             for (sample, _) in (portion.first..).zip(&portion.hot).filter(|(_, hot)| **hot) {
@@ -185,8 +194,8 @@ mod tests {
     fn more_samples_than_there_is_memory_for_are_refused() {
         let config = DataConfig { train_samples: u64::MAX >> 1, ..DataConfig::default() };
         let source = Criteo::new(&config, &[9; 2], 1).unwrap();
-        let error = Tags::of(&source, &HotSet::new(), 1, &|_, _| ()).unwrap_err().to_string();
-        for told in ["9,223,372,036,854,775,807 training samples", "data.train_samples", "--hot exact"] {
+        let error = Tags::check_memory(&source, "use --hot exact").unwrap_err().to_string();
+        for told in ["9,223,372,036,854,775,807 training samples", "(data.train_samples), or use --hot exact"] {
             assert!(error.contains(told), "{error}");
         }
     }
