@@ -102,7 +102,10 @@ impl<L: Left, C: Cell> Sweep<'_, '_, L, C> {
             let b = self.right.steps::<S>(&self.plan, group, [index, column], self.steps.clone(), self.own.rows);
             let mut row = band.start;
             while row < band.end {
-                let rows = row..row + even(band.end - row, S::TALLEST);
+                let left_over = band.end - row;
+                // Without strips, the band is one tile: it needs no other division.
+                let height = if in_strips::<S>(&self.plan) { even(left_over, S::TALLEST) } else { left_over };
+                let rows = row..row + height;
                 let finish = self.ending.of(panel, &rows);
                 let out = &mut out[rows.start - first_row..rows.end - first_row];
                 let tile = Tile { out, row, column, width, start, finish };
