@@ -57,7 +57,8 @@ impl<L: Left, C: Cell> Kernel for Sweep<'_, '_, L, C> {
         for group in self.out.panels().step_by(self.plan.group) {
             let group = group..self.out.panels().end.min(group + self.plan.group);
             if self.own.held.as_ref() != Some(&group) {
-                self.right.prepare::<S, L>(simd, &self.plan, group.clone(), self.steps.clone(), self.own.rows);
+                let (columns, steps) = (self.columns, self.steps.clone());
+                self.right.prepare::<S, L>(simd, &self.plan, columns, group.clone(), steps, self.own.rows);
                 self.own.held = Some(group.clone());
             }
             let mut row = rows.start;

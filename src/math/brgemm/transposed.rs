@@ -94,7 +94,7 @@ impl Transposed<'_> {
                     transpose_pairs(simd, from, &mut columns, to.as_chunks_mut().0);
                 } else if pairs {
                     transpose_pairs(simd, from, &mut columns, &mut paired);
-                    copy_rows(simd, &paired, [strip, depth], to);
+                    copy_rows(simd, &paired, 2 * rows.len(), [strip, depth], to);
                 } else {
                     transpose(simd, from, [strip, depth], to);
                 }
