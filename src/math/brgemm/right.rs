@@ -9,6 +9,7 @@
 use std::cell::Cell;
 use std::ops::Range;
 
+use super::operands::first;
 use super::panels::{Row, WIDTH};
 use super::plan::Plan;
 use super::tile::{Heights, Left, STRIP};
@@ -130,13 +131,12 @@ thread_local! {
     static COPIES: Cell<Buffer<f32>> = Cell::default();
 }
 
-/// Lends memory for the copies that `threads` threads make by a plan: the rows of all, and how many each has.
+/// Lends memory for the copies that `threads` threads make by a plan: the rows of all, and how many each has. A thread
+/// has the same ones for all layers, large or small, so that it finds them in its own caches.
 pub(super) fn with_copies(plan: &Plan, threads: usize, work: impl FnOnce(&mut [Row<f32>], usize)) {
-    let each = plan.depth * plan.group;
     let mut copies = COPIES.take();
-    if copies.len() < threads * each * WIDTH {
-        copies = Buffer::zeroed(threads * each * WIDTH);
-    }
+    first(&mut copies, threads * plan.depth * plan.group * WIDTH);
+    let each = copies.len() / WIDTH / threads;
     work(&mut copies.as_chunks_mut().0[..threads * each], each);
     COPIES.set(copies);
 }
