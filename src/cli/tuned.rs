@@ -133,11 +133,17 @@ impl PlanFile {
 /// Lets all passes use the plans of a file, or notes that they are for another machine.
 ///
 /// # Errors
-/// As [`PlanFile::read`], and when the hardware cannot be explored.
+/// As [`PlanFile::read`], when a plan for this machine has strips that its tiles do not read, and when the hardware
+/// cannot be explored.
 pub fn install_plans(path: &Path, threads: usize, isa: Isa) -> Result<()> {
     let (file, plans) = PlanFile::read(path)?;
     let here = PlanFile::empty(threads, isa)?.maker();
     if file.maker() == here {
+        // Not before: plans of another machine are not this one's to judge.
+        if let Some(index) = file.plans.iter().position(|entry| entry.strips && !Plan::reads_strips(isa)) {
+            let reason = format!("plan {} of it is impossible: tiles of {} read no strips", index + 1, isa.name());
+            return Err(Error::config(path.display().to_string(), format!("{reason}; set its strips = false")));
+        }
         note!("plans: {} shapes from {}", plans.len(), path.display());
         install(plans);
     } else {

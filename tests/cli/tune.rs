@@ -30,7 +30,8 @@ fn plans_are_written_read_and_change_no_result() {
     // One plan for forward, and one for the gradient of weights, whose right operand is not transposed but copied.
     let weights = "rows = 13\ngrain = 64\ncolumns = 80\nsteps = 96\nwhole = false\nacross = 2\ndepth = 64\ngroup = 1\n\
                    gain = 1.5";
-    let strips = format!("strips = {}\n{weights}", matches!(Isa::best(), Isa::Scalar(_) | Isa::Avx2(_)));
+    let read = matches!(Isa::best(), Isa::Scalar(_) | Isa::Avx2(_));
+    let strips = format!("strips = {read}\n{weights}");
     let plans = [plan, &strips].map(|plan| toml::Value::Table(toml::from_str(plan).unwrap()));
     written.insert("plans".to_owned(), toml::Value::Array(plans.to_vec()));
     std::fs::write(&path, toml::to_string(&written).unwrap()).unwrap();
@@ -50,6 +51,27 @@ fn plans_are_written_read_and_change_no_result() {
     let other = succeed(&format!("{train} --threads 1 --tuned {file}"));
     let message = String::from_utf8_lossy(&other.stderr);
     assert!(message.contains("left unused") && message.contains("1 thread"), "{message}");
+
+    // Strips that no tile of this machine reads are refused.
+    if !read {
+        let text = std::fs::read_to_string(&path).unwrap().replace("strips = false", "strips = true");
+        std::fs::write(&path, text).unwrap();
+        let message = fail(&format!("{train} --tuned {file}"));
+        assert!(message.contains("plan 2 of it is impossible") && message.contains("read no strips"), "{message}");
+    }
+}
+
+/// Whatever vectors this machine has, plans of another one's are none of its business.
+#[test]
+fn strips_of_another_machine_are_left_unused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("plans.toml");
+    let head = "machine = \"m\"\nisa = \"avx2\"\nthreads = 1\n";
+    let plan = "rows = 8\ngrain = 1\ncolumns = 8\nsteps = 8\nwhole = false\nacross = 1\ndepth = 64\ngroup = 1\n";
+    std::fs::write(&path, format!("{head}[[plans]]\n{plan}strips = true\ngain = 1.5\n")).unwrap();
+    let bench = succeed(&format!("bench gemm --shape 8x8x8 --rounds 1 --threads 1 --tuned {}", path.display()));
+    let message = String::from_utf8_lossy(&bench.stderr);
+    assert!(message.contains("left unused: its plans are for m, avx2, 1 thread"), "{message}");
 }
 
 #[test]

@@ -42,7 +42,7 @@ impl Near {
         static HERE: OnceLock<Near> = OnceLock::new();
         *HERE.get_or_init(|| {
             let near = Self::of(l2_bytes().unwrap_or(1 << 20));
-            Self { strips: near.strips && strips_are_read(), ..near }
+            Self { strips: near.strips && Plan::reads_strips(Isa::best()), ..near }
         })
     }
 
@@ -55,11 +55,6 @@ impl Near {
             Self { right_bytes: 128 << 10, depth: 512, strips: true }
         }
     }
-}
-
-/// Whether this processor's tiles read strips: those of its widest vectors.
-fn strips_are_read() -> bool {
-    matches!(Isa::best(), Isa::Scalar(_) | Isa::Avx2(_))
 }
 
 /// Steps of a strip that stays in half of 32 KiB of L1, 16 columns wide.
@@ -272,6 +267,12 @@ impl Plan {
 
 /// What may be chosen.
 impl Plan {
+    /// Whether an instruction set's tiles read strips; a plan's strips are not used where they do not.
+    #[must_use]
+    pub const fn reads_strips(isa: Isa) -> bool {
+        matches!(isa, Isa::Scalar(_) | Isa::Avx2(_))
+    }
+
     /// The plan with these choices: `across` ranges of panels, chunks of `depth` steps, `group` panels at a time, which
     /// are copied in `strips` or not.
     ///
@@ -292,9 +293,6 @@ impl Plan {
         {
             return Err(format!("{group} panels of {depth} steps at a time are none, or too many"));
         }
-        if strips && !strips_are_read() {
-            return Err(format!("tiles of {} read no strips: strips = false", Isa::best().name()));
-        }
         Ok(Self::with(shape, across, depth, group, strips))
     }
 
@@ -310,7 +308,7 @@ impl Plan {
         let chunks = |most: usize| if shape.whole { 1 } else { shape.steps.div_ceil(most).max(1) };
         let rows = (1..=2 * chunks(near.depth)).filter(|&chunks| chunks == 1 || !shape.whole);
         let depths = rows.map(|chunks| (Self::depth_of(shape, chunks), false));
-        let strips = (strips_are_read() && Self::may_be_strips(shape))
+        let strips = (Self::reads_strips(Isa::best()) && Self::may_be_strips(shape))
             .then(|| (Self::depth_of(shape, chunks(STRIP_DEPTH)), true));
         let depths: Vec<_> = depths.chain(strips).collect();
         for across in (1..=shape.threads).filter(|across| shape.threads.is_multiple_of(*across)) {

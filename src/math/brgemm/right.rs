@@ -9,6 +9,7 @@
 use std::cell::Cell;
 use std::ops::Range;
 
+use super::operands::first;
 use super::panels::{Row, WIDTH};
 use super::plan::Plan;
 use super::tile::{Heights, Left, STRIP};
@@ -57,12 +58,13 @@ impl Right<'_> {
         plan.strips || matches!(self, Self::Transposed(_))
     }
 
-    /// Copies the steps of a group of panels, if the plan has them copied.
+    /// Copies the steps of a group of panels, if the plan has them copied; `columns` are those of all panels.
     #[inline(always)]
     pub(super) fn prepare<S: Simd, L: Left>(
         self,
         simd: S,
         plan: &Plan,
+        columns: usize,
         group: Range<usize>,
         steps: Range<usize>,
         copy: &mut [Row<f32>],
@@ -72,7 +74,7 @@ impl Right<'_> {
             Self::Ready { cells, stride } if in_strips::<S>(plan) => {
                 for (panel, copy) in group.zip(copy.chunks_mut(depth)) {
                     let from = &cells[panel * stride..][steps.clone()];
-                    copy_rows(simd, from, [strip, depth], copy.as_flattened_mut());
+                    copy_rows(simd, from, columns - panel * WIDTH, [strip, depth], copy.as_flattened_mut());
                 }
             }
             Self::Ready { .. } => {}
@@ -105,11 +107,18 @@ impl Right<'_> {
     }
 }
 
-/// Copies rows, which are steps.
+/// Copies rows, which are steps, in strips as far as there are `columns`: no tile reads padding beyond its strip.
 #[inline(always)]
-pub(super) fn copy_rows<S: Simd>(simd: S, from: &[Row<f32>], [strip, depth]: [usize; 2], to: &mut [f32]) {
+pub(super) fn copy_rows<S: Simd>(
+    simd: S,
+    from: &[Row<f32>],
+    columns: usize,
+    [strip, depth]: [usize; 2],
+    to: &mut [f32],
+) {
+    let width = columns.next_multiple_of(strip).min(WIDTH);
     for (step, from) in from.iter().enumerate() {
-        for column in (0..WIDTH).step_by(S::LANES) {
+        for column in (0..width).step_by(S::LANES) {
             let at = place(column, strip, depth) + step * strip;
             simd.store(simd.load(&from[column..]), &mut to[at..]);
         }
@@ -122,13 +131,12 @@ thread_local! {
     static COPIES: Cell<Buffer<f32>> = Cell::default();
 }
 
-/// Lends memory for the copies that `threads` threads make by a plan: the rows of all, and how many each has.
+/// Lends memory for the copies that `threads` threads make by a plan: the rows of all, and how many each has. A thread
+/// has the same ones for all layers, large or small, so that it finds them in its own caches.
 pub(super) fn with_copies(plan: &Plan, threads: usize, work: impl FnOnce(&mut [Row<f32>], usize)) {
-    let each = plan.depth * plan.group;
     let mut copies = COPIES.take();
-    if copies.len() < threads * each * WIDTH {
-        copies = Buffer::zeroed(threads * each * WIDTH);
-    }
+    first(&mut copies, threads * plan.depth * plan.group * WIDTH);
+    let each = copies.len() / WIDTH / threads;
     work(&mut copies.as_chunks_mut().0[..threads * each], each);
     COPIES.set(copies);
 }

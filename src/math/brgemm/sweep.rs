@@ -57,7 +57,8 @@ impl<L: Left, C: Cell> Kernel for Sweep<'_, '_, L, C> {
         for group in self.out.panels().step_by(self.plan.group) {
             let group = group..self.out.panels().end.min(group + self.plan.group);
             if self.own.held.as_ref() != Some(&group) {
-                self.right.prepare::<S, L>(simd, &self.plan, group.clone(), self.steps.clone(), self.own.rows);
+                let (columns, steps) = (self.columns, self.steps.clone());
+                self.right.prepare::<S, L>(simd, &self.plan, columns, group.clone(), steps, self.own.rows);
                 self.own.held = Some(group.clone());
             }
             let mut row = rows.start;
@@ -102,7 +103,10 @@ impl<L: Left, C: Cell> Sweep<'_, '_, L, C> {
             let b = self.right.steps::<S>(&self.plan, group, [index, column], self.steps.clone(), self.own.rows);
             let mut row = band.start;
             while row < band.end {
-                let rows = row..row + even(band.end - row, S::TALLEST);
+                let left_over = band.end - row;
+                // Without strips, the band is one tile: it needs no other division.
+                let height = if in_strips::<S>(&self.plan) { even(left_over, S::TALLEST) } else { left_over };
+                let rows = row..row + height;
                 let finish = self.ending.of(panel, &rows);
                 let out = &mut out[rows.start - first_row..rows.end - first_row];
                 let tile = Tile { out, row, column, width, start, finish };

@@ -1,9 +1,7 @@
 //! The passes against their definitions, to the bit, over odd sizes, instruction sets and thread counts.
 
-use super::passes::Pass;
-use super::right::Right;
-use super::tile::{ByColumn, ByRow, Left};
-use super::transposed::Transposed;
+mod strips;
+
 use super::*;
 use crate::base::requirement::required;
 use crate::machine::team::Team;
@@ -107,86 +105,6 @@ fn passes_give_the_bits_of_the_plain_product() {
             for (j, &sum) in db.iter().enumerate() {
                 assert_eq!(sum, (0..n).fold(0.0, |sum, i| sum + dy[i * k + j]), "bias, {facts}");
             }
-        }
-    }
-}
-
-/// A pass from zeros by a plan that copies its right operand in strips, 64 steps and so many panels at a time.
-fn in_strips<L: Left>(
-    team: &Team,
-    shape: Shape,
-    panels: usize,
-    (left, right): (L, Right<'_>),
-    after: After<'_, f32>,
-) -> Panels<f32> {
-    let (across, group) = (if panels > 1 { team.threads() } else { 1 }, panels.min(shape.columns.div_ceil(WIDTH)));
-    // Tiles that read none do without.
-    let plan = Plan { strips: true, ..Plan::chosen(shape, across, WIDTH, group, false).unwrap() };
-    let mut out = Panels::zeroed(shape.rows, shape.columns);
-    Pass { shape, plan, left, right, bias: None, onto: Onto::Zero, after }.run(team, &mut out);
-    out
-}
-
-fn by_row<T: bytemuck::Pod, const D: usize>(of: &Panels<T>) -> ByRow<'_, D> {
-    ByRow { cells: bytemuck::cast_slice(of.cells()), stride: of.stride() }
-}
-
-fn ready<T: bytemuck::Pod>(of: &Panels<T>) -> Right<'_> {
-    Right::Ready { cells: bytemuck::cast_slice(of.cells()), stride: of.stride() }
-}
-
-fn turned<T: bytemuck::Pod>(of: &Panels<T>) -> Right<'_> {
-    Right::Transposed(Transposed { cells: bytemuck::cast_slice(of.cells()), stride: of.stride(), rows: of.rows() })
-}
-
-/// Whichever plans this machine would choose.
-#[test]
-fn copies_in_strips_change_no_bit() {
-    for [n, c, k] in SIZES.into_iter().chain([[200, 97, 130], [64, 300, 72]]) {
-        let (x, w, dy) = (activations(n * c, 1), random(c * k, 2), random(n * k, 3));
-        let (px, pw, pdy) = (Panels::from_rows(&x, n, c), Panels::from_rows(&w, c, k), Panels::from_rows(&dy, n, k));
-        let y = product(&x, &w, [n, c, k], &[], true);
-        let dx = product(&dy, &transpose(&w, c, k), [n, k, c], &[], false);
-        let dw = product(&transpose(&x, n, c), &dy, [c, n, k], &[], false);
-        for (team, panels) in teams(Isa::all()).iter().flat_map(|team| [(team, 1), (team, 3)]) {
-            let threads = team.threads();
-            let same = |out: Panels<f32>, defined: &[f32], pass: &str| {
-                let facts = format!("{pass}, {:?} x {threads}, {n} x {c} x {k}, {panels} panels", team.isa());
-                assert!(bits(&out.to_rows()) == bits(defined) && padding_is_zero(&out), "{facts}");
-            };
-            let shape = forward_shape(n, c, k, threads);
-            same(in_strips(team, shape, panels, (by_row::<_, WIDTH>(&px), ready(&pw)), After::Relu), &y, "forward");
-            let shape = forward_shape(n, k, c, threads);
-            same(
-                in_strips(team, shape, panels, (by_row::<_, WIDTH>(&pdy), turned(&pw)), After::Keep),
-                &dx,
-                "backward data",
-            );
-            let (shape, left) =
-                (weights_shape(n, c, k, threads), ByColumn::<false> { cells: px.cells(), stride: px.stride() });
-            same(in_strips(team, shape, panels, (left, ready(&pdy)), After::Keep), &dw, "backward weights");
-        }
-    }
-}
-
-#[test]
-fn copies_of_pairs_in_strips_change_no_bit() {
-    const HALF: usize = WIDTH / 2;
-    for [n, c, k] in [[67, 129, 47], [130, 31, 191], [7, 300, 18]] {
-        let (x, w, dy) = (halves(&activations(n * c, 1)), random(c * k, 2), halves(&random(n * k, 3)));
-        let (px, pdy, wide) = (Panels::from_rows(&x, n, c), Panels::from_rows(&dy, n, k), Panels::from_rows(&w, c, k));
-        let w = halves(&w);
-        let y = define([n, c, k], &|i, d| x[i * c + d], &|d, j| w[d * k + j], &|_| 0.0);
-        let dx = define([n, k, c], &|i, d| dy[i * k + d], &|d, j| w[j * k + d], &|_| 0.0);
-        for (team, panels) in teams(Isa::all()).iter().flat_map(|team| [(team, 1), (team, 3)]) {
-            let (pw, threads) = (bf16::pairs_of(team, &wide), team.threads());
-            let facts = format!("{:?} x {threads}, {n} x {c} x {k}, {panels} panels", team.isa());
-            let shape = forward_shape(n, c.div_ceil(2), k, threads);
-            let out = in_strips(team, shape, panels, (by_row::<_, HALF>(&px), ready(&pw)), After::Keep);
-            assert!(bits(&out.to_rows()) == bits(&y) && padding_is_zero(&out), "forward, {facts}");
-            let shape = forward_shape(n, k.div_ceil(2), c, threads);
-            let out = in_strips(team, shape, panels, (by_row::<_, HALF>(&pdy), turned(&pw)), After::Keep);
-            assert!(bits(&out.to_rows()) == bits(&dx) && padding_is_zero(&out), "backward data, {facts}");
         }
     }
 }

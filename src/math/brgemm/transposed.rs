@@ -90,9 +90,11 @@ impl Transposed<'_> {
             for (index, source) in sources.enumerate() {
                 let from = &self.cells[source * self.stride..][rows.clone()];
                 let to = &mut copy.as_flattened_mut()[index * block * strip..];
-                if pairs {
+                if pairs && strip == WIDTH {
+                    transpose_pairs(simd, from, &mut columns, to.as_chunks_mut().0);
+                } else if pairs {
                     transpose_pairs(simd, from, &mut columns, &mut paired);
-                    copy_rows(simd, &paired, [strip, depth], to);
+                    copy_rows(simd, &paired, 2 * rows.len(), [strip, depth], to);
                 } else {
                     transpose(simd, from, [strip, depth], to);
                 }
