@@ -51,6 +51,7 @@ pub use alone::{Alone, Telling};
 pub use batch::{Bag, BagView, Batch};
 pub use criteo::Criteo;
 pub use epoch::Epoch;
+pub use fingerprint::may_be_same;
 pub use loader::{Loader, Plan, Position, Waited};
 pub use numbering::Numbering;
 pub use opening::{Labels, OnUnseen, Opening, Progress};
