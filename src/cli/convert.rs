@@ -106,10 +106,14 @@ impl ConvertArgs {
         heed_signals()?;
         let (format, options) = self.output.chosen()?;
         let mut dataset = formats::open(&self.from, self.from_format, self.text.described())?;
+        let total: u64 = dataset.members.iter().map(|member| member.table.rows()).sum();
+        if total == 0 {
+            let reason = "has no samples, and no data set is made of none: name data with samples";
+            return Err(Error::bad_file(&self.from, reason));
+        }
         if format.holds_features() {
             dataset.learn_scales()?;
         }
-        let total = dataset.members.iter().map(|member| member.table.rows()).sum();
         let mut target = Target::create(&self.to, format, &dataset.description, options)?;
         let bar = bar(total, "converting");
         let rows = formats::convert(&dataset, &mut target, |done| bar.set_position(done))?;

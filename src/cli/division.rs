@@ -179,7 +179,7 @@ fn keep(model: &Model<'_>, path: &Path, told: &mut Vec<String>) -> Result<Option
     // Nobody has named this file with --plan.
     let too_big = |error: Error| match error {
         Error::ShardTooBig { table, name, need, place, free, .. } => {
-            let advice = format!("remove {origin} to continue with a new plan");
+            let advice = format!("remove {origin} to continue with a new plan, or lower --batch or train.eval_batch");
             Error::ShardTooBig { table, name, need, place, free, advice }
         }
         other => other,

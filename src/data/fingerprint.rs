@@ -5,6 +5,7 @@ use std::path::Path;
 
 use twox_hash::XxHash3_64;
 
+use super::formats::Table;
 use super::text::decoded;
 use crate::base::input;
 use crate::memory::FileBytes;
@@ -34,8 +35,45 @@ pub(super) fn of_bytes<'a>(all: impl IntoIterator<Item = &'a [u8]>) -> u64 {
     all.into_iter().fold(0, XxHash3_64::oneshot_with_seed)
 }
 
-/// The fingerprint of several files in their order, as it is kept.
-pub(super) fn of_files(files: impl Iterator<Item = Option<u64>>) -> Option<String> {
-    let files: Vec<u64> = files.collect::<Option<_>>()?;
-    Some(format!("{:016x}", of_bytes(files.iter().map(bytemuck::bytes_of))))
+/// What stands between the fingerprint of files and that of first values.
+const AND: char = '-';
+
+/// The fingerprint of several tables in their order, as it is kept: that of their files and, where that knows no
+/// values, that of the first values of the first and the last one, which cost a page a column each.
+pub(super) fn of_tables(tables: &[&dyn Table]) -> Option<String> {
+    let all = |each: &[u64]| format!("{:016x}", of_bytes(each.iter().map(bytemuck::bytes_of)));
+    let files: Vec<u64> = tables.iter().map(|table| table.fingerprint()).collect::<Option<_>>()?;
+    let ends = tables.first().into_iter().chain(tables.last());
+    let values: Vec<u64> = ends.filter_map(|table| table.first_values()).collect();
+    Some(if values.is_empty() { all(&files) } else { format!("{}{AND}{}", all(&files), all(&values)) })
+}
+
+/// Whether two fingerprints, as they are kept, may be of the same tables: first values count where both have them,
+/// since earlier versions kept none.
+#[must_use]
+pub fn may_be_same(a: &str, b: &str) -> bool {
+    match (a.split_once(AND), b.split_once(AND)) {
+        (Some((files, _)), None) => files == b,
+        (None, Some((files, _))) => files == a,
+        _ => a == b,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn first_values_count_where_both_fingerprints_have_them() {
+        for (a, b, same) in [
+            ("1", "1", true),
+            ("1", "2", false),
+            ("1-3", "1", true),
+            ("1-3", "2", false),
+            ("1-3", "1-3", true),
+            ("1-3", "1-4", false),
+        ] {
+            assert_eq!((may_be_same(a, b), may_be_same(b, a)), (same, same), "{a}, {b}");
+        }
+    }
 }

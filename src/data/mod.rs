@@ -40,17 +40,19 @@ mod vocabulary;
 pub mod wide;
 pub mod zipf;
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::base::config::{Config, DataConfig, SourceKind};
 use crate::base::{Error, Result};
-use crate::memory::same_file;
+use crate::memory::{file_id, same_file};
 
 pub use alone::{Alone, Telling};
 pub use batch::{Bag, BagView, Batch};
 pub use criteo::Criteo;
 pub use epoch::Epoch;
+pub use fingerprint::may_be_same;
 pub use loader::{Loader, Plan, Position, Waited};
 pub use numbering::Numbering;
 pub use opening::{Labels, OnUnseen, Opening, Progress};
@@ -100,8 +102,8 @@ fn refuse_tests_of_training(data: &DataConfig) -> Result<()> {
         true => formats::csv::files_at(path),
         false => Ok(vec![path.to_owned()]),
     };
-    let files = all(train)?;
-    let is_read = |tests: &PathBuf| files.iter().any(|file| same_file(file, tests));
+    let files: HashSet<_> = all(train)?.iter().filter_map(|file| file_id(file)).collect();
+    let is_read = |tests: &PathBuf| file_id(tests).is_some_and(|file| files.contains(&file));
     match all(tests)?.into_iter().find(is_read) {
         Some(both) => Err(tested_on_training(&both, train, "move it out of the folder")),
         None => Ok(()),

@@ -142,6 +142,37 @@ fn ways_that_leave_bits_to_chance_are_refused() {
     }
 }
 
+/// Beyond the look-ups of a sample for which there is room from the start.
+#[test]
+fn a_bag_far_longer_than_others_gives_the_same_bits_on_any_number_of_ranks() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let mut text = "click,age,user,tags\n".to_owned();
+    for n in 0..160 {
+        let count = if n == 50 { 5000 } else { n % 4 };
+        let tags: Vec<String> = (0..count).map(|tag| format!("t{}", (n + 7 * tag) % 900)).collect();
+        text += &format!("{},{},u{},{}\n", n % 3 % 2, n % 50, n % 13, tags.join("|"));
+    }
+    fs::write(at("log.csv"), text).unwrap();
+    let schema = "label = 'click'\ndense = [{ column = 'age' }]\n\
+                  categorical = [{ column = 'user' }, { column = 'tags', separator = '|' }]\n";
+    fs::write(at("log.toml"), schema).unwrap();
+    let data = format!("--data {} --schema {}", at("log.csv").display(), at("log.toml").display());
+    let model = format!("{data} --set model.bottom=[1,8] --set model.top=[8,1] --set model.dim=8 --batch 32");
+    let steps = "--epochs 1 --lr 0.1 --eval-every 0 --set train.eval_batch=64 --determinism ranks --threads 1";
+    let trained = |name: &str, keys: &str| {
+        succeed(&format!("train {model} {steps} {keys} --out {}", at(name).display()));
+        fs::read(at(name).join("checkpoint.safetensors")).unwrap()
+    };
+    let alone = trained("alone", "--ranks 1");
+    for scheme in ["table", "row", "replicated"] {
+        let plan = at(&format!("{scheme}.toml")).display().to_string();
+        succeed(&format!("plan {model} --ranks 2 --scheme {scheme} --out {plan}"));
+        let parted = trained(scheme, &format!("--ranks 2 --plan {plan}"));
+        assert!(weights(&alone) == weights(&parted), "{scheme}");
+    }
+}
+
 #[test]
 fn real_clicks_give_the_same_bits_on_any_number_of_ranks() {
     let Some(file) = criteo_sample() else { return };

@@ -1,6 +1,7 @@
 //! Data sets as a user of the command meets them: generated, converted, verified, inspected, trained on, and
 //! interrupted.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
@@ -388,6 +389,19 @@ fn columns_of_text_may_be_called_and_hold_what_they_like() {
         run(&format!("data verify {out}"), 0);
         assert_eq!(rows(&format!("inspect {out} --json")), [7, 11, 3, 1, 5, 2]);
     }
+    // Both ways to make blocks of it name and write the same files of values, that of a column without any among them.
+    run(&format!("convert {} {} --schema {}", to("log.csv"), to("converted"), to("log.toml")), 0);
+    let values = |out: &str| {
+        let files = std::fs::read_dir(folder.path().join(out)).unwrap().map(|file| file.unwrap().path());
+        let files = files.filter(|file| file.extension().is_some_and(|end| end == "vocabulary"));
+        files
+            .map(|file| (file.file_name().unwrap().to_owned(), std::fs::read(file).unwrap()))
+            .collect::<BTreeMap<_, _>>()
+    };
+    let converted = values("converted");
+    assert_eq!(converted.len(), 6);
+    assert!(converted == values("blocks-1"), "{:?}", converted.keys());
+    run(&format!("{preprocess} --vocabulary {} --out {}", to("converted"), to("by-converted")), 0);
     // Text without a header is described by what the configuration names.
     let bare: String = (0..200).map(|n| format!("a{},b{},{}\n", n % 7, n % 11, n % 2)).collect();
     std::fs::write(folder.path().join("clicks.txt"), bare).unwrap();
@@ -402,6 +416,25 @@ fn columns_of_text_may_be_called_and_hold_what_they_like() {
     let again = format!("{preprocess} --vocabulary {} --out {}", to("blocks-1"), to("again"));
     run(&again, 0);
     run(&format!("data verify {}", to("again")), 0);
+}
+
+#[test]
+fn a_data_set_without_samples_is_not_converted() {
+    let folder = tempfile::tempdir().unwrap();
+    let to = |name: &str| folder.path().join(name).display().to_string();
+    let sizes = "--set data.train_samples=64 --set data.test_samples=0";
+    run(&format!("data generate {} --format torchrec {sizes}", to("arrays")), 0);
+    for name in ["dense", "sparse", "labels"] {
+        // The head alone, which says that nothing follows.
+        let path = folder.path().join(format!("arrays/day_0_{name}.npy"));
+        let mut head = std::fs::read(&path).unwrap()[..128].to_vec();
+        let at = head.windows(5).position(|part| part == b"(64, ").unwrap();
+        head[at..at + 5].copy_from_slice(b"(0,  ");
+        std::fs::write(path, head).unwrap();
+    }
+    let message = fail(&format!("convert {} {}", to("arrays"), to("blocks")));
+    assert!(message.contains("arrays: has no samples") && message.contains("name data with samples"), "{message}");
+    assert!(!folder.path().join("blocks").exists());
 }
 
 #[test]

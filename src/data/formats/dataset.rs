@@ -32,6 +32,8 @@ pub struct Dataset {
     pub sized_by_values: bool,
     /// The values behind row numbers, where they were numbered by first appearance, now or for an earlier model.
     pub vocabulary: Option<Arc<Vocabulary>>,
+    /// Which categorical columns have their rows by it, be it that these files have no value of theirs.
+    pub numbered: Vec<bool>,
     /// What an earlier model's vocabulary has grown by, column by column; nothing where it could not.
     pub growth: Vec<Growth>,
     /// The row of a blank field of each categorical column of text, where that is no other value's; nothing at all of
@@ -59,6 +61,7 @@ impl Dataset {
             learned: false,
             sized_by_values: false,
             vocabulary: None,
+            numbered: Vec::new(),
             growth: Vec::new(),
             blanks: Vec::new(),
             vocabularies: Vec::new(),

@@ -14,11 +14,11 @@ use std::sync::{Arc, OnceLock};
 use reader::FilesReader;
 
 use super::dataset::learned;
-use super::{Dataset, Format, Member, Reading, bad, csv, open_for, refuse_described, scan};
+use super::{Dataset, Format, Member, Reading, Table, bad, csv, open_for, refuse_described, scan};
 use crate::base::config::DataConfig;
 use crate::base::console::note;
 use crate::base::{Error, Result};
-use crate::data::fingerprint::of_files;
+use crate::data::fingerprint::of_tables;
 use crate::data::schema::feature::lost_ages;
 use crate::data::schema::{Dense, Label, Scales};
 use crate::data::source::first_part;
@@ -359,8 +359,10 @@ impl Source for Files {
     }
 
     fn fingerprint(&self, split: Split) -> Option<String> {
-        let files = || self.shares(split).iter().map(|share| self.members[share.member].table.fingerprint());
-        self.fingerprints[split as usize].get_or_init(|| of_files(files())).clone()
+        let tables = || -> Vec<&dyn Table> {
+            self.shares(split).iter().map(|share| &*self.members[share.member].table).collect()
+        };
+        self.fingerprints[split as usize].get_or_init(|| of_tables(&tables())).clone()
     }
 
     fn scales(&self) -> Result<Scales> {

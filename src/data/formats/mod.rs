@@ -180,6 +180,12 @@ pub trait Table: Send + Sync {
         of_ends(self.path())
     }
 
+    /// What tells the names of their columns and their first values from others, where [`Table::fingerprint`] does not
+    /// and they can be read.
+    fn first_values(&self) -> Option<u64> {
+        None
+    }
+
     /// Whether a row is reached without those before it.
     fn is_seekable(&self) -> bool {
         true

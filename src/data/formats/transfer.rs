@@ -60,7 +60,7 @@ fn check_rows(samples: &Samples, description: &Description, first: u64) -> std::
 pub fn convert(from: &Dataset, target: &mut Target, mut progress: impl FnMut(u64)) -> Result<u64> {
     let mut done = 0;
     if let Some(vocabulary) = &from.vocabulary {
-        target.number_by(vocabulary)?;
+        target.number_by(vocabulary, &from.numbered)?;
     }
     for role in Split::ALL {
         let members: Vec<_> = from.members.iter().filter(|member| member.role == role).collect();

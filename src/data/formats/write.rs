@@ -108,11 +108,12 @@ impl Target {
     }
 
     /// Writes the values that text has just been numbered by, in octorec's own format, and names their files in what is
-    /// written from now on, so that data with other numbers are told from these; says that other formats do not.
+    /// written from now on, so that data with other numbers are told from these; says that other formats do not. A
+    /// column that is `numbered` has a file even where it has no value, as those of preprocessing have.
     ///
     /// # Errors
     /// When they cannot be written.
-    pub fn number_by(&mut self, vocabulary: &Vocabulary) -> Result<()> {
+    pub fn number_by(&mut self, vocabulary: &Vocabulary, numbered: &[bool]) -> Result<()> {
         if self.format != Format::Octorec {
             note!(
                 "warning: {} has no place for the values behind row numbers: nothing will tell these from those of other \
@@ -122,11 +123,11 @@ impl Target {
             );
             return Ok(());
         }
-        for (column, file) in vocabulary_files(&self.description).into_iter().enumerate() {
-            if vocabulary.numbers(column) {
-                write_vocabulary(&self.folder.join(&file), column, vocabulary)?;
-                self.description.categorical[column].vocabulary = file;
-            }
+        let files = vocabulary_files(&self.description);
+        let columns = self.description.categorical.iter_mut().zip(vocabulary.texts()).zip(files).zip(numbered);
+        for (((column, texts), file), _) in columns.filter(|(_, numbered)| **numbered) {
+            write_vocabulary(&self.folder.join(&file), texts, vocabulary.unseen_row())?;
+            column.vocabulary = file;
         }
         Ok(())
     }

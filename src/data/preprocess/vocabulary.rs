@@ -12,10 +12,10 @@ use std::path::Path;
 use bytemuck::{Pod, Zeroable};
 
 use crate::base::{Error, Result, interrupt};
+use crate::data::Growth;
 use crate::data::fingerprint::of_bytes;
 use crate::data::key_map::Key;
 use crate::data::schema::{Categorical, Description};
-use crate::data::{Growth, Vocabulary};
 use crate::memory::WholeFile;
 
 /// How a file begins whose head has no checksum of its own: those of the first version.
@@ -153,19 +153,11 @@ impl Writer {
 ///
 /// # Errors
 /// When it cannot be written.
-pub(in crate::data) fn write(path: &Path, column: usize, of: &Vocabulary) -> Result<()> {
-    let file = match of.texts().get(column) {
-        Some(texts) => {
-            let mut file = Writer::create::<u64>(path, of.unseen_row())?;
-            let keys: Vec<u64> = texts.iter().map(|text| fingerprint(text)).collect();
-            file.append(&keys).map(|()| file)
-        }
-        None => {
-            let mut file = Writer::create::<u32>(path, of.unseen_row())?;
-            file.append(&of.columns()[column]).map(|()| file)
-        }
-    };
-    file?.finish().map(|_| ())
+pub(in crate::data) fn write(path: &Path, texts: &[Box<[u8]>], unseen_row: bool) -> Result<()> {
+    let mut file = Writer::create::<u64>(path, unseen_row)?;
+    let keys: Vec<u64> = texts.iter().map(|text| fingerprint(text)).collect();
+    file.append(&keys)?;
+    file.finish().map(|_| ())
 }
 
 /// Opens a vocabulary file whose head is sound and whose length is what the head says.

@@ -201,19 +201,28 @@ fn reason(model: &Model<'_>, options: &Options, sharding: &Sharding, all: &Tally
         }
     }
     match best {
-        None => format!("{note}{} fit no rank's memory in one piece", Bytes(whole.memory as u64)),
+        None => {
+            let need = of_emptiest(model, &rest, table).1;
+            format!("{note}{} fit no rank's memory in one piece", Bytes(need.unsigned_abs()))
+        }
         Some(score) => format!("{note}in one piece the slowest rank would take {:.3} ms", score.slowest_s * 1e3),
     }
 }
 
-fn too_big(model: &Model<'_>, options: &Options, table: TableId, tally: &Tally) -> Error {
+/// The emptiest memory, the bytes that a table in one piece would take of it, and those that it has left.
+fn of_emptiest(model: &Model<'_>, tally: &Tally, table: TableId) -> (usize, i64, i64) {
     let load = &model.workload.tables[table.index()];
     let (rank, free) = emptiest(model, tally);
     let at = model.site.ranks[rank].pool;
-    let pool = &model.site.pools[at];
     let mut with = tally.clone();
     model.add(&mut with, rank, model.load(table, &Rows::all(load.rows), load.dim, true), 1);
-    let need = model.wanted(&with, at) - model.wanted(tally, at);
+    (at, model.wanted(&with, at) - model.wanted(tally, at), free)
+}
+
+fn too_big(model: &Model<'_>, options: &Options, table: TableId, tally: &Tally) -> Error {
+    let load = &model.workload.tables[table.index()];
+    let (at, need, free) = of_emptiest(model, tally, table);
+    let pool = &model.site.pools[at];
     let advice = match options.scheme {
         Some(kind) if kind != Kind::Row => {
             format!(
@@ -240,10 +249,9 @@ fn too_big(model: &Model<'_>, options: &Options, table: TableId, tally: &Tally) 
 fn pool_full(model: &Model<'_>, sharding: &Sharding, pool: usize, wanted: i64) -> Error {
     let site = &model.site.pools[pool];
     let here = sharding.shards().iter().filter(|shard| site.ranks.contains(&shard.rank));
-    let bytes = |table: TableId| -> i64 {
-        let shards = sharding.of_table(table).iter().filter(|shard| site.ranks.contains(&shard.rank));
-        shards.map(|shard| model.load(table, &shard.rows, shard.columns.len(), true).memory).sum()
-    };
+    // What the memory would not have to hold without the table, the room of its look-ups included.
+    let all = model.tally(sharding);
+    let bytes = |table: TableId| wanted - model.wanted(&without(model, sharding, &all, table), pool);
     let mut tables: Vec<TableId> = here.map(|shard| shard.table).collect();
     tables.dedup();
     let largest = tables.into_iter().fold(None, |best: Option<(i64, TableId)>, table| {
@@ -260,6 +268,10 @@ fn pool_full(model: &Model<'_>, sharding: &Sharding, pool: usize, wanted: i64) -
         need: Bytes(need.unsigned_abs()),
         place: format!("{}, where the plan puts that much of it,", site.name()),
         free: Bytes((site.usable() as i64 - wanted + need).max(0).unsigned_abs()),
-        advice: "give it to other ranks or divide it further, or leave --plan out".to_owned(),
+        advice: format!(
+            "give it to other ranks or divide it further, leave --plan out, or lower --batch or train.eval_batch, for whose \
+             every sample room is kept for {} of it",
+            Many(model.workload.tables[table.index()].most_lookups().ceil() as u64, "look-up")
+        ),
     }
 }

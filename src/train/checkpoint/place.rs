@@ -10,7 +10,7 @@ use crate::base::units::{Count, Many};
 use crate::base::{Error, Result};
 use crate::data::formats::csv::{self, Clock, TextCategorical, TextSchema};
 use crate::data::schema::Label;
-use crate::data::{Source, Split};
+use crate::data::{Source, Split, may_be_same};
 
 /// What tells stored samples for training, tests and validation from others.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -43,9 +43,14 @@ impl Stored {
         Some(Self { samples: source.samples(split)?, fingerprint: source.fingerprint(split)? })
     }
 
+    /// Whether they are the same, as far as both tell.
+    fn is_same(&self, other: &Self) -> bool {
+        self.samples == other.samples && may_be_same(&self.fingerprint, &other.fingerprint)
+    }
+
     /// Whether they may be those of `all` that are not malformed.
     fn may_be_left_of(&self, all: &Self) -> bool {
-        self.fingerprint == all.fingerprint && self.samples <= all.samples
+        may_be_same(&self.fingerprint, &all.fingerprint) && self.samples <= all.samples
     }
 }
 
@@ -88,7 +93,7 @@ impl TrainedOn {
 
     /// Whether both have the same training samples.
     pub(super) fn trains_like(&self, other: &Self) -> bool {
-        self.train == other.train
+        self.train.is_same(&other.train)
     }
 
     /// The samples of a split that are none of training.
@@ -137,7 +142,7 @@ impl Checkpoint<'_> {
         let now = TrainedOn::of(source);
         let (Some(began_on), Some(now)) = (had, &now) else { return Ok(progress) };
         let (had, now) = (&began_on.train, &now.train);
-        if had == now {
+        if had.is_same(now) {
             return Ok(progress);
         }
         // Fewer rows may move the end of the training samples.
@@ -243,7 +248,7 @@ impl Checkpoint<'_> {
         let Some(now) = TrainedOn::of(source) else { return Ok(()) };
         let left_out = leaves_more_out(began, config);
         let same = |(had, now): (&Stored, &Stored)| {
-            had == now || (had.samples, now.samples) == (0, 0) || left_out && now.may_be_left_of(had)
+            had.is_same(now) || (had.samples, now.samples) == (0, 0) || left_out && now.may_be_left_of(had)
         };
         // Where they are the last of all samples, they follow from those before them.
         let apart = match split {

@@ -218,6 +218,11 @@ fn refusals_name_table_node_and_advice() {
         message.contains("train.eval_batch, for whose every sample room is kept for 20,000,000 look-ups"),
         "{message}"
     );
+    // Of a plan of the user's, too.
+    let own = Sharding::new(&[1_000], vec![64], 2, vec![Scheme::Table(RankId(0))]).unwrap();
+    let message = price(&Model::new(&work, &site), own).unwrap_err().to_string();
+    assert!(message.contains("(C1): 26.2 GiB are needed") && message.contains("node 0, where the plan"), "{message}");
+    assert!(message.contains("or lower --batch or train.eval_batch, for whose every sample room"), "{message}");
     // What fits by rows does not fit as a whole.
     let work = workload(&[10_000_000], 64, 64);
     let model = Model::new(&work, &site);

@@ -130,7 +130,8 @@ pub fn open_as(
     if choices.known.is_none() && choices.vocab == Vocab::Hash {
         hash(&mut schema, choices.rows_cap)?;
     }
-    let numbered = schema.categorical.iter().any(|column| column.fixed_rows().is_none());
+    let by_values: Vec<bool> = schema.categorical.iter().map(|column| column.fixed_rows().is_none()).collect();
+    let numbered = by_values.contains(&true);
     let (parts, trained, encoding) = scan_all(path, &schema, choices, progress)?;
     // A trained model may score samples of one class, but goes on with its own.
     if choices.labels == Labels::Required && (!choices.kept || choices.unseen == OnUnseen::Reject) {
@@ -156,6 +157,7 @@ pub fn open_as(
     let mut dataset = Dataset::new(description.clone(), members);
     dataset.learned = numbered && choices.known.is_none();
     dataset.vocabulary = vocabulary;
+    dataset.numbered = by_values;
     dataset.growth = growth;
     dataset.blanks = blanks;
     Ok(dataset)

@@ -3,8 +3,8 @@
 //! A page (by default 20,000 rows or 1 MiB) of each column is in memory at a time, whatever the size of row groups.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 
 use parquet::errors::ParquetError;
 use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader};
@@ -31,6 +31,8 @@ pub(super) struct ParquetTable {
     pub(super) description: Description,
     pub(super) longest: Vec<u32>,
     pub(super) labels: Labels,
+    /// Read once, since a file may have a part in every split.
+    first_values: OnceLock<Option<u64>>,
 }
 
 /// What the library says of a column.
@@ -60,6 +62,7 @@ impl ParquetTable {
             description: Description::default(),
             longest: Vec::new(),
             labels: Labels::default(),
+            first_values: OnceLock::new(),
         })
     }
 
@@ -83,11 +86,12 @@ impl ParquetTable {
         self.starts[group + 1] - self.starts[group]
     }
 
-    /// A column's name, its values in the first rows and where their lists begin, whatever row groups they are in;
-    /// nothing where they cannot be read.
+    /// A column's name, its values in the first rows, where their lists begin and where no value is, whatever row groups
+    /// they are in; nothing where they cannot be read.
     fn beginning(&self, leaf: &Leaf) -> Option<Vec<u8>> {
         const FIRST: u64 = 1 << 8;
         let (mut bytes, mut lists) = (leaf.name.clone().into_bytes(), Vec::new());
+        let (mut gaps, mut levels): (Vec<u64>, u64) = (Vec::new(), 0);
         let (mut scratch, mut left) = (Scratch::default(), FIRST);
         for group in 0..self.metadata.num_row_groups() {
             let rows = left.min(self.rows_of(group));
@@ -97,10 +101,14 @@ impl ParquetTable {
                 bytes.extend_from_slice(bytemuck::cast_slice(&scratch.integers));
                 bytes.extend_from_slice(bytemuck::cast_slice(&scratch.floats));
                 lists.extend_from_slice(&scratch.again);
+                let all = (levels..).zip(&scratch.present);
+                gaps.extend(all.filter(|(_, level)| **level < leaf.present).map(|(at, _)| at));
+                levels += scratch.present.len() as u64;
             }
             left -= rows;
         }
         bytes.extend_from_slice(bytemuck::cast_slice(&lists));
+        bytes.extend_from_slice(bytemuck::cast_slice(&gaps));
         Some(bytes)
     }
 
@@ -126,15 +134,20 @@ impl Table for ParquetTable {
         self.longest.clone()
     }
 
-    /// Rows, names and first values alone: whoever mends a row writes the whole file again, in groups and pages of
-    /// another writer's choice.
+    /// Nothing but rows: whoever mends one writes the whole file again, in groups and pages of another writer's choice.
     fn fingerprint(&self) -> Option<u64> {
-        let mut leaves: Vec<&Leaf> = self.columns().all().collect();
-        // In the order of the file, whatever the columns are described by.
-        leaves.sort_by_key(|leaf| leaf.at);
-        let columns: Option<Vec<Vec<u8>>> = leaves.into_par_iter().map(|leaf| self.beginning(leaf)).collect();
-        let (rows, columns) = (self.rows(), columns?);
-        Some(of_bytes([bytemuck::bytes_of(&rows)].into_iter().chain(columns.iter().map(Vec::as_slice))))
+        Some(of_bytes([bytemuck::bytes_of(&self.rows())]))
+    }
+
+    fn first_values(&self) -> Option<u64> {
+        let read = || {
+            let mut leaves: Vec<&Leaf> = self.columns().all().collect();
+            // In the order of the file, whatever the columns are described by.
+            leaves.sort_by_key(|leaf| leaf.at);
+            let columns: Option<Vec<Vec<u8>>> = leaves.into_par_iter().map(|leaf| self.beginning(leaf)).collect();
+            Some(of_bytes(columns?.iter().map(Vec::as_slice)))
+        };
+        *self.first_values.get_or_init(read)
     }
 
     fn open(&self, start: u64) -> Result<Box<dyn Rows + '_>> {
