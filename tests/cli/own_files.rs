@@ -496,24 +496,36 @@ fn a_folder_of_text_stays_what_it_is() {
 #[test]
 fn make_removes_what_it_has_made_and_nothing_else() {
     let folder = tempfile::tempdir().unwrap();
-    let make = |mlperf: &str| {
+    let make = |flag: &str, mlperf: &str| {
         // Nothing is built, and no program is there: make ends where it would be called.
         let mut make = Command::new("make");
-        make.args(["-C", env!("CARGO_MANIFEST_DIR"), "-o", "build", "mlperf-small", "TARGET=/nowhere"]);
+        make.env_remove("MAKEFLAGS").env_remove("MFLAGS");
+        make.args([flag, "-C", env!("CARGO_MANIFEST_DIR"), "-o", "build", "mlperf-small", "TARGET=/nowhere"]);
         make.arg(format!("MLPERF={mlperf}")).output().unwrap()
     };
+    let own = folder.path().display().to_string();
     let raw = folder.path().join("raw");
     fs::create_dir(&raw).unwrap();
     fs::write(raw.join("mine"), "mine").unwrap();
-    for (given, told) in [("", "names no folder"), (&*folder.path().display().to_string(), "not of mlperf-small")] {
-        let output = make(given);
+    // No command runs with -n; one that fails does not end make with -i.
+    for (flag, given, told) in [
+        ("-n", "", "names no folder"),
+        ("-n", " ", "names no folder"),
+        ("-k", &*own, "not of mlperf-small"),
+        ("-i", &*own, "not of mlperf-small"),
+    ] {
+        let output = make(flag, given);
         let message = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(!output.status.success() && message.contains(told), "{message}");
+        assert!(!output.status.success() && message.contains(told), "{flag} {given:?}: {message}");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "{flag} {given:?}");
         assert!(raw.join("mine").exists());
     }
     // Its own mark.
     fs::write(folder.path().join(".mlperf-small"), "").unwrap();
-    assert!(!make(&folder.path().display().to_string()).status.success() && !raw.exists());
+    assert!(!make("-k", &own).status.success() && !raw.exists());
+    // An empty folder, as mktemp makes one, is taken.
+    fs::remove_file(folder.path().join(".mlperf-small")).unwrap();
+    assert!(!make("-k", &own).status.success() && folder.path().join(".mlperf-small").exists());
 }
 
 #[test]
