@@ -491,6 +491,25 @@ fn a_folder_of_text_stays_what_it_is() {
         assert_eq!(held(&log), before, "{line}");
         assert_eq!(fs::read_dir(&log).unwrap().filter(|entry| entry.as_ref().unwrap().path().is_dir()).count(), 0);
     }
+    // Text without a header, and text that only a schema tells.
+    let generate = |name: &str| format!("data generate {} --set data.train_samples=10 --rows-cap 50", to(name));
+    succeed(&format!("{} --text", generate("raw")));
+    for name in ["kaggle", "odd", "notes"] {
+        fs::create_dir(folder.path().join(name)).unwrap();
+    }
+    tsv(&folder.path().join("kaggle/train.txt"), 3);
+    fs::copy(log.join("a.csv"), folder.path().join("odd/a.log")).unwrap();
+    let convert = format!("convert {} {} --schema {schema}", to("odd/a.log"), to("odd"));
+    for (line, name) in [(generate("raw"), "raw"), (generate("kaggle"), "kaggle"), (convert, "odd")] {
+        let before = held(&folder.path().join(name));
+        let message = fail(&line);
+        assert!(message.contains("are read as"), "{line}: {message}");
+        assert_eq!(held(&folder.path().join(name)), before, "{line}");
+    }
+    // Reports and notes are no tables.
+    fs::write(folder.path().join("notes/notes.txt"), "two words\n").unwrap();
+    fs::write(folder.path().join("notes/verify.json"), "{\"rows\": 1, \"files\": 2}\n").unwrap();
+    succeed(&generate("notes"));
 }
 
 #[test]
