@@ -641,8 +641,10 @@ fn weights_are_saved_where_what_is_written_about_them_has_no_room() {
 fn files_that_cannot_be_written_are_told_before_the_work() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("none/file").display().to_string();
+    let losses = folder.path().join("losses").display().to_string();
+    fs::write(&losses, "of a run before").unwrap();
     for line in [
-        format!("{} --trace {file}", tiny_training()),
+        format!("{} --trace {file} --trace-loss {losses}", tiny_training()),
         format!("inspect --hot --set data.train_samples=2000 --out {file}"),
         format!("tune gemm --set model.bottom=[13,8] --set model.top=[8,1] --set model.dim=8 --out {file}"),
     ] {
@@ -650,6 +652,7 @@ fn files_that_cannot_be_written_are_told_before_the_work() {
         assert!(message.contains(&format!("{file}: cannot create")), "{line}: {message}");
         assert!(!message.contains("training: "), "{line}: {message}");
     }
+    assert_eq!(fs::read_to_string(&losses).unwrap(), "of a run before");
 }
 
 #[test]
