@@ -10,8 +10,8 @@ const PARTIAL: &str = ".octorec-partial";
 /// The longest name of a file, in bytes (`NAME_MAX`).
 const LONGEST: usize = 255;
 
-/// What a file is called until it is whole: hidden, and as nobody calls a file of his own, which would be lost. In a name
-/// that would be too long so, a hash stands for its end.
+/// What a file is called until it is whole: hidden, and as nobody calls a file of his own, which would be lost. In a
+/// name that would be too long so, a hash stands for its end.
 #[must_use]
 pub fn partial_of(path: &Path) -> PathBuf {
     let whole = path.file_name().unwrap_or_default().as_bytes();

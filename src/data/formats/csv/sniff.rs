@@ -70,7 +70,7 @@ pub fn header(path: &Path) -> Option<Header> {
     (found.names.len() > 1 && named && !prose).then_some(found)
 }
 
-/// Whether a text file begins as a table does: with a row of Criteo's log, or with a header and a row of as many fields.
+/// Whether a text file begins as a table does: with a row of Criteo's log, or a header and a row of as many fields.
 #[must_use]
 pub fn is_table(path: &Path) -> bool {
     let lines = first_lines(path).unwrap_or_default();
