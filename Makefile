@@ -94,14 +94,13 @@ figures: build
 
 # MLPerf's run in small, in minutes: a thousandth of a day of a generated log, of tables capped at 40,000 rows, is preprocessed
 # and trained to a target AUC; the log and the time to train are told. All of it goes to MLPERF, a folder of this target's own:
-# what it has made there before is replaced.
+# what it has made there before is replaced. Make's own errors refuse other folders, as `make -i` goes on after those of commands.
 MLPERF ?= mlperf-small
+MLPERF_TAKEN = $(shell test -f "$(MLPERF)/.mlperf-small" || ls -A "$(MLPERF)" 2>/dev/null)
 mlperf-small: build
-	@test -n "$(MLPERF)" || { echo 'MLPERF names no folder: make mlperf-small MLPERF=DIR, or leave it away' >&2; exit 1; }
-	@test ! -e "$(MLPERF)" || test -f "$(MLPERF)/.mlperf-small" || \
-		{ echo '$(MLPERF) is there, and not of mlperf-small: make mlperf-small MLPERF=DIR with a new folder' >&2; exit 1; }
-	mkdir -p "$(MLPERF)" && touch "$(MLPERF)/.mlperf-small"
-	rm -rf "$(MLPERF)/raw" "$(MLPERF)/blocks" "$(MLPERF)/run"
+	$(if $(strip $(MLPERF)),,$(error MLPERF names no folder: make mlperf-small MLPERF=DIR, or leave it away))
+	$(if $(MLPERF_TAKEN),$(error $(MLPERF) holds what is not of mlperf-small: make mlperf-small MLPERF=DIR with a new folder, or remove it))
+	to="$(MLPERF)" && mkdir -p "$${to:?}" && touch "$$to/.mlperf-small" && rm -rf "$${to:?}/raw" "$${to:?}/blocks" "$${to:?}/run"
 	$(TARGET)/release/octorec data generate "$(MLPERF)/raw" --text --preset mlperf-v1 --rows-cap 40000 \
 		--set data.train_samples=182400 --set data.test_samples=40000
 	$(TARGET)/release/octorec preprocess criteo-terabyte --in "$(MLPERF)/raw/day_0" "$(MLPERF)/raw/day_1" \

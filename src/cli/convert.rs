@@ -1,6 +1,6 @@
 //! `octorec convert`: a data set in one format becomes one in another.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde::Serialize;
@@ -15,6 +15,7 @@ use crate::data::Split;
 use crate::data::blocks::{Codec, Options};
 use crate::data::formats::{self, Dataset, Format, Target};
 use crate::data::hot::{HotInputs, Inputs};
+use crate::memory::same_file;
 use crate::train::save_hot;
 
 /// How the file with hot rows and the tags of samples is called, beside data that tell them.
@@ -114,6 +115,7 @@ impl ConvertArgs {
         if format.holds_features() {
             dataset.learn_scales()?;
         }
+        self.refuse_folder_of_text()?;
         let mut target = Target::create(&self.to, format, &dataset.description, options)?;
         let bar = bar(total, "converting");
         let rows = formats::convert(&dataset, &mut target, |done| bar.set_position(done))?;
@@ -128,6 +130,17 @@ impl ConvertArgs {
             console::json(&Results { out, format: format.name(), samples: rows, bytes, hot })?;
         }
         Ok(())
+    }
+
+    /// Refuses to write to the folder of the text that is read, whatever its files are called.
+    fn refuse_folder_of_text(&self) -> Result<()> {
+        let parent = self.from.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let folder = if self.from.is_dir() { &self.from } else { parent };
+        if !matches!(Format::detect(&self.from), None | Some(Format::Csv)) || !same_file(folder, &self.to) {
+            return Ok(());
+        }
+        let reason = "is the folder of the text, of which all files are read as one table: choose another directory";
+        Err(Error::bad_file(self.to.clone(), reason))
     }
 
     /// Writes which rows and samples are hot beside the data; returns what to say of it, to programs and to people.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::output::refuse_edited;
+use super::output::{refuse_edited, refuse_unwritable};
 use super::table::Table;
 use super::topo::{Export, TopoArgs, described};
 use crate::base::config::cache_dir;
@@ -21,7 +21,6 @@ use crate::machine::limits::{Processor, core_seconds_taken};
 use crate::machine::placement::{CommCores, Wishes};
 use crate::machine::team::Team;
 use crate::machine::{Machine, place};
-use crate::memory::WholeFile;
 use crate::simd::Isa;
 use crate::train::DEADLINE;
 
@@ -112,10 +111,7 @@ pub fn measure(args: &TopoArgs, world: &World) -> Result<String> {
         refuse_edited("--export", path, None)?;
         // Of several machines as one that is known when all are measured.
         described(&machine)?;
-        // A pipe would end for who reads it.
-        if path.is_file() || !path.exists() {
-            drop(WholeFile::create(path)?);
-        }
+        refuse_unwritable(&[Some(path)])?;
     }
     let least = figures::LEAST_SECONDS * machine.nodes.len() as f64;
     if args.seconds < least {

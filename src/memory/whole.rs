@@ -6,7 +6,6 @@
 //! and new. Only regular files are replaced so, a link's target in the link's place; devices and pipes are written to
 //! as they are. Processes of several machines may write parts of one such file ([`FilePart`]), if they see it.
 
-use std::ffi::OsString;
 use std::fs::{self, File, TryLockError};
 use std::io::{BufWriter, ErrorKind, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -14,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use super::lock::knows_no_locks;
+use super::partial::partial_of;
 use crate::base::{Error, Result};
 
 /// How long a file is waited for that another process writes: a small one is whole by then.
@@ -200,24 +200,6 @@ impl WholeFile {
     }
 }
 
-/// What the name of a file that is not whole yet ends in.
-const PARTIAL: &str = ".octorec-partial";
-
-/// What a file is called until it is whole: hidden, and as nobody calls a file of his own, which would be lost.
-#[must_use]
-pub fn partial_of(path: &Path) -> PathBuf {
-    let mut name = OsString::from(".");
-    name.push(path.file_name().unwrap_or_default());
-    name.push(PARTIAL);
-    path.with_file_name(name)
-}
-
-/// The name that a file of this one has or will have, as one that is not whole yet ([`partial_of`]).
-#[must_use]
-pub fn whole_name(name: &str) -> &str {
-    name.strip_prefix('.').and_then(|name| name.strip_suffix(PARTIAL)).unwrap_or(name)
-}
-
 /// Opens what a file is called until it is whole, empty and locked.
 fn begin(partial: &Path, path: &Path) -> Result<File> {
     let patience = Instant::now() + PATIENCE;
@@ -392,6 +374,7 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     use super::*;
+    use crate::memory::whole_name;
 
     #[test]
     fn links_stay_and_their_targets_change() {

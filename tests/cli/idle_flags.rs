@@ -115,6 +115,10 @@ fn flags_of_data_sets_are_refused_where_these_have_no_place_for_them() {
         let line = format!("{command} {blocks} {copy} --schema {}", to("s.toml"));
         refused(&line, &["is of format octorec, which needs no schema"]);
     }
+    for format in ["csv", "parquet"] {
+        let line = format!("data verify {blocks} --schema {} --format {format}", to("s.toml"));
+        refused(&line, &["is of format octorec, which needs no schema"]);
+    }
     let verify = format!("data verify {} --schema {}", to("log.csv"), to("s.toml"));
     refused(&format!("{verify} --format parquet"), &["log.csv: is no Parquet"]);
     succeed(&format!("{verify} --format csv"));

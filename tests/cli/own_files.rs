@@ -491,29 +491,60 @@ fn a_folder_of_text_stays_what_it_is() {
         assert_eq!(held(&log), before, "{line}");
         assert_eq!(fs::read_dir(&log).unwrap().filter(|entry| entry.as_ref().unwrap().path().is_dir()).count(), 0);
     }
+    // Text without a header, and text that only a schema tells.
+    let generate = |name: &str| format!("data generate {} --set data.train_samples=10 --rows-cap 50", to(name));
+    succeed(&format!("{} --text", generate("raw")));
+    for name in ["kaggle", "odd", "notes"] {
+        fs::create_dir(folder.path().join(name)).unwrap();
+    }
+    tsv(&folder.path().join("kaggle/train.txt"), 3);
+    fs::copy(log.join("a.csv"), folder.path().join("odd/a.log")).unwrap();
+    let convert = format!("convert {} {} --schema {schema}", to("odd/a.log"), to("odd"));
+    for (line, name) in [(generate("raw"), "raw"), (generate("kaggle"), "kaggle"), (convert, "odd")] {
+        let before = held(&folder.path().join(name));
+        let message = fail(&line);
+        assert!(message.contains("are read as"), "{line}: {message}");
+        assert_eq!(held(&folder.path().join(name)), before, "{line}");
+    }
+    // Reports and notes are no tables.
+    fs::write(folder.path().join("notes/notes.txt"), "two words\n").unwrap();
+    fs::write(folder.path().join("notes/verify.json"), "{\"rows\": 1, \"files\": 2}\n").unwrap();
+    succeed(&generate("notes"));
 }
 
 #[test]
 fn make_removes_what_it_has_made_and_nothing_else() {
     let folder = tempfile::tempdir().unwrap();
-    let make = |mlperf: &str| {
+    let make = |flag: &str, mlperf: &str| {
         // Nothing is built, and no program is there: make ends where it would be called.
         let mut make = Command::new("make");
-        make.args(["-C", env!("CARGO_MANIFEST_DIR"), "-o", "build", "mlperf-small", "TARGET=/nowhere"]);
+        make.env_remove("MAKEFLAGS").env_remove("MFLAGS");
+        make.args([flag, "-C", env!("CARGO_MANIFEST_DIR"), "-o", "build", "mlperf-small", "TARGET=/nowhere"]);
         make.arg(format!("MLPERF={mlperf}")).output().unwrap()
     };
+    let own = folder.path().display().to_string();
     let raw = folder.path().join("raw");
     fs::create_dir(&raw).unwrap();
     fs::write(raw.join("mine"), "mine").unwrap();
-    for (given, told) in [("", "names no folder"), (&*folder.path().display().to_string(), "not of mlperf-small")] {
-        let output = make(given);
+    // No command runs with -n; one that fails does not end make with -i.
+    for (flag, given, told) in [
+        ("-n", "", "names no folder"),
+        ("-n", " ", "names no folder"),
+        ("-k", &*own, "not of mlperf-small"),
+        ("-i", &*own, "not of mlperf-small"),
+    ] {
+        let output = make(flag, given);
         let message = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(!output.status.success() && message.contains(told), "{message}");
+        assert!(!output.status.success() && message.contains(told), "{flag} {given:?}: {message}");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "{flag} {given:?}");
         assert!(raw.join("mine").exists());
     }
     // Its own mark.
     fs::write(folder.path().join(".mlperf-small"), "").unwrap();
-    assert!(!make(&folder.path().display().to_string()).status.success() && !raw.exists());
+    assert!(!make("-k", &own).status.success() && !raw.exists());
+    // An empty folder, as mktemp makes one, is taken.
+    fs::remove_file(folder.path().join(".mlperf-small")).unwrap();
+    assert!(!make("-k", &own).status.success() && folder.path().join(".mlperf-small").exists());
 }
 
 #[test]
@@ -610,8 +641,10 @@ fn weights_are_saved_where_what_is_written_about_them_has_no_room() {
 fn files_that_cannot_be_written_are_told_before_the_work() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("none/file").display().to_string();
+    let losses = folder.path().join("losses").display().to_string();
+    fs::write(&losses, "of a run before").unwrap();
     for line in [
-        format!("{} --trace {file}", tiny_training()),
+        format!("{} --trace {file} --trace-loss {losses}", tiny_training()),
         format!("inspect --hot --set data.train_samples=2000 --out {file}"),
         format!("tune gemm --set model.bottom=[13,8] --set model.top=[8,1] --set model.dim=8 --out {file}"),
     ] {
@@ -619,6 +652,7 @@ fn files_that_cannot_be_written_are_told_before_the_work() {
         assert!(message.contains(&format!("{file}: cannot create")), "{line}: {message}");
         assert!(!message.contains("training: "), "{line}: {message}");
     }
+    assert_eq!(fs::read_to_string(&losses).unwrap(), "of a run before");
 }
 
 #[test]

@@ -106,24 +106,37 @@ fn first_trial(out: &Path) -> Option<String> {
     processes.find(is_it).map(|found| found.file_name().to_string_lossy().into_owned())
 }
 
-#[test]
-fn a_trial_that_somebody_kills_goes_on_and_those_of_others_are_not_taken() {
-    let folder = tempfile::tempdir().unwrap();
-    let line = search(folder.path(), "--trials 1 --set data.train_samples=25600 --json");
-    let out = folder.path().join("search");
+/// What a search has said whose first trial was killed; nothing where the trial had ended by then.
+fn killed(line: &str, out: &Path) -> Option<String> {
     let mut process =
         octorec().args(line.split_whitespace()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-    let trial = loop {
-        match first_trial(&out) {
-            Some(trial) => break trial,
-            None => assert!(process.try_wait().unwrap().is_none(), "it runs a trial"),
+    while process.try_wait().unwrap().is_none() {
+        if let Some(trial) = first_trial(out) {
+            let _ = std::process::Command::new("kill").args(["-9", &trial]).stderr(Stdio::null()).status();
+            break;
         }
         sleep(Duration::from_millis(1));
-    };
-    assert!(std::process::Command::new("kill").args(["-9", &trial]).status().unwrap().success());
+    }
     let ended = process.wait_with_output().unwrap();
-    let said = String::from_utf8_lossy(&ended.stderr).into_owned();
-    assert_eq!(ended.status.code(), Some(1), "{said}");
+    (!ended.status.success()).then(|| String::from_utf8_lossy(&ended.stderr).into_owned())
+}
+
+/// A search of one trial, which was killed `times` times; the folder, the search, and what the last one has said.
+fn search_with_kills(times: usize) -> (tempfile::TempDir, String, String) {
+    let once = |_: u32| {
+        let folder = tempfile::tempdir().unwrap();
+        let line = search(folder.path(), "--trials 1 --set data.train_samples=25600 --json");
+        let out = folder.path().join("search");
+        let said: Option<Vec<_>> = (0..times).map(|_| killed(&line, &out)).collect();
+        Some((folder, line, said?.pop()?))
+    };
+    (0..20).find_map(once).expect("the trial was never caught in the middle")
+}
+
+#[test]
+fn a_trial_that_somebody_kills_goes_on_and_those_of_others_are_not_taken() {
+    let (folder, line, said) = search_with_kills(1);
+    let out = folder.path().join("search");
     assert!(
         said.contains("trial 0: its process was killed by signal 9") && said.contains("the same command"),
         "{said}"
@@ -143,6 +156,16 @@ fn a_trial_that_somebody_kills_goes_on_and_those_of_others_are_not_taken() {
     let message = fail(&format!("{line} --search-seed 2"));
     assert!(message.contains("is of no trial of this search") && message.contains("another --out"), "{message}");
     assert!(fs::read(out.join("trial-000.json")).unwrap() == results);
+}
+
+#[test]
+fn a_trial_that_is_killed_every_time_fails() {
+    let (_folder, line, said) = search_with_kills(2);
+    // Once more there is nothing to do but to tell.
+    for said in [said, fail(&line)] {
+        let told = ["--target AUC: no trial has a score", "killed twice by signal 9", "--parallel", "another --out"];
+        assert!(told.iter().all(|told| said.contains(told)), "{said}");
+    }
 }
 
 #[test]

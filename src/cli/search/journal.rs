@@ -91,6 +91,9 @@ pub struct Trial {
     /// The best one, where its model is kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept: Option<Found>,
+    /// Of a trial whose process was killed: when the checkpoint was written that it had ([`Files::saved`]).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub killed: Option<u64>,
     /// Of training, without evaluations.
     pub seconds: f64,
     /// To the target, with them, where it was reached.
@@ -117,6 +120,7 @@ impl Trial {
 enum Line {
     Search(Subject),
     Began(Trial),
+    Killed { number: u64, saved: u64 },
     Ended(Trial),
 }
 
@@ -180,6 +184,10 @@ impl Journal {
                 Line::Began(trial) => {
                     return Err(bad(format!("trial {} begins behind {} others", trial.number, trials.len())));
                 }
+                Line::Killed { number, saved } => match trials.get_mut(number as usize) {
+                    Some(trial) => trial.killed = Some(saved),
+                    None => return Err(bad(format!("trial {number} is killed and never began"))),
+                },
                 Line::Ended(trial) => {
                     let Some(known) = trials.get_mut(trial.number as usize) else {
                         return Err(bad(format!("trial {} ends and never began", trial.number)));
@@ -227,6 +235,16 @@ impl Journal {
         Ok(())
     }
 
+    /// The process of a trial was killed, which is gone on with; `saved` tells its checkpoint.
+    ///
+    /// # Errors
+    /// When the line cannot be written.
+    pub fn killed(&mut self, number: u64, saved: u64) -> Result<()> {
+        self.line(&Line::Killed { number, saved })?;
+        self.trials[number as usize].killed = Some(saved);
+        Ok(())
+    }
+
     /// A trial has ended.
     ///
     /// # Errors
@@ -258,6 +276,7 @@ mod tests {
             seconds: 1.5,
             target_seconds: None,
             kept: None,
+            killed: None,
         }
     }
 
@@ -300,16 +319,24 @@ mod tests {
         let lacks = subject.configuration.replace("best_by = \"auc\"\n", "");
         assert_ne!(lacks, subject.configuration);
         Journal::open(folder.path(), &Subject { configuration: lacks, ..subject.clone() }).unwrap();
+        let mut journal = Journal::open(folder.path(), &subject).unwrap();
+        journal.begin(trial(2, None)).unwrap();
+        journal.killed(2, 5).unwrap();
+        drop(journal);
+        let journal = Journal::open(folder.path(), &subject).unwrap();
+        assert_eq!(journal.trials[2], Trial { killed: Some(5), ..trial(2, None) });
         let text = fs::read_to_string(&path).unwrap();
-        for (without, told) in [(1, "trial 1 begins behind 0"), (2, "trial 1 ends and never began")] {
+        for (without, told) in
+            [(1, "trial 1 begins behind 0"), (2, "trial 1 ends and never began"), (5, "trial 2 is killed and")]
+        {
             let lines = text.lines().enumerate().filter(|(at, _)| *at != without);
             fs::write(&path, lines.map(|(_, line)| line.to_owned() + "\n").collect::<String>()).unwrap();
             assert!(Journal::open(folder.path(), &subject).unwrap_err().to_string().contains(told), "{told}");
         }
-        fs::create_dir(folder.path().join("trial-002")).unwrap();
+        fs::create_dir(folder.path().join("trial-003")).unwrap();
         fs::write(&path, text).unwrap();
         let message = Journal::open(folder.path(), &subject).unwrap_err().to_string();
-        assert!(message.contains("trial-002 is of no trial of this search"), "{message}");
+        assert!(message.contains("trial-003 is of no trial of this search"), "{message}");
         fs::write(&path, "loss\n").unwrap();
         assert!(Journal::open(folder.path(), &subject).unwrap_err().to_string().contains("no journal"));
     }

@@ -111,6 +111,10 @@ struct Search<'a> {
     shared: Mutex<Shared>,
 }
 
+/// Why a trial has failed that would be killed for ever.
+const KILLED_TWICE: &str = "killed twice by signal 9, and no checkpoint between: out of memory? Use fewer trials at a time \
+                            (--parallel), or a space of smaller models and batches";
+
 /// What `--json` prints.
 #[derive(Serialize)]
 struct Report<'a> {
@@ -376,6 +380,7 @@ impl Search<'_> {
             reason: None,
             evaluations: Vec::new(),
             kept: None,
+            killed: None,
             seconds: 0.0,
             target_seconds: None,
         };
@@ -424,6 +429,19 @@ impl Search<'_> {
             Ended::CutShort(how) => {
                 note!("warning: trial {}: its process {how}; the same command goes on with it", trial.number);
                 return Ok(());
+            }
+            Ended::Killed if trial.killed != Some(files.saved()) => {
+                note!(
+                    "warning: trial {}: its process was killed by signal 9, as the system does where memory is short; the same \
+                     command goes on with it, also with fewer trials at a time (--parallel)",
+                    trial.number
+                );
+                return self.shared().journal.killed(trial.number, files.saved());
+            }
+            Ended::Killed => {
+                trial.end = Some(End::Failed);
+                trial.reason = Some(KILLED_TWICE.to_owned());
+                Value::Null
             }
             Ended::Failed(reason) => {
                 trial.end = Some(End::Failed);

@@ -145,6 +145,7 @@ mod tests {
             seconds: 1.0,
             target_seconds: None,
             kept: None,
+            killed: None,
         };
         let trials = [
             trial(0, [0.2, 0.9], End::Finished),

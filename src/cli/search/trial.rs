@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use serde_json::Value;
 
@@ -49,6 +49,13 @@ impl Files {
         serde_json::from_str(&fs::read_to_string(&self.results).ok()?).ok()
     }
 
+    /// When its checkpoint was written, in ns since 1970; 0 where there is none.
+    pub fn saved(&self) -> u64 {
+        let at = fs::metadata(checkpoint_in(&self.run)).and_then(|file| file.modified());
+        let since = at.ok().and_then(|at| at.duration_since(UNIX_EPOCH).ok());
+        since.map_or(0, |since| since.as_nanos() as u64)
+    }
+
     /// Seconds of its steps up to one, as its log has them, and of these with the evaluations between.
     pub fn seconds_until(&self, step: u64) -> [f64; 2] {
         let metrics = fs::read_to_string(self.run.join(METRICS)).unwrap_or_default();
@@ -78,6 +85,8 @@ pub enum Ended {
     Stopped(Value),
     /// By somebody else, and how: it may go on.
     CutShort(String),
+    /// By signal 9, as the system does where memory is short: it may go on, unless it is its own need that is too much.
+    Killed,
     /// With what it said last.
     Failed(String),
 }
@@ -127,17 +136,17 @@ pub fn run(files: &Files, mut goes_on: impl FnMut(Found) -> Result<bool>, wanted
         // It had come to its end by then.
         Some(results) if status.success() && (!decided || results["step"].as_u64() == last) => Ended::Done(results),
         results if status.success() || asked => Ended::Stopped(results.unwrap_or_default()),
+        _ if status.signal() == Some(9) => Ended::Killed,
         _ => cut_short(status).map_or_else(|| Ended::Failed(files.last_words(status.signal())), Ended::CutShort),
     })
 }
 
 /// How somebody else has ended a process that the search has not asked to stop; nothing where it has failed by itself,
-/// as one does that crashes.
+/// as one does that crashes. Signal 9 is not among them ([`Ended::Killed`]).
 fn cut_short(status: ExitStatus) -> Option<String> {
-    // SIGHUP, SIGINT, SIGKILL, SIGTERM and SIGXCPU.
-    const BY_OTHERS: [i32; 5] = [1, 2, 9, 15, 24];
+    // SIGHUP, SIGINT, SIGTERM and SIGXCPU.
+    const BY_OTHERS: [i32; 4] = [1, 2, 15, 24];
     match status.signal() {
-        Some(9) => Some("was killed by signal 9, as the system does where memory is short".to_owned()),
         Some(signal) => BY_OTHERS.contains(&signal).then(|| format!("was ended by signal {signal}")),
         None => (status.code() == Some(i32::from(EXIT_CODE))).then(|| "was interrupted".to_owned()),
     }
@@ -220,7 +229,7 @@ mod tests {
     fn a_trial_that_somebody_else_has_ended_has_not_failed() {
         // As wait(2) tells them: signals, then codes.
         let of = |status: i32| cut_short(ExitStatus::from_raw(status));
-        assert!(of(9).unwrap().contains("memory is short") && of(15).unwrap().contains("signal 15"));
+        assert_eq!(of(15).as_deref(), Some("was ended by signal 15"));
         assert_eq!(of(130 << 8).as_deref(), Some("was interrupted"));
         assert_eq!([of(11), of(6), of(1 << 8), of(101 << 8)], [None, None, None, None]);
         assert_eq!(

@@ -45,7 +45,7 @@ pub(super) fn read(path: &Path, parameters: usize) -> Result<Measured> {
     if measured.layer_parameters != parameters {
         let reason = format!(
             "was measured of another model, whose layers have {} parameters and not {}: repeat `octorec bench step` with the keys \
-             of the model that is simulated",
+             of the model that is simulated, and the same --rows-cap, on which its dimensions may depend",
             Count(measured.layer_parameters as u64),
             Count(parameters as u64)
         );

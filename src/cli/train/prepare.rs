@@ -61,7 +61,7 @@ impl TrainArgs {
     pub(super) fn prepare(&self, world: &World, asked: Resolved, output: Option<OutputDir>) -> Result<Prepared> {
         let Resolved { mut config, known, resumed } = asked;
         refuse_endless_rates(&config.train)?;
-        self.refuse_overwriting_inputs(&config, output.as_ref(), resumed.is_some())?;
+        self.check_outputs(world, &config, output.as_ref(), resumed.is_some())?;
         let mut mllog = self.begin_mllog(world, &config)?;
         let kept_scales = known.scales.clone().filter(|_| self.init.is_some());
         let numbers = known.vocabulary.as_ref().filter(|_| self.init.is_some()).map(digest);
@@ -78,7 +78,6 @@ impl TrainArgs {
             self.describe_in_log(log, &config, &*source)?;
         }
         let loss_trace = self.trace_loss.as_deref().filter(|_| world.is_first()).map(LossTrace::create).transpose()?;
-        refuse_unwritable(&[self.trace.as_deref().filter(|_| world.is_first())])?;
         describe(&config, &*source, &started, kept_scales.as_ref())?;
         if source.samples(Split::Validation) != Some(0) && evaluated(&config.train, &*source) == Split::Test {
             note!(
@@ -170,8 +169,8 @@ impl TrainArgs {
         Ok(())
     }
 
-    /// Refuses to write over a file that the run reads, or that is another of its own.
-    fn refuse_overwriting_inputs(&self, config: &Config, output: Option<&OutputDir>, resumed: bool) -> Result<()> {
+    /// Refuses to write over a file that the run reads, or that is another of its own, and to where nothing can be.
+    fn check_outputs(&self, world: &World, config: &Config, output: Option<&OutputDir>, resumed: bool) -> Result<()> {
         let init = self.init_file();
         let mut inputs = self.base.input_files(config, Command::Train);
         inputs.extend(init.as_deref().into_iter().chain(self.ranks.input_files()));
@@ -193,7 +192,9 @@ impl TrainArgs {
         for (flag, path) in outputs.into_iter().filter(|(_, path)| path.is_some()) {
             refuse_mixing(self.json, (flag, path.as_deref()), &format!("does what {flag} writes"))?;
         }
-        refuse_overwriting(&outputs.map(|(flag, path)| (flag, path.as_deref())), &inputs)
+        refuse_overwriting(&outputs.map(|(flag, path)| (flag, path.as_deref())), &inputs)?;
+        // The others are emptied when they begin; this one is written at the end.
+        refuse_unwritable(&[self.trace.as_deref().filter(|_| world.is_first())])
     }
 
     /// Opens the data, which all machines do at the same time.

@@ -224,13 +224,10 @@ pub fn open_for(
     if text.is_some() {
         let is_parquet =
             if path.is_dir() { Format::detect(path) == Some(Format::Parquet) } else { is_parquet_at(path) };
-        match format {
-            None => refuse_described(path, false)?,
-            Some(given) if (given == Format::Parquet) != is_parquet => {
-                let is = if is_parquet { "is Parquet" } else { "is no Parquet" };
-                return Err(bad(path, format!("{is}, and {} is named as its format: leave that away", given.name())));
-            }
-            Some(_) => (),
+        refuse_described(path, false)?;
+        if let Some(given) = format.filter(|given| (*given == Format::Parquet) != is_parquet) {
+            let is = if is_parquet { "is Parquet" } else { "is no Parquet" };
+            return Err(bad(path, format!("{is}, and {} is named as its format: leave that away", given.name())));
         }
     }
     let format = text.map(|_| Format::Csv).or(format).or_else(|| Format::detect(path));

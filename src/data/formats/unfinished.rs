@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use super::{Format, bad, hugectr, mlperf, nvidia, parquet};
+use super::{Format, bad, csv, hugectr, mlperf, nvidia, parquet};
 use crate::base::{Error, Result};
 use crate::data::blocks::{EXTENSION, MANIFEST};
 use crate::memory::{FolderLock, listed, whole_name};
@@ -135,15 +135,21 @@ fn remove_written(folder: &Path, format: Format, since: Option<SystemTime>) -> R
     Ok(())
 }
 
+/// What names of files end in that may be tables of text: reports and notes, which lie beside data, may look like one.
+const TEXT: [&str; 6] = ["", "tsv", "txt", "inter", "data", "dat"];
+
 /// Refuses a folder whose files are read as one table of text, which it would not be any more.
 ///
 /// # Errors
 /// That names one of them.
 pub fn refuse_text(folder: &Path) -> Result<()> {
-    let name = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let is_text = |path: &PathBuf| {
-        let kept = !name(path).starts_with(['.', '_']) && path.extension().is_none_or(|kind| kind != "toml");
-        kept && path.is_file() && Format::detect(path) == Some(Format::Csv)
+        let name = path.file_name().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
+        let plain = [".gz", ".zst"].iter().find_map(|end| name.strip_suffix(end)).unwrap_or(&name);
+        let day = plain.strip_prefix("day_").is_some_and(|day| day.parse::<u64>().is_ok());
+        let ending = Path::new(plain).extension().unwrap_or_default();
+        let sniffed = || TEXT.iter().any(|text| ending == *text) && csv::sniff::is_table(path);
+        path.is_file() && !name.starts_with(['.', '_']) && (day || ending == "csv" || sniffed())
     };
     listed(folder, "list")?.iter().find(|path| is_text(path)).map_or(Ok(()), |path| {
         let reason = "is text, of which all files of a folder are read as one table: choose another directory, or move it \

@@ -18,6 +18,8 @@ use crate::data::text::{LONGEST, decoded, is_parquet_at, without_end, without_ma
 
 /// What separates columns in the field's data sets; the last is Hive's default.
 const DELIMITERS: [char; 6] = [',', '\t', ';', '|', ' ', '\u{1}'];
+/// Fields of a line of Criteo's logs: a label, 13 integers and 26 categories.
+const CRITEO: usize = 1 + 13 + 26;
 /// Lines behind the header that are looked at.
 const LINES: usize = 20;
 
@@ -66,6 +68,19 @@ pub fn header(path: &Path) -> Option<Header> {
     let different: HashSet<&str> = found.names.iter().map(String::as_str).collect();
     let prose = [' ', ','].contains(&found.delimiter) && different.len() < found.names.len();
     (found.names.len() > 1 && named && !prose).then_some(found)
+}
+
+/// Whether a text file begins as a table does: with a row of Criteo's log, or a header and a row of as many fields.
+#[must_use]
+pub fn is_table(path: &Path) -> bool {
+    let lines = first_lines(path).unwrap_or_default();
+    let is_log = |line: &Vec<u8>| line.iter().filter(|byte| **byte == b'\t').count() + 1 == CRITEO;
+    let is_row = |line: &Vec<u8>, header: &Header| {
+        let mut record = Record::default();
+        Splitter::new(header.delimiter).split(line, &mut record) && record.len() == header.names.len()
+    };
+    lines.first().is_some_and(is_log)
+        || lines.get(1).is_some_and(|line| header(path).is_some_and(|header| is_row(line, &header)))
 }
 
 /// What separates the columns of a text file, whatever its first line is; a comma where nothing tells.
