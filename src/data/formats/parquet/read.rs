@@ -86,8 +86,8 @@ impl ParquetTable {
         self.starts[group + 1] - self.starts[group]
     }
 
-    /// A column's name, its values in the first rows, where their lists begin and where no value is, whatever row groups
-    /// they are in; nothing where they cannot be read.
+    /// A column's name, its values in the first rows, where their lists begin and where no value is, whatever row
+    /// groups they are in; nothing where they cannot be read.
     fn beginning(&self, leaf: &Leaf) -> Option<Vec<u8>> {
         const FIRST: u64 = 1 << 8;
         let (mut bytes, mut lists) = (leaf.name.clone().into_bytes(), Vec::new());
