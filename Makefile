@@ -96,7 +96,7 @@ figures: build
 # and trained to a target AUC; the log and the time to train are told. All of it goes to MLPERF, a folder of this target's own:
 # what it has made there before is replaced. Make's own errors refuse other folders, as `make -i` goes on after those of commands.
 MLPERF ?= mlperf-small
-MLPERF_TAKEN = $(shell test -f "$(MLPERF)/.mlperf-small" || ls -A "$(MLPERF)" 2>/dev/null)
+MLPERF_TAKEN = $(shell test -f "$(MLPERF)/.mlperf-small" || test ! -e "$(MLPERF)" || ls -A "$(MLPERF)" 2>&1)
 mlperf-small: build
 	$(if $(strip $(MLPERF)),,$(error MLPERF names no folder: make mlperf-small MLPERF=DIR, or leave it away))
 	$(if $(MLPERF_TAKEN),$(error $(MLPERF) holds what is not of mlperf-small: make mlperf-small MLPERF=DIR with a new folder, or remove it))

@@ -106,6 +106,9 @@ impl ConvertArgs {
     pub fn run(&self) -> Result<()> {
         heed_signals()?;
         let (format, options) = self.output.chosen()?;
+        if self.from.exists() {
+            self.refuse_folder_of_text()?;
+        }
         let mut dataset = formats::open(&self.from, self.from_format, self.text.described())?;
         let total: u64 = dataset.members.iter().map(|member| member.table.rows()).sum();
         if total == 0 {
@@ -115,7 +118,6 @@ impl ConvertArgs {
         if format.holds_features() {
             dataset.learn_scales()?;
         }
-        self.refuse_folder_of_text()?;
         let mut target = Target::create(&self.to, format, &dataset.description, options)?;
         let bar = bar(total, "converting");
         let rows = formats::convert(&dataset, &mut target, |done| bar.set_position(done))?;
@@ -136,7 +138,9 @@ impl ConvertArgs {
     fn refuse_folder_of_text(&self) -> Result<()> {
         let parent = self.from.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let folder = if self.from.is_dir() { &self.from } else { parent };
-        if !matches!(Format::detect(&self.from), None | Some(Format::Csv)) || !same_file(folder, &self.to) {
+        let is_told = self.text.described().is_some();
+        let format = if is_told { None } else { self.from_format.or_else(|| Format::detect(&self.from)) };
+        if !matches!(format, None | Some(Format::Csv)) || !same_file(folder, &self.to) {
             return Ok(());
         }
         let reason = "is the folder of the text, of which all files are read as one table: choose another directory";

@@ -382,6 +382,11 @@ fn told(
             );
             Error::config("train.hot", reason)
         }
+        Error::Config { origin, .. } if origin == "--sample" => {
+            let reason = "this machine has less memory free than drawing samples takes: name the hot rows with --hot-set \
+                          (`octorec inspect --hot --out FILE` finds them), or use --hot off";
+            Error::config("train.hot", reason)
+        }
         error => error,
     })?;
     let (lookups, samples) = (found.tried[found.chosen].hot_lookups, found.sampled + found.judged);

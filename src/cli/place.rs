@@ -73,10 +73,15 @@ impl PlaceArgs {
 
 /// Tells what the user should know of where ranks stand before believing a time that is measured there.
 pub fn warn(placement: &Placement) {
-    placement.warnings.iter().for_each(|warning| note!("warning: {warning}"));
+    warn_of_places(placement);
     if !placement.spin {
         note!("warning: threads take turns: no time measured here says anything about scaling");
     }
+}
+
+/// Tells what is unusual about where ranks stand.
+pub fn warn_of_places(placement: &Placement) {
+    placement.warnings.iter().for_each(|warning| note!("warning: {warning}"));
 }
 
 /// The file that describes a machine; nothing where the machine has a name alone.

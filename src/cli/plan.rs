@@ -10,7 +10,7 @@ use super::division::{about, follow, planned, undivided};
 use super::figures;
 use super::output::{refuse_edited, refuse_overwriting, write_editable};
 use super::overrides::{BaseArgs, KeyArgs};
-use super::place::{PlaceArgs, machine_file, on_described};
+use super::place::{PlaceArgs, machine_file, on_described, warn_of_places};
 use super::table::Table;
 use crate::base::config::{Command, Config};
 use crate::base::console::{note, pretty};
@@ -152,7 +152,7 @@ impl PlanArgs {
         refuse_overwriting(&[("--out", self.out.as_deref())], &inputs)?;
         let machine = figures::load(&self.place.topology)?;
         let placement = place(&machine, &self.place.wishes(config.train.threads))?;
-        placement.warnings.iter().for_each(|warning| note!("warning: {warning}"));
+        warn_of_places(&placement);
         self.place.advise(&placement);
         let site = Site::new(&machine, &placement, Known { memory_gb_s: self.memory_gb_s, link_gb_s: self.link_gb_s });
         let figures = figures::tell(&machine, &site.assumptions);

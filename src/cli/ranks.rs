@@ -12,7 +12,7 @@ use super::division::{Aim, Division, Wanted, divide, grains};
 use super::figures;
 use super::help::{DATA, MACHINE};
 use super::machines::{Everyone, introduce};
-use super::place::{PlaceArgs, RankCount, machine_file, warn};
+use super::place::{PlaceArgs, RankCount, machine_file, warn, warn_of_places};
 use super::trials::{TRIAL_ROWS, Trials};
 use super::tuned::use_plans;
 use crate::base::config::{Config, Determinism, Hot};
@@ -352,7 +352,12 @@ impl RankArgs {
             let reason = "one rank has nobody to communicate with: use more --ranks, or leave it away";
             return refuse("--comm-cores", reason.to_owned());
         }
-        warn(&placement);
+        // Nobody measures predictions.
+        if purpose == Purpose::Predict {
+            warn_of_places(&placement)
+        } else {
+            warn(&placement)
+        }
         self.place.advise(&placement);
         if let (RankCount::Auto, [reason, ..]) = (self.place.ranks, &placement.reasons[..])
             && placement.ranks.len() > 1

@@ -70,7 +70,7 @@ pub struct Summary {
     pub lowest_logloss: Option<Best>,
     /// The run's last step: those since it began, before it was resumed included.
     pub step: u64,
-    /// The step of the last checkpoint, this process's or an earlier one's; absent without one.
+    /// The step of the last checkpoint, this process's or an earlier one's; null without one.
     pub saved_step: Option<u64>,
     /// Steps of this process.
     pub steps: u64,

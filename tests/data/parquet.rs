@@ -353,7 +353,7 @@ fn a_file_that_was_written_again_is_the_one_that_it_was() {
     assert!(before.is_some() && fingerprint(&bytes) == before);
     // Runs of every version are to know their data again: earlier ones kept no more than this, of the rows.
     assert_eq!(before.as_deref().and_then(|told| told.split_once('-')).map(|(rows, _)| rows), Some("623f6565182ced80"));
-    // Whatever groups and codec it has; as many other rows are another file, and so are those without a value elsewhere.
+    // Whatever groups and codec it has; as many other rows are another file, and so are those that lack other values.
     let made = |samples: &Samples, codec, block_rows| {
         let folder = tempfile::tempdir().unwrap();
         let options = Options { codec, block_rows };

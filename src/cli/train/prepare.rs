@@ -193,8 +193,8 @@ impl TrainArgs {
             refuse_mixing(self.json, (flag, path.as_deref()), &format!("does what {flag} writes"))?;
         }
         refuse_overwriting(&outputs.map(|(flag, path)| (flag, path.as_deref())), &inputs)?;
-        // The others are emptied when they begin; this one is written at the end.
-        refuse_unwritable(&[self.trace.as_deref().filter(|_| world.is_first())])
+        // Before any of them is emptied, and before the data are read.
+        refuse_unwritable(&outputs.map(|(_, path)| path.as_deref().filter(|_| world.is_first())))
     }
 
     /// Opens the data, which all machines do at the same time.
