@@ -59,7 +59,7 @@ pub fn line(machine: &Machine, assumed: &[String]) -> String {
     }
 }
 
-/// What is to be said beside [`line`] of measured figures that may be of another state of this machine, or are.
+/// What is to be said beside [`line()`] of measured figures that may be of another state of this machine, or are.
 #[must_use]
 pub fn remark(machine: &Machine) -> Option<String> {
     machine.figures_note.as_ref().map(|reason| format!("note: {reason}"))
