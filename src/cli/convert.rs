@@ -138,9 +138,9 @@ impl ConvertArgs {
     fn refuse_folder_of_text(&self) -> Result<()> {
         let parent = self.from.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let folder = if self.from.is_dir() { &self.from } else { parent };
-        let is_told = self.text.described().is_some();
-        let format = if is_told { None } else { self.from_format.or_else(|| Format::detect(&self.from)) };
-        if !matches!(format, None | Some(Format::Csv)) || !same_file(folder, &self.to) {
+        let format = self.from_format.or_else(|| Format::detect(&self.from));
+        let is_text = self.text.described().is_some() || matches!(format, None | Some(Format::Csv));
+        if !is_text || !same_file(folder, &self.to) {
             return Ok(());
         }
         let reason = "is the folder of the text, of which all files are read as one table: choose another directory";

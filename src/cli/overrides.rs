@@ -129,6 +129,8 @@ keys! {
 
 /// A flag's value as its key has it, if the flag was given.
 trait Given {
+    /// The value; nothing where the flag was not given.
+    ///
     /// # Errors
     /// When a number is too large for any, or a path is no UTF-8.
     fn given(&self, flag: &str) -> Result<Option<toml::Value>>;

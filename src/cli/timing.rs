@@ -63,8 +63,7 @@ impl Steps {
             let loss = ranks.step(batch, rates)?;
             if !loss.is_finite() {
                 let rate = f64::from(rates.layers.max(rates.rows));
-                let by_weight = false;
-                return Err(Error::Diverged { step: number, loss, by_weight, rate, cause: None, saved: None });
+                return Err(Error::Diverged { step: number, loss, by_weight: false, rate, cause: None, saved: None });
             }
             Ok(began.elapsed().as_secs_f64() * 1e3)
         };

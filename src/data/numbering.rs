@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Growth;
 use super::fingerprint::of_bytes;
-use super::preprocess::{identity, vocabulary_growth};
+use super::vocabulary::file::{growth, identity};
 use crate::base::Result;
 
 /// By the name of each column whose values lie in a file: what tells these, in the order of their rows, from others.
@@ -75,7 +75,7 @@ impl Numbering {
     pub(super) fn growth(&self, column: &str, path: &Path) -> Result<Option<Growth>> {
         let since = self.0.get(column).and_then(|identity| u64::from_str_radix(identity, 16).ok());
         match since.filter(|_| path.exists()) {
-            Some(since) => vocabulary_growth(path, column, since),
+            Some(since) => growth(path, column, since),
             None => Ok(None),
         }
     }

@@ -9,10 +9,10 @@ pub type Progress<'a> = dyn FnMut(u64, u64) + 'a;
 /// Whether rows must carry a label.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Labels {
-    /// Every row begins with 0 or 1.
+    /// Every row has one; in Criteo's layout it begins with 0 or 1.
     #[default]
     Required,
-    /// The label field may be empty or absent (one column fewer); the label is then NaN. For prediction.
+    /// A row may lack it, whose label is then NaN; in Criteo's layout the field may be empty or absent. For prediction.
     Optional,
 }
 

@@ -3,6 +3,8 @@
 //! Invariant: `keys[c][id]` is the value whose id is `id`, and no value stands twice in a column. The keys alone
 //! determine everything, so a checkpoint stores them and new data is mapped as the training data was.
 
+pub(super) mod file;
+
 use serde::{Deserialize, Serialize};
 
 use crate::base::{Error, Result};

@@ -4,14 +4,16 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use twox_hash::XxHash3_64;
+
 /// What the name of a file that is not whole yet ends in.
 const PARTIAL: &str = ".octorec-partial";
 
 /// The longest name of a file, in bytes (`NAME_MAX`).
 const LONGEST: usize = 255;
 
-/// What a file is called until it is whole: hidden, and as nobody calls a file of his own, which would be lost. In a
-/// name that would be too long so, a hash stands for its end.
+/// What a file is called until it is whole: hidden, and as nobody calls a file of their own, which would be lost. In
+/// a name that would be too long so, a hash stands for its end.
 #[must_use]
 pub fn partial_of(path: &Path) -> PathBuf {
     let whole = path.file_name().unwrap_or_default().as_bytes();
@@ -20,12 +22,8 @@ pub fn partial_of(path: &Path) -> PathBuf {
     if whole.len() <= room {
         name.push(OsStr::from_bytes(whole));
     } else {
-        // FNV-1a.
-        let hash = whole
-            .iter()
-            .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3));
         name.push(OsStr::from_bytes(&whole[..room - 17]));
-        name.push(format!("~{hash:016x}"));
+        name.push(format!("~{:016x}", XxHash3_64::oneshot(whole)));
     }
     name.push(PARTIAL);
     path.with_file_name(name)

@@ -6,7 +6,7 @@ use rayon::prelude::*;
 
 use super::{Dataset, Table, Target, bad};
 use crate::base::{Error, Result, interrupt};
-use crate::data::preprocess::check_vocabulary;
+use crate::data::vocabulary::file::check as check_vocabulary;
 use crate::data::{Description, Samples, Split};
 
 /// Rows between two looks at the progress bar and the wish to stop.

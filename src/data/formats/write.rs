@@ -10,7 +10,7 @@ use super::{Format, bad, hugectr, mlperf, nvidia, torchrec};
 use crate::base::console::note;
 use crate::base::{Error, Result};
 use crate::data::blocks::{EXTENSION, Manifest, Options, Part, Writer};
-use crate::data::preprocess::{vocabulary_files, write_vocabulary};
+use crate::data::vocabulary::file;
 use crate::data::{Description, Samples, Split, Vocabulary};
 use crate::memory::{WholeFile, make_folder};
 
@@ -123,11 +123,11 @@ impl Target {
             );
             return Ok(());
         }
-        let files = vocabulary_files(&self.description);
-        let columns = self.description.categorical.iter_mut().zip(vocabulary.texts()).zip(files).zip(numbered);
-        for (((column, texts), file), _) in columns.filter(|(_, numbered)| **numbered) {
-            write_vocabulary(&self.folder.join(&file), texts, vocabulary.unseen_row())?;
-            column.vocabulary = file;
+        let names = file::file_names(&self.description);
+        let columns = self.description.categorical.iter_mut().zip(vocabulary.texts()).zip(names).zip(numbered);
+        for (((column, texts), name), _) in columns.filter(|(_, numbered)| **numbered) {
+            file::write(&self.folder.join(&name), texts, vocabulary.unseen_row())?;
+            column.vocabulary = name;
         }
         Ok(())
     }

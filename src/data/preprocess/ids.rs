@@ -16,9 +16,9 @@ use super::gather::Source;
 use super::part::{Part, read_at};
 use super::progress::{Meter, Stage};
 use super::shards::Shards;
-use super::vocabulary::{self, Size};
 use crate::base::{Error, Result, interrupt};
 use crate::data::key_map::{Key, KeyMap, TOGETHER};
+use crate::data::vocabulary::file::{self as vocabulary, Size};
 use crate::memory::WholeFile;
 
 /// In place of an id: the value is too infrequent to have one, or a vocabulary lacks it.

@@ -4,11 +4,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::ids::Column;
-use super::vocabulary::{self, identity, size};
 use super::{Options, Recipe};
 use crate::base::{Error, Result};
 use crate::data::blocks::{MANIFEST, Manifest};
 use crate::data::schema::{Categorical, Description};
+use crate::data::vocabulary::file::{self as vocabulary, identity, size};
 use crate::data::{Growth, Numbering};
 
 /// A data set that was made before.

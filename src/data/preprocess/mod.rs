@@ -29,22 +29,17 @@ mod shuffle;
 mod split;
 mod stored;
 mod targets;
-mod vocabulary;
 
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+pub use super::vocabulary::file::fingerprint;
 pub use inputs::input_files;
 pub use progress::{Stage, Watch};
 pub use recipe::{avazu, taobao, taobao_sequences};
 pub use run::{SUMMARY, Summary, preprocess};
 pub use split::SplitBy;
-pub use vocabulary::fingerprint;
-pub(super) use vocabulary::{
-    check as check_vocabulary, file_names as vocabulary_files, growth as vocabulary_growth, identity,
-    write as write_vocabulary,
-};
 
 use super::blocks::Codec;
 use super::formats::csv::TextSchema;

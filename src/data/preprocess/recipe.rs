@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use super::vocabulary::fingerprint;
+use super::fingerprint;
 use crate::base::config::OnBadRow;
 use crate::base::console::note;
 use crate::base::error::meant;

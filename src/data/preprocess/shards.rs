@@ -17,9 +17,9 @@ use bytemuck::Pod;
 use super::disk::remove;
 use super::ids::{Column, INFREQUENT, Numbering, ids_path};
 use super::part::read_at;
-use super::vocabulary::{self, Size};
 use crate::base::{Error, Result, interrupt};
 use crate::data::key_map::{Key, KeyMap, shard};
+use crate::data::vocabulary::file::{self as vocabulary, Size};
 use crate::memory::WholeFile;
 
 /// The extension of files that hold shards, which a column that was not finished begins anew.

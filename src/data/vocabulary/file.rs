@@ -70,14 +70,14 @@ impl Head {
 
 /// What a vocabulary file says of itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Size {
-    pub(super) values: u64,
-    pub(super) unseen_row: bool,
+pub(in crate::data) struct Size {
+    pub(in crate::data) values: u64,
+    pub(in crate::data) unseen_row: bool,
 }
 
 impl Size {
     /// Rows of the column's table.
-    pub(super) fn rows(self) -> u64 {
+    pub(in crate::data) fn rows(self) -> u64 {
         self.values + u64::from(self.unseen_row)
     }
 }
@@ -113,14 +113,14 @@ pub(in crate::data) fn file_names(description: &Description) -> Vec<String> {
 }
 
 /// A vocabulary on its way to its file.
-pub(super) struct Writer {
+pub(in crate::data) struct Writer {
     file: WholeFile,
     head: Head,
     hasher: crc32fast::Hasher,
 }
 
 impl Writer {
-    pub(super) fn create<K: Key>(path: &Path, unseen_row: bool) -> Result<Self> {
+    pub(in crate::data) fn create<K: Key>(path: &Path, unseen_row: bool) -> Result<Self> {
         let mut file = WholeFile::create(path)?;
         let head = Head {
             magic: MAGIC_2,
@@ -132,14 +132,14 @@ impl Writer {
         Ok(Self { file, head, hasher: crc32fast::Hasher::new() })
     }
 
-    pub(super) fn append<K: Key>(&mut self, keys: &[K]) -> Result<()> {
+    pub(in crate::data) fn append<K: Key>(&mut self, keys: &[K]) -> Result<()> {
         let bytes: &[u8] = bytemuck::cast_slice(keys);
         self.head.values += keys.len() as u64;
         self.hasher.update(bytes);
         self.file.append(bytes)
     }
 
-    pub(super) fn finish(mut self) -> Result<Size> {
+    pub(in crate::data) fn finish(mut self) -> Result<Size> {
         self.head.crc = self.hasher.finalize();
         self.head.head_crc = self.head.own_crc();
         self.file.overwrite_start(bytemuck::bytes_of(&self.head))?;
@@ -184,7 +184,7 @@ fn open(path: &Path) -> Result<(File, Head)> {
 }
 
 /// Reads a vocabulary file, `each` taking some values at a time in the order of their ids.
-pub(super) fn read<K: Key>(path: &Path, each: impl FnMut(&[K])) -> Result<Size> {
+pub(in crate::data) fn read<K: Key>(path: &Path, each: impl FnMut(&[K])) -> Result<Size> {
     let (file, head) = open(path)?;
     if head.key_bytes as usize != size_of::<K>() {
         let reason = format!(
@@ -234,7 +234,7 @@ fn read_any(path: &Path, file: File, head: &Head, mut each: impl FnMut(&[u8])) -
 ///
 /// # Errors
 /// When it is no vocabulary file, its head is damaged, or it is cut.
-pub(super) fn size(path: &Path) -> Result<Size> {
+pub(in crate::data) fn size(path: &Path) -> Result<Size> {
     open(path).map(|(_, head)| head.size())
 }
 
