@@ -14,12 +14,14 @@ use super::label::finite;
 use super::records::{Record, Splitter};
 use super::{TextSchema, bad, listed};
 use crate::base::Result;
+use crate::data::Labels;
 use crate::data::text::{LONGEST, decoded, is_parquet_at, without_end, without_mark};
+use crate::data::tsv::Layout;
 
 /// What separates columns in the field's data sets; the last is Hive's default.
 const DELIMITERS: [char; 6] = [',', '\t', ';', '|', ' ', '\u{1}'];
-/// Fields of a line of Criteo's logs: a label, 13 integers and 26 categories.
-const CRITEO: usize = 1 + 13 + 26;
+/// Fields of a line of Criteo's logs.
+const CRITEO: usize = Layout::criteo(Labels::Required, LONGEST).columns();
 /// Lines behind the header that are looked at.
 const LINES: usize = 20;
 
