@@ -27,17 +27,6 @@ impl Avx2 {
         let has = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
         has.then_some(Self(()))
     }
-
-    /// Runs a kernel compiled for this instruction set.
-    #[inline]
-    pub fn run<K: Kernel>(self, kernel: K) -> K::Out {
-        #[target_feature(enable = "avx2,fma")]
-        fn compiled<K: Kernel>(simd: Avx2, kernel: K) -> K::Out {
-            kernel.run(simd)
-        }
-        // SAFETY: `self` exists, so `detect` saw both features.
-        unsafe { compiled(self, kernel) }
-    }
 }
 
 /// A mask that selects the lowest `count` lanes.
@@ -142,6 +131,17 @@ fn turned(proof: Avx2, [a, b, c, d]: [__m256; 4]) -> [__m256; 4] {
 impl Simd for Avx2 {
     const LANES: usize = 8;
     type V = __m256;
+
+    #[inline]
+    fn run<K: Kernel>(self, kernel: K) -> K::Out {
+        #[inline(never)]
+        #[target_feature(enable = "avx2,fma")]
+        fn compiled<K: Kernel>(simd: Avx2, kernel: K) -> K::Out {
+            kernel.run(simd)
+        }
+        // SAFETY: `self` exists, so `detect` saw both features.
+        unsafe { compiled(self, kernel) }
+    }
 
     #[inline(always)]
     fn splat(self, x: f32) -> __m256 {

@@ -29,17 +29,6 @@ impl Avx512 {
             && is_x86_feature_detected!("fma");
         has.then_some(Self(()))
     }
-
-    /// Runs a kernel compiled for this instruction set.
-    #[inline]
-    pub fn run<K: Kernel>(self, kernel: K) -> K::Out {
-        #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
-        fn compiled<K: Kernel>(simd: Avx512, kernel: K) -> K::Out {
-            kernel.run(simd)
-        }
-        // SAFETY: `self` exists, so `detect` saw every feature (AVX-512 F implies AVX2).
-        unsafe { compiled(self, kernel) }
-    }
 }
 
 /// The lowest `count` lanes.
@@ -86,6 +75,17 @@ fn store_words(_proof: Avx512, v: __m512i, to: &mut [u16]) {
 impl Simd for Avx512 {
     const LANES: usize = 16;
     type V = __m512;
+
+    #[inline]
+    fn run<K: Kernel>(self, kernel: K) -> K::Out {
+        #[inline(never)]
+        #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
+        fn compiled<K: Kernel>(simd: Avx512, kernel: K) -> K::Out {
+            kernel.run(simd)
+        }
+        // SAFETY: `self` exists, so `detect` saw every feature (AVX-512 F implies AVX2).
+        unsafe { compiled(self, kernel) }
+    }
 
     #[inline(always)]
     fn splat(self, x: f32) -> __m512 {

@@ -24,17 +24,6 @@ impl Avx512Bf16 {
     pub const fn avx512(self) -> Avx512 {
         self.0
     }
-
-    /// Runs a kernel compiled for this instruction set.
-    #[inline]
-    pub fn run<K: Kernel>(self, kernel: K) -> K::Out {
-        #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx2,fma")]
-        fn compiled<K: Kernel>(simd: Avx512Bf16, kernel: K) -> K::Out {
-            kernel.run(simd)
-        }
-        // SAFETY: `self` exists, so `detect` saw every feature.
-        unsafe { compiled(self, kernel) }
-    }
 }
 
 /// The same bits as pairs of bfloat16.
@@ -59,6 +48,17 @@ macro_rules! forward {
 impl Simd for Avx512Bf16 {
     const LANES: usize = 16;
     type V = __m512;
+
+    #[inline]
+    fn run<K: Kernel>(self, kernel: K) -> K::Out {
+        #[inline(never)]
+        #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx2,fma")]
+        fn compiled<K: Kernel>(simd: Avx512Bf16, kernel: K) -> K::Out {
+            kernel.run(simd)
+        }
+        // SAFETY: `self` exists, so `detect` saw every feature.
+        unsafe { compiled(self, kernel) }
+    }
 
     forward! {
         fn splat(x: f32) -> __m512;

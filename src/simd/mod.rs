@@ -81,6 +81,9 @@ pub trait Simd: Copy + Send + Sync {
     /// A vector.
     type V: Copy;
 
+    /// Runs a kernel compiled for this instruction set, as a function of its own.
+    fn run<K: Kernel>(self, kernel: K) -> K::Out;
+
     /// `x` in every lane.
     fn splat(self, x: f32) -> Self::V;
 

@@ -8,15 +8,6 @@ const WIDTH: usize = 8;
 #[derive(Clone, Copy)]
 pub struct Scalar;
 
-impl Scalar {
-    /// Runs a kernel out of line, as the other instruction sets do: inlined, it would be compiled once more wherever it
-    /// is run from.
-    #[inline(never)]
-    pub fn run<K: Kernel>(self, kernel: K) -> K::Out {
-        kernel.run(self)
-    }
-}
-
 #[inline(always)]
 fn zip(a: [f32; WIDTH], b: [f32; WIDTH], f: impl Fn(f32, f32) -> f32) -> [f32; WIDTH] {
     std::array::from_fn(|i| f(a[i], b[i]))
@@ -26,6 +17,12 @@ impl Simd for Scalar {
     const LANES: usize = WIDTH;
     const IN_REGISTERS: bool = false;
     type V = [f32; WIDTH];
+
+    /// Inlined, it would be compiled once more wherever it is run from.
+    #[inline(never)]
+    fn run<K: Kernel>(self, kernel: K) -> K::Out {
+        kernel.run(self)
+    }
 
     #[inline(always)]
     fn splat(self, x: f32) -> Self::V {

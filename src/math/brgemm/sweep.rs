@@ -12,7 +12,7 @@ use super::panels::{Row, WIDTH};
 use super::passes::{After, Onto};
 use super::plan::{BAND_ROWS, Plan};
 use super::right::{Right, Steps, in_strips};
-use super::tile::{Cell, Heights, Left, STRIP, Start, Tile};
+use super::tile::{Cell, Heights, Left, Start, Tile};
 use crate::simd::{Kernel, Simd};
 use crate::sync::GridPart;
 
@@ -109,47 +109,22 @@ impl<L: Left, C: Cell> Sweep<'_, '_, L, C> {
                 let rows = row..row + height;
                 let finish = self.ending.of(panel, &rows);
                 let out = &mut out[rows.start - first_row..rows.end - first_row];
-                let tile = Tile { out, row, column, width, start, finish };
-                match (b, width - column > S::LANES) {
-                    (Steps::Rows(b), true) => by_height::<S, L, C, 2, WIDTH>(simd, tile, left, first, b, column),
-                    (Steps::Rows(b), false) => by_height::<S, L, C, 1, WIDTH>(simd, tile, left, first, b, column),
-                    (Steps::Strip(b), true) if S::STRIPS => {
-                        by_height::<S, L, C, 2, STRIP>(simd, tile, left, first, b, 0)
+                let wide = width - column > S::LANES;
+                match b {
+                    Steps::Rows(steps) => {
+                        let at = column;
+                        let tile = Tile { out, row, column, width, start, finish, left, first, steps, at };
+                        if wide { tile.run::<S, 2>(simd) } else { tile.run::<S, 1>(simd) }
                     }
-                    (Steps::Strip(b), _) if S::STRIPS => by_height::<S, L, C, 1, STRIP>(simd, tile, left, first, b, 0),
-                    (Steps::Strip(_), _) => unreachable!("no tile reads strips"),
+                    Steps::Strip(steps) if S::STRIPS => {
+                        let at = 0;
+                        let tile = Tile { out, row, column, width, start, finish, left, first, steps, at };
+                        if wide { tile.run::<S, 2>(simd) } else { tile.run::<S, 1>(simd) }
+                    }
+                    Steps::Strip(_) => unreachable!("no tile reads strips"),
                 }
                 row = rows.end;
             }
         }
-    }
-}
-
-/// Runs the microkernel for the tile's height.
-#[inline(always)]
-fn by_height<S: Simd, L: Left, C: Cell, const V: usize, const N: usize>(
-    simd: S,
-    tile: Tile<'_, C>,
-    left: L,
-    first: usize,
-    b: &[[f32; N]],
-    at: usize,
-) {
-    match tile.out.len() {
-        14 if S::TALL => tile.run::<S, L, 14, V, N>(simd, left, first, b, at),
-        13 if S::TALL => tile.run::<S, L, 13, V, N>(simd, left, first, b, at),
-        12 if S::TALL => tile.run::<S, L, 12, V, N>(simd, left, first, b, at),
-        11 if S::TALL => tile.run::<S, L, 11, V, N>(simd, left, first, b, at),
-        10 if S::TALL => tile.run::<S, L, 10, V, N>(simd, left, first, b, at),
-        9 if S::TALL => tile.run::<S, L, 9, V, N>(simd, left, first, b, at),
-        8 if S::TALL => tile.run::<S, L, 8, V, N>(simd, left, first, b, at),
-        7 if S::TALL => tile.run::<S, L, 7, V, N>(simd, left, first, b, at),
-        6 if S::MANY => tile.run::<S, L, 6, V, N>(simd, left, first, b, at),
-        5 if S::MANY => tile.run::<S, L, 5, V, N>(simd, left, first, b, at),
-        4 if S::MANY => tile.run::<S, L, 4, V, N>(simd, left, first, b, at),
-        3 if S::MANY => tile.run::<S, L, 3, V, N>(simd, left, first, b, at),
-        2 if S::MANY => tile.run::<S, L, 2, V, N>(simd, left, first, b, at),
-        1 => tile.run::<S, L, 1, V, N>(simd, left, first, b, at),
-        height => unreachable!("no tile has {height} rows"),
     }
 }

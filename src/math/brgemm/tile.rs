@@ -22,7 +22,7 @@ use std::ops::Range;
 use bytemuck::Pod;
 
 use super::panels::{Row, WIDTH};
-use crate::simd::Simd;
+use crate::simd::{Kernel, Simd};
 
 /// Steps between the request of an operand's cache lines and their use: 28 steps of 14 cycles.
 const AHEAD: usize = 28;
@@ -325,8 +325,8 @@ pub(super) enum Finish<'a, C> {
     Add(&'a [Row<C>]),
 }
 
-/// One tile of the result: rows of a panel, and where in it.
-pub(super) struct Tile<'a, C> {
+/// One tile of the result: rows of a panel, and where in it; and its operands.
+pub(super) struct Tile<'a, L, C, const N: usize> {
     /// As many rows of the panel as the tile has.
     pub(super) out: &'a mut [Row<C>],
     /// The number of the first of them in the left operand.
@@ -336,26 +336,57 @@ pub(super) struct Tile<'a, C> {
     pub(super) width: usize,
     pub(super) start: Start<'a>,
     pub(super) finish: Finish<'a, C>,
+    pub(super) left: L,
+    /// The number of the first step in the left operand.
+    pub(super) first: usize,
+    /// The right operand's steps, of which the tile has the columns from `at` on.
+    pub(super) steps: &'a [[f32; N]],
+    pub(super) at: usize,
 }
 
-impl<C: Cell> Tile<'_, C> {
-    /// Computes it for the steps `first..first + b.len()`; its columns are those of `b` from `at` on.
+impl<L: Left, C: Cell, const N: usize> Tile<'_, L, C, N> {
+    /// Computes it, V vectors wide.
     #[inline(always)]
-    pub(super) fn run<S: Simd, L: Left, const R: usize, const V: usize, const N: usize>(
-        self,
-        simd: S,
-        left: L,
-        first: usize,
-        b: &[[f32; N]],
-        at: usize,
-    ) {
-        let (column, lanes) = (self.column, S::LANES);
-        let (out, _) = self.out.as_chunks_mut::<R>();
+    pub(super) fn run<S: Simd, const V: usize>(mut self, simd: S) {
+        match self.out.len() {
+            14 if S::TALL => simd.run(Fixed::<_, 14, V>(&mut self)),
+            13 if S::TALL => simd.run(Fixed::<_, 13, V>(&mut self)),
+            12 if S::TALL => simd.run(Fixed::<_, 12, V>(&mut self)),
+            11 if S::TALL => simd.run(Fixed::<_, 11, V>(&mut self)),
+            10 if S::TALL => simd.run(Fixed::<_, 10, V>(&mut self)),
+            9 if S::TALL => simd.run(Fixed::<_, 9, V>(&mut self)),
+            8 if S::TALL => simd.run(Fixed::<_, 8, V>(&mut self)),
+            7 if S::TALL => simd.run(Fixed::<_, 7, V>(&mut self)),
+            6 if S::MANY => simd.run(Fixed::<_, 6, V>(&mut self)),
+            5 if S::MANY => simd.run(Fixed::<_, 5, V>(&mut self)),
+            4 if S::MANY => simd.run(Fixed::<_, 4, V>(&mut self)),
+            3 if S::MANY => simd.run(Fixed::<_, 3, V>(&mut self)),
+            2 if S::MANY => simd.run(Fixed::<_, 2, V>(&mut self)),
+            1 => simd.run(Fixed::<_, 1, V>(&mut self)),
+            height => unreachable!("no tile has {height} rows"),
+        }
+    }
+}
+
+/// A tile of R rows x V vectors. Each size is a function of its own, called once a tile: a sweep that held all of them
+/// took half of the time that the whole library is compiled in, since what the compiler does to a loop takes as long
+/// as the function around it is large.
+struct Fixed<T, const R: usize, const V: usize>(T);
+
+impl<L: Left, C: Cell, const R: usize, const V: usize, const N: usize> Kernel for Fixed<&mut Tile<'_, L, C, N>, R, V> {
+    type Out = ();
+    const BF16: bool = L::PAIRS;
+
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        let &mut Tile { ref mut out, row, column, width, start, finish, left, first, steps, at } = self.0;
+        let lanes = S::LANES;
+        let (out, _) = out.as_chunks_mut::<R>();
         let out = &mut out[0];
         let mut sums = [[simd.splat(0.0); V]; R];
         for (sums, out) in sums.iter_mut().zip(&*out) {
             for (v, sum) in sums.iter_mut().enumerate() {
-                match self.start {
+                match start {
                     Start::Zero => (),
                     Start::Bias(bias) => *sum = simd.load(&bias[column + v * lanes..]),
                     Start::Out => *sum = C::load(simd, &out[column + v * lanes..]),
@@ -364,21 +395,21 @@ impl<C: Cell> Tile<'_, C> {
         }
         let expect = |r: usize| {
             for line in (0..V * lanes).step_by(LINE * size_of::<f32>() / size_of::<C>()) {
-                if !matches!(self.start, Start::Out) {
+                if !matches!(start, Start::Out) {
                     simd.prefetch_ahead(&out[r], column + line);
                 } else if N < WIDTH {
                     // The next tile of a strip goes on with the sums below these.
                     simd.prefetch_ahead(&out[r], R * WIDTH + column + line);
                 }
-                if let Finish::Gate(other) | Finish::Add(other) = self.finish {
+                if let Finish::Gate(other) | Finish::Add(other) = finish {
                     simd.prefetch_ahead(&other[r], column + line);
                 }
             }
         };
-        let sums = left.multiply::<S, R, V, N>(simd, sums, self.row, first, b, at, expect);
+        let sums = left.multiply::<S, R, V, N>(simd, sums, row, first, steps, at, expect);
         for (r, (sums, out)) in sums.iter().zip(out).enumerate() {
             for (v, &sum) in sums.iter().enumerate() {
-                put(simd, sum, self.finish, r, out, column + v * lanes, self.width);
+                put(simd, sum, finish, r, out, column + v * lanes, width);
             }
         }
     }
