@@ -368,9 +368,9 @@ impl<L: Left, C: Cell, const N: usize> Tile<'_, L, C, N> {
     }
 }
 
-/// A tile of R rows x V vectors. Each size is a function of its own, called once a tile: a sweep that held all of them
-/// took half of the time that the whole library is compiled in, since what the compiler does to a loop takes as long
-/// as the function around it is large.
+/// A tile of R rows x V vectors. Each size is a function of its own, called once a tile: sweeps that held all of them
+/// took half of the time in which the compiler optimises the library, since a pass over a loop takes longer, the
+/// larger the function around it is.
 struct Fixed<T, const R: usize, const V: usize>(T);
 
 impl<L: Left, C: Cell, const R: usize, const V: usize, const N: usize> Kernel for Fixed<&mut Tile<'_, L, C, N>, R, V> {
