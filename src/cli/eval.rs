@@ -334,7 +334,7 @@ fn group_by(config: &Config, source: &dyn Source, split: Split, (flag, column): 
     if let Some((table, _)) = own {
         return Ok(of(None, table));
     }
-    if let Some(schema) = source.schema_text() {
+    if let Some(schema) = &source.about().schema_text {
         return Ok(of(Some(open_beside(config, source, split, schema, (flag, column))?), TableId(0)));
     }
     let reason = if names().any(|name| name.starts_with(&format!("{column} / "))) {

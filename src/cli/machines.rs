@@ -6,7 +6,7 @@ use super::figures;
 use crate::base::config::{Config, alone_on_machine};
 use crate::base::{Deadline, Error, Result};
 use crate::collective::World;
-use crate::data::{Numbering, Source, Split};
+use crate::data::{About, Source, Split};
 use crate::ffi::linux::{affinity_of_group, current_affinity};
 use crate::machine::Machine;
 use crate::machine::cluster::cluster;
@@ -102,10 +102,11 @@ fn same(config: &Config, source: &dyn Source, placement: &Placement, isa: Isa) -
         same.push((format!("samples of the data ({split:?})").to_lowercase(), format!("{:?}", source.samples(split))));
     }
     same.push(("columns of the data".to_owned(), format!("{:?}", source.schema())));
-    same.push(("vocabulary of the data".to_owned(), source.vocabulary().map_or_else(|| "none".to_owned(), digest)));
+    let About { vocabulary, numbering, .. } = source.about();
+    let vocabulary = vocabulary.as_deref().map_or_else(|| "none".to_owned(), digest);
+    same.push(("vocabulary of the data".to_owned(), vocabulary));
     // Each judges by its own data what a checkpoint says of them.
-    let numbering = source.numbering().map_or_else(|| Numbering::default().digest(), Numbering::digest);
-    same.push(("vocabularies beside the data (their fingerprint)".to_owned(), numbering));
+    same.push(("vocabularies beside the data (their fingerprint)".to_owned(), numbering.digest()));
     for split in Split::ALL {
         let found = source.fingerprint(split).unwrap_or_else(|| "none".to_owned());
         same.push((format!("files of the {} samples (their fingerprint)", split.name()), found));

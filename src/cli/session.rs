@@ -209,7 +209,7 @@ pub fn describe(config: &Config, source: &dyn Source, started: &Started, kept: O
 /// of a few.
 fn describe_scales(source: &dyn Source, kept: Option<&Scales>) -> Result<()> {
     const FEW: usize = 10;
-    let (columns, scales) = (source.dense_columns(), source.scales()?);
+    let (columns, scales) = (&source.about().dense_columns, source.scales()?);
     let is_kept = |name: &String| kept.is_some_and(|kept| kept.contains_key(name));
     if scales.len() > FEW {
         let (many, old) = (Many(scales.len() as u64, "column"), scales.keys().filter(|name| is_kept(name)).count());

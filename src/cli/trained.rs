@@ -193,7 +193,7 @@ pub fn whole_file(config: &mut Config, known: &Learned, (origin, path): (&str, &
 
 /// Refuses data whose values got other row numbers than the model's.
 pub fn refuse_own_numbers(source: &dyn Source) -> Result<()> {
-    if !source.numbers_own_values() {
+    if !source.about().numbers_own_values {
         return Ok(());
     }
     let reason = "the values of this file were numbered as they appeared in it, not as the model knows them: give the \

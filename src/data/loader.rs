@@ -257,7 +257,7 @@ impl<'a> Stream<'a> {
                 (None, None) => self.open.insert(opened(self.source, &self.plan, self.slice, self.at, self.stop)?),
             };
             let read = open.next_slice(batch)?;
-            let ended = if self.source.pauses() { read == 0 } else { read < self.plan.batch };
+            let ended = if self.source.about().pauses { read == 0 } else { read < self.plan.batch };
             if ended {
                 self.closed_bytes += self.open.take().map_or(0, |open| open.bytes_read());
                 self.at = Position { epoch: epoch + 1, sample: 0 };

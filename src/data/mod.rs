@@ -62,7 +62,7 @@ pub use random::Random;
 pub use samples::Samples;
 pub use schema::{Column, Description, Schema};
 pub use shuffle::Shuffle;
-pub use source::{Reader, Source, Split, Stored, TakeStored};
+pub use source::{About, Reader, Source, Split, Stored, TakeStored};
 pub use taobao::Taobao;
 pub use unseen::{Lost, UnseenValues};
 pub use vocabulary::{Growth, Vocabulary};

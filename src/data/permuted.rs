@@ -19,7 +19,7 @@ pub enum Feature {
 impl Feature {
     /// All columns of a data set with their names, the dense ones first.
     pub fn all(source: &dyn Source) -> impl Iterator<Item = (String, Self)> {
-        let (schema, dense) = (source.schema(), source.dense_columns());
+        let (schema, dense) = (source.schema(), &source.about().dense_columns);
         let dense_name = move |n: usize| dense.get(n).map_or_else(|| format!("I{}", n + 1), |(name, _)| name.clone());
         let dense = (0..schema.dense).map(move |n| (dense_name(n), Self::Dense(n)));
         dense.chain(schema.names().into_iter().zip((0..).map(Self::Categorical)))

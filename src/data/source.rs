@@ -4,6 +4,7 @@
 //! run sees the samples that an uninterrupted one would have seen.
 
 use std::ops::Range;
+use std::sync::{Arc, LazyLock};
 
 use serde::{Deserialize, Serialize};
 
@@ -72,6 +73,36 @@ pub struct Stored<'a> {
 /// Whoever takes such samples, some at a time.
 pub type TakeStored<'a> = dyn FnMut(Stored<'_>) -> Result<()> + 'a;
 
+/// What a data set is known to be once it is open, beside its columns; of generated samples, nothing.
+#[derive(Debug, Clone, Default)]
+pub struct About {
+    /// The values behind the row numbers, where numbers were given by first appearance: new data must use the same.
+    pub vocabulary: Option<Arc<Vocabulary>>,
+    /// Whether row numbers were given while the data were opened, by no vocabulary of a model's: a model of other data
+    /// cannot read them.
+    pub numbers_own_values: bool,
+    /// What the data have added to the vocabulary of the model that training begins with, or that they are compared
+    /// with, column by column; nothing where there is none.
+    pub growth: Vec<Growth>,
+    /// Which values row numbers that are stored stand for, as far as files beside them tell.
+    pub numbering: Numbering,
+    /// The names of dense columns, in their order, with how numbers are transformed. Nothing where nobody has named
+    /// them.
+    pub dense_columns: Vec<(String, String)>,
+    /// The label, where a column of the files is one as it stands.
+    pub label: Option<Label>,
+    /// The column of samples' weights, where samples have some.
+    pub weight: Option<String>,
+    /// The text of the schema that describes the data, where they are described text: new data must be read by the
+    /// same.
+    pub schema_text: Option<String>,
+    /// Whether samples for tests are set apart by the data, and none is taken from those for training.
+    pub has_own_tests: bool,
+    /// Whether readers hand over fewer samples than they are asked for where no more have come yet: only none at all is
+    /// then the end.
+    pub pauses: bool,
+}
+
 /// A data set.
 pub trait Source: Send + Sync {
     /// The columns; known once the source exists.
@@ -90,16 +121,13 @@ pub trait Source: Send + Sync {
         None
     }
 
-    /// Whether row numbers were given while this source was opened, by no vocabulary of a model's: a model of other
-    /// data cannot read it.
-    fn numbers_own_values(&self) -> bool {
-        self.made_of().is_some_and(|of| of.numbers_own_values())
-    }
-
-    /// Whether its readers hand over fewer samples than they are asked for where no more have come yet: only none at
-    /// all is then the end.
-    fn pauses(&self) -> bool {
-        self.made_of().is_some_and(|of| of.pauses())
+    /// What it is known to be.
+    fn about(&self) -> &About {
+        static NOTHING: LazyLock<About> = LazyLock::new(About::default);
+        match self.made_of() {
+            Some(of) => of.about(),
+            None => &NOTHING,
+        }
     }
 
     /// Told when nobody wants more samples: a reader that waits for some then comes to its end.
@@ -157,48 +185,6 @@ pub trait Source: Send + Sync {
     /// nothing of other data.
     fn lost(&self) -> Vec<Lost> {
         self.made_of().map_or_else(Vec::new, |of| of.lost())
-    }
-
-    /// What these data have added to the vocabulary of the model that training begins with, or that they are compared
-    /// with, column by column; nothing where there is none.
-    fn growth(&self) -> &[Growth] {
-        self.made_of().map_or(&[], |of| of.growth())
-    }
-
-    /// The values behind the row numbers, where numbers were given by first appearance: new data must use the same.
-    fn vocabulary(&self) -> Option<&Vocabulary> {
-        self.made_of()?.vocabulary()
-    }
-
-    /// Which values row numbers that are stored stand for, as far as files beside them tell.
-    fn numbering(&self) -> Option<&Numbering> {
-        self.made_of()?.numbering()
-    }
-
-    /// The names of dense columns, in their order, with how numbers are transformed. Nothing where nobody
-    /// has named them.
-    fn dense_columns(&self) -> Vec<(String, String)> {
-        self.made_of().map_or_else(Vec::new, |of| of.dense_columns())
-    }
-
-    /// The label, where a column of the files is one as it stands.
-    fn label(&self) -> Option<&Label> {
-        self.made_of()?.label()
-    }
-
-    /// The column of samples' weights, where samples have some.
-    fn weight(&self) -> Option<&str> {
-        self.made_of()?.weight()
-    }
-
-    /// The text of the schema that describes them, where they are described text: new data must be read by the same.
-    fn schema_text(&self) -> Option<&str> {
-        self.made_of()?.schema_text()
-    }
-
-    /// Whether samples for tests are set apart by the data, and none is taken from those for training.
-    fn has_own_tests(&self) -> bool {
-        self.made_of().is_some_and(|of| of.has_own_tests())
     }
 
     /// What tells the files of a split's samples from others, by a few of their bytes when this is first asked; nothing

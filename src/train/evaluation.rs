@@ -234,7 +234,7 @@ fn groups_of(portion: &Portion, table: TableId) -> Vec<u32> {
 
 /// The text of a row's value in the vocabulary of the data, where that has one, and no other value has the row.
 fn text_of(source: &dyn Source, table: TableId, row: u32) -> Option<String> {
-    let (vocabulary, column) = (source.vocabulary()?, &source.schema().tables[table.index()]);
+    let (vocabulary, column) = (source.about().vocabulary.as_deref()?, &source.schema().tables[table.index()]);
     let mut data = source;
     while let Some(of) = data.made_of() {
         data = of;

@@ -19,7 +19,7 @@ use crate::data::{Plan, Position, Source, Split};
 /// Why nothing can be learned from data without a training sample.
 pub fn untrainable(source: &dyn Source) -> Error {
     let [validates, tests] = [Split::Validation, Split::Test].map(|split| source.samples(split).is_some_and(|n| n > 0));
-    let reason = match source.has_own_tests() {
+    let reason = match source.about().has_own_tests {
         true if validates => {
             "all of its samples are for validation or tests: lower --validation-fraction, or name training samples by it"
         }
@@ -28,7 +28,7 @@ pub fn untrainable(source: &dyn Source) -> Error {
         false if validates => "there is no training sample: lower --validation-fraction (data.validation_fraction)",
         false => "there is no training sample: lower data.test_fraction",
     };
-    Error::config(if source.has_own_tests() { "--data" } else { "data" }, reason)
+    Error::config(if source.about().has_own_tests { "--data" } else { "data" }, reason)
 }
 
 /// The first rate, in percent.

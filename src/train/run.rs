@@ -24,7 +24,7 @@ use crate::base::units::Many;
 use crate::base::{Error, Result};
 use crate::data::hot::HotInputs;
 use crate::data::statistics::Statistics;
-use crate::data::{Loader, LoaderMode, Numbering, Plan, Position, Shuffle, Source, Split};
+use crate::data::{About, Loader, LoaderMode, Numbering, Plan, Position, Shuffle, Source, Split};
 
 /// Training goes on for so many times as long as the last checkpoint took, at least, until one is due by time: all but
 /// the first take less than 5 % of a run.
@@ -216,7 +216,8 @@ impl Run {
         self.plan.as_ref().map_or(Ok(()), |plan| output.write_plan(plan))?;
         let save = |hot: &HotInputs| save_hot(&output.hot(), self.source.schema(), &hot.set, Some(&hot.tags));
         self.hot.as_ref().map_or(Ok(()), save)?;
-        self.source.vocabulary().map_or(Ok(()), |vocabulary| save_vocabulary(&output.vocabulary(), vocabulary))
+        let vocabulary = self.source.about().vocabulary.as_deref();
+        vocabulary.map_or(Ok(()), |vocabulary| save_vocabulary(&output.vocabulary(), vocabulary))
     }
 
     /// Looks at some of the training samples, if what they look like will be saved here. Where they cannot be read,
@@ -278,13 +279,13 @@ impl Run {
     /// Writes a checkpoint of the weights, by which the run stands there; all machines take part, and the first one has
     /// a path.
     pub(super) fn save_as(&self, path: Option<&Path>, progress: Progress) -> Result<Writers> {
-        let (schema, vocabulary, scales) = (self.source.schema(), self.source.vocabulary(), &self.source.scales()?);
-        let (dense, schema_text) = (self.source.dense_columns(), self.source.schema_text());
+        let (schema, scales) = (self.source.schema(), &self.source.scales()?);
+        let about = self.source.about().clone();
         // Of data that lie away from their vocabularies, what was known of them before holds.
-        let numbering = self.source.numbering().cloned().unwrap_or_default().or(&self.state.numbering);
+        let about = &About { numbering: about.numbering.or(&self.state.numbering), ..about };
         let data = TrainedOn::of(&*self.source);
         let (start, statistics) = (self.start.as_ref(), self.state.statistics.as_ref());
-        let origin = Origin { schema, vocabulary, numbering, scales, dense, schema_text, data, start, statistics };
+        let origin = Origin { schema, about, scales, data, start, statistics };
         let saved = checkpoint::save(path, &self.ranks, progress, &self.config, origin);
         if let Some(path) = path.filter(|path| saved.is_err() && path.exists()) {
             note!("note: {} is still that of an earlier step, whole and safe", path.display());
@@ -342,7 +343,7 @@ impl Run {
     /// order.
     pub(super) fn doubt(&self, order: &Order, step: &Step) -> Option<String> {
         if step.loss == 0.0 {
-            let column = self.source.weight()?;
+            let column = self.source.about().weight.as_ref()?;
             return Some(format!(
                 "0: all its samples have weight 0 by column {column}, and nothing is learned of such samples"
             ));
@@ -358,7 +359,7 @@ impl Run {
         let streams = order.streams(&self.source, Plan { depth: 1, ..self.plan() });
         let InputStream { source, plan, .. } = streams.into_iter().find(|stream| stream.inputs == order.next())?;
         let (batch, _) = Loader::start(source, plan).ok()?.next_batch().ok()??;
-        unscaled(&batch, &self.source.dense_columns())
+        unscaled(&batch, &self.source.about().dense_columns)
     }
 }
 

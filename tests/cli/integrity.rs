@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use octorec::base::config::{Command, Config, Layers};
 use octorec::base::rng::{Random, Stream};
 use octorec::data::schema::Scales;
-use octorec::data::{Numbering, Schema, Vocabulary};
+use octorec::data::{About, Schema, Vocabulary};
 use octorec::model::TrainSpec;
 use octorec::optim::ByGroup;
 use octorec::simd::Isa;
@@ -58,10 +58,8 @@ fn every_flip_and_cut_of_a_checkpoint_is_found() {
     let (config, schema) = (config(), Schema::criteo(7, &[50, 3, 200]));
     let ranks = model(&config, &schema);
     let [good, bad] = ["good", "bad"].map(|name| folder.path().join(name));
-    let (scales, vocabulary, numbering) = (Scales::default(), None, Numbering::default());
-    let (dense, schema_text, data, start, statistics) = (Vec::new(), None, None, None, None);
-    let schema = &schema;
-    let origin = Origin { schema, vocabulary, numbering, scales: &scales, dense, schema_text, data, start, statistics };
+    let (schema, about, scales) = (&schema, &About::default(), &Scales::default());
+    let origin = Origin { schema, about, scales, data: None, start: None, statistics: None };
     save(Some(&good), &ranks, Progress::default(), &config, origin).unwrap();
     let whole = fs::read(&good).unwrap();
     let load = |path: &Path, verified: bool| {

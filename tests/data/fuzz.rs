@@ -97,7 +97,7 @@ static SOUND: LazyLock<Sound> = LazyLock::new(|| {
     fs::write(&path, &clicks).unwrap();
     let data = tsv_config(&path, OnBadRow::Fail);
     let tsv = Files::open_criteo(&data, &[], Opening::default()).unwrap();
-    save_vocabulary(&folder.path().join("vocabulary"), tsv.vocabulary().unwrap()).unwrap();
+    save_vocabulary(&folder.path().join("vocabulary"), tsv.about().vocabulary.as_deref().unwrap()).unwrap();
     let progress = serde_json::json!({"step": 3, "epoch": 0, "sample": 30});
     let header =
         serde_json::json!({"progress": progress, "config": Config::default(), "weighted": [], "vocabulary": null});

@@ -48,7 +48,7 @@ fn a_weight_of_text_is_no_feature_and_a_wrong_one_makes_its_row_malformed() {
     let path = written(folder.path(), "a.csv", rows);
     let files = Files::open(&config(&path, &schema), Opening::default()).unwrap();
     assert_eq!((files.schema().dense, files.schema().weighted), (1, true));
-    assert_eq!(files.dense_columns().len(), 1);
+    assert_eq!(files.about().dense_columns.len(), 1);
     let batch = read(&files);
     assert_eq!(weights(&batch), Some(vec![2.0, 0.25, 0.0, 1e9]));
     let features: Vec<f32> = batch.features(0).rows_from(0).map(|row| row[0]).collect();
@@ -183,7 +183,10 @@ fn blocks_and_parquet_keep_weights_and_formats_without_a_place_refuse_them() {
         assert_eq!(dataset.description.weight.as_deref(), Some("w"));
         assert_eq!(formats::verify(&dataset, |_| ()).unwrap(), 100);
         let files = Files::open(&config(&path.display().to_string(), ""), Opening::default()).unwrap();
-        assert_eq!((files.schema().dense, files.schema().weighted, files.weight()), (1, true, Some("w")));
+        assert_eq!(
+            (files.schema().dense, files.schema().weighted, files.about().weight.as_deref()),
+            (1, true, Some("w"))
+        );
         let batch = read(&files);
         assert_eq!(weights(&batch), Some((0..100).map(weight).collect()), "{}", format.name());
         assert_eq!(batch.features(99).data[0], 99.0 / 7.0);

@@ -93,7 +93,7 @@ fn sources_are_what_their_configuration_says() {
         SOURCES.list.iter().map(|(_, source)| (source.samples(Split::Train), source.samples(Split::Test))).collect();
     let (generated, file, random) = ((Some(4000), Some(500)), (Some(3600), Some(400)), (None, Some(500)));
     assert_eq!(samples, [generated, file, file, file, random, random]);
-    let vocabularies: Vec<_> = SOURCES.list.iter().map(|(_, source)| source.vocabulary().is_some()).collect();
+    let vocabularies: Vec<_> = SOURCES.list.iter().map(|(_, source)| source.about().vocabulary.is_some()).collect();
     assert_eq!(vocabularies, [false, true, true, false, false, false]);
     for (name, source) in &SOURCES.list {
         assert_eq!(source.skipped_rows(), 0);

@@ -167,22 +167,22 @@ fn a_vocabulary_grows_by_the_values_of_training_samples() {
         let unseen_row = vocab == Vocab::Train;
         let grown = [Growth { column: "user".to_owned(), kept: 3, absent: Some(1), new: 2, unseen_row }];
         let config = DataConfig { vocab, rows_cap, ..config(&path, &schema) };
-        let known = open(&config).vocabulary().cloned();
+        let known = open(&config).about().vocabulary.as_deref().cloned();
         let mut config = DataConfig { path: next.clone(), test_fraction: 1.0 / 3.0, ..config };
         for skips in [OnBadRow::Fail, OnBadRow::Skip] {
             config.on_bad_row = skips;
             let opening = Opening { known: known.clone(), begins: true, ..Opening::default() };
             let files = Files::open(&config, opening).unwrap();
-            assert_eq!((files.growth(), files.schema().rows()), (&grown[..], vec![rows]));
+            assert_eq!((&files.about().growth[..], files.schema().rows()), (&grown[..], vec![rows]));
             assert_eq!((ids(&files, Split::Train), ids(&files, Split::Test)), (train.to_vec(), test.clone()));
             let met = if vocab == Vocab::All { unseen_users(6, 1, 0) } else { unseen_users(6, 0, 1) };
             assert_eq!((files.unseen_values(), files.skipped_rows()), (vec![met], 0));
-            let grown = files.vocabulary().unwrap();
+            let grown = files.about().vocabulary.as_deref().unwrap();
             let texts: Vec<&[u8]> = grown.texts()[0].iter().map(|text| &**text).collect();
             assert_eq!((texts, grown.unseen_row()), (vec![b"a", b"b", b"c", b"d", &b"e"[..]], unseen_row));
             // Whoever goes on with that run reads the same, as does one whose tests lie in a file of their own.
             let again = Files::open(&config, Opening { known: Some(grown.clone()), ..Opening::default() }).unwrap();
-            assert!(again.growth().is_empty());
+            assert!(again.about().growth.is_empty());
             assert_eq!((ids(&again, Split::Train), ids(&again, Split::Test)), (train.to_vec(), test.clone()));
             assert_eq!((again.samples(Split::Test), again.skipped_rows()), (Some(2), 0));
             let apart = DataConfig {
@@ -193,7 +193,7 @@ fn a_vocabulary_grows_by_the_values_of_training_samples() {
             let opening = Opening { known: known.clone(), begins: true, ..Opening::default() };
             let apart = Files::open(&apart, opening).unwrap();
             assert_eq!((ids(&apart, Split::Train), ids(&apart, Split::Test)), (train.to_vec(), test.clone()));
-            assert_eq!((apart.growth(), apart.samples(Split::Test)), (files.growth(), Some(2)));
+            assert_eq!((&apart.about().growth, apart.samples(Split::Test)), (&files.about().growth, Some(2)));
             let parts = DataConfig { path: folder.at("parts"), ..config.clone() };
             let opening = Opening { known: known.clone(), begins: true, ..Opening::default() };
             let begun = Files::open(&parts, opening).unwrap();
@@ -202,7 +202,7 @@ fn a_vocabulary_grows_by_the_values_of_training_samples() {
                 assert_eq!((ids(files, Split::Train), ids(files, Split::Test)), (train.to_vec(), test.clone()));
                 assert_eq!((files.samples(Split::Test), files.skipped_rows()), (Some(2), 0));
             }
-            assert_eq!((begun.growth(), again.growth().len()), (files.growth(), 0));
+            assert_eq!((&begun.about().growth, again.about().growth.len()), (&files.about().growth, 0));
         }
     }
 }
@@ -213,7 +213,8 @@ fn a_vocabulary_grows_by_the_values_of_training_samples() {
 fn test_samples_of_a_file_of_their_own_stay_whatever_training_samples_have() {
     let folder = Folder::new();
     let schema = folder.file("s.toml", USERS);
-    let known = open(&config(&folder.file("a.csv", users(&["a", "b", "c"])), &schema)).vocabulary().cloned();
+    let known =
+        open(&config(&folder.file("a.csv", users(&["a", "b", "c"])), &schema)).about().vocabulary.as_deref().cloned();
     let config = DataConfig {
         test_path: folder.file("test.csv", users(&["f", "a"])),
         validation_fraction: 0.25,
@@ -247,7 +248,7 @@ fn b2_the_train_vocabulary_of_text_has_a_row_for_unseen_values() {
     let files = open(&config);
     assert_eq!(files.schema().rows(), [4]);
     assert_eq!((ids(&files, Split::Train), ids(&files, Split::Test)), (vec![0, 1, 2], vec![0, 3, 1]));
-    let known = files.vocabulary().unwrap().clone();
+    let known = files.about().vocabulary.as_deref().unwrap().clone();
     assert!(known.unseen_row() && known.texts()[0].len() == 3);
     // Values of validation samples alone are unknown as well.
     let validated = open(&DataConfig { test_fraction: 0.25, validation_fraction: 0.25, ..config.clone() });
@@ -286,7 +287,7 @@ fn b2_hashed_text_needs_a_number_of_rows() {
     );
     config.rows_cap = 7;
     let files = open(&config);
-    assert!(files.schema().rows() == [7] && files.vocabulary().is_none() && !files.numbers_own_values());
+    assert!(files.schema().rows() == [7] && files.about().vocabulary.is_none() && !files.about().numbers_own_values);
     // The other remedy gives the same rows.
     config = DataConfig { rows_cap: 0, schema: folder.file("rows.toml", format!("{USERS}rows = 7\n")), ..config };
     assert_eq!(ids(&open(&config), Split::Train), ids(&files, Split::Train));
@@ -349,7 +350,11 @@ fn b2_malformed_rows_of_text_are_named_or_left_out() {
     let told = message(&DataConfig { on_bad_row: OnBadRow::Skip, max_line: 1 << 20, ..config(&path, &schema) });
     assert!(told.contains("the file has no usable row: all 12 are malformed"), "{told}");
     // A value that the model's vocabulary lacks is a fault of its row, too.
-    let known = open(&config(&folder.file("a.csv", HEADER.to_owned() + &good("a")), &schema)).vocabulary().cloned();
+    let known = open(&config(&folder.file("a.csv", HEADER.to_owned() + &good("a")), &schema))
+        .about()
+        .vocabulary
+        .as_deref()
+        .cloned();
     let path = folder.file("b.csv", HEADER.to_owned() + &good("b") + &good("a"));
     let mut config = config(&path, &schema);
     let opened = |config: &DataConfig| Files::open(config, Opening { known: known.clone(), ..Opening::default() });
@@ -489,9 +494,12 @@ fn b13_test_data_of_text_has_the_training_files_numbers() {
         let files = open(&config);
         assert_eq!((files.schema().rows(), ids(&files, Split::Train)), (vec![rows], vec![0, 1, 2]));
         assert_eq!(ids(&files, Split::Test), expected);
-        assert_eq!(files.vocabulary().unwrap().texts()[0].len() as u64, rows - u64::from(vocab == Vocab::Train));
+        assert_eq!(
+            files.about().vocabulary.as_deref().unwrap().texts()[0].len() as u64,
+            rows - u64::from(vocab == Vocab::Train)
+        );
         // The run's vocabulary maps both files again as they were.
-        let opening = Opening { known: files.vocabulary().cloned(), ..Opening::default() };
+        let opening = Opening { known: files.about().vocabulary.as_deref().cloned(), ..Opening::default() };
         let again = Files::open(&config, opening).unwrap();
         assert_eq!((ids(&again, Split::Train), ids(&again, Split::Test)), (vec![0, 1, 2], expected.to_vec()));
     }

@@ -148,7 +148,7 @@ fn ids_follow_first_appearance_and_the_cap_comes_first() {
     let mut config = config(&folder.file("a.tsv", rows(&["ff", "a", "", "FF", "0", "b", "1a"])));
     let tsv = open(&config);
     assert_eq!(ids(&tsv, Split::Train), [0, 1, 2, 0, 2, 3, 4], "blank is 0, as in the reference");
-    assert_eq!(tsv.vocabulary().unwrap().columns()[0], [0xff, 0xa, 0, 0xb, 0x1a]);
+    assert_eq!(tsv.about().vocabulary.as_deref().unwrap().columns()[0], [0xff, 0xa, 0, 0xb, 0x1a]);
     config.rows_cap = 16;
     let tsv = open(&config);
     assert_eq!(ids(&tsv, Split::Train), [0, 1, 2, 0, 2, 3, 1], "0xff and 0x1a modulo 16 are 15 and 10");
@@ -164,7 +164,7 @@ fn the_train_vocabulary_sends_unseen_values_to_its_last_row() {
     let tsv = open(&config);
     assert_eq!(tsv.schema().rows()[..2], [3, 2]);
     assert_eq!((ids(&tsv, Split::Train), ids(&tsv, Split::Test)), (vec![0, 1, 0], vec![2, 1, 2]));
-    let known = tsv.vocabulary().unwrap().clone();
+    let known = tsv.about().vocabulary.as_deref().unwrap().clone();
     assert_eq!(known.columns()[0], [0xa, 0xb]);
     // The same through a second file, and through a stored vocabulary.
     config.test_path = folder.file("b.tsv", rows(&["e", "b"]));
@@ -174,7 +174,7 @@ fn the_train_vocabulary_sends_unseen_values_to_its_last_row() {
     let stored = Vocabulary::from_columns(known.columns().to_vec(), known.unseen_row()).unwrap();
     let tsv = Files::open_criteo(&config, &[], Opening { known: Some(stored), ..Opening::default() }).unwrap();
     assert_eq!((ids(&tsv, Split::Train), ids(&tsv, Split::Test)), (vec![0, 1, 0, 2, 1, 2], vec![2, 1]));
-    assert_eq!(tsv.vocabulary(), Some(&known));
+    assert_eq!(tsv.about().vocabulary.as_deref(), Some(&known));
 }
 
 #[test]
@@ -218,7 +218,7 @@ fn hashing_takes_the_smaller_of_cap_and_model() {
     assert_eq!(error, "data.vocab = \"hash\": model.rows lists 2 tables, the data has 26 categorical columns");
     let tsv = Files::open_criteo(&config, &[10; 26], Opening::default()).unwrap();
     assert_eq!(ids(&tsv, Split::Train), [0, 7, 5]);
-    assert!(tsv.vocabulary().is_none());
+    assert!(tsv.about().vocabulary.is_none());
     config.rows_cap = 7;
     let mut model = [10; 26];
     model[1] = 4;
@@ -311,7 +311,7 @@ fn samples_are_numbered_over_good_rows() {
 #[test]
 fn unknown_values_of_new_data_are_refused_or_left_out() {
     let folder = Folder::new();
-    let known = open(&config(&folder.file("a.tsv", rows(&["a", "b"])))).vocabulary().unwrap().clone();
+    let known = open(&config(&folder.file("a.tsv", rows(&["a", "b"])))).about().vocabulary.as_deref().unwrap().clone();
     let path = folder.file("b.tsv", rows(&["b", "c", "a"]));
     let mut config = config(&path);
     let tsv = Files::open_criteo(&config, &[], Opening { known: Some(known.clone()), ..Opening::default() }).unwrap();
@@ -337,7 +337,7 @@ fn a_vocabulary_grows_by_the_values_of_training_samples() {
     let next = folder.file("b.tsv", rows(&["c", "d", "a", "e", "f", "a"]));
     for (vocab, rows, test) in [(Vocab::All, 5, vec![0]), (Vocab::Train, 6, vec![5, 0])] {
         let config = DataConfig { vocab, ..config(&path) };
-        let known = open(&config).vocabulary().cloned();
+        let known = open(&config).about().vocabulary.as_deref().cloned();
         let mut config = DataConfig { path: next.clone(), test_fraction: 1.0 / 3.0, ..config };
         for skips in [OnBadRow::Fail, OnBadRow::Skip] {
             config.on_bad_row = skips;
@@ -345,11 +345,11 @@ fn a_vocabulary_grows_by_the_values_of_training_samples() {
             let tsv = Files::open_criteo(&config, &[], opening).unwrap();
             let growth =
                 Growth { column: "C1".to_owned(), kept: 3, absent: Some(1), new: 2, unseen_row: vocab == Vocab::Train };
-            assert_eq!((&tsv.growth()[0], tsv.growth().len(), tsv.schema().rows()[0]), (&growth, 26, rows));
+            assert_eq!((&tsv.about().growth[0], tsv.about().growth.len(), tsv.schema().rows()[0]), (&growth, 26, rows));
             assert_eq!((ids(&tsv, Split::Train), ids(&tsv, Split::Test)), (vec![2, 3, 0, 4], test.clone()));
             let met = &tsv.unseen_values()[0];
             assert_eq!((met.values, met.left_out + met.shared), (6, 1));
-            let grown = tsv.vocabulary().unwrap();
+            let grown = tsv.about().vocabulary.as_deref().unwrap();
             assert_eq!(grown.columns()[0], [0xa, 0xb, 0xc, 0xd, 0xe]);
             // Whoever goes on with that run reads the same.
             let again =
@@ -365,7 +365,7 @@ fn a_vocabulary_grows_by_the_values_of_training_samples() {
 #[test]
 fn test_samples_of_a_file_of_their_own_stay_whatever_training_samples_have() {
     let folder = Folder::new();
-    let known = open(&config(&folder.file("a.tsv", rows(&["a", "b", "c"])))).vocabulary().cloned();
+    let known = open(&config(&folder.file("a.tsv", rows(&["a", "b", "c"])))).about().vocabulary.as_deref().cloned();
     let config = DataConfig {
         test_path: folder.file("test.tsv", rows(&["f", "a"])),
         validation_fraction: 0.25,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use octorec::base::config::{Command, Config, Layers, Pooling, Precision, Update};
 use octorec::base::rng::{Random, Stream};
 use octorec::data::schema::Scales;
-use octorec::data::{Bag, Batch, Numbering, Schema};
+use octorec::data::{About, Bag, Batch, Schema};
 use octorec::embedding::{Lookups, Slots, Source, Spec, Table, Updater};
 use octorec::layer::{InputGradient, Mlp};
 use octorec::machine::team::Team;
@@ -199,11 +199,8 @@ fn a_checkpoint_holds_the_exact_weights_for_a_run_in_any_precision() {
         let path = folder.path().join(format!("{}.safetensors", from.name()));
         let origin = Origin {
             schema: &schema(),
-            vocabulary: None,
-            numbering: Numbering::default(),
+            about: &About::default(),
             scales: &Scales::new(),
-            dense: Vec::new(),
-            schema_text: None,
             data: None,
             start: None,
             statistics: None,

@@ -22,7 +22,7 @@ pub fn same_samples(own: &Subject, other: &Subject, named: bool) -> Result<()> {
     let fail = |reason: String| Err(Error::config("--against", reason));
     let sources = [own, other].map(|subject| &*subject.source);
     let skipped = [own, other].map(skipped_rows);
-    let other_schema = sources[0].schema_text() != sources[1].schema_text();
+    let other_schema = sources[0].about().schema_text != sources[1].about().schema_text;
     if skipped[0] != skipped[1] || (skipped[0] > 0 && other_schema) {
         let (data, remedy) = match named {
             true => (

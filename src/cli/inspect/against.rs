@@ -109,8 +109,7 @@ pub(super) fn compare(day: &Path, run: &Path, keys: &KeyArgs, json: bool) -> Res
     let source = Derived::of(&config.model, Arc::clone(&data))?;
     refuse_own_numbers(&*data)?;
     let checkpoint = open_trained(&trained.path, verify, &*source)?;
-    let dense = data.dense_columns();
-    let dense: Vec<&str> = dense.iter().map(|(name, _)| &**name).collect();
+    let dense: Vec<&str> = data.about().dense_columns.iter().map(|(name, _)| &**name).collect();
     let categorical = data.schema().names();
     let categorical: Vec<&str> = categorical.iter().map(|name| &**name).collect();
     checkpoint.check_names(&dense, &categorical, "or name a run of such data with --against")?;
@@ -169,7 +168,7 @@ fn count(data: &dyn Source, before: Option<&Statistics>, rows: &[u64]) -> Result
     let known = schema.tables.iter().enumerate().map(|(table, column)| {
         let rows = rows.get(table).copied().unwrap_or(u64::MAX);
         // Where blocks have grown, the first new value has the number that the row of unseen ones had.
-        let grown = data.growth().get(table).filter(|column| column.new > 0 && column.unseen_row);
+        let grown = data.about().growth.get(table).filter(|column| column.new > 0 && column.unseen_row);
         let moved = grown.and_then(|column| u32::try_from(column.kept + column.new).ok());
         let rows = grown.map_or(rows, |column| rows.min(column.kept));
         Known { rows: column.unseen().map_or(rows, |unseen| rows.min(unseen)), moved }

@@ -106,8 +106,8 @@ pub(super) const FROM_THE_START: &str = "or train from the start, without --init
 /// Checks that data have the columns of the model whose weights the run begins with, and that these are looked up as
 /// they were, however many values have come, and have as many rows where none has.
 pub(super) fn check_columns(weights: &Checkpoint<'_>, config: &Config, source: &dyn Source) -> Result<()> {
-    let dense = source.dense_columns();
-    let dense: Vec<&str> = dense.iter().map(|(name, _)| &**name).collect();
+    let about = source.about();
+    let dense: Vec<&str> = about.dense_columns.iter().map(|(name, _)| &**name).collect();
     let categorical: Vec<&str> = config.model.columns.iter().map(|name| &**name).collect();
     weights.check_names(&dense, &categorical, FROM_THE_START)?;
     weights.check_kinds(config, source, "--init")?;
@@ -116,7 +116,7 @@ pub(super) fn check_columns(weights: &Checkpoint<'_>, config: &Config, source: &
     let Some((_, trained)) = weights.header().ok().flatten() else { return Ok(()) };
     let (model, had) = (&config.model, &trained.model.rows);
     let (now, before) = (model.own_composed(), model.composed(had));
-    let grown = || source.growth().iter().enumerate().filter(|(at, column)| column.new > 0 && *at < had.len());
+    let grown = || about.growth.iter().enumerate().filter(|(at, column)| column.new > 0 && *at < had.len());
     for (at, Growth { column, .. }) in grown() {
         let rows = Count(model.rows[at]);
         if now.contains(&at) && !before.contains(&at) {
@@ -146,7 +146,7 @@ pub(super) fn check_columns(weights: &Checkpoint<'_>, config: &Config, source: &
         }
     }
     // Numbers of blocks are taken modulo the limit, and so is that of unseen values, which would get another's row.
-    let (cap, of_blocks) = (config.data.rows_cap, source.vocabulary().is_none());
+    let (cap, of_blocks) = (config.data.rows_cap, about.vocabulary.is_none());
     let limited =
         |column: &Growth, cap: u64| of_blocks && column.unseen_row && cap > 0 && column.kept + column.new >= cap;
     if let Some((at, column)) = grown().find(|found| limited(found.1, cap)) {
@@ -163,7 +163,7 @@ pub(super) fn check_columns(weights: &Checkpoint<'_>, config: &Config, source: &
         );
         return Err(Error::config("data.rows_cap", reason));
     }
-    let growth = |at: usize| source.growth().get(at).filter(|column| column.new > 0);
+    let growth = |at: usize| about.growth.get(at).filter(|column| column.new > 0);
     // Under another limit than the model's, tables have other rows than growth explains.
     let is_grown =
         |at: usize| growth(at).is_some_and(|column| had[at] == column.rows_before() && had[at] <= model.rows[at]);

@@ -17,7 +17,7 @@ use crate::cli::ranks::{Overlap, Purpose, StartSpec, Started};
 use crate::cli::session::{Learned, describe, growth_told, open_data};
 use crate::collective::World;
 use crate::data::hot::HotInputs;
-use crate::data::{Opening, Source, Split};
+use crate::data::{About, Opening, Source, Split};
 use crate::machine::limits::Processor;
 use crate::machine::placement::Placement;
 use crate::memory::forget_cached;
@@ -227,8 +227,8 @@ impl TrainArgs {
         match (&self.init, self.init_file()) {
             (Some(path), Some(file)) => {
                 let weights = self.verify.open(&file)?;
-                let numbers = numbers.or_else(|| source.vocabulary().map(digest));
-                let numbers = numbers.filter(|_| source.vocabulary().is_some());
+                let About { vocabulary, growth, .. } = source.about();
+                let numbers = vocabulary.as_deref().map(|vocabulary| numbers.unwrap_or_else(|| digest(vocabulary)));
                 let doubt = weights.check_numbers(numbers.as_deref(), &vocabulary_in(path))?;
                 doubt.iter().for_each(|reason| note!("warning: {reason}"));
                 match config.data.is_stored() {
@@ -239,9 +239,9 @@ impl TrainArgs {
                     .other_label(source)
                     .iter()
                     .for_each(|reason| note!("warning: --init {}: {reason}", path.display()));
-                weights.begin(&started.ranks, source.growth(), config.train.seed)?;
+                weights.begin(&started.ranks, growth, config.train.seed)?;
                 note!("--init {}: {}", path.display(), weights.told(&started.ranks)?);
-                growth_told(config.data.rows_cap, source.growth())
+                growth_told(config.data.rows_cap, growth)
                     .iter()
                     .for_each(|told| note!("--init {}: {told}", path.display()));
                 Ok(Some(Start::of(path, &weights)))
@@ -256,7 +256,7 @@ impl TrainArgs {
     fn check_test_samples(&self, config: &Config, source: &dyn Source) -> Result<()> {
         let train = &config.train;
         let others = !config.data.test_path.is_empty();
-        let apart = others || source.has_own_tests();
+        let apart = others || source.about().has_own_tests;
         if let Some(origin) =
             self.keys.origin("data.test_fraction").filter(|_| apart && config.data.test_fraction > 0.0)
         {

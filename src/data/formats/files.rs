@@ -9,7 +9,7 @@ mod stored;
 
 use std::ops::Range;
 use std::path::Path;
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 
 use reader::FilesReader;
 
@@ -20,13 +20,12 @@ use crate::base::console::note;
 use crate::base::{Error, Result};
 use crate::data::fingerprint::of_tables;
 use crate::data::schema::feature::lost_ages;
-use crate::data::schema::{Dense, Label, Scales};
+use crate::data::schema::{Dense, Scales};
 use crate::data::source::first_part;
 use crate::data::unseen::UnseenCounts;
 use crate::data::wide::EXPECTED_MOST;
 use crate::data::{
-    Description, Growth, Labels, Lost, Numbering, Opening, Reader, Schema, Source, Split, TakeStored, UnseenValues,
-    Vocabulary, tsv,
+    About, Description, Labels, Lost, Opening, Reader, Schema, Source, Split, TakeStored, UnseenValues, tsv,
 };
 
 /// A data set to train on.
@@ -40,26 +39,15 @@ pub struct Files {
     /// Whether what it lacks is learned.
     begins: bool,
     cap: u64,
-    learned: bool,
     /// Whether each sample must have a label.
     labels: Labels,
-    /// Whether the user, Parquet or blocks name the columns; other formats number them, or have names of their own.
-    named: bool,
-    /// The label, where a column is one as it stands.
-    label: Option<Label>,
-    /// What described them.
-    schema_text: Option<String>,
-    vocabulary: Option<Arc<Vocabulary>>,
-    growth: Vec<Growth>,
+    about: About,
     unseen: UnseenCounts,
     /// As [`Dataset::blanks`].
     blanks: Vec<Option<u32>>,
-    numbering: Numbering,
     members: Vec<Member>,
     /// By split.
     fingerprints: [OnceLock<Option<String>>; 3],
-    /// Whether samples for tests were told apart by whoever made the data, or lie in other files.
-    own_tests: bool,
     train: Vec<Share>,
     validation: Vec<Share>,
     test: Vec<Share>,
@@ -83,8 +71,8 @@ impl Files {
         let (scales, begins) = (opening.scales.clone(), opening.begins);
         if !config.schema.is_empty() {
             let (dataset, text) = open_text(config, opening)?;
-            let files = Self::over(dataset, None, config, whole)?;
-            return Ok(Self { scales, begins, label: None, schema_text: Some(text), ..files });
+            let about = About { dense_columns: titles(&dataset), schema_text: Some(text), ..About::default() };
+            return Ok(Self { scales, begins, ..Self::over(dataset, None, config, whole, about)? });
         }
         let columns = opening.columns.as_ref();
         let reading = Reading { columns, labels, cap: config.rows_cap };
@@ -111,7 +99,11 @@ impl Files {
             }
             test = Some(other.members);
         }
-        Ok(Self { scales, begins, labels, ..Self::over(dataset, test, config, whole)? })
+        // Other formats number their columns, or have names of their own.
+        let is_named = matches!(Format::detect(path), Some(Format::Parquet | Format::Octorec));
+        let dense_columns = if is_named { titles(&dataset) } else { Vec::new() };
+        let about = About { dense_columns, label: Some(dataset.description.label.clone()), ..About::default() };
+        Ok(Self { scales, begins, labels, ..Self::over(dataset, test, config, whole, about)? })
     }
 
     /// Opens `data.path` (and `data.test_path`), both Criteo's text. `model_rows` are the rows of the model's tables,
@@ -124,10 +116,17 @@ impl Files {
         let dataset = tsv::open(config, model_rows, opening)?;
         // Numbers of rows have it already: of values, it is taken before these are numbered.
         let config = DataConfig { rows_cap: 0, ..config.clone() };
-        Ok(Self { named: false, label: None, ..Self::over(dataset, None, &config, whole)? })
+        Self::over(dataset, None, &config, whole, About::default())
     }
 
-    fn over(dataset: Dataset, test: Option<Vec<Member>>, config: &DataConfig, whole: bool) -> Result<Self> {
+    /// The splits of a data set, and of further samples for tests; `about` says of its columns what their format tells.
+    fn over(
+        dataset: Dataset,
+        test: Option<Vec<Member>>,
+        config: &DataConfig,
+        whole: bool,
+        about: About,
+    ) -> Result<Self> {
         let numbering = dataset.numbering()?;
         let Dataset { description, mut members, learned, vocabulary, growth, blanks, .. } = dataset;
         let share = |members: &[Member], from: usize, role: Option<Split>| -> Vec<Share> {
@@ -151,10 +150,10 @@ impl Files {
         if tests.is_empty() {
             tests = std::mem::take(&mut validation);
         }
-        let own_tests = !tests.is_empty();
+        let has_own_tests = !tests.is_empty();
         let total: u64 = train.iter().map(|share| share.rows).sum();
         let [mut held_out, last] = config.held_out();
-        if own_tests {
+        if has_own_tests {
             held_out = config.validation_fraction;
         } else if !whole {
             (train, tests) = cut(&train, first_part(total, last));
@@ -179,20 +178,20 @@ impl Files {
             scaled: OnceLock::new(),
             scales: None,
             begins: false,
-            learned,
             labels: Labels::Optional,
-            named: !config.schema.is_empty()
-                || matches!(Format::detect(Path::new(&config.path)), Some(Format::Parquet | Format::Octorec)),
-            label: Some(description.label.clone()),
+            about: About {
+                vocabulary,
+                numbers_own_values: learned,
+                growth,
+                numbering,
+                weight: description.weight.clone(),
+                has_own_tests,
+                ..about
+            },
             description,
-            schema_text: None,
-            vocabulary,
-            growth,
             blanks,
-            numbering,
             members,
             fingerprints: Default::default(),
-            own_tests,
             train,
             validation,
             test: tests,
@@ -278,6 +277,11 @@ fn open_text(config: &DataConfig, opening: Opening<'_>) -> Result<(Dataset, Stri
     Ok((csv::open_as(path, schema, &choices, progress.as_mut())?, text))
 }
 
+/// Its dense columns, each with how its numbers are transformed.
+fn titles(dataset: &Dataset) -> Vec<(String, String)> {
+    dataset.description.features().iter().map(Dense::title).collect()
+}
+
 /// Opens a data set whose files tell its format; nobody can name it here.
 fn open_told(path: &Path, reading: Reading<'_>) -> Result<Dataset> {
     if path.exists() && Format::detect(path).is_none() {
@@ -313,16 +317,8 @@ impl Source for Files {
         Some(self.shares(split).iter().map(|share| share.rows).sum())
     }
 
-    fn numbers_own_values(&self) -> bool {
-        self.learned
-    }
-
-    fn vocabulary(&self) -> Option<&Vocabulary> {
-        self.vocabulary.as_deref()
-    }
-
-    fn numbering(&self) -> Option<&Numbering> {
-        Some(&self.numbering)
+    fn about(&self) -> &About {
+        &self.about
     }
 
     fn skipped_rows(&self) -> u64 {
@@ -336,26 +332,6 @@ impl Source for Files {
 
     fn first_skipped(&self) -> Option<&str> {
         self.members.iter().find_map(|member| member.table.first_skipped())
-    }
-
-    fn dense_columns(&self) -> Vec<(String, String)> {
-        self.description.features().iter().filter(|_| self.named).map(Dense::title).collect()
-    }
-
-    fn label(&self) -> Option<&Label> {
-        self.label.as_ref()
-    }
-
-    fn weight(&self) -> Option<&str> {
-        self.description.weight.as_deref()
-    }
-
-    fn has_own_tests(&self) -> bool {
-        self.own_tests
-    }
-
-    fn schema_text(&self) -> Option<&str> {
-        self.schema_text.as_deref()
     }
 
     fn fingerprint(&self, split: Split) -> Option<String> {
@@ -378,10 +354,6 @@ impl Source for Files {
     fn lost(&self) -> Vec<Lost> {
         let all = self.members.iter().map(|member| member.table.lost());
         all.reduce(|a, b| a.into_iter().zip(b).map(|(a, b)| a.and(b)).collect()).unwrap_or_default()
-    }
-
-    fn growth(&self) -> &[Growth] {
-        &self.growth
     }
 
     fn is_seekable(&self, split: Split) -> bool {

@@ -2,7 +2,7 @@
 //!
 //! A row is a line: text as files of the same data have it, or an object of JSON by the columns' names (`json`).
 //! Nothing is known of how many there are. Readers hand over what has come whenever the input pauses
-//! ([`Source::pauses`]), so that whoever writes rows one by one is answered one by one. Categories become rows by what
+//! ([`About::pauses`]), so that whoever writes rows one by one is answered one by one. Categories become rows by what
 //! the model knows: nothing is learned here. A malformed row ends everything, unless it is to be answered
 //! ([`Malformed`]): then a row without values stands in its place.
 
@@ -21,7 +21,7 @@ pub(super) use json::{Column, Numbers, Objects, TRUTHS};
 use super::formats::{csv, refuse_described};
 use super::text::{Lines, packed};
 use super::unseen::UnseenCounts;
-use super::{Batch, OnUnseen, Opening, Reader, Schema, Source, Split, UnseenValues, Vocabulary, tsv};
+use super::{About, Batch, OnUnseen, Opening, Reader, Schema, Source, Split, UnseenValues, Vocabulary, tsv};
 use crate::base::config::{Config, SourceKind};
 use crate::base::{Error, Result, Unpoisoned, interrupt};
 
@@ -95,13 +95,13 @@ pub(super) trait Parse: Send + Sync {
     /// The columns.
     fn schema(&self) -> &Schema;
 
-    /// As [`Source::dense_columns`].
+    /// As [`About::dense_columns`].
     fn dense_columns(&self) -> Vec<(String, String)> {
         Vec::new()
     }
 
     /// Rows of the model's categories, where they have a vocabulary.
-    fn vocabulary(&self) -> Option<&Vocabulary>;
+    fn vocabulary(&self) -> Option<&Arc<Vocabulary>>;
 
     /// Begins to read these lines.
     ///
@@ -159,6 +159,7 @@ impl Malformed {
 /// Rows that arrive.
 pub struct Incoming {
     parse: Box<dyn Parse>,
+    about: About,
     /// Read once.
     lines: Mutex<Option<Lines>>,
     unseen: UnseenCounts,
@@ -223,9 +224,11 @@ impl Incoming {
             Box::new(csv::Arriving::new(data, schema, opening, (lines.path(), writing))?)
         };
         let lines = Mutex::new(Some(lines.limited(data.max_line)));
-        let unseen = UnseenCounts::of(parse.schema(), parse.vocabulary());
+        let (vocabulary, dense_columns) = (parse.vocabulary().cloned(), parse.dense_columns());
+        let unseen = UnseenCounts::of(parse.schema(), vocabulary.as_deref());
+        let about = About { vocabulary, dense_columns, pauses: true, ..About::default() };
         let left_out = parse.schema().tables.iter().map(|_| AtomicU64::new(0)).collect();
-        Ok(Self { parse, lines, unseen, left_out, closed: Arc::default(), malformed: None })
+        Ok(Self { parse, about, lines, unseen, left_out, closed: Arc::default(), malformed: None })
     }
 }
 
@@ -250,8 +253,8 @@ impl Source for Incoming {
         None
     }
 
-    fn pauses(&self) -> bool {
-        true
+    fn about(&self) -> &About {
+        &self.about
     }
 
     fn close(&self) {
@@ -265,14 +268,6 @@ impl Source for Incoming {
             return refuse(Path::new(NAME), "what arrives is read once, from its start");
         };
         Ok(Box::new(Arrivals { of: self, lines: Some(lines), rows: None, before: 0, trouble: None }))
-    }
-
-    fn vocabulary(&self) -> Option<&Vocabulary> {
-        self.parse.vocabulary()
-    }
-
-    fn dense_columns(&self) -> Vec<(String, String)> {
-        self.parse.dense_columns()
     }
 
     fn unseen_values(&self) -> Vec<UnseenValues> {

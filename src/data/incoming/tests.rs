@@ -77,7 +77,7 @@ fn joined(batches: &[Batch]) -> Batch {
 fn stored(config: &mut Config, train: &Path, asked: &Path) -> (Vocabulary, Batch) {
     config.data.path = train.display().to_string();
     config.data.test_fraction = 0.0;
-    let known = crate::data::open(config, Opening::default()).unwrap().vocabulary().unwrap().clone();
+    let known = crate::data::open(config, Opening::default()).unwrap().about().vocabulary.as_deref().unwrap().clone();
     config.data.path = asked.display().to_string();
     let opening = Opening {
         known: Some(known.clone()),

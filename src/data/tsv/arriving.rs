@@ -56,8 +56,8 @@ impl Parse for Arriving {
         &self.schema
     }
 
-    fn vocabulary(&self) -> Option<&Vocabulary> {
-        self.encoding.vocabulary().map(|known| &**known)
+    fn vocabulary(&self) -> Option<&Arc<Vocabulary>> {
+        self.encoding.vocabulary()
     }
 
     fn begin(&self, lines: Lines) -> Result<Box<dyn Next + '_>> {

@@ -45,7 +45,7 @@ use crate::base::config::Config;
 use crate::base::{Error, Result};
 use crate::data::schema::{Dense, Scales};
 use crate::data::statistics::Statistics;
-use crate::data::{Numbering, Schema, Source, Vocabulary};
+use crate::data::{About, Numbering, Schema, Source};
 use crate::memory::FileMap;
 
 /// The metadata key that holds [`Header`] as JSON; one key, so that equal runs write equal bytes.
@@ -113,7 +113,7 @@ pub(in crate::train) struct Header {
 
 impl Header {
     fn of(progress: Progress, config: &Config, origin: Origin<'_>) -> Self {
-        let Origin { schema, vocabulary, numbering, scales, dense, schema_text, data, start, statistics } = origin;
+        let Origin { schema, about, scales, data, start, statistics } = origin;
         let positions = schema.positions(&config.model).into_iter().enumerate();
         let sequences = positions.filter(|(_, positions)| *positions > 1).map(|(table, _)| table).collect();
         Self {
@@ -121,11 +121,11 @@ impl Header {
             config: config.clone(),
             weighted: Some(weighted(schema)),
             sequences,
-            vocabulary: vocabulary.map(digest),
-            numbering,
+            vocabulary: about.vocabulary.as_deref().map(digest),
+            numbering: about.numbering.clone(),
             scales: scales.clone(),
-            dense,
-            schema_text: schema_text.map(str::to_owned),
+            dense: about.dense_columns.clone(),
+            schema_text: about.schema_text.clone(),
             data,
             start: start.cloned(),
             statistics: statistics.cloned(),
@@ -189,16 +189,10 @@ const PIECE: usize = 4 << 20;
 pub struct Origin<'a> {
     /// Its columns.
     pub schema: &'a Schema,
-    /// By what categories became rows, if by a vocabulary.
-    pub vocabulary: Option<&'a Vocabulary>,
-    /// As [`Source::numbering`], with what an earlier process knew.
-    pub numbering: Numbering,
+    /// What is known of it, with what an earlier process knew of its numbering.
+    pub about: &'a About,
     /// What was learned of dense columns.
     pub scales: &'a Scales,
-    /// As [`Source::dense_columns`].
-    pub dense: Vec<(String, String)>,
-    /// As [`Source::schema_text`].
-    pub schema_text: Option<&'a str>,
     /// Which samples it is trained on, if they are stored.
     pub data: Option<TrainedOn>,
     /// With whose weights it began, if with another model's.
@@ -361,13 +355,15 @@ impl<'a> Checkpoint<'a> {
         let Some(header) = self.sound_header() else { return Ok(()) };
         let plain = |names: Vec<String>| names.into_iter().map(|name| (name, String::new())).collect::<Vec<_>>();
         let categories = [header.config.model.columns.clone(), source.schema().names()].map(plain);
-        let (had_dense, has_dense) = (&header.dense, &source.dense_columns());
+        let About { dense_columns: has_dense, schema_text, .. } = source.about();
+        let had_dense = &header.dense;
         // Stored without transforms, as by formats that know none, values may be transformed already.
         let is_plain = |columns: &[(String, String)], schema: Option<&str>| {
             let as_is = Dense::default().title().1;
             schema.is_none() && columns.iter().all(|(_, read)| *read == as_is)
         };
-        let is_told = !is_plain(had_dense, header.schema_text.as_deref()) && !is_plain(has_dense, source.schema_text());
+        let is_told =
+            !is_plain(had_dense, header.schema_text.as_deref()) && !is_plain(has_dense, schema_text.as_deref());
         for (kind, had, has) in [("dense", had_dense, has_dense), ("categorical", &categories[0], &categories[1])] {
             for (at, (column, read)) in had.iter().enumerate() {
                 let found = has.iter().enumerate().find(|(_, (other, _))| other == column);

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::Checkpoint;
 use crate::base::Result;
-use crate::data::{Numbering, Source, Vocabulary};
+use crate::data::{About, Numbering, Source, Vocabulary};
 use crate::train::export::torch::MODEL;
 use crate::train::vocabulary::digest;
 
@@ -69,10 +69,10 @@ impl Checkpoint<'_> {
     pub(super) fn check_numbering(&self, source: &dyn Source, begins: bool) -> Result<()> {
         // Of a damaged header the weights are as good.
         let Some(header) = self.own_header().ok().flatten().filter(|_| self.verified) else { return Ok(()) };
-        let has_grown = |column: &str| source.growth().iter().any(|grown| grown.new > 0 && grown.column == column);
-        let other =
-            |now: &Numbering| now.differences(&header.numbering).find(|name| !has_grown(name)).map(str::to_owned);
-        let Some(column) = source.numbering().and_then(other) else { return Ok(()) };
+        let About { growth, numbering, .. } = source.about();
+        let has_grown = |column: &str| growth.iter().any(|grown| grown.new > 0 && grown.column == column);
+        let mut others = numbering.differences(&header.numbering);
+        let Some(column) = others.find(|name| !has_grown(name)) else { return Ok(()) };
         let growing = match begins {
             true => "; with --grow new values get rows, and `octorec train --init` goes on with them",
             false => "",

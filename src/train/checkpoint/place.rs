@@ -10,7 +10,7 @@ use crate::base::units::{Count, Many};
 use crate::base::{Error, Result};
 use crate::data::formats::csv::{self, Clock, TextCategorical, TextSchema};
 use crate::data::schema::Label;
-use crate::data::{Source, Split, may_be_same};
+use crate::data::{About, Source, Split, may_be_same};
 
 /// What tells stored samples for training, tests and validation from others.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -81,14 +81,10 @@ impl TrainedOn {
     pub fn of(source: &dyn Source) -> Option<Self> {
         let (train, tests) = (Stored::of(source, Split::Train)?, Stored::of(source, Split::Test));
         let validation = Stored::of(source, Split::Validation).filter(|stored| stored.samples > 0);
-        Some(Self {
-            train,
-            tests,
-            validation,
-            label: source.label().cloned(),
-            // Of described text the schema tells it.
-            weight: source.weight().filter(|_| source.schema_text().is_none()).map(str::to_owned),
-        })
+        let About { label, weight, schema_text, .. } = source.about();
+        // Of described text the schema tells it.
+        let weight = weight.clone().filter(|_| schema_text.is_none());
+        Some(Self { train, tests, validation, label: label.clone(), weight })
     }
 
     /// Whether both have the same training samples.
@@ -190,7 +186,7 @@ impl Checkpoint<'_> {
             Some(schema.categorical)
         };
         let had = columns(header.schema_text.as_deref(), &header.config).unwrap_or_default();
-        let has = columns(source.schema_text(), config).unwrap_or_default();
+        let has = columns(source.about().schema_text.as_deref(), config).unwrap_or_default();
         match had.iter().zip(&has).find(|(had, has)| rows_by(had) != rows_by(has)) {
             None => Ok(()),
             Some((had, has)) => Err(self.fail(format!(
@@ -208,7 +204,7 @@ impl Checkpoint<'_> {
     #[must_use]
     pub fn other_label(&self, source: &dyn Source) -> Option<String> {
         let had = schema(self.sound_header()?.schema_text.as_deref()?)?.label;
-        let has = schema(source.schema_text()?)?.label;
+        let has = schema(source.about().schema_text.as_deref()?)?.label;
         let bare = |label: &str| label.split_whitespace().collect::<String>();
         (bare(&had) != bare(&has)).then(|| {
             format!(
@@ -224,7 +220,8 @@ impl Checkpoint<'_> {
     pub fn other_sample_weights(&self, source: &dyn Source) -> Option<String> {
         let Header { schema_text, data, .. } = self.sound_header()?;
         let had = weight(schema_text.as_deref(), data.as_ref().and_then(|data| data.weight.as_deref()));
-        let has = weight(source.schema_text(), source.weight());
+        let now = source.about();
+        let has = weight(now.schema_text.as_deref(), now.weight.as_deref());
         let how = |weight: &Option<String>| match weight {
             Some(column) => format!("by column {column}"),
             None => "all the same".to_owned(),
@@ -253,7 +250,7 @@ impl Checkpoint<'_> {
         // Where they are the last of all samples, they follow from those before them.
         let apart = match split {
             Split::Validation => config.data.validation_fraction == 0.0,
-            _ => !config.data.test_path.is_empty() || source.has_own_tests(),
+            _ => !config.data.test_path.is_empty() || source.about().has_own_tests,
         };
         let train = (!apart || split == Split::Train).then_some((&had.train, &now.train));
         let asked = had.held_out(split).zip(now.held_out(split));

@@ -1,6 +1,7 @@
 //! Rows of described text as they arrive, for a trained model: behind a header line, or as objects of JSON.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use super::bad;
 use super::encoding::Encoding;
@@ -26,7 +27,7 @@ pub struct Arriving {
     encoding: Encoding,
     description: Description,
     schema: Schema,
-    known: Option<Vocabulary>,
+    known: Option<Arc<Vocabulary>>,
     /// At most this many rows a table; 0: no limit.
     cap: u64,
     max_line: usize,
@@ -46,7 +47,7 @@ impl Arriving {
         opening: Opening<'_>,
         (path, writing): (&Path, Writing),
     ) -> Result<Self> {
-        let known = opening.known;
+        let known = opening.known.map(Arc::new);
         if known.is_none() && config.vocab == Vocab::Hash {
             super::hash(&mut text, config.rows_cap)?;
         }
@@ -56,7 +57,7 @@ impl Arriving {
                 "this model knows no rows of categories: it was not trained on text that this schema describes",
             );
         }
-        let mut encoding = Encoding::new(&text, known.as_ref(), false, config.rows_cap)?;
+        let mut encoding = Encoding::new(&text, known.as_deref(), false, config.rows_cap)?;
         encoding.keep_all();
         // Numbers that are no fractions by their kind stay integers; of all others nobody knows what will come.
         let float = |at: usize| text.dense[at].unit().is_none() && text.dense[at].count.is_none();
@@ -113,7 +114,7 @@ impl Parse for Arriving {
         self.description.features().iter().map(Dense::title).collect()
     }
 
-    fn vocabulary(&self) -> Option<&Vocabulary> {
+    fn vocabulary(&self) -> Option<&Arc<Vocabulary>> {
         self.known.as_ref()
     }
 
