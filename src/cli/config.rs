@@ -8,7 +8,7 @@ use super::heed_signals;
 use super::network;
 use super::output::refuse_overwriting;
 use super::overrides::{BaseArgs, KeyArgs};
-use super::session::{Learned, open_data};
+use super::session::open_data;
 use super::table::Table;
 use super::terminal;
 use crate::base::config::{Command, DEFAULT_PRESET, PRESETS, preset};
@@ -79,7 +79,7 @@ impl ConfigArgs {
             heed_signals()?;
             // As training begins: flags that would be refused there are so here.
             config = self.keys.finish(self.base.layers()?, Command::Train)?;
-            open_data(&mut config, Learned::default(), Opening::default())?;
+            open_data(&mut config, Opening::default())?;
         }
         if let Some(path) = &self.svg {
             let told = |reason| Error::config("model", reason);

@@ -6,7 +6,7 @@ use std::path::Path;
 use super::collective::tensors;
 use super::copies::usual_budget;
 use super::figures;
-use super::session::{Learned, open_data};
+use super::session::open_data;
 use crate::base::config::{
     Collective, Config, DataConfig, Determinism, Hot, ModelConfig, SourceKind, TrainConfig, Update,
 };
@@ -241,7 +241,7 @@ fn drawn(data: &DataConfig, table: usize) -> Demand {
 /// When the data cannot be read, or the model has no tables.
 pub fn planned(config: &mut Config, lookups: Option<f64>, skew: Option<f64>) -> Result<Workload> {
     let opening = Opening { labels: Labels::Optional, ..Opening::default() };
-    let source = open_data(config, Learned::default(), opening)?;
+    let source = open_data(config, opening)?;
     if !config.model.layers.is_empty() {
         source.schema().check_model(&config.model)?;
     }

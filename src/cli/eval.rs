@@ -183,7 +183,7 @@ impl EvalArgs {
         let trained = Trained::find(checkpoint, false, self.trained.verify)?;
         let mut config = trained.config()?;
         if let Some(path) = &self.data {
-            whole_file(&mut config, &trained.known, ("--data", path))?;
+            whole_file(&mut config, &trained, ("--data", path))?;
         }
         self.trained.limit_lines(&mut config)?;
         // Of the run's own data, what was left out while it was trained is, or is told.
@@ -198,8 +198,8 @@ impl EvalArgs {
             config.data.on_bad_row = what;
         }
         let unseen = if leaves_out { OnUnseen::Reject } else { OnUnseen::EmptyBag };
-        let opening = Opening { labels: Labels::Required, unseen, ..Opening::default() };
-        let data = open_columns(&mut config, trained.known, opening);
+        let opening = Opening { labels: Labels::Required, unseen, ..trained.opening };
+        let data = open_columns(&mut config, opening);
         let data = data.map_err(|error| if self.data.is_none() { of_own_data(error, &config) } else { error })?;
         let source = Derived::of(&config.model, Arc::clone(&data))?;
         if self.data.is_some() {

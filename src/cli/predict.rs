@@ -152,7 +152,7 @@ impl PredictArgs {
         // A row that is left out would shift all lines behind it.
         config.data.on_bad_row = OnBadRow::Fail;
         if !arrives {
-            whole_file(&mut config, &trained.known, ("--data", &self.data))?;
+            whole_file(&mut config, &trained, ("--data", &self.data))?;
         }
         self.trained.limit_lines(&mut config)?;
         if self.on_bad_row.is_some() {
@@ -161,11 +161,11 @@ impl PredictArgs {
         let malformed = (self.on_bad_row == Some(BadRow::Answer)).then(Malformed::default);
         let source = if arrives || malformed.is_some() {
             let by_stdin = arrives.then_some(if is_json { Writing::Json } else { Writing::Text });
-            open_incoming(&mut config, trained.known, by_stdin, malformed.clone())?
+            open_incoming(&mut config, trained.opening, by_stdin, malformed.clone())?
         } else {
             let (labels, unseen) = (Labels::Optional, OnUnseen::EmptyBag);
-            let opening = Opening { labels, unseen, whole: true, ..Opening::default() };
-            open_data(&mut config, trained.known, opening)?
+            let opening = Opening { labels, unseen, whole: true, ..trained.opening };
+            open_data(&mut config, opening)?
         };
         refuse_own_numbers(&*source)?;
         config.use_here(self.trained.threads);

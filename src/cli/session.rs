@@ -12,44 +12,13 @@ use crate::base::input::read_text;
 use crate::base::units::{Bytes, Count, Many};
 use crate::data::derived::Derived;
 use crate::data::incoming::{Incoming, Malformed, Writing};
-use crate::data::schema::{Scale, Scales, TrainedColumns};
-use crate::data::{self, Growth, Numbering, Opening, Source, Split, Vocabulary};
-
-/// What a trained model knows of its data.
-#[derive(Debug, Default)]
-pub struct Learned {
-    /// The mapping from categories to rows, where the data needed one.
-    pub vocabulary: Option<Vocabulary>,
-    /// What was learned of dense columns.
-    pub scales: Option<Scales>,
-    /// The columns that it reads.
-    pub columns: Option<TrainedColumns>,
-    /// Whether training begins with it: what it lacks of dense columns is then learned, too.
-    pub begins: bool,
-    /// The text of the schema that described the data, where they were described text.
-    pub schema: Option<String>,
-    /// By which files of values its rows are numbered, where those of the data may have new values behind these.
-    pub numbering: Numbering,
-}
-
-impl Learned {
-    /// Puts it where data are opened; says if the file that described the data now has another text than the schema
-    /// that is used.
-    fn open<'a>(self, config: &Config, opening: Opening<'a>) -> Opening<'a> {
-        let path = Path::new(&config.data.schema);
-        let differs = |own: &&String| path.is_file() && read_text(path).is_ok_and(|text| text != **own);
-        if self.schema.as_ref().filter(differs).is_some() {
-            note!("note: {} is not the schema that this model was trained with: its own is used", path.display());
-        }
-        let Self { vocabulary: known, scales, columns, begins, schema, numbering } = self;
-        Opening { known, scales, columns, begins, schema, numbering, ..opening }
-    }
-}
+use crate::data::schema::{Scale, Scales};
+use crate::data::{self, Growth, Opening, Source, Split};
 
 /// Opens the configured data set, drawing a bar while a file's first pass runs; the model takes from it what it leaves
 /// to the data, and gets it with the columns that it makes itself.
-pub fn open_data(config: &mut Config, known: Learned, opening: Opening<'_>) -> Result<Arc<dyn Source>> {
-    let source = open_columns(config, known, opening)?;
+pub fn open_data(config: &mut Config, opening: Opening<'_>) -> Result<Arc<dyn Source>> {
+    let source = open_columns(config, opening)?;
     Derived::of(&config.model, source)
 }
 
@@ -68,11 +37,11 @@ pub fn open_generated(config: &Config) -> Result<Arc<dyn Source>> {
 /// As [`Incoming::standard`] and [`Incoming::file`].
 pub fn open_incoming(
     config: &mut Config,
-    known: Learned,
+    opening: Opening<'_>,
     by_stdin: Option<Writing>,
     malformed: Option<Malformed>,
 ) -> Result<Arc<dyn Source>> {
-    let opening = known.open(config, Opening::default());
+    tell_of_own_schema(config, &opening);
     let source = match by_stdin {
         Some(writing) => Incoming::standard(config, opening, writing)?,
         None => Incoming::file(config, opening)?,
@@ -98,9 +67,9 @@ pub fn open_watched(config: &Config, opening: Opening<'_>) -> Result<Arc<dyn Sou
 }
 
 /// As [`open_data`], with the columns of the data alone.
-pub fn open_columns(config: &mut Config, known: Learned, opening: Opening<'_>) -> Result<Arc<dyn Source>> {
-    let trained = known.scales.is_some();
-    let opening = known.open(config, opening);
+pub fn open_columns(config: &mut Config, opening: Opening<'_>) -> Result<Arc<dyn Source>> {
+    tell_of_own_schema(config, &opening);
+    let trained = opening.scales.is_some();
     let source = open_watched(config, opening)?;
     if trained {
         // What the model lacks is told before anything is built.
@@ -116,6 +85,15 @@ pub fn open_columns(config: &mut Config, known: Learned, opening: Opening<'_>) -
     }
     config.model.sequences = source.schema().sequences(&config.model)?;
     Ok(source)
+}
+
+/// Says if the file that described a model's data now has another text than the schema that is used.
+fn tell_of_own_schema(config: &Config, opening: &Opening<'_>) {
+    let path = Path::new(&config.data.schema);
+    let differs = |own: &&String| path.is_file() && read_text(path).is_ok_and(|text| text != **own);
+    if opening.schema.as_ref().filter(differs).is_some() {
+        note!("note: {} is not the schema that this model was trained with: its own is used", path.display());
+    }
 }
 
 /// Says how many malformed rows of the data were left out.

@@ -9,13 +9,12 @@ use clap::Args;
 use super::help::MODEL;
 use super::overrides::{named, source_of};
 use super::ranks::RankArgs;
-use super::session::Learned;
 use super::text::{max_line, of_text};
 use crate::base::config::{Config, SourceKind, Vocab};
 use crate::base::console::note;
 use crate::base::{Error, Result};
-use crate::data::Source;
 use crate::data::formats::{Format, SCHEMA};
+use crate::data::{Opening, Source};
 use crate::machine::team::roam;
 use crate::memory::FolderLock;
 use crate::model::Parameter;
@@ -104,8 +103,8 @@ pub struct Trained {
     pub path: PathBuf,
     /// How it was trained; `None` for another program's file.
     pub header: Option<(Progress, Config)>,
-    /// What it knows of its data.
-    pub known: Learned,
+    /// How data are opened by what it knows of its own.
+    pub opening: Opening<'static>,
 }
 
 impl Trained {
@@ -121,12 +120,12 @@ impl Trained {
             config.validate(&format!("{}: its configuration", file.display()))?;
         }
         let beside = vocabulary_in(path);
-        let vocabulary = if beside.exists() { Some(load_vocabulary(&beside, !verify.no_verify)?) } else { None };
-        checkpoint.check_vocabulary(vocabulary.as_ref(), &beside)?;
+        let known = if beside.exists() { Some(load_vocabulary(&beside, !verify.no_verify)?) } else { None };
+        checkpoint.check_vocabulary(known.as_ref(), &beside)?;
         let columns = header.as_ref().map(|(_, config)| checkpoint.columns(&config.model)).transpose()?;
         let (scales, schema) = (checkpoint.scales()?, checkpoint.schema_text()?);
-        let known = Learned { vocabulary, scales, columns, schema, ..Learned::default() };
-        Ok(Self { path: file, header, known })
+        let opening = Opening { known, scales, columns, schema, ..Opening::default() };
+        Ok(Self { path: file, header, opening })
     }
 
     /// How the model was trained.
@@ -146,7 +145,7 @@ impl Trained {
 /// # Errors
 /// When it is text with a header, and the run has no schema that would describe it; text whose values the model does
 /// not know; or Parquet of row numbers that need not be those of the model's vocabulary.
-pub fn whole_file(config: &mut Config, known: &Learned, (origin, path): (&str, &Path)) -> Result<()> {
+pub fn whole_file(config: &mut Config, trained: &Trained, (origin, path): (&str, &Path)) -> Result<()> {
     if config.data.schema.is_empty() && Format::detect(path) == Some(Format::Csv) {
         let (path, blocks) = (path.display(), &config.data.path);
         let further = match Format::detect(Path::new(blocks)) {
@@ -162,7 +161,7 @@ pub fn whole_file(config: &mut Config, known: &Learned, (origin, path): (&str, &
         );
         return Err(Error::config(origin, reason));
     }
-    let is_numbered = known.vocabulary.is_some() || config.data.source == SourceKind::Tsv;
+    let is_numbered = trained.opening.known.is_some() || config.data.source == SourceKind::Tsv;
     let beside = if path.is_dir() { path.join(SCHEMA) } else { path.with_file_name(SCHEMA) };
     if config.data.schema.is_empty() && is_numbered && Format::detect(path) == Some(Format::Parquet) && !beside.exists()
     {
@@ -175,7 +174,7 @@ pub fn whole_file(config: &mut Config, known: &Learned, (origin, path): (&str, &
         return Err(Error::config(origin, reason));
     }
     config.data.source = if config.data.schema.is_empty() { source_of(path) } else { SourceKind::Files };
-    let numbered = known.vocabulary.is_some() || config.data.vocab == Vocab::Hash;
+    let numbered = trained.opening.known.is_some() || config.data.vocab == Vocab::Hash;
     if config.data.source == SourceKind::Tsv && !numbered && path.is_file() {
         let path = path.display();
         let reason = format!(

@@ -26,28 +26,28 @@ pub enum OnUnseen {
     EmptyBag,
 }
 
-/// How a data set is opened, beyond its configuration.
+/// How a data set is opened, beyond its configuration: by what a trained model knows of its own data, and for what.
 pub struct Opening<'a> {
     /// The vocabulary of a trained model; without it one is learned, where `data.vocab` asks for one.
     pub known: Option<Vocabulary>,
+    /// What a trained model has learned of dense columns; without it, it is learned from the training samples.
+    pub scales: Option<Scales>,
+    /// The columns that a trained model reads, for files that tell their columns by name.
+    pub columns: Option<TrainedColumns>,
+    /// The text of a trained model's schema; without it, that of the file that `data.schema` names.
+    pub schema: Option<String>,
+    /// By which files of values the rows of the model are numbered that training begins with, or that data are compared
+    /// with: values that data have more in theirs have rows behind those.
+    pub numbering: Numbering,
+    /// Whether what `scales` lacks is learned, too, and values of training samples are added to `known`: where training
+    /// begins with that model's weights.
+    pub begins: bool,
     /// Whether rows need a label.
     pub labels: Labels,
     /// What a value of a training sample does that `known` lacks; one of a test sample is left out in any case.
     pub unseen: OnUnseen,
     /// Whether all rows of a data set are one split for training, in the order of its files, whatever they are for.
     pub whole: bool,
-    /// What a trained model has learned of dense columns; without it, it is learned from the training samples.
-    pub scales: Option<Scales>,
-    /// Whether what `scales` lacks is learned, too, and values of training samples are added to `known`: where training
-    /// begins with that model's weights.
-    pub begins: bool,
-    /// The text of a trained model's schema; without it, that of the file that `data.schema` names.
-    pub schema: Option<String>,
-    /// The columns that a trained model reads, for files that tell their columns by name.
-    pub columns: Option<TrainedColumns>,
-    /// By which files of values the rows of the model are numbered that training begins with, or that data are compared
-    /// with: values that data have more in theirs have rows behind those.
-    pub numbering: Numbering,
     /// Told now and then how many bytes of how many the opening pass has read.
     pub progress: Box<Progress<'a>>,
 }
@@ -57,14 +57,14 @@ impl Default for Opening<'_> {
     fn default() -> Self {
         Self {
             known: None,
+            scales: None,
+            columns: None,
+            schema: None,
+            numbering: Numbering::default(),
+            begins: false,
             labels: Labels::default(),
             unseen: OnUnseen::default(),
             whole: false,
-            scales: None,
-            begins: false,
-            schema: None,
-            columns: None,
-            numbering: Numbering::default(),
             progress: Box::new(|_, _| {}),
         }
     }

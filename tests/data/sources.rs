@@ -7,7 +7,7 @@ use std::sync::{Arc, LazyLock};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use octorec::base::config::{Config, DataConfig, SourceKind, Vocab};
-use octorec::data::{self, Batch, Criteo, Opening, Source, Split};
+use octorec::data::{self, Batch, Criteo, Feature, Opening, Permuted, Source, Split};
 use proptest::prelude::*;
 
 /// All kinds of source over a few thousand samples each.
@@ -84,6 +84,17 @@ proptest! {
             (start..end).for_each(|n| expected.push_from(&whole, n as usize));
             prop_assert!(found == expected, "{}: {} at {}", name, limit, start);
         }
+    }
+}
+
+#[test]
+fn what_is_made_of_a_source_is_known_to_be_the_same() {
+    for (name, source) in &SOURCES.list {
+        let about = source.about();
+        assert_eq!(about.numbers_own_values, about.vocabulary.is_some(), "{name}");
+        let made: Arc<dyn Source> = Arc::new(Permuted::new(Arc::clone(source), Feature::Categorical(0)));
+        let again = Permuted::new(made, Feature::Categorical(1));
+        assert!(std::ptr::eq(again.about(), about), "{name}");
     }
 }
 

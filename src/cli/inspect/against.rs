@@ -16,7 +16,7 @@ use crate::base::units::{Count, Many};
 use crate::base::{Result, console};
 use crate::cli::eval::number;
 use crate::cli::overrides::KeyArgs;
-use crate::cli::session::{Learned, open_columns, report_skipped};
+use crate::cli::session::{open_columns, report_skipped};
 use crate::cli::table::Table;
 use crate::cli::text::of_text;
 use crate::cli::trained::{Trained, VerifyArgs, open_trained, refuse_own_numbers, whole_file};
@@ -91,7 +91,7 @@ pub(super) fn compare(day: &Path, run: &Path, keys: &KeyArgs, json: bool) -> Res
     let verify = VerifyArgs { no_verify: false };
     let trained = Trained::find(run, false, verify)?;
     let mut config = trained.config()?;
-    whole_file(&mut config, &trained.known, ("inspect", day))?;
+    whole_file(&mut config, &trained, ("inspect", day))?;
     if let Some(flag) = keys.origin("data.max_line") {
         of_text(&flag, &config)?;
         config.data.max_line = keys.max_line();
@@ -102,10 +102,10 @@ pub(super) fn compare(day: &Path, run: &Path, keys: &KeyArgs, json: bool) -> Res
     }
     let rows = config.model.rows.clone();
     let (labels, unseen) = (Labels::Optional, OnUnseen::EmptyBag);
-    let opening = Opening { labels, unseen, whole: true, ..Opening::default() };
     // Blocks whose vocabulary has grown from the model's are a day like any other.
     let numbering = Checkpoint::open_as(&trained.path, false)?.numbering()?;
-    let data = open_columns(&mut config, Learned { numbering, ..trained.known }, opening)?;
+    let opening = Opening { labels, unseen, whole: true, numbering, ..trained.opening };
+    let data = open_columns(&mut config, opening)?;
     let source = Derived::of(&config.model, Arc::clone(&data))?;
     refuse_own_numbers(&*data)?;
     let checkpoint = open_trained(&trained.path, verify, &*source)?;

@@ -15,7 +15,7 @@ use crate::cli::deep::DeepTables;
 use crate::cli::output::{refuse_overwriting, refuse_unwritable};
 use crate::cli::overrides::{BaseArgs, KeyArgs, named, source_of};
 use crate::cli::preprocess::memory;
-use crate::cli::session::{Learned, data_name, open_data, report_skipped};
+use crate::cli::session::{data_name, open_data, report_skipped};
 use crate::cli::table::Table;
 use crate::cli::terminal::bar;
 use crate::data::hot::{CONFIDENCE, Options, Profile, Tags, Tried, WHOLE_BELOW, profile};
@@ -95,7 +95,7 @@ impl HotProfileArgs {
         refuse_unwritable(&outputs.map(|(_, path)| path))?;
         // Tags are of the rows that training reads, to which one without a label or a weight is malformed.
         let labels = if self.inputs { Labels::Required } else { Labels::Optional };
-        let source = open_data(&mut config, Learned::default(), Opening { labels, ..Opening::default() })?;
+        let source = open_data(&mut config, Opening { labels, ..Opening::default() })?;
         if self.inputs {
             // The search may take long.
             Tags::check_memory(&*source, "leave --inputs away")?;

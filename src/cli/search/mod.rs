@@ -26,7 +26,7 @@ use crate::base::units::{Many, Seconds};
 use crate::base::{Error, PuId, Result, Unpoisoned, console, even_part, input, interrupt};
 use crate::cli::heed_signals;
 use crate::cli::output::refuse_text_folder;
-use crate::cli::session::{Learned, open_data};
+use crate::cli::session::open_data;
 use crate::cli::table::Table;
 use crate::cli::train::late_evaluations;
 use crate::data::{Opening, Split};
@@ -223,7 +223,7 @@ impl SearchArgs {
         if self.halving == 0 || is_open || is_early || self.out.join(JOURNAL).exists() {
             return Ok(());
         }
-        let source = open_data(&mut base.clone(), Learned::default(), Opening::default())?;
+        let source = open_data(&mut base.clone(), Opening::default())?;
         let late = late_evaluations(train, source.samples(Split::Train));
         late.map_or(Ok(()), |reason| Err(Error::config(format!("--halving {}", self.halving), reason)))
     }

@@ -14,7 +14,7 @@ use crate::cli::copies::{hot_inputs, revisions, slots};
 use crate::cli::division::Wanted;
 use crate::cli::output::{refuse_mixing, refuse_overwriting, refuse_text_folder, refuse_unwritable};
 use crate::cli::ranks::{Overlap, Purpose, StartSpec, Started};
-use crate::cli::session::{Learned, describe, growth_told, open_data};
+use crate::cli::session::{describe, growth_told, open_data};
 use crate::collective::World;
 use crate::data::hot::HotInputs;
 use crate::data::{About, Opening, Source, Split};
@@ -59,13 +59,13 @@ fn refuse_endless_rates(train: &TrainConfig) -> Result<()> {
 impl TrainArgs {
     /// Opens the data, starts the ranks and sets their weights, but for those of a run that is continued.
     pub(super) fn prepare(&self, world: &World, asked: Resolved, output: Option<OutputDir>) -> Result<Prepared> {
-        let Resolved { mut config, known, resumed } = asked;
+        let Resolved { mut config, opening, resumed } = asked;
         refuse_endless_rates(&config.train)?;
         self.check_outputs(world, &config, output.as_ref(), resumed.is_some())?;
         let mut mllog = self.begin_mllog(world, &config)?;
-        let kept_scales = known.scales.clone().filter(|_| self.init.is_some());
-        let numbers = known.vocabulary.as_ref().filter(|_| self.init.is_some()).map(digest);
-        let Opened { source, hot } = self.open(world, &mut config, known)?;
+        let kept_scales = opening.scales.clone().filter(|_| self.init.is_some());
+        let numbers = opening.known.as_ref().filter(|_| self.init.is_some()).map(digest);
+        let Opened { source, hot } = self.open(world, &mut config, opening)?;
         let from = resumed.as_ref().map_or(0, |resumed| resumed.progress.sample);
         let kept = self.resume.as_deref().map(plan_in);
         let hot_slots = hot.as_ref().map(|hot| slots(&*source, hot));
@@ -198,8 +198,8 @@ impl TrainArgs {
     }
 
     /// Opens the data, which all machines do at the same time.
-    fn open(&self, world: &World, config: &mut Config, known: Learned) -> Result<Opened> {
-        let source = open_data(config, known, Opening::default())?;
+    fn open(&self, world: &World, config: &mut Config, opening: Opening<'_>) -> Result<Opened> {
+        let source = open_data(config, opening)?;
         self.check_test_samples(config, &*source)?;
         self.check_evaluations(&config.train, source.samples(Split::Train))?;
         // Of the files as training finds them: who saves may do so because one of them was damaged.

@@ -9,16 +9,16 @@ use crate::base::config::{Command, Config, Hot, Layers, TrainConfig, Vocab, entr
 use crate::base::console::note;
 use crate::base::input::read_text;
 use crate::base::{Error, Result};
-use crate::cli::session::Learned;
 use crate::cli::trained::Trained;
+use crate::data::Opening;
 use crate::data::formats::csv::{TextCategorical, TextDense, TextSchema};
 use crate::train::{Checkpoint, Progress, checkpoint_in, load_vocabulary, resume_in, vocabulary_in};
 
 /// A run that is asked for.
 pub(super) struct Resolved {
     pub config: Config,
-    /// What is known of the data.
-    pub known: Learned,
+    /// How its data are opened, by what an earlier run, or the model of --init, knows of its own.
+    pub opening: Opening<'static>,
     /// Where it goes on, if it does.
     pub resumed: Option<Resumed>,
 }
@@ -40,15 +40,15 @@ impl TrainArgs {
             None => {
                 let config = self.keys.finish_with(self.base.layers()?, Command::Train, self.copies.values()?)?;
                 config.train.check_ends_of_warm_up()?;
-                let known = self.known_of_init(&config)?;
-                Ok(Resolved { config, known, resumed: None })
+                let opening = self.opening_of_init(&config)?;
+                Ok(Resolved { config, opening, resumed: None })
             }
         }
     }
 
     /// The earlier run in the folder `run`.
     fn resolve_resumed(&self, trained: Trained, run: &Path) -> Result<Resolved> {
-        let Trained { path, header, mut known } = trained;
+        let Trained { path, header, mut opening } = trained;
         let Some((progress, trained)) = header else {
             let reason = "is not one of octorec's runs: start from its weights with --init".to_owned();
             return Err(Error::Checkpoint { path, reason });
@@ -77,7 +77,7 @@ impl TrainArgs {
         }
         let is_named = self.keys.origin("data.schema").is_some() && !self.auto_resume;
         if is_named || before.data.schema != trained.data.schema {
-            known.schema = None;
+            opening.schema = None;
         }
         let kept = [
             ("data.vocab", config.data.vocab == trained.data.vocab),
@@ -98,14 +98,14 @@ impl TrainArgs {
             let origin = "train.hot_set or train.hot_budget with --resume".to_owned();
             return Err(Error::config(origin, reason));
         }
-        Ok(Resolved { config, known, resumed: Some(Resumed { path, progress, is_changed }) })
+        Ok(Resolved { config, opening, resumed: Some(Resumed { path, progress, is_changed }) })
     }
 
     /// Where a run begins with a model's weights, dense columns are read by what was learned of them there, and values
     /// have the rows that they have there.
-    fn known_of_init(&self, config: &Config) -> Result<Learned> {
+    fn opening_of_init(&self, config: &Config) -> Result<Opening<'static>> {
         let Some(path) = self.init.as_deref().filter(|_| config.data.is_stored()) else {
-            return Ok(Learned::default());
+            return Ok(Opening::default());
         };
         let file = checkpoint_in(path);
         let weights = Checkpoint::open_as(&file, false)?;
@@ -118,10 +118,10 @@ impl TrainArgs {
         }
         // Of a damaged header the weights are as good.
         let (scales, numbering) = (weights.scales().ok().flatten(), weights.numbering().unwrap_or_default());
-        let known = Learned { scales, numbering, begins: true, ..Learned::default() };
+        let opening = Opening { scales, numbering, begins: true, ..Opening::default() };
         let beside = vocabulary_in(path);
         if config.data.vocab == Vocab::Hash || !beside.exists() {
-            return Ok(known);
+            return Ok(opening);
         }
         if let Ok(Some((_, trained))) = weights.header() {
             let (cap, vocab) = (trained.data.rows_cap, trained.data.vocab);
@@ -136,8 +136,8 @@ impl TrainArgs {
                 return Err(Error::config(format!("{key} with --init"), reason));
             }
         }
-        let vocabulary = Some(load_vocabulary(&beside, !self.verify.no_verify)?);
-        Ok(Learned { vocabulary, ..known })
+        let known = Some(load_vocabulary(&beside, !self.verify.no_verify)?);
+        Ok(Opening { known, ..opening })
     }
 }
 
