@@ -73,7 +73,8 @@ pub struct Stored<'a> {
 /// Whoever takes such samples, some at a time.
 pub type TakeStored<'a> = dyn FnMut(Stored<'_>) -> Result<()> + 'a;
 
-/// What a data set is known to be once it is open, beside its columns; of generated samples, nothing.
+/// What a data set is known to be once it is open, beside its columns, to which a model may add its own; of generated
+/// samples, nothing.
 #[derive(Debug, Clone, Default)]
 pub struct About {
     /// The values behind the row numbers, where numbers were given by first appearance: new data must use the same.
