@@ -11,7 +11,7 @@
 #![allow(unsafe_code)]
 
 use std::arch::asm;
-use std::arch::x86_64::{__cpuid, __cpuid_count};
+use std::arch::x86_64::{CpuidResult, __cpuid_count};
 use std::cell::Cell;
 use std::marker::PhantomData;
 use std::sync::OnceLock;
@@ -42,6 +42,15 @@ pub struct Sums(pub [[f32; BLOCK]; BLOCK]);
 #[derive(Clone, Copy)]
 pub struct Amx(Avx512Bf16);
 
+/// What the processor says of itself in a leaf.
+fn cpuid(leaf: u32, sub_leaf: u32) -> CpuidResult {
+    // SAFETY: every processor with x86-64 has the instruction. Rust before 1.94 asks for this proof.
+    #[allow(unused_unsafe)]
+    unsafe {
+        __cpuid_count(leaf, sub_leaf)
+    }
+}
+
 /// Whether processor and system know the tiles: their bfloat16 products, and their state in a thread's.
 fn is_present() -> bool {
     const BF16_AND_TILES: u32 = 1 << 22 | 1 << 24;
@@ -49,14 +58,14 @@ fn is_present() -> bool {
     const TILE_STATE: u64 = 0b11 << 17;
     // Leaf 0x1d describes tiles; some hypervisors pass the instructions on and hide it. Then there is palette 1, as
     // always.
-    let last = __cpuid(0).eax;
-    let no_palette = last >= 0x1d && __cpuid_count(0x1d, 0).eax == 0;
-    if last < 7 || no_palette || __cpuid(1).ecx & OSXSAVE == 0 {
+    let last = cpuid(0, 0).eax;
+    let no_palette = last >= 0x1d && cpuid(0x1d, 0).eax == 0;
+    if last < 7 || no_palette || cpuid(1, 0).ecx & OSXSAVE == 0 {
         return false;
     }
     // SAFETY: the system enabled XSAVE (checked above), which makes XGETBV available.
     let enabled = unsafe { std::arch::x86_64::_xgetbv(0) };
-    __cpuid_count(7, 0).edx & BF16_AND_TILES == BF16_AND_TILES && enabled & TILE_STATE == TILE_STATE
+    cpuid(7, 0).edx & BF16_AND_TILES == BF16_AND_TILES && enabled & TILE_STATE == TILE_STATE
 }
 
 impl Amx {

@@ -229,6 +229,9 @@ pub trait Simd: Copy + Send + Sync {
     fn shorten(self, v: Self::V) -> Self::V {
         let mut lanes = [0.0; 16];
         self.store(v, &mut lanes);
-        self.load(&lanes.map(split::shorten))
+        for lane in &mut lanes[..Self::LANES] {
+            *lane = split::shorten(*lane);
+        }
+        self.load(&lanes)
     }
 }

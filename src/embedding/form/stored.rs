@@ -14,7 +14,10 @@ pub(in crate::embedding) struct Stored;
 fn cut<S: Simd>(simd: S, v: S::V) -> S::V {
     let mut lanes = [0.0; 16];
     simd.store(v, &mut lanes);
-    simd.load(&lanes.map(|x| join(split(x).0, 0)))
+    for lane in &mut lanes[..S::LANES] {
+        *lane = join(split(*lane).0, 0);
+    }
+    simd.load(&lanes)
 }
 
 impl Seen for Stored {

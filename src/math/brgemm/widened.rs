@@ -61,14 +61,21 @@ thread_local! {
 /// The upper and the lower halves of words.
 #[inline(always)]
 fn parted(words: &Row<u32>) -> [Row<u16>; 2] {
-    [words.map(|word| (word >> 16) as u16), words.map(|word| word as u16)]
+    let mut halves = [[0; WIDTH]; 2];
+    for (at, &word) in words.iter().enumerate() {
+        (halves[0][at], halves[1][at]) = ((word >> 16) as u16, word as u16);
+    }
+    halves
 }
 
 /// Each number in its neighbour's place.
 #[inline(always)]
 fn swapped(row: &Row<u16>) -> Row<u16> {
-    let words: [u32; WIDTH / 2] = bytemuck::cast(*row);
-    bytemuck::cast(words.map(|word| word.rotate_left(16)))
+    let mut words: [u32; WIDTH / 2] = bytemuck::cast(*row);
+    for word in &mut words {
+        *word = word.rotate_left(16);
+    }
+    bytemuck::cast(words)
 }
 
 impl Halves<'_> {
