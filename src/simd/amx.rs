@@ -11,7 +11,7 @@
 #![allow(unsafe_code)]
 
 use std::arch::asm;
-use std::arch::x86_64::{CpuidResult, __cpuid_count};
+use std::arch::x86_64::{__cpuid_count, CpuidResult};
 use std::cell::Cell;
 use std::marker::PhantomData;
 use std::sync::OnceLock;
