@@ -212,7 +212,8 @@ impl<F: Seen, W: Weigh> Kernel for PoolBags<'_, F, W> {
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        let Self { form, table, learned, bag, vectors: [positions, step], weights, pooling, staged, mut out } = self;
+        let Self { form, table, learned, bag, vectors: [positions, step], weights, pooling, mut staged, mut out } =
+            self;
         let (dim, rows) = (table.dim(), bag.rows);
         let mine = out.rows();
         if mine.is_empty() {
@@ -228,33 +229,27 @@ impl<F: Seen, W: Weigh> Kernel for PoolBags<'_, F, W> {
             learned.prefetch(simd, row as usize);
         }
         let bags = Bags { form, table, width, dim, rows, learned, offsets: bag, weights, pooling, distance };
-        if let Some(staged) = staged {
-            let most = STAGED / dim;
-            for first in (mine.start * positions..mine.end * positions).step_by(most) {
-                let held = most.min(mine.end * positions - first);
-                let staged = &mut staged.0[..held * dim];
-                for (at, out) in (first..).zip(staged.chunks_exact_mut(dim)) {
-                    bags.pool(simd, at, out);
-                }
-                out.stream(simd, first * dim, staged);
-            }
-            return;
-        }
-        let (mut at, ahead, end) = (mine.start * positions, WRITE_DISTANCE.div_ceil(positions), mine.end);
-        for sample in mine {
-            // Each table's vectors lie far from each other, and in no cache that is near.
-            if sample + ahead < end {
+        // One call that pools, wherever the vector goes: all widths of columns are compiled into it.
+        let (ahead, most) = (WRITE_DISTANCE.div_ceil(positions), STAGED / dim);
+        let (mut at, mut held) = (mine.start * positions, 0);
+        for sample in mine.clone() {
+            // Each table's vectors lie far from each other, and in no cache that is near; streamed ones pass by all.
+            if staged.is_none() && sample + ahead < mine.end {
                 prefetch_write(simd, out.row(sample + ahead));
             }
-            // One vector, or those of a sequence, the last of which ends the row.
-            let mut left = out.row(sample);
-            loop {
-                bags.pool(simd, at, &mut left[..dim]);
-                at += 1;
-                if left.len() <= dim {
-                    break;
+            for position in 0..positions {
+                let to = match &mut staged {
+                    Some(staged) => &mut staged.0[held * dim..],
+                    None => &mut out.row(sample)[position * step..],
+                };
+                bags.pool(simd, at, &mut to[..dim]);
+                (at, held) = (at + 1, held + 1);
+                if let Some(staged) = &staged
+                    && (held == most || at == mine.end * positions)
+                {
+                    out.stream(simd, (at - held) * dim, &staged.0[..held * dim]);
+                    held = 0;
                 }
-                left = &mut left[step..];
             }
         }
     }
