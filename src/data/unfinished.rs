@@ -192,8 +192,20 @@ impl Drop for Unfinished {
     }
 }
 
-/// Whether a data set is on its way into its place in this folder.
-pub(super) fn is_moving(folder: &Path) -> bool {
+/// Refuses to read a folder of which only a part of what belongs there has its place.
+///
+/// # Errors
+/// That names the folder.
+pub(super) fn refuse_moving(folder: &Path) -> Result<()> {
+    if !is_moving(folder) {
+        return Ok(());
+    }
+    let reason = "holds the beginning of what moves into its place, by somebody who was killed or goes on: wait, or give the \
+                  same command again, which moves the rest";
+    Err(Error::bad_file(folder, reason))
+}
+
+fn is_moving(folder: &Path) -> bool {
     folder.join(WORK).join(MOVING).exists()
 }
 

@@ -717,7 +717,7 @@ fn half_a_data_set_of_any_format_is_none() {
         assert!(message.contains(&format!("{last}: cannot create")), "{message}");
         std::fs::remove_dir_all(at("killed").join(last)).unwrap();
         let message = formats::open(&at("killed"), None, None).err().unwrap().to_string();
-        assert!(message.contains("holds the beginning of a data set"), "{}: {message}", format.name());
+        assert!(message.contains("killed: holds the beginning of what moves"), "{}: {message}", format.name());
         // The remedy that it names.
         let message = create(&at("killed"), format).err().unwrap().to_string();
         assert!(message.contains("holds a data set already"), "{}: {message}", format.name());

@@ -336,7 +336,7 @@ fn what_has_the_name_of_a_file_of_the_format_stays() {
     let train = to.join("train");
     std::fs::create_dir_all(&train).unwrap();
     std::fs::write(train.join("mine.bin"), "mine").unwrap();
-    let line = format!("data generate {} --set data.train_samples=100", to.display());
+    let line = format!("data generate {} --set data.train_samples=100 --set data.test_samples=10", to.display());
     assert!(fail(&format!("{line} --format nvidia")).contains("mine.bin: has the name of a file of nvidia"));
     assert_eq!(std::fs::read_dir(&to).unwrap().count(), 1, "nothing else stays");
     // Somebody's own are in the working folder, too, unless a mark says otherwise.

@@ -16,7 +16,7 @@ use crate::data::hot::HotInputs;
 use crate::data::schema::feature::Learner;
 use crate::data::schema::{Dense, Scales, TrainedColumns};
 use crate::data::text::{LONGEST, is_parquet_at};
-use crate::data::unfinished::is_moving;
+use crate::data::unfinished::refuse_moving;
 use crate::data::{Description, Growth, Labels, Numbering, Split, Vocabulary, tested_on_training};
 use crate::memory::file_id;
 
@@ -233,10 +233,8 @@ pub fn open_for(
     }
     let format = text.map(|_| Format::Csv).or(format).or_else(|| Format::detect(path));
     // Of octorec's own, the manifest moves last.
-    if is_moving(path) && format != Some(Format::Octorec) {
-        let reason = "holds the beginning of a data set, whose writer was killed while it moved into its place: the same \
-                      command again moves the rest";
-        return Err(bad(path, reason));
+    if format != Some(Format::Octorec) {
+        refuse_moving(path)?;
     }
     let mut dataset = match format {
         Some(Format::Octorec) => return octorec::open(path),
