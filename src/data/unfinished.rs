@@ -21,7 +21,7 @@ pub(super) const WORK: &str = "unfinished";
 /// The file in it of work that goes on after a kill.
 pub(super) const JOURNAL: &str = "journal.json";
 /// The file in it of work that begins anew after a kill.
-const ANEW: &str = "anew";
+const ANEW: &str = ".octorec-anew";
 /// The file in it that lists what is whole and on its way out.
 const MOVING: &str = "moving";
 const MARKS: [&str; 3] = [JOURNAL, ANEW, MOVING];
@@ -65,13 +65,13 @@ impl Unfinished {
     pub fn begin(folder: &Path, refuse: impl FnOnce() -> Result<()>) -> Result<Self> {
         let mut begun = Self::take(folder)?;
         begun.anew = true;
-        if begun.is_moving() {
+        if is_moving(folder) {
             begun.move_out()?;
         }
         refuse()?;
         if begun.work.join(JOURNAL).exists() {
-            let reason = "holds what `octorec preprocess` has begun: finish it by the same command, begin it anew by another with --force, \
-                          or choose another directory";
+            let reason = "holds what `octorec preprocess` has begun: finish it by the same command, begin it anew by another \
+                          with --force, or choose another directory";
             return Err(Error::bad_file(&begun.work, reason));
         }
         begun.empty("another directory")?;
@@ -83,11 +83,6 @@ impl Unfinished {
     #[must_use]
     pub fn work(&self) -> &Path {
         &self.work
-    }
-
-    /// Whether a data set is on its way into its place, where somebody was killed.
-    pub(super) fn is_moving(&self) -> bool {
-        is_moving(&self.folder)
     }
 
     /// Empties the working folder, which is made where it is not there. `other` is what may be chosen instead.
@@ -184,7 +179,7 @@ impl Drop for Unfinished {
         if !self.anew {
             return;
         }
-        if self.work.join(ANEW).exists() && !self.is_moving() {
+        if self.work.join(ANEW).exists() && !is_moving(&self.folder) {
             // If this fails, whoever writes next does it.
             let _ = self.sweep();
         }
@@ -205,7 +200,8 @@ pub(super) fn refuse_moving(folder: &Path) -> Result<()> {
     Err(Error::bad_file(folder, reason))
 }
 
-fn is_moving(folder: &Path) -> bool {
+/// Whether something is on its way into its place in this folder; nobody does it any more where its lock is free.
+pub(super) fn is_moving(folder: &Path) -> bool {
     folder.join(WORK).join(MOVING).exists()
 }
 
@@ -296,11 +292,11 @@ mod tests {
         drop(unfinished);
         assert_eq!(names(folder.path()), [""; 0]);
         // Killed before its mark was whole, and behind that.
-        for left in [&[".anew.octorec-partial"][..], &["anew", "a", ".b.octorec-partial"]] {
+        for left in [&["..octorec-anew.octorec-partial"][..], &[ANEW, "a", ".b.octorec-partial"]] {
             fs::create_dir(&work).unwrap();
             left.iter().for_each(|name| fs::write(work.join(name), "").unwrap());
             let unfinished = begin().unwrap();
-            assert_eq!(names(&work), ["anew"]);
+            assert_eq!(names(&work), [ANEW]);
             write(&unfinished, &[("b", "text"), ("within/a", "text")]);
             unfinished.finish("b").unwrap();
             assert_eq!(names(folder.path()), ["b", "within"]);

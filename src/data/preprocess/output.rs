@@ -9,7 +9,7 @@ use super::shards::SHARDED;
 use crate::base::{Error, Result};
 use crate::data::Unfinished;
 use crate::data::blocks::MANIFEST;
-use crate::data::unfinished::{JOURNAL, WORK, listed, name, remove};
+use crate::data::unfinished::{JOURNAL, WORK, is_moving, listed, name, remove};
 use crate::memory::{same_file, whole_name};
 
 /// An output folder, to which nobody else writes.
@@ -59,7 +59,7 @@ impl Output {
         force: bool,
         known: impl FnOnce() -> Result<Option<String>>,
     ) -> Result<Start> {
-        if self.unfinished.is_moving() {
+        if is_moving(&self.folder) {
             let earlier = journal.compare(&self.work);
             self.unfinished.move_out()?;
             if matches!(earlier, Ok(Earlier::Same { changed, .. }) if changed.is_empty()) {
