@@ -42,7 +42,7 @@
 //! | `machine`   |   | machines as data, discovery, links as inferred and as a graph, routes, placement of ranks, pictures of all that, and what shares them; the thread team; measured limits, and figures of whole machines |
 //! | `math`      |   | the blocked passes of a layer in f32 and bfloat16, sums by grains, pairs of vectors, the logistic function |
 //! | `collective` |  | schedules as values, their planners, price, bounds and executor; one-sided exchange, lists of any length; several tensors as one; carriers, that of shared memory; the bridge between machines (MPI) |
-//! | `data`      |   | schema, minibatch, sources, formats, rows that arrive, preprocessing, shuffle, loaders of whole minibatches and of slices, hot rows, columns that a model derives from those of the data (a wide part's, quotients and remainders), generated click logs and time series; what samples look like, to compare others with |
+//! | `data`      |   | schema, minibatch, sources, formats, whose files appear together or not at all, rows that arrive, preprocessing, shuffle, loaders of whole minibatches and of slices, hot rows, columns that a model derives from those of the data (a wide part's, quotients and remainders), generated click logs and time series; what samples look like, to compare others with |
 //! | `shard`     |   | who holds which part of which table; the cost of a division, and what copies of hot rows save; the planner; plans as files |
 //! | `optim`     |   | optimizers (SGD to LAMB and FTRL), on whole weights and on halves (Split-SGD-BF16); parameter groups; the learning rate's schedule |
 //! | `embedding` |   | tables, whole or in halves, look-up, update, copies of rows |

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use indicatif::ProgressBar;
 use serde::Serialize;
 
 use super::heed_signals;
@@ -11,10 +12,10 @@ use super::text::TextArgs;
 use crate::base::console::note;
 use crate::base::units::{Bytes, Count, Many};
 use crate::base::{Error, Result, console};
-use crate::data::Split;
 use crate::data::blocks::{Codec, Options};
 use crate::data::formats::{self, Dataset, Format, Target};
 use crate::data::hot::{HotInputs, Inputs};
+use crate::data::{Description, Split};
 use crate::memory::same_file;
 use crate::train::save_hot;
 
@@ -101,11 +102,32 @@ impl OutputArgs {
     }
 }
 
+/// Writes a data set of `rows` samples, which `fill` hands over, and says so; a bar tells what the command is `doing`.
+/// Returns what `fill` does, and all bytes of the rows.
+///
+/// # Errors
+/// Those of [`Target`] and of `fill`; nothing of the data set stays then.
+pub fn write_samples<T>(
+    to: &Path,
+    (format, options): (Format, Options),
+    description: &Description,
+    (doing, rows): (&'static str, u64),
+    fill: impl FnOnce(&mut Target, &ProgressBar) -> Result<T>,
+) -> Result<(T, u64)> {
+    let mut target = Target::create(to, format, description, options)?;
+    let bar = bar(rows, doing);
+    let filled = fill(&mut target, &bar)?;
+    drop(bar);
+    let bytes = target.seal()?;
+    note!("{}: {}, {}", to.display(), Many(rows, "sample"), Bytes(bytes));
+    Ok((filled, bytes))
+}
+
 impl ConvertArgs {
     /// Converts.
     pub fn run(&self) -> Result<()> {
         heed_signals()?;
-        let (format, options) = self.output.chosen()?;
+        let chosen = self.output.chosen()?;
         if self.from.exists() {
             self.refuse_folder_of_text()?;
         }
@@ -115,21 +137,23 @@ impl ConvertArgs {
             let reason = "has no samples, and no data set is made of none: name data with samples";
             return Err(Error::bad_file(&self.from, reason));
         }
-        if format.holds_features() {
+        if chosen.0.holds_features() {
             dataset.learn_scales()?;
         }
-        let mut target = Target::create(&self.to, format, &dataset.description, options)?;
-        let bar = bar(total, "converting");
-        let rows = formats::convert(&dataset, &mut target, |done| bar.set_position(done))?;
-        drop(bar);
-        let hot = dataset.hot.as_ref().map(|hot| self.save_hot(&dataset, hot)).transpose()?;
-        let bytes = target.seal()?;
-        note!("{}: {}, {}", self.to.display(), Many(rows, "sample"), Bytes(bytes));
+        let hot = self.to.join(HOT);
+        if dataset.hot.is_some() && hot.exists() {
+            return Err(Error::bad_file(hot, "is there already: choose another directory, or move it away"));
+        }
+        let doing = ("converting", total);
+        let (hot, bytes) = write_samples(&self.to, chosen, &dataset.description, doing, |target, bar| {
+            formats::convert(&dataset, target, |done| bar.set_position(done))?;
+            dataset.hot.as_ref().map(|hot| self.save_hot(target.work(), &dataset, hot)).transpose()
+        })?;
         let (hot, told) = hot.unzip();
         told.into_iter().flatten().for_each(|line| note!("{line}"));
         if self.json {
-            let out = self.to.display().to_string();
-            console::json(&Results { out, format: format.name(), samples: rows, bytes, hot })?;
+            let (out, format) = (self.to.display().to_string(), chosen.0.name());
+            console::json(&Results { out, format, samples: total, bytes, hot })?;
         }
         Ok(())
     }
@@ -148,11 +172,10 @@ impl ConvertArgs {
     }
 
     /// Writes which rows and samples are hot beside the data; returns what to say of it, to programs and to people.
-    fn save_hot(&self, dataset: &Dataset, hot: &HotInputs) -> Result<(Hot, Vec<String>)> {
-        let path = self.to.join(HOT);
-        save_hot(&path, &dataset.description.schema(0), &hot.set, Some(&hot.tags))?;
+    fn save_hot(&self, beside: &Path, dataset: &Dataset, hot: &HotInputs) -> Result<(Hot, Vec<String>)> {
+        save_hot(&beside.join(HOT), &dataset.description.schema(0), &hot.set, Some(&hot.tags))?;
         let found = Hot {
-            hot_set: path.display().to_string(),
+            hot_set: self.to.join(HOT).display().to_string(),
             hot_rows: (0..hot.set.tables()).map(|table| hot.set.rows(table)).sum(),
             hot_samples: hot.tags.count(Inputs::Hot),
         };

@@ -1,11 +1,13 @@
 //! `octorec data`: checks a data set, or generates one.
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand, ValueEnum};
+use indicatif::ProgressBar;
 use serde::Serialize;
 
-use super::convert::OutputArgs;
+use super::convert::{OutputArgs, write_samples};
 use super::heed_signals;
 use super::output::refuse_overwriting;
 use super::overrides::{BaseArgs, KeyArgs};
@@ -13,12 +15,12 @@ use super::terminal::bar;
 use super::text::TextArgs;
 use crate::base::config::{Command, SourceKind};
 use crate::base::console::note;
-use crate::base::units::{Bytes, Count, Many};
+use crate::base::units::{Count, Many};
 use crate::base::{Error, Result, console, interrupt};
-use crate::data::formats::{self, Format, Target};
+use crate::data::formats::{self, Format};
 use crate::data::stack_distance::{StackCounter, StackProfile, StackTrace};
-use crate::data::{Criteo, Description, Samples, Source, Split, Taobao};
-use crate::memory::{WholeFile, make_folder};
+use crate::data::{Criteo, Description, Samples, Source, Split, Taobao, Unfinished};
+use crate::memory::WholeFile;
 
 /// Arguments of `octorec data`.
 #[derive(Debug, Args)]
@@ -99,7 +101,7 @@ struct ProfiledColumn {
 }
 
 /// Appends samples of a split.
-type Fill<'a> = dyn Fn(Split, std::ops::Range<u64>, &mut Samples) + 'a;
+type Fill<'a> = dyn Fn(Split, Range<u64>, &mut Samples) + 'a;
 
 /// How rows are looked up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -252,52 +254,38 @@ impl GenerateArgs {
         (0..columns).map(trace).collect()
     }
 
-    /// Writes a file a day; returns their bytes.
+    /// Writes a file a day, all of them or none; returns their bytes.
     fn write_text(&self, log: &Criteo) -> Result<u64> {
-        make_folder(&self.to)?;
-        let days = [("day_0", Split::Train), ("day_1", Split::Test)].map(|(name, split)| (self.to.join(name), split));
-        if let Some((path, _)) = days.iter().find(|(path, _)| path.exists()) {
-            let reason = "is there already: choose another folder, or remove it".to_owned();
-            return Err(Error::bad_file(path.clone(), reason));
-        }
-        formats::refuse_text(&self.to)?;
-        // A day without rows is none, to `preprocess` either.
-        let days = days.into_iter().map(|(path, split)| (path, split, log.samples(split).unwrap_or(0)));
-        let days = days.filter(|(_, _, count)| *count > 0);
-        // Both or none: with one of them the same command would not begin again.
-        let mut files = days
-            .map(|(path, split, count)| Ok((WholeFile::create(&path)?, split, count)))
-            .collect::<Result<Vec<_>>>()?;
-        for (file, split, count) in &mut files {
-            let bar = bar(*count, "generating");
-            for from in (0..*count).step_by(Self::PORTION as usize) {
-                if interrupt::requested() {
-                    return Err(Error::Interrupted);
-                }
-                let rows = from..(*count).min(from + Self::PORTION);
-                bar.inc(rows.end - rows.start);
-                let written = log.write_tsv(*split, rows, file);
-                written.map_err(|error| Error::io(file.path(), "write")(error))?;
+        let days = [("day_0", Split::Train), ("day_1", Split::Test)];
+        let unfinished = Unfinished::begin(&self.to, || {
+            let mut paths = days.iter().map(|(name, _)| self.to.join(name));
+            match paths.find(|path| path.exists()) {
+                Some(path) => Err(Error::bad_file(path, "is there already: choose another folder, or remove it")),
+                None => formats::refuse_text(&self.to),
             }
-        }
-        let (mut named, mut bytes) = (Vec::new(), 0);
-        for (file, _, count) in files {
-            let path = file.path().to_owned();
-            bytes += file.finish().inspect_err(|_| {
-                named.iter().for_each(|(path, _)| drop(std::fs::remove_file(path)));
+        })?;
+        // A day without rows is none, to `preprocess` either.
+        let counts = days.map(|(_, split)| log.samples(split).unwrap_or(0));
+        let written = || days.into_iter().zip(counts).filter(|(_, count)| *count > 0);
+        let mut bytes = 0;
+        for ((name, split), count) in written() {
+            let bar = bar(count, "generating");
+            let mut file = WholeFile::create(&unfinished.work().join(name))?;
+            in_portions(count, &bar, |rows| {
+                log.write_tsv(split, rows, &mut file).map_err(|error| Error::io(file.path(), "write")(error))
             })?;
-            named.push((path, count));
+            bytes += file.finish()?;
         }
-        named.iter().for_each(|(path, count)| note!("{}: {}", path.display(), Many(*count, "sample")));
+        unfinished.finish(days[1].0)?;
+        for ((name, _), count) in written() {
+            note!("{}: {}", self.to.join(name).display(), Many(count, "sample"));
+        }
         Ok(bytes)
     }
 
-    /// Samples that are drawn at a time.
-    const PORTION: u64 = 1 << 14;
-
     fn run(&self) -> Result<()> {
         let config = self.keys.finish(self.base.layers()?, Command::Generate)?;
-        let (format, options) = self.output.chosen()?;
+        let chosen = self.output.chosen()?;
         if self.trace.is_some() && self.access != Access::Lru {
             let reason = "is what --access lru follows: name that, too, or leave it away".to_owned();
             return Err(Error::config("--trace", reason));
@@ -327,36 +315,29 @@ impl GenerateArgs {
                 (log.description(), Box::new(move |split, range, samples| log.fill(split, range, samples)))
             }
         };
-        let bar = bar(train + test, "generating");
-        let mut target = Target::create(&self.to, format, &description, options)?;
         let mut samples = Samples::new(&description);
         let mut traces = self.traces(config.data.seed, description.categorical.len())?;
-        for (split, count) in [(Split::Train, train), (Split::Test, test)] {
-            if count == 0 {
-                continue;
+        let doing = ("generating", train + test);
+        let ((), bytes) = write_samples(&self.to, chosen, &description, doing, |target, bar| {
+            let splits = [(Split::Train, train), (Split::Test, test)].into_iter().filter(|(_, count)| *count > 0);
+            for (split, count) in splits {
+                target.write(split, |sink| {
+                    in_portions(count, bar, |range| {
+                        samples.clear();
+                        fill(split, range, &mut samples);
+                        for ((trace, lookups), column) in
+                            traces.iter_mut().zip(&mut samples.lookups).zip(&description.categorical)
+                        {
+                            lookups.rows.iter_mut().for_each(|row| *row = (trace.next_row() % column.rows) as u32);
+                        }
+                        sink.push(&samples)
+                    })?;
+                    Ok(count)
+                })?;
             }
-            target.write(split, |sink| {
-                for from in (0..count).step_by(Self::PORTION as usize) {
-                    if interrupt::requested() {
-                        return Err(Error::Interrupted);
-                    }
-                    samples.clear();
-                    fill(split, from..count.min(from + Self::PORTION), &mut samples);
-                    for ((trace, lookups), column) in
-                        traces.iter_mut().zip(&mut samples.lookups).zip(&description.categorical)
-                    {
-                        lookups.rows.iter_mut().for_each(|row| *row = (trace.next_row() % column.rows) as u32);
-                    }
-                    sink.push(&samples)?;
-                    bar.inc(samples.len() as u64);
-                }
-                Ok(count)
-            })?;
-        }
-        drop(bar);
-        let bytes = target.seal()?;
-        note!("{}: {}, {}", self.to.display(), Many(train + test, "sample"), Bytes(bytes));
-        self.report(format.name(), [train, test], bytes)
+            Ok(())
+        })?;
+        self.report(chosen.0.name(), [train, test], bytes)
     }
 
     /// What was written, for programs.
@@ -366,6 +347,20 @@ impl GenerateArgs {
         }
         console::json(&Generated { out: self.to.display().to_string(), format, train_samples, test_samples, bytes })
     }
+}
+
+/// Hands so many samples over in portions, between which the command may be interrupted.
+fn in_portions(count: u64, bar: &ProgressBar, mut each: impl FnMut(Range<u64>) -> Result<()>) -> Result<()> {
+    const PORTION: u64 = 1 << 14;
+    for from in (0..count).step_by(PORTION as usize) {
+        if interrupt::requested() {
+            return Err(Error::Interrupted);
+        }
+        let to = count.min(from + PORTION);
+        each(from..to)?;
+        bar.inc(to - from);
+    }
+    Ok(())
 }
 
 /// Refuses what text in Criteo's layout has no place for.

@@ -35,6 +35,7 @@ pub mod survey;
 mod taobao;
 mod text;
 pub mod tsv;
+mod unfinished;
 mod unseen;
 mod vocabulary;
 pub mod wide;
@@ -64,6 +65,7 @@ pub use schema::{Column, Description, Schema};
 pub use shuffle::Shuffle;
 pub use source::{About, Reader, Source, Split, Stored, TakeStored};
 pub use taobao::Taobao;
+pub use unfinished::Unfinished;
 pub use unseen::{Lost, UnseenValues};
 pub use vocabulary::{Growth, Vocabulary};
 

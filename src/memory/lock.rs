@@ -30,11 +30,11 @@ impl FolderLock {
     /// # Errors
     /// [`Error::OutputBusy`] when another process has it, and when the system refuses.
     pub fn take(folder: &Path) -> Result<Self> {
-        match Self::take_by(folder, NAME) {
+        match Self::try_take(folder) {
             // Perhaps by one who looks for a moment whether it is held.
             Err(Error::OutputBusy { .. }) => {
                 sleep(AGAIN_AFTER);
-                Self::take_by(folder, NAME)
+                Self::try_take(folder)
             }
             taken => taken,
         }
@@ -61,13 +61,9 @@ impl FolderLock {
         }
     }
 
-    /// As [`FolderLock::take`], by a file of another name, which may be removed by who has the lock.
-    ///
-    /// # Errors
-    /// As [`FolderLock::take`].
-    pub fn take_by(folder: &Path, name: &str) -> Result<Self> {
+    fn try_take(folder: &Path) -> Result<Self> {
         let busy = || Error::OutputBusy { path: folder.to_owned() };
-        let name = folder.join(name);
+        let name = folder.join(NAME);
         let is_new = !name.exists();
         let file = File::options().create(true).write(true).truncate(false).open(&name);
         let file = file.map_err(Error::io(&name, "create"))?;
@@ -116,7 +112,7 @@ mod tests {
             assert_eq!(folder.path().join(NAME).exists(), is_there);
             let _ = fs::remove_file(folder.path().join(NAME));
         }
-        FolderLock::take_by(folder.path(), NAME).unwrap();
+        FolderLock::try_take(folder.path()).unwrap();
         use linux_raw_sys::errno::{EACCES, EIO, ENOLCK, ENOSYS, EOPNOTSUPP};
         let [none, other] = [&[ENOLCK, ENOSYS, EOPNOTSUPP][..], &[EIO, EACCES]].map(|numbers| {
             numbers.iter().map(|&number| io::Error::from_raw_os_error(number as i32)).collect::<Vec<_>>()

@@ -195,7 +195,7 @@ fn text_that_was_not_generated_to_its_end_is_not_there() {
     };
     let mut child = octorec().args(line(1_000_000_000).split(' ')).stderr(Stdio::null()).spawn().unwrap();
     until("the second day is written", || {
-        fs::metadata(out.join(".day_1.octorec-partial")).is_ok_and(|file| file.len() > 0)
+        fs::metadata(out.join("unfinished/.day_1.octorec-partial")).is_ok_and(|file| file.len() > 0)
     });
     assert_eq!(interrupt(&mut child), Some(130));
     assert_eq!(fs::read_dir(&out).unwrap().count(), 0, "neither day is there");

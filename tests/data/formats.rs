@@ -1,6 +1,7 @@
 //! Foreign formats: fixtures made from the documented layouts are read as they should be, what is written comes back,
 //! every readable data set trains, and faults are named.
 
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock};
@@ -642,10 +643,10 @@ fn a_full_disk_or_a_failing_source_leaves_no_data_set() {
         (Format::Hugectr, "train_data.bin"),
     ] {
         let folder = tempfile::tempdir().unwrap();
-        let partial = octorec::memory::partial_of(&folder.path().join(file));
+        let mut target = Target::create(folder.path(), format, &log.description(), Options::default()).unwrap();
+        let partial = octorec::memory::partial_of(&target.work().join(file));
         std::fs::create_dir_all(partial.parent().unwrap()).unwrap();
         std::os::unix::fs::symlink("/dev/full", &partial).unwrap();
-        let mut target = Target::create(folder.path(), format, &log.description(), Options::default()).unwrap();
         let mut samples = Samples::new(&log.description());
         log.fill(Split::Train, 0..1000, &mut samples);
         let result = target.write(Split::Train, |sink| {
@@ -657,8 +658,70 @@ fn a_full_disk_or_a_failing_source_leaves_no_data_set() {
         });
         let message = result.unwrap_err().to_string();
         assert!(message.contains(file) && message.contains("No space left on device"), "{message}");
-        assert_ne!(Format::detect(folder.path()), Some(Format::Octorec));
-        assert!(!folder.path().join(file).exists(), "{file}");
+        drop(target);
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "{file}");
+    }
+}
+
+/// The files of a folder, and of the folders in it, but for its lock, by their places.
+fn held(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut all = BTreeMap::new();
+    for path in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+        let name = path.file_name().unwrap();
+        if path.is_dir() {
+            all.extend(held(&path).into_iter().map(|(within, bytes)| (Path::new(name).join(within), bytes)));
+        } else if name != ".lock" {
+            all.insert(name.into(), std::fs::read(&path).unwrap());
+        }
+    }
+    all
+}
+
+#[test]
+fn half_a_data_set_of_any_format_is_none() {
+    let (log, _) = log();
+    let description = log.description();
+    let create = |to: &Path, format| Target::create(to, format, &description, Options::default());
+    let fill = |target: &mut Target, split, count| {
+        let mut samples = Samples::new(&description);
+        log.fill(split, 0..count, &mut samples);
+        target.write(split, |sink| sink.push(&samples).map(|()| count)).unwrap();
+    };
+    for &format in Format::WRITTEN {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        let mut whole = create(&at("whole"), format).unwrap();
+        fill(&mut whole, Split::Train, 1000);
+        // As a kill behind the training samples leaves it.
+        for (place, bytes) in held(&at("whole")) {
+            let place = at("killed").join(place);
+            std::fs::create_dir_all(place.parent().unwrap()).unwrap();
+            std::fs::write(place, bytes).unwrap();
+        }
+        fill(&mut whole, Split::Test, 301);
+        whole.seal().unwrap();
+        assert_eq!(Format::detect(&at("killed")), None, "{}", format.name());
+        assert!(formats::open(&at("killed"), Some(format), None).is_err(), "{}", format.name());
+        // A name is taken meanwhile: all but the last file move, which are no data set either.
+        let mut again = create(&at("killed"), format).unwrap();
+        fill(&mut again, Split::Train, 1000);
+        fill(&mut again, Split::Test, 301);
+        let last = match format {
+            Format::Octorec => "dataset.toml",
+            Format::Mlperf => "day_fea_count.npz",
+            Format::Nvidia => "feature_spec.yaml",
+            _ => "schema.toml",
+        };
+        std::fs::create_dir_all(at("killed").join(last).join("mine")).unwrap();
+        let message = again.seal().unwrap_err().to_string();
+        assert!(message.contains(&format!("{last}: cannot create")), "{message}");
+        std::fs::remove_dir_all(at("killed").join(last)).unwrap();
+        let message = formats::open(&at("killed"), None, None).err().unwrap().to_string();
+        assert!(message.contains("killed: holds the beginning of what moves"), "{}: {message}", format.name());
+        // The remedy that it names.
+        let message = create(&at("killed"), format).err().unwrap().to_string();
+        assert!(message.contains("holds a data set already"), "{}: {message}", format.name());
+        assert!(held(&at("killed")) == held(&at("whole")), "{}", format.name());
     }
 }
 

@@ -304,7 +304,7 @@ fn a_killed_conversion_leaves_no_data_set_and_is_done_again() {
     let to = folder.path().join("log");
     let line = format!("data generate {} --set data.train_samples=1000000000", to.display());
     let mut child = octorec(&line).stderr(std::process::Stdio::null()).spawn().unwrap();
-    let partial = to.join(".part-00000.octo.octorec-partial");
+    let partial = to.join("unfinished/.part-00000.octo.octorec-partial");
     let begin = Instant::now();
     while !partial.metadata().is_ok_and(|file| file.len() > 0) {
         assert!(begin.elapsed() < Duration::from_secs(60), "it writes");
@@ -318,31 +318,40 @@ fn a_killed_conversion_leaves_no_data_set_and_is_done_again() {
     child.kill().unwrap();
     child.wait().unwrap();
     assert!(!to.join("part-00000.octo").exists() && !to.join("dataset.toml").exists());
-    std::fs::write(to.join("part-00007.octo"), "of its").unwrap();
+    std::fs::write(to.join("unfinished/part-00007.octo"), "of its").unwrap();
     assert!(fail(&format!("data verify {}", to.display())).contains("tell no format"));
-    std::fs::write(to.join("notes.txt"), "mine").unwrap();
+    // Whatever it is called and whenever it came: what lies beside the working folder is somebody's own.
+    let own = ["notes.txt", "part-00007.octo"].map(|name| to.join(name));
+    own.iter().for_each(|path| std::fs::write(path, "mine").unwrap());
     generate(&to, "torchrec");
     run(&format!("data verify {}", to.display()), 0);
-    assert!(!to.join("part-00007.octo").exists() && !to.join(".unfinished").exists());
-    assert_eq!(std::fs::read_to_string(to.join("notes.txt")).unwrap(), "mine");
-    assert!(!partial.exists());
+    assert!(!to.join("unfinished").exists() && !partial.exists());
+    assert!(own.iter().all(|path| std::fs::read_to_string(path).unwrap() == "mine"));
 }
 
 #[test]
-fn what_a_killed_conversion_has_not_written_stays() {
+fn what_has_the_name_of_a_file_of_the_format_stays() {
     let folder = tempfile::tempdir().unwrap();
     let to = folder.path().join("log");
     let train = to.join("train");
     std::fs::create_dir_all(&train).unwrap();
-    std::fs::write(train.join("cat_0.bin"), "older").unwrap();
-    let older = std::fs::File::options().write(true).open(train.join("cat_0.bin")).unwrap();
-    older.set_modified(std::time::SystemTime::now() - Duration::from_secs(3600)).unwrap();
-    std::fs::write(to.join(".unfinished"), "nvidia").unwrap();
-    ["cat_1.bin", "mine.bin"].iter().for_each(|name| std::fs::write(train.join(name), "newer").unwrap());
-    let line = format!("data generate {} --set data.train_samples=100 --format nvidia", to.display());
-    assert!(fail(&line).contains("has the name of a file of nvidia"));
-    assert!(train.join("cat_0.bin").exists() && train.join("mine.bin").exists());
-    assert!(!train.join("cat_1.bin").exists());
+    std::fs::write(train.join("mine.bin"), "mine").unwrap();
+    let line = format!("data generate {} --set data.train_samples=100 --set data.test_samples=10", to.display());
+    assert!(fail(&format!("{line} --format nvidia")).contains("mine.bin: has the name of a file of nvidia"));
+    assert_eq!(std::fs::read_dir(&to).unwrap().count(), 1, "nothing else stays");
+    // Somebody's own are in the working folder, too, unless a mark says otherwise.
+    std::fs::create_dir(to.join("unfinished")).unwrap();
+    std::fs::write(to.join("unfinished/notes.txt"), "mine").unwrap();
+    for kind in ["--format octorec", "--text --rows-cap 50"] {
+        let message = fail(&format!("{line} {kind}"));
+        assert!(message.contains("is where unfinished work goes, and holds something else"), "{message}");
+    }
+    assert_eq!(std::fs::read_to_string(to.join("unfinished/notes.txt")).unwrap(), "mine");
+    std::fs::remove_dir_all(to.join("unfinished")).unwrap();
+    // A folder with other files takes those of a data set beside them.
+    std::fs::rename(train.join("mine.bin"), train.join("mine.txt")).unwrap();
+    run(&format!("{line} --format nvidia"), 0);
+    assert!(train.join("mine.txt").exists() && train.join("label.bin").exists() && !to.join("unfinished").exists());
 }
 
 #[test]
@@ -350,10 +359,14 @@ fn a_full_disk_is_told_and_nothing_stays() {
     let folder = tempfile::tempdir().unwrap();
     let to = folder.path().join("log");
     std::fs::create_dir(&to).unwrap();
-    std::os::unix::fs::symlink("/dev/full", to.join(".part-00000.octo.octorec-partial")).unwrap();
-    let message = fail(&format!("data generate {} --set data.train_samples=20000", to.display()));
-    assert!(message.contains("part-00000.octo: cannot write: No space left on device"), "{message}");
-    assert_eq!(std::fs::read_dir(&to).unwrap().count(), 0);
+    // Files of a few KiB are the largest.
+    let octorec = env!("CARGO_BIN_EXE_octorec");
+    let line = format!("{octorec} data generate {} --set data.train_samples=20000", to.display());
+    let limited = format!("trap '' XFSZ; ulimit -f 8; exec {line}");
+    let output = Command::new("sh").args(["-c", &limited]).output().unwrap();
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert!(message.contains("part-00000.octo: cannot write: File too large"), "{message}");
+    assert_eq!((output.status.code(), std::fs::read_dir(&to).unwrap().count()), (Some(1), 0));
     let none = to.join("none");
     for kind in ["", "--text"] {
         let line = format!("data generate {} {kind} --set data.train_samples=0", none.display());

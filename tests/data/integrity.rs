@@ -350,6 +350,44 @@ fn one_process_at_a_time_preprocesses_into_a_folder() {
 }
 
 #[test]
+fn preprocessing_and_conversion_know_what_the_other_has_left() {
+    let folder = folder();
+    let at = |name: &str| folder.path().join(name);
+    log(&at("log.tsv"), 300);
+    fs::write(at("bad.tsv"), fs::read_to_string(at("log.tsv")).unwrap() + "1\tonly\n").unwrap();
+    let clicks = Criteo::new(&DataConfig::default(), &[], 13).unwrap();
+    let description = clicks.description();
+    let create = |to: &Path, format| Target::create(to, format, &description, blocks::Options::default());
+    // A run that the same command goes on with is not removed.
+    refused(command(&at("bad.tsv"), &at("run"), ""));
+    let before = contents(&at("run/unfinished"));
+    for format in formats::Format::WRITTEN {
+        let message = create(&at("run"), *format).err().unwrap().to_string();
+        assert!(message.contains("unfinished: holds what `octorec preprocess` has begun"), "{message}");
+    }
+    assert!(contents(&at("run/unfinished")) == before && !before.is_empty());
+    // Nor do both write to a folder at a time.
+    let begun = create(&at("out"), formats::Format::Octorec).unwrap();
+    assert!(refused(command(&at("log.tsv"), &at("out"), "")).contains("is being written by another process"));
+    let mut samples = Samples::new(&description);
+    clicks.fill(Split::Train, 0..50, &mut samples);
+    let mut rows = create(&at("begun"), formats::Format::Octorec).unwrap();
+    rows.write(Split::Train, |sink| sink.push(&samples).map(|()| 50)).unwrap();
+    fs::create_dir(at("killed")).unwrap();
+    fs::create_dir(at("killed/unfinished")).unwrap();
+    for (name, bytes) in contents(rows.work()) {
+        fs::write(at("killed/unfinished").join(name), bytes).unwrap();
+    }
+    drop(begun);
+    // What a conversion has left that was killed or failed is in nobody's way.
+    for out in ["out", "killed"] {
+        succeed(command(&at("log.tsv"), &at(out), ""));
+        assert!(fault(&at(out)).is_none() && !at(out).join("unfinished").exists(), "{out}");
+    }
+    assert!(contents(&at("out")) == contents(&at("killed")));
+}
+
+#[test]
 fn no_input_is_lost_to_the_output() {
     let folder = folder();
     let at = |name: &str| folder.path().join(name);

@@ -16,6 +16,7 @@ use crate::data::hot::HotInputs;
 use crate::data::schema::feature::Learner;
 use crate::data::schema::{Dense, Scales, TrainedColumns};
 use crate::data::text::{LONGEST, is_parquet_at};
+use crate::data::unfinished::refuse_moving;
 use crate::data::{Description, Growth, Labels, Numbering, Split, Vocabulary, tested_on_training};
 use crate::memory::file_id;
 
@@ -231,6 +232,10 @@ pub fn open_for(
         }
     }
     let format = text.map(|_| Format::Csv).or(format).or_else(|| Format::detect(path));
+    // Of octorec's own, the manifest moves last.
+    if format != Some(Format::Octorec) {
+        refuse_moving(path)?;
+    }
     let mut dataset = match format {
         Some(Format::Octorec) => return octorec::open(path),
         Some(Format::Mlperf) => mlperf::open(path),

@@ -34,9 +34,9 @@ pub mod parquet;
 mod pickle;
 mod records;
 mod strided;
+mod taken;
 mod torchrec;
 mod transfer;
-mod unfinished;
 mod write;
 
 use std::path::Path;
@@ -51,8 +51,8 @@ pub use dataset::{Dataset, Described, Member, Reading, open, open_for};
 pub use files::Files;
 pub(super) use named::refuse_described;
 pub use named::refuse_mixed;
+pub use taken::refuse_text;
 pub use transfer::{convert, scan, verify};
-pub use unfinished::refuse_text;
 pub use write::{Sink, Target};
 
 /// The file beside foreign data that says what its format does not.

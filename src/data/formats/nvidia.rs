@@ -194,12 +194,6 @@ fn categorical_files(description: &Description) -> impl Iterator<Item = (usize, 
     (0..description.categorical.len()).map(|table| (table, format!("cat_{table}.bin")))
 }
 
-/// Whether a mapping that is written here has a file of this name.
-pub(super) fn writes(name: &str) -> bool {
-    let table = || name.strip_prefix("cat_")?.strip_suffix(".bin")?.parse::<u32>().ok();
-    ["label.bin", "numerical.bin"].contains(&name) || table().is_some()
-}
-
 impl SplitSink {
     pub(super) fn create(folder: &Path, role: Split, description: &Description) -> Result<Self> {
         if let Some(column) = description.not_one_hot() {

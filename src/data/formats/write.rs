@@ -5,14 +5,14 @@ use std::path::{Path, PathBuf};
 
 #[cfg(feature = "parquet")]
 use super::parquet;
-use super::unfinished::Unfinished;
+use super::taken::{last, refuse_taken};
 use super::{Format, bad, hugectr, mlperf, nvidia, torchrec};
 use crate::base::console::note;
 use crate::base::{Error, Result};
 use crate::data::blocks::{EXTENSION, Manifest, Options, Part, Writer};
 use crate::data::vocabulary::file;
-use crate::data::{Description, Samples, Split, Vocabulary};
-use crate::memory::{WholeFile, make_folder};
+use crate::data::{Description, Samples, Split, Unfinished, Vocabulary};
+use crate::memory::WholeFile;
 
 /// Where rows go.
 pub trait Sink: Send {
@@ -31,7 +31,6 @@ pub trait Sink: Send {
 
 /// A data set that is being written to a directory; dropped before it is sealed, nothing of it stays.
 pub struct Target {
-    folder: PathBuf,
     format: Format,
     description: Description,
     options: Options,
@@ -70,10 +69,8 @@ impl Target {
                 format!("{} holds features, and the scale of column {} is not known", format.name(), column.name);
             return Err(bad(folder, reason));
         }
-        make_folder(folder)?;
         Ok(Self {
-            unfinished: Unfinished::begin(folder, format)?,
-            folder: folder.to_owned(),
+            unfinished: Unfinished::begin(folder, || refuse_taken(folder, format))?,
             format,
             description: description.clone(),
             options,
@@ -83,21 +80,27 @@ impl Target {
         })
     }
 
+    /// The folder for what goes with the data set, from which everything moves when it is sealed.
+    #[must_use]
+    pub fn work(&self) -> &Path {
+        self.unfinished.work()
+    }
+
     /// Writes the rows that `fill` hands over, for one role.
     ///
     /// # Errors
     /// Those of `fill` and of the sink.
     pub fn write(&mut self, role: Split, fill: impl FnOnce(&mut dyn Sink) -> Result<u64>) -> Result<u64> {
-        let description = &self.description;
+        let (work, description) = (self.unfinished.work(), &self.description);
         let name = format!("part-{:05}.{EXTENSION}", self.parts.len());
         let mut sink: Box<dyn Sink> = match self.format {
-            Format::Octorec => Box::new(Writer::create(&self.folder.join(&name), description, self.options)?),
-            Format::Mlperf => Box::new(mlperf::BinSink::create(&self.folder, role, description)?),
-            Format::Nvidia => Box::new(nvidia::SplitSink::create(&self.folder, role, description)?),
-            Format::Torchrec => Box::new(torchrec::ArraySink::create(&self.folder, role, description)?),
-            Format::Hugectr => Box::new(hugectr::RawSink::create(&self.folder, role, description)?),
+            Format::Octorec => Box::new(Writer::create(&work.join(&name), description, self.options)?),
+            Format::Mlperf => Box::new(mlperf::BinSink::create(work, role, description)?),
+            Format::Nvidia => Box::new(nvidia::SplitSink::create(work, role, description)?),
+            Format::Torchrec => Box::new(torchrec::ArraySink::create(work, role, description)?),
+            Format::Hugectr => Box::new(hugectr::RawSink::create(work, role, description)?),
             #[cfg(feature = "parquet")]
-            Format::Parquet => Box::new(parquet::ParquetSink::create(&self.folder, role, description, self.options)?),
+            Format::Parquet => Box::new(parquet::ParquetSink::create(work, role, description, self.options)?),
             _ => unreachable!("refused by create"),
         };
         let rows = fill(&mut *sink)?;
@@ -126,7 +129,7 @@ impl Target {
         let names = file::file_names(&self.description);
         let columns = self.description.categorical.iter_mut().zip(vocabulary.texts()).zip(names).zip(numbered);
         for (((column, texts), name), _) in columns.filter(|(_, numbered)| **numbered) {
-            file::write(&self.folder.join(&name), texts, vocabulary.unseen_row())?;
+            file::write(&self.unfinished.work().join(&name), texts, vocabulary.unseen_row())?;
             column.vocabulary = name;
         }
         Ok(())
@@ -141,7 +144,7 @@ impl Target {
             return Ok(());
         }
         vocabularies.iter().try_for_each(|(from, _)| {
-            let to = self.folder.join(from.file_name().unwrap_or_default());
+            let to = self.work().join(from.file_name().unwrap_or_default());
             let mut source = File::open(from).map_err(Error::io(from, "open"))?;
             let mut copy = WholeFile::create(&to)?;
             std::io::copy(&mut source, &mut copy).map_err(Error::io(&to, "write"))?;
@@ -154,17 +157,18 @@ impl Target {
     /// # Errors
     /// When it cannot be written.
     pub fn seal(self) -> Result<u64> {
+        let work = self.unfinished.work();
         match self.format {
-            Format::Octorec => Manifest::new(self.description, self.parts).write(&self.folder)?,
-            Format::Mlperf => mlperf::seal(&self.folder, &self.description)?,
-            Format::Nvidia => nvidia::seal(&self.folder, &self.description, &self.roles)?,
-            Format::Torchrec => torchrec::seal(&self.folder, &self.description)?,
-            Format::Hugectr => hugectr::seal(&self.folder, &self.description)?,
+            Format::Octorec => Manifest::new(self.description, self.parts).write(work)?,
+            Format::Mlperf => mlperf::seal(work, &self.description)?,
+            Format::Nvidia => nvidia::seal(work, &self.description, &self.roles)?,
+            Format::Torchrec => torchrec::seal(work, &self.description)?,
+            Format::Hugectr => hugectr::seal(work, &self.description)?,
             #[cfg(feature = "parquet")]
-            Format::Parquet => parquet::seal(&self.folder, &self.description)?,
+            Format::Parquet => parquet::seal(work, &self.description)?,
             _ => unreachable!("refused by create"),
         }
-        self.unfinished.finish()?;
+        self.unfinished.finish(last(self.format))?;
         Ok(self.bytes)
     }
 }

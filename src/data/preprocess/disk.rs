@@ -14,7 +14,7 @@ use crate::base::units::Bytes;
 use crate::base::{Error, Result};
 use crate::data::blocks::{BlockFile, EXTENSION, MANIFEST};
 use crate::data::formats::Table;
-use crate::memory;
+use crate::data::unfinished::{listed, name};
 
 /// Says of a full disk what to do about it, and how much is missing where that can be told; other errors stay as they
 /// are.
@@ -93,34 +93,14 @@ fn shortage(bytes: u64, free: u64) -> Option<String> {
     })
 }
 
-/// Removes a file that may be absent.
-pub(super) fn remove(path: &Path) -> Result<()> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != ErrorKind::NotFound => Err(Error::io(path, "remove")(error)),
-        _ => Ok(()),
-    }
-}
-
-/// What lies in a folder; nothing if there is none.
-///
-/// # Errors
-/// When it cannot be read.
-pub(super) fn listed(folder: &Path) -> Result<Vec<PathBuf>> {
-    if !folder.is_dir() {
-        return Ok(Vec::new());
-    }
-    memory::listed(folder, "read")
-}
-
 /// Whatever a run leaves in its output folder.
 ///
 /// # Errors
 /// When it cannot be read.
 pub(super) fn outputs(folder: &Path) -> Result<Vec<PathBuf>> {
     let ours = |path: &PathBuf| {
-        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let ends = |end: &str| path.extension().is_some_and(|extension| extension == end);
-        ends(EXTENSION) || ends("vocabulary") || [MANIFEST, SUMMARY].contains(&&name[..])
+        ends(EXTENSION) || ends("vocabulary") || [MANIFEST, SUMMARY].contains(&&*name(path))
     };
     Ok(listed(folder)?.into_iter().filter(ours).collect())
 }

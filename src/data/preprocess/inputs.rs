@@ -7,6 +7,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use crate::base::{Error, Result};
+use crate::data::unfinished::refuse_moving;
 use crate::memory::{listed, natural};
 
 /// The input files: folders stand for what is in them, day_2 before day_10.
@@ -20,6 +21,7 @@ pub fn input_files(inputs: &[PathBuf]) -> Result<Vec<PathBuf>> {
             all.push(input.clone());
             continue;
         }
+        refuse_moving(input)?;
         let mut found = listed(input, "read")?;
         // Such as _SUCCESS, the mark of a job that is done.
         let hidden = |path: &Path| path.file_name().is_none_or(|name| name.to_string_lossy().starts_with(['.', '_']));

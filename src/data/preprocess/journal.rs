@@ -17,6 +17,7 @@ use super::Options;
 use super::pieces::Input;
 use crate::base::config::OnBadRow;
 use crate::base::{Error, Result};
+use crate::data::unfinished::JOURNAL;
 use crate::memory::write_file;
 
 /// What a run's bytes depend on.
@@ -114,12 +115,7 @@ pub(super) enum Earlier {
 
 impl Journal {
     fn path(work: &Path) -> PathBuf {
-        work.join("journal.json")
-    }
-
-    /// Whether a working folder has one.
-    pub(super) fn is_in(work: &Path) -> bool {
-        Self::path(work).exists()
+        work.join(JOURNAL)
     }
 
     /// Compares with what an earlier attempt was asked for.

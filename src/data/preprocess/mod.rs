@@ -4,7 +4,7 @@
 //! 2. `ids`: the distinct values of the parts get ids by order of first appearance, column by column.
 //! 3. `shuffle` (optional): training rows are brought into random order.
 //! 4. [`blocks`](super::blocks): rows are written with their ids, file by file; then the manifest.
-//! 5. `output`: what was written beside an older data set takes its place.
+//! 5. [`super::Unfinished`]: what was written beside an older data set takes its place.
 //!
 //! The result depends on the text and the options alone: not on threads, memory or compression of the input, nor on
 //! how often the run was killed. Ids, counts and order are those of facebookresearch/dlrm's `data_utils.py` without

@@ -1,32 +1,23 @@
-//! The folder of a data set: who may write to it, what an earlier run left in it, and how a new data set takes its
-//! place.
-//!
-//! Everything is written into a working folder, beside an older data set, which stays and can be read until the new one
-//! is whole. Then the old one goes and the new files move into its place, the manifest last. A kill in the middle of
-//! that is mended by the next run, whatever it was asked for.
+//! The folder of a data set: what an earlier run left in it, and what of that is of use.
 
-use std::collections::HashSet;
-use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
-use super::disk::{listed, outputs, remove};
+use super::Options;
+use super::disk::outputs;
 use super::journal::{Earlier, Journal};
 use super::shards::SHARDED;
-use super::{Options, SUMMARY};
 use crate::base::{Error, Result};
-use crate::data::blocks::{MANIFEST, Manifest};
-use crate::memory::{FolderLock, make_folder, same_file, whole_name, write_file};
-
-const WORK: &str = "unfinished";
-/// The file that says that the data set in the working folder is whole and on its way out.
-const MOVING: &str = "moving";
+use crate::data::Unfinished;
+use crate::data::blocks::MANIFEST;
+use crate::data::unfinished::{JOURNAL, WORK, is_moving, listed, name, remove};
+use crate::memory::{same_file, whole_name};
 
 /// An output folder, to which nobody else writes.
 pub(super) struct Output {
     folder: PathBuf,
     /// What is worked on, and what is finished.
     pub(super) work: PathBuf,
-    _lock: FolderLock,
+    unfinished: Unfinished,
 }
 
 /// What there is for a run to do.
@@ -54,9 +45,7 @@ impl Output {
             let reason = format!("is an input that would be lost to --out {}: choose another --out", folder.display());
             return Err(Error::bad_file(path, reason));
         }
-        make_folder(&folder)?;
-        let lock = FolderLock::take(&folder)?;
-        Ok(Self { folder, work, _lock: lock })
+        Ok(Self { unfinished: Unfinished::take(&folder)?, folder, work })
     }
 
     /// Makes the working folder ready and keeps what an earlier attempt has finished; the journal takes over its sizes.
@@ -70,9 +59,9 @@ impl Output {
         force: bool,
         known: impl FnOnce() -> Result<Option<String>>,
     ) -> Result<Start> {
-        if self.work.join(MOVING).exists() {
+        if is_moving(&self.folder) {
             let earlier = journal.compare(&self.work);
-            self.move_out()?;
+            self.unfinished.move_out()?;
             if matches!(earlier, Ok(Earlier::Same { changed, .. }) if changed.is_empty()) {
                 return Ok(Start::Finished);
             }
@@ -89,21 +78,7 @@ impl Output {
                 if !force && let Some(taken) = outputs(&self.folder)?.first() {
                     return fail(taken, "is of another data set: remove it with --force, or choose another --out");
                 }
-                let held = listed(&self.work)?;
-                // The journal is the first that comes, in a file beside its own, and the last that goes.
-                let (journals, others): (Vec<_>, Vec<_>) =
-                    held.iter().partition(|path| whole_name(&name(path)).starts_with("journal"));
-                if !Journal::is_in(&self.work) && !others.is_empty() {
-                    return fail(
-                        &self.work,
-                        "is where unfinished work goes, and holds something else: move it away, or choose another --out",
-                    );
-                }
-                for path in others.into_iter().chain(journals) {
-                    if path.is_dir() { remove_folder(path)? } else { remove(path)? }
-                }
-                remove_folder(&self.work)?;
-                fs::create_dir_all(&self.work).map_err(Error::io(&self.work, "create"))?;
+                self.unfinished.empty("another --out")?;
             }
             Earlier::Same { work, changed } => {
                 journal.work = work;
@@ -118,11 +93,11 @@ impl Output {
     /// changed, and whatever was made of them.
     fn forget(&self, changed: &[usize]) -> Result<()> {
         for path in listed(&self.work)? {
-            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            let name = name(&path);
             let input = name.strip_suffix(".part").and_then(|name| name.split('-').next()?.parse().ok());
             let stale = !changed.is_empty() && input.is_none_or(|input: usize| changed.contains(&input));
             let unfinished = whole_name(&name) != name || path.extension().is_some_and(|end| end == SHARDED);
-            if unfinished || stale && name != "journal.json" {
+            if unfinished || stale && name != JOURNAL {
                 remove(&path)?;
             }
         }
@@ -134,44 +109,9 @@ impl Output {
     /// # Errors
     /// When the system refuses; the next run goes on from there.
     pub(super) fn finish(&self) -> Result<()> {
-        write_file(&self.work.join(MOVING), b"")?;
-        self.move_out()
+        let names = |folder: &Path| -> Result<Vec<String>> {
+            Ok(outputs(folder)?.iter().map(|path| name(path).into_owned()).collect())
+        };
+        self.unfinished.replace(names(&self.folder)?, names(&self.work)?, MANIFEST)
     }
-
-    /// As often as it is called, whatever was moved before.
-    fn move_out(&self) -> Result<()> {
-        let (from, to) = (self.work.join(MANIFEST), self.folder.join(MANIFEST));
-        if from.exists() {
-            let manifest = Manifest::read(&self.work)?;
-            let parts = manifest.parts.into_iter().map(|part| part.file);
-            let vocabularies = manifest.schema.categorical.into_iter().map(|column| column.vocabulary);
-            let new: HashSet<String> = parts.chain(vocabularies).chain([SUMMARY.to_owned()]).collect();
-            // Without its manifest the old data is none; nobody reads old and new together.
-            remove(&to)?;
-            for old in outputs(&self.folder)? {
-                if !new.contains(&*name(&old)) {
-                    remove(&old)?;
-                }
-            }
-            for path in outputs(&self.work)?.iter().filter(|path| **path != from) {
-                let to = self.folder.join(&*name(path));
-                fs::rename(path, &to).map_err(Error::io(&to, "create"))?;
-            }
-            fs::rename(&from, &to).map_err(Error::io(&to, "create"))?;
-            File::open(&self.folder).and_then(|folder| folder.sync_all()).map_err(Error::io(&self.folder, "write"))?;
-        }
-        // Last of all what says that nothing else is left to do.
-        for path in listed(&self.work)?.iter().filter(|path| name(path) != MOVING) {
-            if path.is_dir() { remove_folder(path)? } else { remove(path)? }
-        }
-        remove_folder(&self.work)
-    }
-}
-
-fn name(path: &Path) -> std::borrow::Cow<'_, str> {
-    path.file_name().unwrap_or_default().to_string_lossy()
-}
-
-fn remove_folder(path: &Path) -> Result<()> {
-    if path.is_dir() { fs::remove_dir_all(path).map_err(Error::io(path, "remove")) } else { Ok(()) }
 }

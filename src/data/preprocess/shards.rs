@@ -14,11 +14,11 @@ use std::path::{Path, PathBuf};
 
 use bytemuck::Pod;
 
-use super::disk::remove;
 use super::ids::{Column, INFREQUENT, Numbering, ids_path};
 use super::part::read_at;
 use crate::base::{Error, Result, interrupt};
 use crate::data::key_map::{Key, KeyMap, shard};
+use crate::data::unfinished::remove;
 use crate::data::vocabulary::file::{self as vocabulary, Size};
 use crate::memory::WholeFile;
 

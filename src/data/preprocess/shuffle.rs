@@ -17,7 +17,6 @@ use std::sync::Mutex;
 
 use rayon::prelude::*;
 
-use super::disk;
 use super::part::read_at;
 use super::progress::{Meter, Stage};
 use super::stored::{Scratch, Stored};
@@ -26,6 +25,7 @@ use crate::base::{Error, Result, Unpoisoned, interrupt};
 use crate::data::Samples;
 use crate::data::samples::Values;
 use crate::data::schema::{Categorical, Description};
+use crate::data::unfinished::remove;
 use crate::memory::WholeFile;
 
 /// Words before a record's columns: the row's number (two) and its label.
@@ -298,7 +298,7 @@ impl Shuffled<'_> {
 
     /// Removes the runs.
     pub(super) fn remove(&self) -> Result<()> {
-        (0..self.division.runs).try_for_each(|run| disk::remove(&self.of.path(run, self.division.run_rows)))
+        (0..self.division.runs).try_for_each(|run| remove(&self.of.path(run, self.division.run_rows)))
     }
 }
 

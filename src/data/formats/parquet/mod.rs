@@ -56,9 +56,6 @@ pub(in crate::data) const MAGIC: [u8; 4] = *b"PAR1";
 /// How such files end.
 pub(super) const EXTENSION: &str = ".parquet";
 
-/// The file that is written in the folder of a role.
-pub(super) const PART: &str = "part_0.parquet";
-
 /// What a file's or folder's name says its rows are for.
 pub(super) fn role(name: &str) -> Option<Split> {
     let name = name.to_ascii_lowercase();

@@ -19,6 +19,9 @@ use crate::data::samples::{Lookups, MISSING, Values};
 use crate::data::{Description, Samples, Split};
 use crate::memory::{WholeFile, write_file};
 
+/// The file in the folder of a role.
+const PART: &str = "part_0.parquet";
+
 /// Row groups have this many times as many rows as octorec's blocks: 131,072 where nothing else is asked for.
 const BLOCKS: usize = 32;
 
@@ -91,7 +94,7 @@ impl ParquetSink {
         }
         let folder = home.join(role.of(FOLDERS));
         std::fs::create_dir_all(&folder).map_err(Error::io(&folder, "create"))?;
-        let path = folder.join(super::PART);
+        let path = folder.join(PART);
         let compression = match options.codec {
             Codec::Raw => Compression::UNCOMPRESSED,
             Codec::Lz4 => Compression::LZ4_RAW,
