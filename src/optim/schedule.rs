@@ -30,12 +30,13 @@ impl Schedule {
     /// The schedule that a configuration asks for, of the network's layers.
     #[must_use]
     pub fn new(config: &TrainConfig) -> Self {
+        let [[warmup_steps, decay_start, decay_steps], _] = config.courses();
         Self {
             base: scaled(config, config.lr),
-            warmup_steps: config.warmup_steps,
+            warmup_steps,
             decay: config.decay,
-            decay_start: config.decay_start,
-            decay_steps: config.decay_steps,
+            decay_start,
+            decay_steps,
             power: config.decay_power,
             factor: config.decay_factor,
         }
@@ -44,12 +45,13 @@ impl Schedule {
     /// That of the tables' rows.
     #[must_use]
     pub fn rows(config: &TrainConfig) -> Self {
+        let [_, [warmup_steps, decay_start, decay_steps]] = config.courses();
         Self {
             base: scaled(config, config.lr_rows.or(config.lr)),
-            warmup_steps: config.warmup_steps_rows.or(config.warmup_steps),
+            warmup_steps,
             decay: config.decay_rows.or(config.decay),
-            decay_start: config.decay_start_rows.or(config.decay_start),
-            decay_steps: config.decay_steps_rows.or(config.decay_steps),
+            decay_start,
+            decay_steps,
             ..Self::new(config)
         }
     }
@@ -105,8 +107,13 @@ mod tests {
 
     #[test]
     fn warm_up_plateau_and_decay() {
-        let config =
-            TrainConfig { lr: 2.0, warmup_steps: 4, decay_start: 10, decay_steps: 2, ..TrainConfig::default() };
+        let config = TrainConfig {
+            lr: 2.0,
+            warmup_steps: 4,
+            decay_start: Setting::Given(10),
+            decay_steps: 2,
+            ..TrainConfig::default()
+        };
         let schedule = Schedule::new(&config);
         let rates: Vec<f64> = [1, 2, 3, 4, 9, 10, 11, 12, 1000].iter().map(|&step| schedule.rate(step)).collect();
         assert_eq!(rates, [0.5, 1.0, 1.5, 2.0, 2.0, 2.0, 0.5, 0.5, 0.5]);
@@ -116,7 +123,7 @@ mod tests {
     fn without_a_policy_the_rate_is_constant_and_decay_has_a_floor() {
         let constant = Schedule::new(&TrainConfig { lr: 0.1, ..TrainConfig::default() });
         assert!([1, 5, 1_000_000].iter().all(|&step| constant.rate(step) == 0.1));
-        let late = TrainConfig { lr: 1e-6, decay_start: 7, decay_steps: 10, ..TrainConfig::default() };
+        let late = TrainConfig { lr: 1e-6, decay_start: Setting::Given(7), decay_steps: 10, ..TrainConfig::default() };
         let late = Schedule::new(&late);
         assert_eq!((late.rate(6), late.rate(7), late.rate(16)), (1e-6, 1e-6, FLOOR));
     }
@@ -127,7 +134,7 @@ mod tests {
             let config = TrainConfig {
                 lr: 0.8,
                 decay,
-                decay_start: 3,
+                decay_start: Setting::Given(3),
                 decay_steps: 4,
                 decay_power,
                 decay_factor,
@@ -162,6 +169,18 @@ mod tests {
         let rows = Schedule::rows(&own);
         assert_eq!([1, 4, 6, 7].map(|step| rows.rate(step)), [0.025, 0.1, 0.1, 0.1 * 0.1]);
         assert_eq!(Schedule::new(&own), Schedule::new(&config));
+    }
+
+    #[test]
+    fn decay_begins_at_the_end_of_ones_own_warm_up_where_nobody_says_otherwise() {
+        let train = TrainConfig { warmup_steps: 5, decay_steps: 10, ..TrainConfig::default() };
+        assert_eq!(train.courses(), [[5, 5, 10]; 2]);
+        let slower = TrainConfig { warmup_steps_rows: Setting::Given(8), ..train.clone() };
+        assert_eq!(slower.courses(), [[5, 5, 10], [8, 8, 10]]);
+        let late = TrainConfig { decay_start: Setting::Given(7), ..slower };
+        assert_eq!(late.courses(), [[5, 7, 10], [8, 7, 10]]);
+        let rows = TrainConfig { decay_steps: 0, decay_steps_rows: Setting::Given(3), ..train };
+        assert_eq!(rows.courses(), [[5, 5, 0], [5, 5, 3]]);
     }
 
     #[test]

@@ -155,7 +155,7 @@ impl MlLog {
             ("opt_base_learning_rate", json!(layers)),
             ("opt_learning_rate_warmup_steps", json!(keys.warmup_steps)),
         ];
-        let start = if keys.decay_steps > 0 { keys.decay_start } else { 0 };
+        let start = if keys.decay_steps > 0 { keys.courses()[0][1] } else { 0 };
         let own = match benchmark {
             Benchmark::Dlrm => vec![
                 ("lr_decay_start_steps", json!(start)),

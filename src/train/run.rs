@@ -139,7 +139,7 @@ impl Run {
         if !checkpoint.has_moments(&self.ranks)? {
             return Err(Error::Checkpoint {
                 path: path.to_owned(),
-                reason: "has nothing of what the optimizer kept: start from its weights with --init".to_owned(),
+                reason: "lacks what these optimizers keep: start from its weights with --init".to_owned(),
             });
         }
         checkpoint.load_into(&self.ranks)?;

@@ -542,3 +542,19 @@ fn no_rate_falls_before_it_has_risen() {
     assert!(message.contains("train.decay_start: ") && message.contains("set it to 10 or more"), "{message}");
     succeed(&resume("--set train.warmup_steps=10 --set train.decay_start=10"));
 }
+
+#[test]
+fn decay_begins_at_the_end_of_the_warm_up_wherever_that_is_given() {
+    let line = |more: &str| format!("{} --steps 3 --set train.warmup_steps=2 {more}", tiny_training());
+    // Of rows alone.
+    succeed(&line("--set train.decay_steps_rows=3"));
+    succeed(&line("--set train.decay_steps=3 --set train.warmup_steps_rows=3"));
+    // In a run that goes on, and in a file that octorec has printed.
+    let folder = tempfile::tempdir().unwrap();
+    let (run, printed) = (folder.path().join("run").display().to_string(), folder.path().join("printed.toml"));
+    succeed(&line(&format!("--out {run}")));
+    succeed(&format!("train --resume {run} --steps 6 --set train.decay_steps=4"));
+    std::fs::write(&printed, succeed("config --set train.warmup_steps=5").stdout).unwrap();
+    let told = succeed(&format!("config --config {} --set train.decay_steps=10", printed.display())).stdout;
+    assert!(String::from_utf8(told).unwrap().contains("decay_start = \"auto\""));
+}

@@ -119,7 +119,7 @@ fn what_optimizers_keep_is_saved_and_goes_on_with_any_number_of_ranks() {
     // A run goes on with its own optimizers.
     let out = folder.path().join("adam");
     let message = fail(&format!("train --resume {} --optimizer-rows adagrad --threads 1", out.display()));
-    assert!(message.contains("has nothing of what the optimizer kept"), "{message}");
+    assert!(message.contains("lacks what these optimizers keep: start from its weights with --init"), "{message}");
     // Weights alone: a new run begins with no momentum.
     let from = folder.path().join("plain/checkpoint.safetensors");
     run(folder.path(), "from", &format!("{momentum} --ranks 2 --init {}", from.display()));

@@ -173,6 +173,19 @@ fn what_is_taken_of_other_weights_is_told() {
         "{others}"
     );
     assert!(others.contains("(state.") && others.ends_with(", ...)"), "{others}");
+    // A wide part's optimizer is another one: what it keeps is not what the others lack.
+    let wide = |layers: &str, rows: &str| format!("--set model.wide=true --optimizer {layers} --optimizer-rows {rows}");
+    fs::write(&first, begun(folder.path(), &wide("adagrad", "adagrad"))).unwrap();
+    for (flags, anew) in [
+        (wide("adagrad", "adagrad"), [false, false]),
+        (wide("adam", "adagrad"), [true, false]),
+        (wide("adagrad", "adam"), [false, true]),
+        (wide("adagrad", "adagrad") + " --set train.optimizer_wide=adam", [true, true]),
+    ] {
+        let told = told(&flags);
+        let begins = ["layers", "rows"].map(|of| told.contains(&format!("the optimizer of {of}, which begins anew")));
+        assert_eq!(begins, anew, "{flags}: {told}");
+    }
 }
 
 /// A day of a log whose users are these, ten rows each, and its schema.

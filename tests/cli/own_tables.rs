@@ -123,19 +123,22 @@ fn a_decay_of_ones_own_begins_at_once_and_one_that_never_begins_is_told() {
     );
     let told = |more: &str| String::from_utf8(succeed(&format!("{line} {more}")).stderr).unwrap();
     let message = told("");
-    assert!(message.contains("decaying in steps 0 to 5") && !message.contains("warning: the rate"), "{message}");
+    assert!(message.contains("; decaying from step 0 on") && !message.contains("warning: the rate"), "{message}");
     let message = told("--set train.decay_start=50");
     assert!(message.contains("warning: the rate decays from step 50 on, and the run has 10 steps"), "{message}");
     assert!(message.contains("--set train.decay_start=0 has it"), "{message}");
     // Once the rate has risen.
     let message = told("--set train.warmup_steps=4");
-    assert!(message.contains("decaying in steps 4 to 9") && !message.contains("warning: the rate"), "{message}");
+    assert!(message.contains("; decaying from step 4 on") && !message.contains("warning: the rate"), "{message}");
     let message = told("--set train.warmup_steps=4 --set train.decay_start=50");
     assert!(message.contains("--set train.decay_start=4 has it decay from the end of the warm-up"), "{message}");
     let message = told("--set train.warmup_steps=4 --set train.decay_start=4");
     assert!(!message.contains("warning: the rate"), "{message}");
     let message = told("--set train.warmup_steps=20");
     assert!(message.contains("choose train.warmup_steps, 20 now"), "{message}");
+    // Rows have a course of their own, and other ways to decay an end.
+    let message = told("--set train.warmup_steps_rows=2 --set train.decay_rows=cosine");
+    assert!(message.contains("; layers decaying from step 0 on; rows decaying in steps 2 to 7"), "{message}");
 }
 
 #[test]

@@ -280,7 +280,7 @@ fn what_is_no_weight_is_told_and_predictions_need_none() {
     let wrong = log(&at("wrong.csv"), (0..100).map(|n| (n, if n == 7 { "-1".to_owned() } else { "2".to_owned() })));
     let train = |data: &str| format!("train --data {data} --schema {schema} {MODEL} --batch 20 --epochs 2");
     let message = fail(&train(&wrong));
-    let told = "line 9: column w: a weight, which is a number from 0 to 10^9, is expected, found \"-1\"";
+    let told = "line 9: column w: a weight, which is 0 or a number from 10^-9 to 10^9, is expected, found \"-1\"";
     assert!(message.contains(told), "{message}");
     // Which samples are hot is told of those that training reads.
     let inspect = format!("inspect --hot {wrong} --schema {schema} --set model.bottom=[0,8,4] --set model.dim=4");

@@ -59,7 +59,7 @@ fn a_weight_of_text_is_no_feature_and_a_wrong_one_makes_its_row_malformed() {
         let path = written(folder.path(), "b.csv", &format!("{rows}{wrong},1,2,e\n1,1,2,f\n"));
         let mut config = config(&path, &schema);
         let told = format!(
-            "{path}: line 6: column w: a weight, which is a number from 0 to 10^9, is expected, found \"{shown}\""
+            "{path}: line 6: column w: a weight, which is 0 or a number from 10^-9 to 10^9, is expected, found \"{shown}\""
         );
         let found = message(&config);
         assert!(found.starts_with(&told), "{found}");
@@ -197,8 +197,9 @@ fn blocks_and_parquet_keep_weights_and_formats_without_a_place_refuse_them() {
         fs::remove_dir_all(&path).unwrap();
         let spoiled = samples(|n| if n == 70 { wrong } else { 1.0 });
         let message = write(folder.path(), Format::Octorec, &spoiled).unwrap_err().to_string();
-        let told =
-            format!("sample 70: column w: a weight, which is a number from 0 to 10^9, is expected, found {found}");
+        let told = format!(
+            "sample 70: column w: a weight, which is 0 or a number from 10^-9 to 10^9, is expected, found {found}"
+        );
         assert!(message.contains(&told), "{message}");
         fs::create_dir_all(&path).unwrap();
     }

@@ -274,14 +274,7 @@ impl TrainConfig {
     /// # Errors
     /// [`Error::Config`] that names the key.
     pub fn check_ends_of_warm_up(&self) -> Result<()> {
-        let of_rows = (
-            self.warmup_steps_rows.or(self.warmup_steps),
-            self.decay_start_rows.or(self.decay_start),
-            self.decay_steps_rows.or(self.decay_steps),
-        );
-        for (of, (warmup, start, decay)) in
-            [("", (self.warmup_steps, self.decay_start, self.decay_steps)), ("_rows", of_rows)]
-        {
+        for (of, [warmup, start, decay]) in ["", "_rows"].into_iter().zip(self.courses()) {
             if decay > 0 && start < warmup {
                 let reason = format!(
                     "the rate would fall from step {start} on, before train.warmup_steps{of} = {warmup} is over: set it to {warmup} \

@@ -192,10 +192,6 @@ impl Layers {
         if kind("train.lr") > Some(Kind::BuiltIn) && kind("train.lr_rows") == Some(Kind::BuiltIn) {
             config.train.lr_rows = Setting::AUTO;
         }
-        // A decay begins where it is said to, or once the rate has risen.
-        if kind("train.decay_start").is_none() {
-            config.train.decay_start = if config.train.decay_steps > 0 { config.train.warmup_steps } else { 0 };
-        }
         for (key, Origin { place, kind, .. }) in &self.origins {
             if *kind == Kind::Flag
                 && let Some(reason) = Key::named(key).and_then(|key| key.idle(command, &config))
@@ -392,12 +388,11 @@ mod tests {
             let mut layers = Layers::default();
             layers.preset(DEFAULT_PRESET).unwrap();
             given.iter().for_each(|assignment| layers.assignment(assignment).unwrap());
-            let train = layers.finish(Command::Config).unwrap().train;
-            (train.decay_start, train.decay_steps)
+            layers.finish(Command::Config).unwrap().train.courses()[0]
         };
-        assert_eq!([decays(&[]), decays(&["train.decay_steps=70"])], [(0, 0), (0, 70)]);
-        assert_eq!(decays(&["train.decay_steps=70", "train.decay_start=9"]), (9, 70));
-        assert_eq!(decays(&["train.decay_steps=70", "train.warmup_steps=5"]), (5, 70));
+        assert_eq!([decays(&[]), decays(&["train.decay_steps=70"])], [[0, 0, 0], [0, 0, 70]]);
+        assert_eq!(decays(&["train.decay_steps=70", "train.decay_start=9"]), [0, 9, 70]);
+        assert_eq!(decays(&["train.decay_steps=70", "train.warmup_steps=5"]), [5, 5, 70]);
     }
 
     #[test]

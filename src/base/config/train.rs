@@ -38,8 +38,8 @@ pub struct TrainConfig {
     pub warmup_steps: u64,
     /// How the rate decays.
     pub decay: Decay,
-    /// The step at which decay begins.
-    pub decay_start: u64,
+    /// The step at which decay begins; `auto`: the end of the warm-up.
+    pub decay_start: Setting<u64>,
     /// Steps over which the rate decays, or after which it has decayed once by `decay_factor`; 0: no decay.
     pub decay_steps: u64,
     /// The power of polynomial decay.
@@ -50,7 +50,7 @@ pub struct TrainConfig {
     pub warmup_steps_rows: Setting<u64>,
     /// `decay` of the tables' rows.
     pub decay_rows: Setting<Decay>,
-    /// `decay_start` of the tables' rows.
+    /// `decay_start` of the tables' rows, if anybody has set that; otherwise the end of their own warm-up.
     pub decay_start_rows: Setting<u64>,
     /// `decay_steps` of the tables' rows.
     pub decay_steps_rows: Setting<u64>,
@@ -155,6 +155,21 @@ impl TrainConfig {
         self.batch * self.accumulate
     }
 
+    /// The course of the rates of layers and of rows: the steps of the warm-up, the step at which decay begins, and the
+    /// steps over which the rate decays, 0 if it does not.
+    #[must_use]
+    pub fn courses(&self) -> [[u64; 3]; 2] {
+        let of = |warmup, start: Option<u64>, decay| [warmup, start.unwrap_or(warmup), decay];
+        [
+            of(self.warmup_steps, self.decay_start.given(), self.decay_steps),
+            of(
+                self.warmup_steps_rows.or(self.warmup_steps),
+                self.decay_start_rows.given().or(self.decay_start.given()),
+                self.decay_steps_rows.or(self.decay_steps),
+            ),
+        ]
+    }
+
     /// Whether an evaluation of this AUC reaches the target, if there is one.
     #[must_use]
     pub fn reaches_target(&self, auc: f64) -> bool {
@@ -204,7 +219,7 @@ impl Default for TrainConfig {
             lr_batch: 0,
             warmup_steps: 0,
             decay: Decay::Polynomial,
-            decay_start: 0,
+            decay_start: Setting::AUTO,
             decay_steps: 0,
             decay_power: 2.0,
             decay_factor: 0.1,

@@ -99,7 +99,9 @@ impl Space {
         for (parameter, place) in self.parameters.iter().zip(places) {
             layers.set(&parameter.key, parameter.domain.at(*place), &parameter.place)?;
         }
-        layers.finish(Command::Config)
+        let config = layers.finish(Command::Config)?;
+        config.train.check_ends_of_warm_up()?;
+        Ok(config)
     }
 
     /// Checks that the ends of all ranges and all choices can be set, one at a time, that each key has an effect with
@@ -320,6 +322,7 @@ fn bounds(from: f64, to: f64, log: bool, whole: bool) -> (f64, f64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::config::{Setting, TrainConfig};
 
     const TEXT: &str = "[train]\nlr = { from = 0.01, to = 1.0, log = true }\nwarmup_steps = { from = 0, to = 2 }\n\
                         optimizer_rows = { choices = [\"sgd\", \"adagrad\"] }\n[model]\ndim = { choices = [8, 16, 32] }\n";
@@ -369,6 +372,23 @@ mod tests {
         let wrong = "[data]\nseed = { choices = [1, 2] }\n[model]\ndim = { choices = [8, 32] }\n";
         let message = check(wrong).unwrap_err();
         assert!(message.starts_with("space.toml:4: model.dim = 8 goes with no value"), "{message}");
+    }
+
+    #[test]
+    fn decay_follows_the_warm_up_that_is_tried() {
+        let space = Space::parse("[train]\nwarmup_steps = { from = 0, to = 30 }\n", "space.toml").unwrap();
+        let train = TrainConfig { warmup_steps: 10, decay_steps: 20, ..TrainConfig::default() };
+        let base = Config { train, ..Config::default() };
+        let courses = |base: &Config, place| space.at(base, &[place]).map(|config| config.train.courses()[0]);
+        assert_eq!(
+            [0.2, 0.5, 1.0].map(|place| courses(&base, place).unwrap()),
+            [[6, 6, 20], [15, 15, 20], [30, 30, 20]]
+        );
+        // Unless it is given; then what would fall before it has risen is no configuration.
+        let train = TrainConfig { decay_start: Setting::Given(10), ..base.train.clone() };
+        let fixed = Config { train, ..base };
+        assert_eq!(courses(&fixed, 0.2).unwrap(), [6, 10, 20]);
+        assert!(courses(&fixed, 0.5).unwrap_err().to_string().contains("set it to 15 or more"));
     }
 
     #[test]

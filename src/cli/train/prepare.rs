@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::resolve::{Resolved, Resumed};
 use super::{TrainArgs, init};
-use crate::base::config::{Command, Config, EvalSplit, TrainConfig};
+use crate::base::config::{Command, Config, Decay, EvalSplit, TrainConfig};
 use crate::base::console::note;
 use crate::base::units::{Count, Many};
 use crate::base::{Error, Result};
@@ -49,7 +49,8 @@ struct Opened {
 /// Refuses rates that are no 32-bit numbers, by which steps are made.
 fn refuse_endless_rates(train: &TrainConfig) -> Result<()> {
     let Rates { layers, rows, wide } = Rates::base(train);
-    let keys = [("train.lr", layers), ("train.lr_rows", rows), ("train.lr", wide)];
+    let key_of_wide = if train.lr_wide.given().is_some() { "train.lr_wide" } else { "train.lr" };
+    let keys = [("train.lr", layers), ("train.lr_rows", rows), (key_of_wide, wide)];
     let Some((key, _)) = keys.into_iter().find(|(_, rate)| !rate.is_finite()) else { return Ok(()) };
     let reason = "with what scales it, the rate is more than a 32-bit number holds, and every weight would be lost in the \
                   first step: use a lower one";
@@ -132,8 +133,8 @@ impl TrainArgs {
     fn warn_of_late_decay(&self, train: &TrainConfig, samples: Option<u64>) {
         let given = ["train.decay", "train.decay_start", "train.decay_steps"];
         let is_asked = self.base.config.is_some() || given.into_iter().any(|key| self.keys.origin(key).is_some());
-        let steps = steps_of(train, samples);
-        if is_asked && train.decay_steps > 0 && steps.is_some_and(|steps| train.decay_start >= steps) {
+        let (steps, [[_, start, decay_steps], _]) = (steps_of(train, samples), train.courses());
+        if is_asked && decay_steps > 0 && steps.is_some_and(|steps| start >= steps) {
             // Rows that follow would not fall before their own rate has risen, either.
             let risen = train.warmup_steps.max(train.warmup_steps_rows.or(train.warmup_steps));
             let remedy = match risen {
@@ -145,7 +146,7 @@ impl TrainArgs {
             };
             note!(
                 "warning: the rate decays from step {} on, and the run has {}, so that it never does; {remedy}",
-                Count(train.decay_start),
+                Count(start),
                 Many(steps.unwrap_or(0), "step")
             );
         }
@@ -361,12 +362,22 @@ fn steps_of(train: &TrainConfig, samples: Option<u64>) -> Option<u64> {
 /// One line on how weights move.
 fn recipe(train: &TrainConfig) -> String {
     let rates = Rates::base(train);
-    let decay = match train.decay_steps {
-        0 => String::new(),
-        steps => {
-            let (first, end) = (train.decay_start, train.decay_start + steps);
-            format!("; decaying in steps {} to {}", Count(first), Count(end))
+    let decays = [train.decay, train.decay_rows.or(train.decay)];
+    let mut courses = train.courses().into_iter().zip(decays).map(|([_, first, steps], decay)| {
+        let first_told = Count(first);
+        match decay {
+            _ if steps == 0 => None,
+            Decay::Polynomial | Decay::Cosine => Some(format!("in steps {first_told} to {}", Count(first + steps))),
+            Decay::Steps | Decay::Exponential => Some(format!("from step {first_told} on")),
         }
+    });
+    let decay = match (courses.next().flatten(), courses.next().flatten()) {
+        (None, None) => String::new(),
+        (Some(layers), Some(rows)) if layers == rows => format!("; decaying {layers}"),
+        (layers, rows) => [("layers", layers), ("rows", rows)]
+            .into_iter()
+            .filter_map(|(of, course)| course.map(|course| format!("; {of} decaying {course}")))
+            .collect(),
     };
     format!(
         "training: minibatches of {}, {}; layers by {} at rate {}, rows by {} at {}{decay}",

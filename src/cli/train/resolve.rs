@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::TrainArgs;
 use super::init::FROM_THE_START;
-use crate::base::config::{Command, Config, Hot, Layers, TrainConfig, Vocab, entries};
+use crate::base::config::{Command, Config, Hot, Layers, Vocab, entries};
 use crate::base::console::note;
 use crate::base::input::read_text;
 use crate::base::{Error, Result};
@@ -63,12 +63,8 @@ impl TrainArgs {
         } else {
             self.keys.finish_with(stored(before), Command::Train, self.copies.values()?)?
         };
-        let ends = |train: &TrainConfig| {
-            let of_rows = [train.warmup_steps_rows, train.decay_start_rows, train.decay_steps_rows];
-            ([train.warmup_steps, train.decay_start, train.decay_steps], of_rows)
-        };
         // A run that was begun otherwise goes on as it was.
-        if ends(&config.train) != ends(&before.train) {
+        if config.train.courses() != before.train.courses() {
             config.train.check_ends_of_warm_up()?;
         }
         let is_changed = config != stored(&trained).finish(Command::Train)?;

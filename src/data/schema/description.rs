@@ -4,6 +4,7 @@
 //! what they learn from training samples is the model's (see [`super::feature`]). Row numbers of categorical columns
 //! are below `rows`; a limit on table sizes is applied at load, never stored.
 
+use std::ops::RangeInclusive;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
@@ -135,17 +136,18 @@ impl Categorical {
     }
 }
 
-/// The largest weight of a sample. Scores add weights up in fixed point, which has no room for many larger ones.
-pub const WEIGHT_MOST: f32 = 1e9;
+/// Weights of samples that count. Scores add them up in fixed point, which has no room for many larger ones, and too few
+/// digits for smaller ones.
+const WEIGHTS: RangeInclusive<f32> = 1e-9..=1e9;
 
-/// Whether a sample can have this weight.
+/// Whether a sample can have this weight; one of 0 does not count.
 #[must_use]
 pub fn is_weight(weight: f32) -> bool {
-    (0.0..=WEIGHT_MOST).contains(&weight)
+    weight == 0.0 || WEIGHTS.contains(&weight)
 }
 
 /// What is expected of a weight that is none, for messages.
-pub const A_WEIGHT: &str = "a weight, which is a number from 0 to 10^9,";
+pub const A_WEIGHT: &str = "a weight, which is 0 or a number from 10^-9 to 10^9,";
 
 /// Checks that no two columns have one name.
 ///
@@ -371,7 +373,7 @@ mod tests {
         let told = "its samples count all the same, not by w: weigh both by a column of one name, or neither";
         assert_eq!(alike.difference(&description).as_deref(), Some(told));
         assert!(description.difference(&alike).unwrap().starts_with("its samples count by w, not all the same"));
-        assert!([0.0, 0.5, 1e9].into_iter().all(is_weight));
-        assert!(![-0.5, 2e9, f32::INFINITY, f32::NAN].into_iter().any(is_weight));
+        assert!([0.0, 1e-9, 0.5, 1e9].into_iter().all(is_weight));
+        assert!(![-0.5, 1e-10, 2e9, f32::INFINITY, f32::NAN].into_iter().any(is_weight));
     }
 }

@@ -15,6 +15,7 @@ use crate::base::{Error, Result, interrupt};
 use crate::data::Growth;
 use crate::embedding::TableTensor;
 use crate::model::{Parameter, Project, StoredTables, TensorSlot, is_of_model};
+use crate::optim::ParamGroup;
 use crate::train::Ranks;
 use crate::train::rank::Rank;
 use crate::train::tensor_file::REMEDY;
@@ -41,19 +42,22 @@ impl Checkpoint<'_> {
         Ok(kept.iter().all(|(moments, found)| *found || moments.is_empty()))
     }
 
-    /// What the optimizers of layers and of rows keep beside these tensors, each with whether the file has any of it.
+    /// What the optimizers of layers and of rows keep beside these tensors, each with whether the file has it: some of
+    /// every parameter group's, as those of a wide part have an optimizer of their own. All layers count their updates
+    /// together, and so do all rows, so that no group can begin anew without the other.
     fn moments(&self, ranks: &Ranks, of: &[Parameter]) -> [(Vec<Parameter>, bool); 2] {
         let (rows, layers) = ranks.moments(of).into_iter().partition(Parameter::is_of_table);
-        // All of them count their updates: that alone is not theirs.
-        let has = |moment: &Parameter| !moment.counts_updates() && self.metadata.info(&moment.name).is_some();
-        [layers, rows].map(|moments: Vec<_>| {
-            let found = moments.iter().any(has);
+        [layers, rows].map(|moments: Vec<Parameter>| {
+            // All of them count their updates: that alone is not theirs.
+            let of = |group| moments.iter().filter(move |moment| moment.group == group && !moment.counts_updates());
+            let has = |moment: &Parameter| self.metadata.info(&moment.name).is_some();
+            let found = ParamGroup::ALL.into_iter().all(|group| of(group).next().is_none() || of(group).any(has));
             (moments, found)
         })
     }
 
-    /// Overwrites every tensor of the ranks' model, piece by piece, and what the optimizer of layers or of rows keeps
-    /// if the file has any of it. Tables that are looked up where they are ([`Checkpoint::stored_tables`]) are not
+    /// Overwrites every tensor of the ranks' model, piece by piece, and what the optimizers of layers or of rows keep
+    /// if the file has it. Tables that are looked up where they are ([`Checkpoint::stored_tables`]) are not
     /// read; their hashes are [`Checkpoint::check_stored`]'s to check. Of several machines, which all do so at the same
     /// time, each reads and checks the tables of which it has a part.
     ///

@@ -44,7 +44,7 @@ pub const SECTIONS: [Section; 3] = [
             Key {
                 name: "weight",
                 takes: "a column; without it all rows count the same",
-                meaning: "How much each row counts, a number from 0 to 10^9: its loss is multiplied by it (the loss stays the mean \
+                meaning: "How much each row counts, 0 or a number from 10^-9 to 10^9: its loss is multiplied by it (the loss stays the mean \
                           over the rows of a minibatch), and scores count it in place of the row. A row whose weight is missing, \
                           negative or no number is malformed. No feature is made of the column, and predict needs none.",
                 example: "weight = \"importance\"",
