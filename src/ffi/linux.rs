@@ -4,12 +4,12 @@
 //! then open for use. A mapping that is writable before it is bound can share a transparent huge page with its
 //! neighbour, and those pages then stay on the neighbour's node although `mbind` returned 0.
 
-use std::ffi::{c_int, c_long, c_void};
+use std::ffi::{c_int, c_long, c_ulong, c_void};
 use std::io;
 use std::ptr::{self, NonNull};
 
 use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap_anonymous, mprotect, munmap};
-use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
+use rustix::thread::sched_getcpu;
 
 use super::numa::{NodeMask, bind_region};
 use crate::base::{Error, PuId, Result};
@@ -17,22 +17,74 @@ use crate::base::{Error, PuId, Result};
 /// The size of a huge page on x86-64 in bytes, and the alignment of every [`Reservation`].
 pub const HUGE_PAGE_BYTES: usize = 2 << 20;
 
-/// Lets the current thread run on `pus` only.
+/// The most cpus of a host: Linux counts no more on x86-64 (CONFIG_NR_CPUS).
+pub const PUS_MOST: usize = 1 << 13;
+
+const WORD_BITS: usize = c_ulong::BITS as usize;
+
+/// A set of processing units in the kernel's layout, with a bit for each that Linux can count.
+///
+/// C libraries' own type ends at 1024. The kernel refuses to fill such a set where it counts more cpus, be they only
+/// possible ones, however few this process may use; of a set that is longer than it needs it ignores the rest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct PuMask([c_ulong; PUS_MOST / WORD_BITS]);
+
+impl PuMask {
+    const NONE: Self = Self([0; PUS_MOST / WORD_BITS]);
+    const ALL: Self = Self([c_ulong::MAX; PUS_MOST / WORD_BITS]);
+
+    /// The set of `pus`, unless one is beyond all that Linux can count.
+    fn of(pus: &[PuId]) -> io::Result<Self> {
+        let mut mask = Self::NONE;
+        for pu in pus {
+            let beyond = || io::Error::other(format!("{pu} is beyond the {PUS_MOST} cpus that Linux can count"));
+            *mask.0.get_mut(pu.index() / WORD_BITS).ok_or_else(beyond)? |= 1 << (pu.index() % WORD_BITS);
+        }
+        Ok(mask)
+    }
+
+    /// What is in the set, ascending.
+    fn pus(&self) -> Vec<PuId> {
+        let has = |pu: &PuId| self.0[pu.index() / WORD_BITS] >> (pu.index() % WORD_BITS) & 1 == 1;
+        (0..PUS_MOST as u32).map(PuId).filter(has).collect()
+    }
+}
+
+/// Writes the set of processing units that the current thread may run on, and zeros behind it.
+fn get_affinity(words: &mut [c_ulong]) -> io::Result<()> {
+    // SAFETY: 0 means this thread. `words` is as long in bytes as is said, all of them writable; the pointer's type
+    // says nothing of the length, as with sets of CPU_ALLOC(3).
+    let answer = unsafe { libc::sched_getaffinity(0, size_of_val(words), words.as_mut_ptr().cast()) };
+    if answer == 0 {
+        return Ok(());
+    }
+    let source = io::Error::last_os_error();
+    if source.raw_os_error() != Some(libc::EINVAL) {
+        return Err(source);
+    }
+    let bits = words.len() * WORD_BITS;
+    Err(io::Error::other(format!("the kernel counts more than {bits} cpus: boot it with nr_cpus={bits}")))
+}
+
+/// Lets the current thread run on these processing units only, as far as its control group allows.
+fn set_affinity(mask: &PuMask) -> io::Result<()> {
+    // SAFETY: 0 means this thread. The mask is as long in bytes as is said; they are only read, and the pointer's type
+    // says nothing of the length.
+    let answer = unsafe { libc::sched_setaffinity(0, size_of_val(&mask.0), mask.0.as_ptr().cast()) };
+    if answer == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Lets the current thread run on `pus` only. Those that this process may not use are dropped silently when it may use
+/// one of the others.
 ///
 /// # Errors
-/// [`Error::System`] when the list is empty, holds a number beyond the system's limit of 1024, or names no processing
-/// unit that this process may use.
+/// [`Error::System`] when the list is empty, holds a number that is not below [`PUS_MOST`], or names no processing unit
+/// that this process may use.
 pub fn pin_current_thread(pus: &[PuId]) -> Result<()> {
-    let action = || format!("pin this thread to cpus {:?}", pus.iter().map(|pu| pu.0).collect::<Vec<_>>());
-    let mut set = CpuSet::new();
-    for pu in pus {
-        if pu.index() >= CpuSet::MAX_CPU {
-            let reason = format!("{pu} is beyond the limit of {}", CpuSet::MAX_CPU);
-            return Err(Error::System { action: action(), source: io::Error::other(reason) });
-        }
-        set.set(pu.index());
-    }
-    sched_setaffinity(None, &set).map_err(|source| Error::System { action: action(), source: source.into() })
+    PuMask::of(pus).and_then(|mask| set_affinity(&mask)).map_err(|source| {
+        let action = format!("pin this thread to cpus {:?}", pus.iter().map(|pu| pu.0).collect::<Vec<_>>());
+        Error::System { action, source }
+    })
 }
 
 /// Lets the current thread, and those that it starts, run wherever the process's control group allows.
@@ -40,20 +92,19 @@ pub fn pin_current_thread(pus: &[PuId]) -> Result<()> {
 /// # Errors
 /// [`Error::System`] when the kernel refuses.
 pub fn unpin_current_thread() -> Result<()> {
-    let mut all = CpuSet::new();
-    (0..CpuSet::MAX_CPU).for_each(|pu| all.set(pu));
-    let action = || "let this process use all cpus".to_owned();
-    sched_setaffinity(None, &all).map_err(|source| Error::System { action: action(), source: source.into() })
+    let failed = |source| Error::System { action: "let this process use all cpus".to_owned(), source };
+    set_affinity(&PuMask::ALL).map_err(failed)
 }
 
 /// The processing units that the current thread may run on, ascending.
 ///
 /// # Errors
-/// [`Error::System`] when the kernel refuses, e.g. because the machine has more than 1024 of them.
+/// [`Error::System`] when the kernel refuses, e.g. because it counts more than [`PUS_MOST`] of them.
 pub fn current_affinity() -> Result<Vec<PuId>> {
-    let set = sched_getaffinity(None)
-        .map_err(|source| Error::System { action: "read this thread's affinity".to_owned(), source: source.into() })?;
-    Ok((0..CpuSet::MAX_CPU).filter(|pu| set.is_set(*pu)).map(|pu| PuId(pu as u32)).collect())
+    let mut mask = PuMask::NONE;
+    let failed = |source| Error::System { action: "read this thread's affinity".to_owned(), source };
+    get_affinity(&mut mask.0).map_err(failed)?;
+    Ok(mask.pus())
 }
 
 /// The processing units that the process's control group allows, wherever the current thread may run now.
@@ -233,10 +284,43 @@ mod tests {
     }
 
     #[test]
+    fn a_mask_holds_all_cpus_that_linux_counts() {
+        let pus = [0, 63, 64, 1023, 1024, 1375, 8191].map(PuId);
+        let mask = PuMask::of(&pus).expect("numbers that Linux has");
+        assert_eq!(mask.pus(), pus);
+        let set: Vec<_> =
+            mask.0.iter().enumerate().filter(|(_, word)| **word != 0).map(|(at, word)| (at, *word)).collect();
+        assert_eq!(set, [(0, 1 | 1 << 63), (1, 1), (15, 1 << 63), (16, 1), (21, 1 << 31), (127, 1 << 63)]);
+        assert_eq!((PuMask::NONE.pus().len(), PuMask::ALL.pus().len()), (0, 8192));
+        assert_eq!(PuMask::of(&[]).expect("no number is none that Linux has"), PuMask::NONE);
+    }
+
+    #[test]
+    fn a_kernel_that_counts_more_cpus_than_a_mask_has_is_an_error_with_a_remedy() {
+        let message = get_affinity(&mut []).expect_err("there is a cpu").to_string();
+        assert_eq!(message, "the kernel counts more than 0 cpus: boot it with nr_cpus=0");
+        let mut words = [c_ulong::MAX; PUS_MOST / WORD_BITS];
+        get_affinity(&mut words).expect("Linux has no more");
+        assert_eq!(PuMask(words).pus(), current_affinity().expect("affinity can be read"), "zeros behind");
+    }
+
+    #[test]
     fn impossible_pinning_says_which_cpu() {
-        let message = pin_current_thread(&[PuId(5000)]).expect_err("no such cpu").to_string();
-        assert!(message.contains("cpus [5000]") && message.contains("1024"), "{message}");
-        assert!(pin_current_thread(&[]).is_err());
+        let home = current_affinity().expect("affinity can be read");
+        // As the kernel has it: beyond 1024, and no cpu of this machine.
+        for (pus, text) in [(&[PuId(5000)][..], "cpus [5000]"), (&[PuId(5000), PuId(8191)], "cpus [5000, 8191]")] {
+            let Err(Error::System { action, source }) = pin_current_thread(pus) else { panic!("no such cpu") };
+            assert_eq!((action, source.raw_os_error()), (format!("pin this thread to {text}"), Some(libc::EINVAL)));
+        }
+        let message = pin_current_thread(&[home[0], PuId(8192)]).expect_err("no such cpu").to_string();
+        assert!(message.contains("8192]: cpu 8192 is beyond the 8192 cpus that Linux can count"), "{message}");
+        let Err(Error::System { source, .. }) = pin_current_thread(&[]) else { panic!("nowhere to run") };
+        assert_eq!(source.raw_os_error(), Some(libc::EINVAL));
+        assert_eq!(current_affinity().expect("affinity can be read"), home, "where it was");
+        // What a set holds beyond the kernel's cpus does not matter.
+        pin_current_thread(&[home[0], PuId(5000)]).expect("an allowed cpu is among them");
+        assert_eq!(current_affinity().expect("affinity can be read"), home[..1]);
+        pin_current_thread(&home).expect("the way back");
     }
 
     #[test]

@@ -163,22 +163,33 @@ impl Deref for Team {
 /// As many threads as have a processor to themselves here.
 #[must_use]
 pub fn processors() -> usize {
-    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
+    // The standard library knows quotas. Its set of cpus ends at 1024: where the kernel counts more, it takes all cpus
+    // that there are as this thread's.
+    let allowed = current_affinity().map_or(usize::MAX, |pus| pus.len());
+    std::thread::available_parallelism().map_or(1, std::num::NonZero::get).min(allowed)
 }
 
-/// Threads of rayon beside its own pool, so many; 0: as many as that has.
+/// How many threads rayon is told to start where nobody says: 0, which is what its own variable says, or as many as
+/// have a processor to themselves.
+fn threads_of_pool() -> usize {
+    let told = ["RAYON_NUM_THREADS", "RAYON_RS_NUM_CPUS"].iter().any(|name| std::env::var_os(name).is_some());
+    if told { 0 } else { processors() }
+}
+
+/// Threads of rayon beside its own pool, so many; 0: as many as have a processor to themselves, or as rayon's own
+/// variable says.
 ///
 /// # Errors
 /// When the system refuses a thread.
 pub fn pool(threads: usize) -> Result<rayon::ThreadPool> {
-    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
+    let wanted = if threads == 0 { threads_of_pool() } else { threads };
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(wanted).build();
     pool.map_err(std::io::Error::other).map_err(Error::threads(threads))
 }
 
 /// Starts rayon's pool on the processing units of this thread, so many, unless there is one.
 fn start_pool(pus: usize) -> Result<()> {
-    // 0: as many as there are, or as its own variable says.
-    let threads = if pus > POOL { POOL } else { 0 };
+    let threads = if pus > POOL { POOL } else { threads_of_pool() };
     match rayon::ThreadPoolBuilder::new().num_threads(threads).build_global() {
         // It has no source where there is a pool.
         Err(error) if std::error::Error::source(&error).is_some() => {
@@ -275,6 +286,15 @@ mod tests {
         let message = Team::pinned(&[home[0], PuId(5000)], false, Isa::best()).err().expect("no such cpu").to_string();
         assert_eq!(current_affinity().expect("affinity can be read"), home, "the caller is where it was");
         assert!(message.contains("cpus [5000]"), "{message}");
+    }
+
+    #[test]
+    fn a_thread_that_may_use_one_cpu_has_one_processor() {
+        let home = current_affinity().expect("affinity can be read");
+        assert!((1..=home.len()).contains(&processors()), "{} of {home:?}", processors());
+        pin_current_thread(&home[..1]).expect("an allowed processing unit");
+        assert_eq!(processors(), 1);
+        pin_current_thread(&home).expect("the way back");
     }
 
     #[test]

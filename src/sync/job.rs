@@ -7,9 +7,10 @@
 //! | poisoned | true       | the first trouble  |
 //!
 //! sound -> poisoned, once and for good: whoever meets trouble writes it under the lock if the slot is empty, then
-//! raises the flag (release). A thread that sees the flag (acquire) takes the lock and finds the trouble. Every loop in
-//! which a rank waits for another runs through [`Waiting::turn`], which looks at the flag: no rank waits longer than
-//! the deadline for one that died, and all report the same first cause.
+//! raises the flag (release). A thread that sees the flag (acquire) takes the lock and finds the trouble: the flag is
+//! raised by one who has had the lock, so that nobody who sees it can have the lock before. Every loop in which a rank
+//! waits for another runs through [`Waiting::turn`], which looks at the flag: no rank waits longer than the deadline
+//! for one that died, and all report the same first cause.
 //!
 //! The places of the ranks are kept for messages only; no protocol depends on them.
 
@@ -305,5 +306,69 @@ mod tests {
         let job = Job::new(1, Patience::OWN_CORE, Duration::from_secs(5));
         assert!(matches!(job.guard(RankId(0), || Err::<(), _>(Error::Interrupted)), Err(Error::Interrupted)));
         assert!(job.check().unwrap_err().to_string().contains("interrupted"));
+    }
+}
+
+#[cfg(all(test, loom))]
+mod models {
+    use std::panic::resume_unwind;
+
+    use super::super::primitive::thread;
+    use super::*;
+
+    fn job() -> Job {
+        Job::new(2, Patience::SHARED_CORE, Duration::MAX)
+    }
+
+    /// A rank that panics or fails frees the one that waits for it, which finds the trouble behind the flag. A flag
+    /// that is raised before the trouble is written fails here, and loom itself finds a wait without an end.
+    #[test]
+    fn whoever_waits_is_told_of_a_panic_and_of_an_error() {
+        for panics in [true, false] {
+            loom::model(move || {
+                let job = job();
+                let theirs = job.clone();
+                let waiting = thread::spawn(move || {
+                    let mut waiting = Waiting::default();
+                    loop {
+                        if let Err(trouble) = waiting.turn(&theirs, Place::start(RankId(1)), RankId(0)) {
+                            return trouble;
+                        }
+                    }
+                });
+                let body = || {
+                    // Without the hook, which would print it for every interleaving.
+                    if panics { resume_unwind(Box::new("gave up")) } else { Err(Error::config("model", "gave up")) }
+                };
+                let error = job.guard::<()>(RankId(0), body).unwrap_err();
+                let trouble = waiting.join().unwrap();
+                let (text, kind) = (trouble.to_string(), if panics { "panicked" } else { "model" });
+                assert_eq!(text, format!("rank 0 in start #0: {kind}: gave up; the ranks stop together"));
+                assert_eq!(error.to_string(), if panics { text } else { "model: gave up".to_owned() });
+            });
+        }
+    }
+
+    /// Of the troubles that two ranks meet at once both tell the same, which stays the job's. A lock that is given back
+    /// between the look for a first trouble and its note fails here, and so does a trouble that takes the place of one.
+    #[test]
+    fn of_two_troubles_both_ranks_tell_the_first() {
+        loom::model(|| {
+            let fail = |job: &Job, rank: u32| {
+                let body = || -> Result<()> { resume_unwind(Box::new("gave up")) };
+                match job.guard(RankId(rank), body) {
+                    Err(Error::Rank(trouble)) => trouble,
+                    other => panic!("{other:?}"),
+                }
+            };
+            let job = job();
+            let theirs = job.clone();
+            let other = thread::spawn(move || fail(&theirs, 1));
+            let told = fail(&job, 0);
+            // The other one's may come now.
+            assert_eq!(job.check(), Err(told.clone()));
+            assert_eq!(other.join().unwrap(), told);
+            assert_eq!(job.check(), Err(told));
+        });
     }
 }

@@ -391,6 +391,7 @@ mod tests;
 mod models {
     use super::super::primitive::Guarded;
     use super::*;
+    use crate::base::panics;
 
     /// Interleavings of two regions and the shutdown, with a helper that spins, sleeps or does both, or moves first;
     /// with up to seven preemptions, or more where LOOM_MAX_PREEMPTIONS allows more: seven are many more than a wrong
@@ -432,5 +433,27 @@ mod models {
                 }
             });
         }
+    }
+
+    /// Interleavings of two regions in which the helper panics, before the first of which its preparation did, with as
+    /// many preemptions as LOOM_MAX_PREEMPTIONS allows: each region tells its own first panic. One that is kept after
+    /// `done` fails here, and so does a `done` whose order does not publish the relaxed flag.
+    #[test]
+    fn each_region_tells_the_panic_of_its_helper() {
+        loom::model(|| {
+            // Without the hook, which would print it for every interleaving.
+            let crew = Crew::start(2, Patience::SHARED_CORE, |_| resume_unwind(Box::new("prepared"))).unwrap();
+            for (thrown, told) in [("ran", "prepared"), ("ran again", "ran again")] {
+                let region = || {
+                    crew.run(move |index| {
+                        if index == 1 {
+                            resume_unwind(Box::new(thrown));
+                        }
+                    });
+                };
+                let payload = catch_unwind(AssertUnwindSafe(region)).unwrap_err();
+                assert_eq!(panics::words(&*payload), told);
+            }
+        });
     }
 }

@@ -20,14 +20,13 @@ use serde::{Deserialize, Serialize};
 
 use super::discover;
 use crate::base::{Error, NodeId, PuId, Result, input};
+pub(super) use crate::ffi::linux::PUS_MOST;
 pub(super) use parse::nearest_nodes;
 pub use shipped::SHIPPED;
 
 /// The firmware's distance of a node to itself (ACPI SLIT).
 pub const LOCAL_DISTANCE: u32 = 10;
 
-/// The most hardware threads of a host: Linux knows no more on x86.
-pub(super) const PUS_MOST: usize = 1 << 13;
 /// The most NUMA nodes of a host.
 pub(super) const NODES_MOST: usize = 1 << 8;
 
