@@ -40,6 +40,13 @@ pub fn write_note(line: fmt::Arguments<'_>) {
     let _ = io::stderr().write_all(line.as_bytes());
 }
 
+/// A name of a file's, in which nothing moves the cursor of whoever reads it.
+#[must_use]
+pub fn escaped(name: &str) -> String {
+    let shown = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
+    name.chars().map(shown).collect()
+}
+
 /// The warnings and notes so far, in their order, each as it was told: "warning: ..." or "note: ...".
 #[must_use]
 pub fn warnings() -> Vec<String> {

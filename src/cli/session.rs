@@ -7,7 +7,7 @@ use super::ranks::Started;
 use super::terminal::bar_of;
 use crate::base::Result;
 use crate::base::config::{Config, DataConfig, SourceKind};
-use crate::base::console::note;
+use crate::base::console::{escaped, note};
 use crate::base::input::read_text;
 use crate::base::units::{Bytes, Count, Many};
 use crate::data::derived::Derived;
@@ -200,7 +200,7 @@ fn describe_scales(source: &dyn Source, kept: Option<&Scales>) -> Result<()> {
     for (name, Scale { newest, mean, deviation }) in scales {
         let age = if newest == 0 { "" } else { " days of age" };
         let whence = if is_kept(&name) { "kept from --init" } else { "learned from training samples" };
-        note!("column {name}: mean {mean:.6}{age}, standard deviation {deviation:.6}, {whence}");
+        note!("column {}: mean {mean:.6}{age}, standard deviation {deviation:.6}, {whence}", escaped(&name));
     }
     Ok(())
 }
@@ -215,7 +215,7 @@ pub fn growth_told(cap: u64, growth: &[Growth]) -> Option<String> {
     let absent = growth.iter().map(|column| column.absent).sum::<Option<u64>>();
     let absent = absent.map_or(String::new(), |absent| format!(" ({} of them not in these data)", Count(absent)));
     let grown: Vec<_> = growth.iter().filter(|column| column.new > 0).collect();
-    let names = grown.iter().take(NAMED).map(|column| format!("{} {}", column.column, Count(column.new)));
+    let names = grown.iter().take(NAMED).map(|column| format!("{} {}", escaped(&column.column), Count(column.new)));
     let names = names.collect::<Vec<_>>().join(", ");
     let names = match grown.len() {
         0 => String::new(),

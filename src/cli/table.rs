@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::terminal::wrapped;
+use crate::base::console::escaped;
 
 /// Rows of cells; every row is as long as the first, which holds the headings.
 #[derive(Debug, Default)]
@@ -34,9 +35,9 @@ impl Table {
         self
     }
 
-    /// Adds a row.
+    /// Adds a row; what cells have of files moves no cursor.
     pub fn row(&mut self, cells: impl IntoIterator<Item = impl Into<String>>) {
-        self.rows.push(cells.into_iter().map(Into::into).collect());
+        self.rows.push(cells.into_iter().map(|cell| escaped(&cell.into())).collect());
     }
 }
 

@@ -13,6 +13,7 @@ mod campaign;
 #[path = "../support/chance.rs"]
 mod chance;
 mod configuration;
+mod described;
 mod determinism;
 mod drift;
 mod export;

@@ -43,7 +43,8 @@ impl fmt::Display for EvalReport<'_> {
             let Grouped { gauc, gauc_groups, gauc_samples, .. } = *found;
             writeln!(
                 f,
-                "GAUC         {}  ({} of {column}, {}; left out: {} of one class with {}, {} without a value)",
+                "GAUC         {}  ({} of {column}, {}; left out: {} of one class with {}, {} without a value that the model \
+                 knows)",
                 number(gauc, 6),
                 Many(gauc_groups, "group"),
                 Many(gauc_samples, "sample"),
@@ -95,10 +96,10 @@ fn write_by_value(f: &mut fmt::Formatter<'_>, found: &ByValue, column: &str) -> 
     for of in shown() {
         let value = match (&of.value, of.row) {
             (Some(text), _) if text.is_empty() => "(blank)".to_owned(),
-            (Some(text), _) => text.chars().filter(|letter| !letter.is_control()).take(SHOWN_LETTERS).collect(),
+            (Some(text), _) => text.chars().take(SHOWN_LETTERS).collect(),
             (None, _) if of.unseen => "(unseen values)".to_owned(),
             (None, Some(row)) => format!("row {row}"),
-            (None, None) => "(no value)".to_owned(),
+            (None, None) => "(unknown or no value)".to_owned(),
         };
         table.row([
             value,

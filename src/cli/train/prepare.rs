@@ -46,6 +46,19 @@ struct Opened {
     hot: Option<HotInputs>,
 }
 
+/// Refuses to train on a column without a name: a checkpoint whose model has one cannot be read again.
+fn refuse_nameless(config: &Config) -> Result<()> {
+    let at = config.model.columns.iter().position(String::is_empty);
+    at.map_or(Ok(()), |at| {
+        let reason = format!(
+            "categorical column {} has no name, by which a model knows its columns: write the data again with a name for it; \
+             `octorec preprocess csv` takes the `name` of its schema",
+            at + 1
+        );
+        Err(Error::bad_file(&config.data.path, reason))
+    })
+}
+
 /// Refuses rates that are no 32-bit numbers, by which steps are made.
 fn refuse_endless_rates(train: &TrainConfig) -> Result<()> {
     let Rates { layers, rows, wide } = Rates::base(train);
@@ -201,6 +214,7 @@ impl TrainArgs {
     /// Opens the data, which all machines do at the same time.
     fn open(&self, world: &World, config: &mut Config, opening: Opening<'_>) -> Result<Opened> {
         let source = open_data(config, opening)?;
+        refuse_nameless(config)?;
         self.check_test_samples(config, &*source)?;
         self.check_evaluations(&config.train, source.samples(Split::Train))?;
         // Of the files as training finds them: who saves may do so because one of them was damaged.
@@ -388,4 +402,28 @@ fn recipe(train: &TrainConfig) -> String {
         train.optimizer_rows.name(),
         rates.rows,
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_column_without_a_name_is_refused_whatever_the_data() {
+        let mut config = Config::default();
+        config.data.path = "days/blocks".to_owned();
+        let named = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        for (names, told) in [(["user", ""], true), (["user", " "], false), (["", "user"], true)] {
+            config.model.columns = named(&names);
+            let message = refuse_nameless(&config).map_or_else(|error| error.to_string(), |()| String::new());
+            let at = names.iter().position(|name| name.is_empty()).map_or(0, |at| at + 1);
+            assert_eq!(
+                message.starts_with(&format!("days/blocks: categorical column {at} has no name")),
+                told,
+                "{message}"
+            );
+        }
+        config.model.columns.clear();
+        refuse_nameless(&config).unwrap();
+    }
 }

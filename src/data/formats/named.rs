@@ -7,6 +7,9 @@ use crate::base::config::DataConfig;
 use crate::base::{Error, Result};
 
 /// Refuses a schema for what is no text and describes itself; `trained`: it is that of a model, which reads no blocks.
+///
+/// # Errors
+/// [`Error::BadFile`] that says what to name instead.
 pub(in crate::data) fn refuse_described(path: &Path, trained: bool) -> Result<()> {
     match Format::detect(path) {
         Some(Format::Parquet) if path.is_dir() => {
@@ -27,8 +30,15 @@ pub(in crate::data) fn refuse_described(path: &Path, trained: bool) -> Result<()
         Some(format) if format.is_described() => Ok(()),
         None => Ok(()),
         Some(format) => {
-            let reason =
-                "which needs no schema, but data.schema (--schema) names one: name a text file, or leave it away";
+            let reason = match trained {
+                true => {
+                    "and this model reads text, or a Parquet file, by its own schema: name such a file with the columns that it \
+                     was trained on"
+                }
+                false => {
+                    "which needs no schema, but data.schema (--schema) names one: name a text file, or leave it away"
+                }
+            };
             Err(bad(path, format!("is of format {}, {reason}", format.name())))
         }
     }

@@ -248,7 +248,7 @@ impl Gather<'_> {
                     Piece::Range { .. } => file.lines_before(number, self.size)?,
                 };
                 let remedy = "mend the line, or leave such rows out with --on-bad-row skip; what is finished is kept, so run \
-                              the same command again";
+                              the same command again (with --force, which begins anew, if a schema has changed)";
                 let error = Error::BadRow { path: file.path.clone(), line: before + bad.line + 1, reason: bad.reason };
                 return Err(error.with_remedy(remedy));
             }

@@ -24,7 +24,7 @@ pub struct Scale {
     /// The mean of values that are there; of ages, in days.
     #[serde(serialize_with = "exact", deserialize_with = "number")]
     pub mean: f64,
-    /// Their standard deviation; 1 where all are equal.
+    /// Their standard deviation, of ages in days; 1 where all are equal.
     #[serde(serialize_with = "exact", deserialize_with = "number")]
     pub deviation: f64,
 }
@@ -188,15 +188,16 @@ impl Seen {
     }
 
     fn scale(&self, age: bool) -> Scale {
-        let deviation = (self.squares / self.count.max(1.0)).sqrt();
-        // Where all values are equal, every feature is 0.
-        let deviation = if deviation > 0.0 && deviation.is_finite() { deviation } else { 1.0 };
+        let days = |seconds: f64| seconds / DAY as f64;
+        let spread = (self.squares / self.count.max(1.0)).sqrt();
+        let spread = if age { days(spread) } else { spread };
+        // Where all values are equal, every feature is 0, and that of a later day's age is in days.
+        let deviation = if spread > 0.0 && spread.is_finite() { spread } else { 1.0 };
         if !age {
             return Scale { newest: 0, mean: self.mean, deviation };
         }
         let newest = if self.count > 0.0 { self.newest } else { 0 };
-        let days = |seconds: f64| seconds / DAY as f64;
-        Scale { newest, mean: days(f64::from(newest) - self.mean), deviation: days(deviation).max(f64::MIN_POSITIVE) }
+        Scale { newest, mean: days(f64::from(newest) - self.mean), deviation }
     }
 }
 
@@ -274,6 +275,17 @@ mod tests {
         let found = features(Transform::Standardise);
         let expected = [-1.0, -0.5, 1.0, -2.0, 0.0].map(|days| days / deviation);
         assert!(found.iter().zip(expected).all(|(found, expected)| (found - expected).abs() < 1e-6), "{found:?}");
+    }
+
+    #[test]
+    fn ages_that_are_all_equal_or_missing_have_a_deviation_of_a_day() {
+        const DAY: i32 = 86_400;
+        let age = || column(Transform::Standardise, true, false);
+        let found = learned(age(), Values::Integers(vec![5, 5, 5]));
+        assert_eq!(found.scale, Some(Scale { newest: 5, mean: 0.0, deviation: 1.0 }));
+        assert_eq!([5, 5 + DAY, 5 - 2 * DAY].map(|value| found.feature().integer(value)), [0.0, -1.0, 2.0]);
+        let found = learned(age(), Values::Integers(vec![MISSING, MISSING]));
+        assert_eq!(found.scale, Some(Scale { newest: 0, mean: 0.0, deviation: 1.0 }));
     }
 
     #[test]

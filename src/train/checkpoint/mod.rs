@@ -19,6 +19,7 @@
 
 mod columns;
 mod head;
+mod kinds;
 mod numbers;
 mod place;
 mod rounds;

@@ -4,11 +4,11 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Checkpoint, Header, Progress};
-use crate::base::config::{Config, EvalSplit, OnBadRow, Vocab};
+use crate::base::config::{Config, EvalSplit, OnBadRow};
 use crate::base::console::note;
 use crate::base::units::{Count, Many};
 use crate::base::{Error, Result};
-use crate::data::formats::csv::{self, Clock, TextCategorical, TextSchema};
+use crate::data::formats::csv::TextSchema;
 use crate::data::schema::Label;
 use crate::data::{About, Source, Split, may_be_same};
 
@@ -55,24 +55,13 @@ impl Stored {
 }
 
 /// The schema whose text this is.
-fn schema(text: &str) -> Option<TextSchema> {
+pub(super) fn schema(text: &str) -> Option<TextSchema> {
     toml::from_str(text).ok()
 }
 
 /// The column by whose values samples count: that of the text of a schema, where one describes them.
 fn weight(text: Option<&str>, told: Option<&str>) -> Option<String> {
     text.map_or_else(|| told.map(str::to_owned), |text| schema(text)?.weight)
-}
-
-/// How values of a column get their rows, for people.
-fn rows_by(column: &TextCategorical) -> &'static str {
-    match column.time {
-        Some(Clock::Hour) => "by the hour",
-        Some(Clock::Weekday) => "by the weekday",
-        None if !column.buckets.is_empty() => "by buckets",
-        None if column.rows > 0 => "by a hash",
-        None => "by a vocabulary",
-    }
 }
 
 impl TrainedOn {
@@ -169,34 +158,6 @@ impl Checkpoint<'_> {
             return Ok(Progress { epoch: progress.epoch + 1, sample: 0, ..progress });
         }
         Ok(progress)
-    }
-
-    /// Checks that values of described columns get their rows in the way in which those that the model was trained on
-    /// got them, where both have a schema; `flag` is that by which training begins or goes on.
-    ///
-    /// # Errors
-    /// [`Error::Checkpoint`] with the first column whose values get them in another way.
-    pub fn check_kinds(&self, config: &Config, source: &dyn Source, flag: &str) -> Result<()> {
-        let Some(header) = self.sound_header() else { return Ok(()) };
-        let columns = |text: Option<&str>, config: &Config| {
-            let mut schema = schema(text?)?;
-            if config.data.vocab == Vocab::Hash {
-                csv::hash(&mut schema, config.data.rows_cap).ok()?;
-            }
-            Some(schema.categorical)
-        };
-        let had = columns(header.schema_text.as_deref(), &header.config).unwrap_or_default();
-        let has = columns(source.about().schema_text.as_deref(), config).unwrap_or_default();
-        match had.iter().zip(&has).find(|(had, has)| rows_by(had) != rows_by(has)) {
-            None => Ok(()),
-            Some((had, has)) => Err(self.fail(format!(
-                "values of column {} got their rows {} where this model was trained, and get them {} by the schema of these \
-                 data: describe it as it was, or train from the start, without {flag}",
-                has.name(),
-                rows_by(had),
-                rows_by(has)
-            ))),
-        }
     }
 
     /// How labels of these data come of another rule than those that the model was trained on, for people; `None` where

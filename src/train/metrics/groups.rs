@@ -62,7 +62,7 @@ pub struct ByValue {
 pub struct ValueScores {
     /// The value's text, where a vocabulary has it; of Criteo's text its eight hexadecimal digits.
     pub value: Option<String>,
-    /// The row of the column's table; nothing where samples have no value.
+    /// The row of the column's table; nothing where samples have no value, or one that has no row.
     pub row: Option<u32>,
     /// Whether it is the row of all values that the vocabulary does not know.
     pub unseen: bool,

@@ -32,6 +32,7 @@ pub use schema::{Clock, Span, TextCategorical, TextDense, TextSchema};
 use super::dataset::{Described, Member};
 use super::{Dataset, Rows, Table, bad};
 use crate::base::config::{OnBadRow, Vocab};
+pub(in crate::data) use crate::base::console::escaped;
 use crate::base::console::note;
 use crate::base::units::{Count, Many};
 use crate::base::{Error, Result};
@@ -337,12 +338,6 @@ struct CsvTable {
     lists: Vec<bool>,
     /// What readers have met that look-ups do not show, by column.
     lost: Vec<LostCounts>,
-}
-
-/// A name of a file's, in which nothing moves the cursor of whoever reads it.
-pub(in crate::data) fn escaped(name: &str) -> String {
-    let shown = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
-    name.chars().map(shown).collect()
 }
 
 /// Names of a file's for a message: the first of many.

@@ -197,6 +197,12 @@ impl TextSchema {
         for (name, checked) in dense.chain(categorical) {
             checked.map_err(|reason| format!("column {name}: {reason}"))?;
         }
+        if self.categorical.iter().any(|column| column.name().is_empty()) {
+            // That of an index, as other programs write it.
+            return Err("[[categorical]] column = \"\" has no name, and a model knows its columns by their names: give it one, such \
+                        as name = \"index\", or leave it out"
+                .to_owned());
+        }
         let dense = self.dense.iter().map(TextDense::name);
         let categorical = self.categorical.iter().map(TextCategorical::name);
         check_names(dense.chain(categorical).chain([self.label.as_str()]))
