@@ -10,6 +10,7 @@ mod criteo;
 pub mod dense;
 pub mod derived;
 mod epoch;
+mod fill;
 mod fingerprint;
 pub mod formats;
 pub mod hot;

@@ -6,6 +6,7 @@
 use std::ops::Range;
 
 use super::Batch;
+use super::fill::{Features, Fill};
 use super::schema::feature::Feature;
 use super::schema::{A_WEIGHT, Description, is_weight};
 
@@ -159,23 +160,28 @@ impl Samples {
     /// # Panics
     /// When the columns differ in kind.
     pub fn extend_from(&mut self, from: &Self, range: Range<usize>, description: &Description) {
-        self.labels.extend_from_slice(&from.labels[range.clone()]);
-        for pair in self.dense.iter_mut().zip(&from.dense) {
-            match pair {
-                (Values::Integers(to), Values::Integers(from)) => to.extend_from_slice(&from[range.clone()]),
-                (Values::Floats(to), Values::Floats(from)) => to.extend_from_slice(&from[range.clone()]),
-                _ => panic!("a dense column holds integers or floats, not both"),
+        from.hand_to(self, range, description);
+    }
+
+    /// Appends samples `range` of these to other columns.
+    fn hand_to(&self, to: &mut impl Fill, range: Range<usize>, description: &Description) {
+        to.begin(range.len());
+        to.labels().extend_from_slice(&self.labels[range.clone()]);
+        for (column, values) in self.dense.iter().enumerate() {
+            match values {
+                Values::Integers(values) => to.integers(column, values[range.clone()].iter().copied()),
+                Values::Floats(values) => to.floats(column, values[range.clone()].iter().copied()),
             }
         }
-        for ((to, from), column) in self.lookups.iter_mut().zip(&from.lookups).zip(&description.categorical) {
-            let span = from.span(&range, column.hots);
+        for (table, (lookups, column)) in self.lookups.iter().zip(&description.categorical).enumerate() {
+            let span = lookups.span(&range, column.hots);
             if column.hots == 0 {
-                let (before, start) = (to.rows.len() as u32, span.start as u32);
-                to.ends.extend(from.ends[range.clone()].iter().map(|end| end - start + before));
+                to.ends(table, lookups.ends[range.clone()].iter().map(|end| end - span.start as u32));
             }
-            to.rows.extend_from_slice(&from.rows[span.clone()]);
+            let (rows, weights) = to.lookups(table);
+            rows.extend_from_slice(&lookups.rows[span.clone()]);
             if column.weighted {
-                to.weights.extend_from_slice(&from.weights[span]);
+                weights.extend_from_slice(&lookups.weights[span]);
             }
         }
     }
@@ -214,30 +220,7 @@ impl Batch {
     /// # Panics
     /// When a column's scale is needed and was not learned.
     pub fn append(&mut self, samples: &Samples, description: &Description) {
-        let (first, width, count) = (self.dense.len(), self.dense_width, samples.len());
-        debug_assert_eq!(width, samples.dense.len());
-        self.labels.extend_from_slice(&samples.labels);
-        self.dense.resize(first + width * count, 0.0);
-        for (at, (values, column)) in samples.dense.iter().zip(&description.dense).enumerate() {
-            let (cells, feature) = (self.dense[first..].iter_mut().skip(at).step_by(width), column.feature());
-            match values {
-                Values::Integers(values) => {
-                    cells.zip(values).for_each(|(cell, &value)| *cell = feature.integer(value));
-                }
-                Values::Floats(values) => {
-                    cells.zip(values).for_each(|(cell, &value)| *cell = feature.float(value));
-                }
-            }
-        }
-        let bags = self.bags.iter_mut().zip(&mut self.weights);
-        for (((bag, weights), lookups), column) in bags.zip(&samples.lookups).zip(&description.categorical) {
-            let before = bag.rows.len() as u32;
-            bag.rows.extend_from_slice(&lookups.rows);
-            weights.extend_from_slice(&lookups.weights);
-            match column.hots {
-                0 => bag.offsets.extend(lookups.ends.iter().map(|end| end + before)),
-                hots => bag.offsets.extend((1..=count as u32).map(|n| before + n * hots)),
-            }
-        }
+        debug_assert_eq!(self.dense_width, samples.dense.len());
+        samples.hand_to(&mut Features::new(self, description), 0..samples.len(), description);
     }
 }

@@ -74,10 +74,9 @@ pub(super) fn unpack(section: &Section, bytes: &[u8], range: Range<usize>, base:
     }
 }
 
-/// Appends floats `range` of a section of width 4.
-pub(super) fn unpack_floats(bytes: &[u8], range: Range<usize>, values: &mut Vec<f32>) {
-    let bytes = &bytes[4 * range.start..4 * range.end];
-    values.extend(bytes.as_chunks::<4>().0.iter().map(|&bits| f32::from_le_bytes(bits)));
+/// Floats `range` of a section of width 4.
+pub(super) fn floats(bytes: &[u8], range: Range<usize>) -> impl Iterator<Item = f32> {
+    bytes[4 * range.start..4 * range.end].as_chunks::<4>().0.iter().map(|&bits| f32::from_le_bytes(bits))
 }
 
 impl Section {

@@ -8,9 +8,9 @@ use super::file::{Block, BlockFile};
 use super::layout::{Content, Section};
 use super::writer::Codec;
 use crate::base::Result;
+use crate::data::fill::{Features, Fill};
 use crate::data::formats::{Rows, Table};
-use crate::data::samples::{Samples, Values};
-use crate::data::{Batch, Description};
+use crate::data::{Batch, Description, Samples};
 
 /// Bytes beyond which a column of a block is taken for damaged, so that nobody asks for such memory: 2^20 samples, the
 /// most of a block, with 2^10 look-ups of 4 bytes each.
@@ -177,116 +177,63 @@ impl<'a> Cursor<'a> {
         Ok(Some(start..end))
     }
 
-    fn copy(&mut self, samples: &mut Samples, range: &Range<usize>) -> Result<()> {
+    /// Appends samples `range` of the current block.
+    fn hand_to(&mut self, to: &mut impl Fill, range: &Range<usize>) -> Result<()> {
         let description = self.file.description();
         // Where the current column's look-ups stand in the block.
         let mut span = 0..0;
+        to.begin(range.len());
         for (at, (column, content)) in self.columns.iter().zip(&self.file.contents).enumerate() {
             let (section, bytes) = (column.section(), column.bytes());
             let codes = &mut self.codes;
             codes.clear();
             match *content {
-                Content::Labels if description.label.float => {
-                    codes::unpack_floats(bytes, range.clone(), &mut samples.labels);
-                }
+                Content::Labels if description.label.float => to.labels().extend(codes::floats(bytes, range.clone())),
                 Content::Labels => {
                     codes::unpack(section, bytes, range.clone(), section.base, codes);
-                    samples.labels.extend(codes.iter().map(|&code| code as f32));
+                    to.labels().extend(codes.iter().map(|&code| code as f32));
                 }
-                Content::Dense(number) => match &mut samples.dense[number] {
-                    Values::Floats(values) => codes::unpack_floats(bytes, range.clone(), values),
-                    Values::Integers(values) => {
-                        codes::unpack(section, bytes, range.clone(), 0, codes);
-                        values.extend(codes.iter().map(|&code| codes::signed(code, section.base)));
-                    }
-                },
+                Content::Dense(number) if description.dense[number].float => {
+                    to.floats(number, codes::floats(bytes, range.clone()));
+                }
+                Content::Dense(number) => {
+                    codes::unpack(section, bytes, range.clone(), 0, codes);
+                    to.integers(number, codes.iter().map(|&code| codes::signed(code, section.base)));
+                }
                 Content::Rows(table) => match description.categorical[table].hots {
                     // The ends come next and say which.
                     0 => span = 0..0,
                     hots => {
                         span = range.start * hots as usize..range.end * hots as usize;
-                        codes::unpack(section, bytes, span.clone(), section.base, &mut samples.lookups[table].rows);
+                        codes::unpack(section, bytes, span.clone(), section.base, to.lookups(table).0);
                     }
                 },
                 Content::Ends(table) => {
                     let (rows, found) = looked_up(self.file, &self.columns, self.entered, at, range, codes)?;
                     span = found;
-                    let lookups = &mut samples.lookups[table];
-                    let before = lookups.rows.len() as u32;
-                    lookups.ends.extend(codes.iter().map(|end| end - span.start as u32 + before));
-                    codes::unpack(rows.section(), rows.bytes(), span.clone(), rows.section().base, &mut lookups.rows);
+                    to.ends(table, codes.iter().map(|end| end - span.start as u32));
+                    codes::unpack(rows.section(), rows.bytes(), span.clone(), rows.section().base, to.lookups(table).0);
                 }
-                Content::Weights(table) => {
-                    codes::unpack_floats(bytes, span.clone(), &mut samples.lookups[table].weights);
-                }
+                Content::Weights(table) => to.lookups(table).1.extend(codes::floats(bytes, span.clone())),
             }
         }
         self.file.check()
     }
 
-    fn fill(&mut self, batch: &mut Batch, range: &Range<usize>, description: &Description) -> Result<()> {
-        let (first, width) = (batch.dense.len(), batch.dense_width);
-        batch.dense.resize(first + range.len() * width, 0.0);
-        // Where the look-ups of the last column stand in the block.
-        let mut span = 0..0;
-        for (at, (column, content)) in self.columns.iter().zip(&self.file.contents).enumerate() {
-            let (section, bytes) = (column.section(), column.bytes());
-            let codes = &mut self.codes;
-            codes.clear();
-            match *content {
-                Content::Labels if description.label.float => {
-                    codes::unpack_floats(bytes, range.clone(), &mut batch.labels)
-                }
-                Content::Labels => {
-                    codes::unpack(section, bytes, range.clone(), section.base, codes);
-                    batch.labels.extend(codes.iter().map(|&code| code as f32));
-                }
-                Content::Dense(number) => {
-                    let (dense, cells) = (&description.dense[number], batch.dense[first..].iter_mut());
-                    let cells = cells.skip(number).step_by(width);
-                    let (feature, base) = (dense.feature(), section.base);
-                    codes::unpack(section, bytes, range.clone(), 0, codes);
-                    if dense.float {
-                        cells.zip(codes.iter()).for_each(|(cell, &bits)| *cell = feature.float(f32::from_bits(bits)));
-                    } else {
-                        cells
-                            .zip(codes.iter())
-                            .for_each(|(cell, &code)| *cell = feature.integer(codes::signed(code, base)));
-                    }
-                }
-                Content::Rows(table) => {
-                    let hots = description.categorical[table].hots;
-                    if hots > 0 {
-                        span = range.start * hots as usize..range.end * hots as usize;
-                        let bag = &mut batch.bags[table];
-                        let before = bag.rows.len() as u32;
-                        codes::unpack(section, bytes, span.clone(), section.base, &mut bag.rows);
-                        bag.offsets.extend((1..=range.len() as u32).map(|n| before + n * hots));
-                    }
-                }
-                Content::Ends(table) => {
-                    let (rows, found) = looked_up(self.file, &self.columns, self.entered, at, range, codes)?;
-                    span = found;
-                    let bag = &mut batch.bags[table];
-                    let before = bag.rows.len() as u32;
-                    bag.offsets.extend(codes.iter().map(|end| end - span.start as u32 + before));
-                    codes::unpack(rows.section(), rows.bytes(), span.clone(), rows.section().base, &mut bag.rows);
-                }
-                Content::Weights(table) => codes::unpack_floats(bytes, span.clone(), &mut batch.weights[table]),
-            }
+    /// Appends the next samples, at most `limit`; returns how many there were.
+    fn hand_all(&mut self, to: &mut impl Fill, limit: usize) -> Result<usize> {
+        let mut read = 0;
+        while let Some(range) = self.advance(limit - read)? {
+            self.hand_to(to, &range)?;
+            read += range.len();
         }
-        self.file.check()
+        Ok(read)
     }
 }
 
 impl Rows for Cursor<'_> {
     fn read(&mut self, samples: &mut Samples, limit: usize) -> Result<usize> {
-        let mut read = 0;
-        while let Some(range) = self.advance(limit - read)? {
-            self.copy(samples, &range)?;
-            read += range.len();
-        }
-        Ok(read)
+        self.hand_all(samples, limit)
     }
 
     fn read_batch(
@@ -295,12 +242,7 @@ impl Rows for Cursor<'_> {
         limit: usize,
         (_, description): (&mut Samples, &Description),
     ) -> Result<usize> {
-        let mut read = 0;
-        while let Some(range) = self.advance(limit - read)? {
-            self.fill(batch, &range, description)?;
-            read += range.len();
-        }
-        Ok(read)
+        self.hand_all(&mut Features::new(batch, description), limit)
     }
 
     /// Blocks that are stepped over are not entered.

@@ -6,16 +6,13 @@
 //! `schema.toml` must lie beside them; row numbers are a column's own, from 0.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use super::dataset::Member;
 use super::records::Records;
-use super::strided::{Field, Kind, Strided};
-use super::{Dataset, SCHEMA, Sink, bad, filled, folder, sidecar};
+use super::strided::{Layout, Strided, StridedSink};
+use super::{Dataset, SCHEMA, bad, filled, folder, sidecar};
 use crate::base::Result;
-use crate::data::schema::Dense;
-use crate::data::schema::feature::Feature;
-use crate::data::{Description, Samples, Split};
+use crate::data::{Description, Split};
 use crate::memory::{FileBytes, WholeFile, write_file};
 
 /// What the file of a role is called.
@@ -63,8 +60,8 @@ pub(super) fn open(path: &Path) -> Result<Dataset> {
 fn table(path: &Path, description: &Description) -> Result<Strided> {
     let bytes = FileBytes::streamed(path)?;
     filled(&bytes)?;
-    let lookups: usize = description.categorical.iter().map(|column| column.hots as usize).sum();
-    let stride = 4 * (1 + description.dense.len() + lookups);
+    let layout = Layout::words(description);
+    let stride = layout.width(0);
     if !bytes.len().is_multiple_of(stride) {
         let reason = format!(
             "its {} bytes are no whole number of rows of {stride} bytes: it is truncated, or {SCHEMA} is of other data",
@@ -73,53 +70,14 @@ fn table(path: &Path, description: &Description) -> Result<Strided> {
         return Err(bad(path, reason));
     }
     let rows = bytes.len() / stride;
-    let records = Arc::new(Records::new(bytes, 0, stride, rows));
-    let mut offset = 0;
-    let mut field = |kind: Kind, count: usize| {
-        let field = Field { records: Arc::clone(&records), offset, kind, count };
-        offset += 4 * count;
-        field
-    };
-    let label = field(Kind::Int32, 1);
-    let dense = description.dense.iter().map(|_| field(Kind::Float32, 1)).collect();
-    let categorical = description.categorical.iter().map(|column| field(Kind::Int32, column.hots as usize)).collect();
-    Strided::new(description.clone(), label, dense, categorical)
+    Strided::new(description.clone(), layout, vec![Records::new(bytes, 0, stride, rows)])
 }
 
 /// Writes raw rows.
-pub(super) struct RawSink {
-    file: WholeFile,
-    description: Description,
-    features: Vec<Feature>,
-    words: Vec<u32>,
-}
-
-impl RawSink {
-    pub(super) fn create(folder: &Path, role: Split, description: &Description) -> Result<Self> {
-        fits(description).map_err(|reason| bad(folder, reason))?;
-        let file = WholeFile::create(&folder.join(role.of(NAMES)))?;
-        let features = description.dense.iter().map(Dense::feature).collect();
-        Ok(Self { file, description: description.clone(), features, words: Vec::new() })
-    }
-}
-
-impl Sink for RawSink {
-    fn push(&mut self, samples: &Samples) -> Result<()> {
-        self.words.clear();
-        for n in 0..samples.len() {
-            self.words.push(samples.labels[n] as i32 as u32);
-            let columns = samples.dense.iter().zip(&self.features);
-            self.words.extend(columns.map(|(values, feature)| values.feature(n, *feature).to_bits()));
-            for (lookups, column) in samples.lookups.iter().zip(&self.description.categorical) {
-                self.words.extend_from_slice(&lookups.rows[lookups.span(&(n..n + 1), column.hots)]);
-            }
-        }
-        self.file.append(bytemuck::cast_slice(&self.words))
-    }
-
-    fn finish(self: Box<Self>) -> Result<u64> {
-        self.file.finish()
-    }
+pub(super) fn sink(folder: &Path, role: Split, description: &Description) -> Result<StridedSink> {
+    fits(description).map_err(|reason| bad(folder, reason))?;
+    let file = WholeFile::create(&folder.join(role.of(NAMES)))?;
+    Ok(StridedSink::new(Layout::words(&description.clone().with_features()), vec![file], description))
 }
 
 /// Writes what the rows do not say.

@@ -6,18 +6,16 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
-use half::f16;
 use serde::{Deserialize, Serialize};
 
 use super::dataset::Member;
 use super::records::Records;
-use super::strided::{Field, Kind, Strided};
-use super::{Dataset, ROLES, Sink, bad, filled, folder};
+use super::strided::{Field, Kind, Layout, Row, Strided, StridedSink};
+use super::{Dataset, ROLES, bad, filled, folder};
 use crate::base::{Error, Result, input};
 use crate::data::schema::{Categorical, Dense, Label};
-use crate::data::{Description, Samples, Split};
+use crate::data::{Description, Split};
 use crate::memory::{FileBytes, WholeFile, write_file};
 
 /// How the specification is called.
@@ -56,15 +54,8 @@ struct Channels {
 }
 
 fn kind(dtype: &str) -> Option<Kind> {
-    Some(match dtype.trim_start_matches("torch.") {
-        "bool" => Kind::Bool,
-        "int8" => Kind::Int8,
-        "int16" => Kind::Int16,
-        "int32" => Kind::Int32,
-        "float16" => Kind::Float16,
-        "float32" => Kind::Float32,
-        _ => return None,
-    })
+    let name = dtype.trim_start_matches("torch.");
+    Kind::ALL.into_iter().find(|kind| kind.name() == name)
 }
 
 pub(super) fn open(path: &Path) -> Result<Dataset> {
@@ -98,35 +89,36 @@ pub(super) fn open(path: &Path) -> Result<Dataset> {
             "val" | "validation" => Split::Validation,
             _ => return Err(bad(&path, format!("source_spec: the mapping {mapping} is neither train, val nor test"))),
         };
-        let fields = fields(&spec, chunks, folder, &path)?;
+        let (fields, files) = fields(&spec, chunks, folder, &path)?;
         let field = |name: &String| {
-            let found = fields.get(name.as_str()).cloned();
+            let found = fields.get(name.as_str()).copied();
             found.ok_or_else(|| bad(&path, format!("source_spec: {mapping} has no file with the feature {name}")))
         };
         let numbers = |names: &[String]| names.iter().map(field).collect::<Result<Vec<_>>>();
         let (dense, categorical) = (numbers(&spec.channel_spec.numerical)?, numbers(&spec.channel_spec.categorical)?);
+        let file = |field: &Field| files[field.file].file().path().display();
         let not_integer = |field: &&Field| field.kind.float() || field.kind == Kind::Bool;
         if let Some(field) = dense.iter().find(|field| !field.kind.float()) {
-            return Err(bad(
-                &path,
-                format!("feature_spec: {} holds numerical features, but no floats", field.path().display()),
-            ));
+            return Err(bad(&path, format!("feature_spec: {} holds numerical features, but no floats", file(field))));
         }
         if let Some(field) = categorical.iter().find(not_integer) {
-            return Err(bad(
-                &path,
-                format!("feature_spec: {} holds categories, but no integers", field.path().display()),
-            ));
+            return Err(bad(&path, format!("feature_spec: {} holds categories, but no integers", file(field))));
         }
-        let table = Strided::new(description.clone(), field(label)?, dense, categorical)?;
+        let layout = Layout { label: field(label)?, dense, categorical };
+        let table = Strided::new(description.clone(), layout, files)?;
         members.push(Member { role, table: Box::new(table) });
     }
     Ok(Dataset::new(description, members))
 }
 
-/// Every feature of one mapping.
-fn fields<'a>(spec: &Spec, chunks: &'a [Chunk], folder: &Path, path: &Path) -> Result<BTreeMap<&'a str, Field>> {
-    let mut fields = BTreeMap::new();
+/// Every feature of one mapping, and the files that they lie in.
+fn fields<'a>(
+    spec: &Spec,
+    chunks: &'a [Chunk],
+    folder: &Path,
+    path: &Path,
+) -> Result<(BTreeMap<&'a str, Field>, Vec<Records>)> {
+    let (mut fields, mut files) = (BTreeMap::new(), Vec::new());
     for chunk in chunks {
         if chunk.kind != "split_binary" {
             return Err(bad(path, format!("source_spec: type {} cannot be read; split_binary can", chunk.kind)));
@@ -144,14 +136,14 @@ fn fields<'a>(spec: &Spec, chunks: &'a [Chunk], folder: &Path, path: &Path) -> R
         let file = folder.join(file);
         let bytes = FileBytes::streamed(&file)?;
         filled(&bytes)?;
-        let mut whole: Option<Field> = None;
-        for (at, name) in chunk.features.iter().enumerate() {
+        let (mut row, mut first) = (Row { file: files.len(), width: 0 }, None);
+        for name in &chunk.features {
             let dtype = spec.feature_spec.get(name).map(|feature| feature.dtype.as_str());
             let dtype = dtype.ok_or_else(|| bad(path, format!("source_spec: feature_spec has no {name}")))?;
             let kind =
                 kind(dtype).ok_or_else(|| bad(path, format!("feature_spec: {name} has the unknown dtype {dtype}")))?;
             let stride = kind.size() * chunk.features.len();
-            if whole.as_ref().is_some_and(|first| first.kind != kind) {
+            if *first.get_or_insert(kind) != kind {
                 return Err(bad(path, format!("feature_spec: {} holds features of two dtypes", file.display())));
             }
             if !bytes.len().is_multiple_of(stride) {
@@ -163,110 +155,45 @@ fn fields<'a>(spec: &Spec, chunks: &'a [Chunk], folder: &Path, path: &Path) -> R
                 );
                 return Err(bad(&file, reason));
             }
-            let first = whole.get_or_insert_with(|| {
-                let records = Records::new(Arc::clone(&bytes), 0, stride, bytes.len() / stride);
-                Field { records: Arc::new(records), offset: 0, kind, count: 1 }
-            });
-            fields.insert(name.as_str(), first.at(at));
+            fields.insert(name.as_str(), row.field(kind, 1));
         }
+        let rows = bytes.len() / row.width;
+        files.push(Records::new(bytes, 0, row.width, rows));
     }
-    Ok(fields)
+    Ok((fields, files))
 }
 
-const fn categorical_type(rows: u64) -> (&'static str, usize) {
+const fn categorical_kind(rows: u64) -> Kind {
     match rows {
-        0..127 => ("int8", 1),
-        127..32_767 => ("int16", 2),
-        _ => ("int32", 4),
+        0..127 => Kind::Int8,
+        127..32_767 => Kind::Int16,
+        _ => Kind::Int32,
     }
-}
-
-/// Writes one mapping.
-pub(super) struct SplitSink {
-    label: WholeFile,
-    numerical: WholeFile,
-    categorical: Vec<WholeFile>,
-    description: Description,
-    bytes: Vec<u8>,
 }
 
 fn categorical_files(description: &Description) -> impl Iterator<Item = (usize, String)> {
     (0..description.categorical.len()).map(|table| (table, format!("cat_{table}.bin")))
 }
 
-impl SplitSink {
-    pub(super) fn create(folder: &Path, role: Split, description: &Description) -> Result<Self> {
-        if let Some(column) = description.not_one_hot() {
-            let reason =
-                format!("split binary holds one look-up a column without weight, unlike column {}", column.name);
-            return Err(bad(folder, reason));
-        }
-        let folder = folder.join(role.of(ROLES));
-        std::fs::create_dir_all(&folder).map_err(Error::io(&folder, "create"))?;
-        let file = |name: &str| WholeFile::create(&folder.join(name));
-        Ok(Self {
-            label: file("label.bin")?,
-            numerical: file("numerical.bin")?,
-            categorical: categorical_files(description).map(|(_, name)| file(&name)).collect::<Result<_>>()?,
-            description: description.clone(),
-            bytes: Vec::new(),
-        })
+/// Writes one mapping.
+pub(super) fn sink(folder: &Path, role: Split, description: &Description) -> Result<StridedSink> {
+    if let Some(column) = description.not_one_hot() {
+        let reason = format!("split binary holds one look-up a column without weight, unlike column {}", column.name);
+        return Err(bad(folder, reason));
     }
-}
-
-impl Sink for SplitSink {
-    fn push(&mut self, samples: &Samples) -> Result<()> {
-        let bytes = &mut self.bytes;
-        bytes.clear();
-        bytes.extend(samples.labels.iter().map(|&label| u8::from(label != 0.0)));
-        self.label.append(bytes)?;
-        let (width, columns) = (samples.dense.len(), &self.description.dense);
-        bytes.clear();
-        bytes.resize(2 * width * samples.len(), 0);
-        for (at, (values, column)) in samples.dense.iter().zip(columns).enumerate() {
-            let cells = bytes.as_chunks_mut::<2>().0.iter_mut().skip(at).step_by(width);
-            let feature = column.feature();
-            let mut beyond = None;
-            for (n, cell) in cells.enumerate() {
-                let value = values.feature(n, feature);
-                let half = f16::from_f32(value);
-                if !half.is_finite() && value.is_finite() {
-                    beyond = Some(value);
-                }
-                *cell = half.to_le_bytes();
-            }
-            if let Some(value) = beyond {
-                let reason = format!(
-                    "column {} has the feature {value}, and 16-bit floats end at {}: give the column another transform, or \
-                     choose another --format",
-                    column.name,
-                    f16::MAX
-                );
-                return Err(bad(self.numerical.path(), reason));
-            }
-        }
-        self.numerical.append(bytes)?;
-        for ((file, lookups), column) in
-            self.categorical.iter_mut().zip(&samples.lookups).zip(&self.description.categorical)
-        {
-            bytes.clear();
-            match categorical_type(column.rows).1 {
-                1 => bytes.extend(lookups.rows.iter().map(|&row| row as u8)),
-                2 => bytes.extend(lookups.rows.iter().flat_map(|&row| (row as u16).to_le_bytes())),
-                _ => bytes.extend_from_slice(bytemuck::cast_slice(&lookups.rows)),
-            }
-            file.append(bytes)?;
-        }
-        Ok(())
-    }
-
-    fn finish(self: Box<Self>) -> Result<u64> {
-        let mut bytes = self.label.finish()? + self.numerical.finish()?;
-        for file in self.categorical {
-            bytes += file.finish()?;
-        }
-        Ok(bytes)
-    }
+    let folder = folder.join(role.of(ROLES));
+    std::fs::create_dir_all(&folder).map_err(Error::io(&folder, "create"))?;
+    let names = ["label.bin", "numerical.bin"].into_iter().map(str::to_owned);
+    let names = names.chain(categorical_files(description).map(|(_, name)| name));
+    let files = names.map(|name| WholeFile::create(&folder.join(name))).collect::<Result<_>>()?;
+    let row = |file| Row { file, width: 0 };
+    let (mut numerical, categorical) = (row(1), (2..).zip(&description.categorical));
+    let layout = Layout {
+        label: row(0).field(Kind::Bool, 1),
+        dense: description.dense.iter().map(|_| numerical.field(Kind::Float16, 1)).collect(),
+        categorical: categorical.map(|(file, column)| row(file).field(categorical_kind(column.rows), 1)).collect(),
+    };
+    Ok(StridedSink::new(layout, files, description))
 }
 
 /// Writes the specification; from then on the directory is a data set.
@@ -282,7 +209,7 @@ pub(super) fn seal(folder: &Path, description: &Description, roles: &[Split]) ->
         description
             .categorical
             .iter()
-            .map(|column| (column.name.clone(), feature(categorical_type(column.rows).0, Some(column.rows)))),
+            .map(|column| (column.name.clone(), feature(categorical_kind(column.rows).name(), Some(column.rows)))),
     );
     let chunks = |role: &Split| {
         let folder = role.of(ROLES);

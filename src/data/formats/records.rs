@@ -11,7 +11,7 @@ use crate::memory::FileBytes;
 pub(super) const PORTION: usize = 256 << 10;
 
 /// Rows of `width` bytes from byte `start` of a file on.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Records {
     file: Arc<FileBytes>,
     start: usize,

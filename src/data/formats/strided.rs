@@ -1,28 +1,36 @@
-//! Tables whose columns lie at fixed distances in files: arrays, a file a column, or rows of one width.
+//! Tables whose columns lie at fixed distances in files: arrays, a file a column, or rows of one width. A format says in
+//! a [`Layout`] where; [`Strided`] reads such files, and a [`StridedSink`] writes them.
+
+mod sink;
 
 use std::ops::Range;
 use std::path::Path;
-use std::sync::Arc;
 
 use half::f16;
 use rayon::prelude::*;
 
 use super::records::{PORTION, Portion, Records};
 use super::{Rows, Table, bad, unfit};
-use crate::base::{Error, Result, interrupt};
+use crate::base::{Error, Result, interrupt, named};
+use crate::data::fill::{Features, Fill};
 use crate::data::fingerprint::{of_bytes, of_ends};
-use crate::data::samples::Values;
-use crate::data::{Description, Samples};
+use crate::data::{Batch, Description, Samples};
 
-/// The types of numbers that the formats use, little-endian.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
-    Bool,
-    Int8,
-    Int16,
-    Int32,
-    Float16,
-    Float32,
+pub(super) use sink::{Page, StridedSink};
+
+/// Rows that are turned at a time: they stay in the nearest cache while column after column is taken from them.
+const TURNED: usize = 64;
+
+named! {
+    /// The types of numbers that the formats use, little-endian, as NumPy calls them.
+    pub(super) enum Kind {
+        Bool = "bool",
+        Int8 = "int8",
+        Int16 = "int16",
+        Int32 = "int32",
+        Float16 = "float16",
+        Float32 = "float32",
+    }
 }
 
 impl Kind {
@@ -41,84 +49,151 @@ impl Kind {
     }
 }
 
-/// One column of a table in a file: `count` numbers a row, `offset` bytes after the row's start.
-#[derive(Debug, Clone)]
+/// One column of a table: `count` numbers a row, `offset` bytes after the row's start in one of the table's files.
+#[derive(Debug, Clone, Copy)]
 pub(super) struct Field {
-    pub(super) records: Arc<Records>,
-    pub(super) offset: usize,
+    pub(super) file: usize,
+    offset: usize,
     pub(super) kind: Kind,
     pub(super) count: usize,
 }
 
+/// Some rows of a file, and how many bytes each has.
+type Cut<'a> = (&'a [u8], usize);
+
 impl Field {
-    /// The field `skip` numbers further on in the same rows.
-    pub(super) fn at(&self, skip: usize) -> Self {
-        Self { offset: self.offset + skip * self.kind.size(), ..self.clone() }
+    /// Bytes of its numbers in a row.
+    const fn size(&self) -> usize {
+        self.count * self.kind.size()
     }
 
-    /// Its file.
-    pub(super) fn path(&self) -> &Path {
-        self.records.file().path()
-    }
-
-    fn numbers<'a, const N: usize>(&self, rows: &'a [u8]) -> impl Iterator<Item = &'a [u8; N]> {
-        let (offset, count) = (self.offset, self.count);
-        rows.chunks_exact(self.records.width()).flat_map(move |row| row[offset..][..count * N].as_chunks::<N>().0)
-    }
-
-    fn integers(&self, rows: &[u8], mut push: impl FnMut(i32)) {
-        match self.kind {
-            Kind::Bool => self.numbers(rows).for_each(|&[byte]| push(i32::from(byte))),
-            Kind::Int8 => self.numbers(rows).for_each(|&[byte]| push(i32::from(byte as i8))),
-            Kind::Int16 => self.numbers(rows).for_each(|&word| push(i32::from(i16::from_le_bytes(word)))),
-            _ => self.numbers(rows).for_each(|&word| push(i32::from_le_bytes(word))),
+    /// Appends the numbers of some rows, of N bytes each.
+    fn read<T, const N: usize>(&self, (rows, width): Cut<'_>, to: &mut impl Extend<T>, number: impl Fn([u8; N]) -> T) {
+        match self.count {
+            // Nothing lies between them.
+            count if width == count * N => to.extend(rows.as_chunks::<N>().0.iter().map(|&bytes| number(bytes))),
+            1 => {
+                let cell = |row: &[u8]| *row[self.offset..].first_chunk().expect("a field lies in its row");
+                to.extend(rows.chunks_exact(width).map(|row| number(cell(row))));
+            }
+            count => rows.chunks_exact(width).for_each(|row| {
+                let numbers = row[self.offset..][..count * N].as_chunks::<N>().0;
+                to.extend(numbers.iter().map(|&bytes| number(bytes)));
+            }),
         }
     }
 
-    fn floats(&self, rows: &[u8], values: &mut Vec<f32>) {
+    /// Appends the whole numbers of some rows.
+    fn integers<T>(&self, rows: Cut<'_>, to: &mut impl Extend<T>, number: impl Fn(i32) -> T) {
         match self.kind {
-            Kind::Float16 => values.extend(self.numbers(rows).map(|&word| f16::from_le_bytes(word).to_f32())),
-            Kind::Float32 => values.extend(self.numbers(rows).map(|&word| f32::from_le_bytes(word))),
-            _ => self.integers(rows, |value| values.push(value as f32)),
+            Kind::Bool => self.read(rows, to, |[byte]| number(i32::from(byte))),
+            Kind::Int8 => self.read(rows, to, |[byte]| number(i32::from(byte as i8))),
+            Kind::Int16 => self.read(rows, to, |word| number(i32::from(i16::from_le_bytes(word)))),
+            _ => self.read(rows, to, |word| number(i32::from_le_bytes(word))),
+        }
+    }
+
+    /// Appends the numbers of some rows.
+    fn floats(&self, rows: Cut<'_>, to: &mut Vec<f32>) {
+        match self.kind {
+            Kind::Float16 => self.read(rows, to, |word| f16::from_le_bytes(word).to_f32()),
+            Kind::Float32 => self.read(rows, to, f32::from_le_bytes),
+            _ => self.integers(rows, to, |value| value as f32),
+        }
+    }
+
+    /// Puts numbers, of N bytes each, into their places in some rows.
+    fn write<T: Copy, const N: usize>(
+        &self,
+        (rows, width): (&mut [u8], usize),
+        numbers: &[T],
+        mut bytes: impl FnMut(T) -> [u8; N],
+    ) {
+        // Where nothing lies between them, all are as one row.
+        let whole = width == self.count * N;
+        let (width, count) = if whole { (rows.len(), numbers.len()) } else { (width, self.count) };
+        for (row, numbers) in rows.chunks_exact_mut(width).zip(numbers.chunks_exact(count)) {
+            let cells = row[self.offset..][..count * N].as_chunks_mut::<N>().0;
+            cells.iter_mut().zip(numbers).for_each(|(cell, &number)| *cell = bytes(number));
         }
     }
 }
 
-/// Rows of all the files that some fields lie in, in memory.
-struct Loaded {
-    files: Vec<(Arc<Records>, Portion)>,
-    /// Of each field, its file.
-    of: Vec<usize>,
+/// A row of a file, to which field after field is added.
+pub(super) struct Row {
+    pub(super) file: usize,
+    /// Bytes of its fields.
+    pub(super) width: usize,
+}
+
+impl Row {
+    /// Its next field.
+    pub(super) const fn field(&mut self, kind: Kind, count: usize) -> Field {
+        let field = Field { file: self.file, offset: self.width, kind, count };
+        self.width += field.size();
+        field
+    }
+}
+
+/// Where the columns of a table lie in its files.
+#[derive(Debug, Clone)]
+pub(super) struct Layout {
+    pub(super) label: Field,
+    pub(super) dense: Vec<Field>,
+    pub(super) categorical: Vec<Field>,
+}
+
+impl Layout {
+    /// That of one file of 32-bit numbers: the label, the dense columns and the look-ups of a sample, then the next one.
+    pub(super) fn words(description: &Description) -> Self {
+        let mut row = Row { file: 0, width: 0 };
+        let number = |float| if float { Kind::Float32 } else { Kind::Int32 };
+        Self {
+            label: row.field(Kind::Int32, 1),
+            dense: description.dense.iter().map(|column| row.field(number(column.float), 1)).collect(),
+            categorical: description
+                .categorical
+                .iter()
+                .map(|column| row.field(Kind::Int32, column.hots as usize))
+                .collect(),
+        }
+    }
+
+    fn fields(&self) -> impl Iterator<Item = &Field> {
+        [&self.label].into_iter().chain(&self.dense).chain(&self.categorical)
+    }
+
+    /// Bytes of a row in a file of which every number is a column's.
+    pub(super) fn width(&self, file: usize) -> usize {
+        self.fields().filter(|field| field.file == file).map(Field::size).sum()
+    }
+}
+
+/// Rows of the files that some fields lie in, in memory.
+struct Loaded<'a> {
+    /// Nothing where no field lies.
+    files: Vec<Option<(&'a Records, Portion)>>,
     /// Rows that are read at most at a time.
     most: usize,
-    rows: Range<usize>,
 }
 
-impl Loaded {
-    fn of<'a>(fields: impl Iterator<Item = &'a Field>) -> Self {
-        let mut files: Vec<(Arc<Records>, Portion)> = Vec::new();
-        let mut file = |field: &Field| {
-            files.iter().position(|(known, _)| Arc::ptr_eq(known, &field.records)).unwrap_or_else(|| {
-                files.push((Arc::clone(&field.records), Portion::default()));
-                files.len() - 1
-            })
-        };
-        let of = fields.map(&mut file).collect();
-        let bytes: usize = files.iter().map(|(records, _)| records.width()).sum();
-        Self { files, of, most: (PORTION / bytes.max(1)).max(1), rows: 0..0 }
+impl<'a> Loaded<'a> {
+    fn of<'f>(fields: impl Iterator<Item = &'f Field>, records: &'a [Records]) -> Self {
+        let mut files: Vec<_> = records.iter().map(|_| None).collect();
+        fields.for_each(|field| files[field.file] = Some((&records[field.file], Portion::default())));
+        let bytes: usize = files.iter().flatten().map(|(records, _)| records.width()).sum();
+        Self { files, most: (PORTION / bytes.max(1)).max(1) }
     }
 
-    fn load(&mut self, rows: Range<usize>) -> Result<()> {
+    fn load(&mut self, rows: &Range<usize>) -> Result<()> {
         let most = self.most;
-        self.files.iter_mut().try_for_each(|(records, portion)| portion.load(records, rows.clone(), most))?;
-        self.rows = rows;
-        Ok(())
+        self.files.iter_mut().flatten().try_for_each(|(records, portion)| portion.load(records, rows.clone(), most))
     }
 
-    /// The loaded rows that field number `field` lies in.
-    fn rows(&self, field: usize) -> &[u8] {
-        let (records, portion) = &self.files[self.of[field]];
-        portion.bytes(records, self.rows.clone())
+    /// Some of the loaded rows that a field lies in.
+    fn rows(&self, field: &Field, rows: &Range<usize>) -> Cut<'_> {
+        let (records, portion) = self.files[field.file].as_ref().expect("the file of a field is loaded");
+        (portion.bytes(records, rows.clone()), records.width())
     }
 }
 
@@ -126,54 +201,57 @@ impl Loaded {
 #[derive(Debug, Clone)]
 pub(super) struct Strided {
     pub(super) description: Description,
-    pub(super) label: Field,
-    pub(super) dense: Vec<Field>,
-    pub(super) categorical: Vec<Field>,
+    pub(super) layout: Layout,
+    files: Vec<Records>,
     /// The first row of the files that belongs to the table.
-    pub(super) first: u64,
+    first: u64,
     pub(super) rows: u64,
+    /// Whether it is told from others as its only file is, not as a list of files: checkpoints keep which.
+    pub(super) told_as_file: bool,
 }
 
 impl Strided {
     /// A table of all rows that the files have. Every column must have as many as the labels.
-    pub(super) fn new(
-        description: Description,
-        label: Field,
-        dense: Vec<Field>,
-        categorical: Vec<Field>,
-    ) -> Result<Self> {
-        let rows = label.records.rows();
-        for field in dense.iter().chain(&categorical) {
-            let found = field.records.rows();
+    pub(super) fn new(description: Description, layout: Layout, files: Vec<Records>) -> Result<Self> {
+        let rows = files[layout.label.file].rows() as u64;
+        debug_assert!(
+            layout.dense.iter().zip(&description.dense).all(|(field, column)| field.kind.float() == column.float)
+        );
+        let table = Self { description, layout, files, first: 0, rows, told_as_file: false };
+        for field in table.layout.fields() {
+            let found = table.files[field.file].rows() as u64;
             if found != rows {
-                let labels = label.path().display();
+                let labels = table.path().display();
                 let reason = format!("has {found} rows, but {labels} has {rows}: copy or write the data again");
-                return Err(bad(field.path(), reason));
+                return Err(bad(table.path_of(field), reason));
             }
         }
-        debug_assert!(dense.iter().zip(&description.dense).all(|(field, column)| field.kind.float() == column.float));
-        Ok(Self { description, label, dense, categorical, first: 0, rows: rows as u64 })
+        Ok(table)
     }
 
-    fn fields(&self) -> impl Iterator<Item = &Field> {
-        [&self.label].into_iter().chain(&self.dense).chain(&self.categorical)
+    /// The file that a column lies in.
+    fn path_of(&self, field: &Field) -> &Path {
+        self.files[field.file].file().path()
     }
 
     /// The greatest look-up of each categorical column.
     pub(super) fn largest(&self) -> Result<Vec<Option<u32>>> {
-        let load = || Loaded::of(self.categorical.iter());
-        let (most, rows, none) = (load().most, self.rows as usize, || vec![None; self.categorical.len()]);
+        let fields = &self.layout.categorical;
+        let load = || (Loaded::of(fields.iter(), &self.files), Vec::<u32>::new());
+        let (most, rows, none) = (load().0.most, self.rows as usize, || vec![None; fields.len()]);
         let portions = (0..rows.div_ceil(most)).into_par_iter();
-        let largest = portions.map_init(load, |loaded, portion| {
+        let largest = portions.map_init(load, |(loaded, lookups), portion| {
             if interrupt::requested() {
                 return Err(Error::Interrupted);
             }
-            loaded.load(portion * most..rows.min((portion + 1) * most))?;
-            let mut largest = none();
-            for (at, (field, largest)) in self.categorical.iter().zip(&mut largest).enumerate() {
-                field.integers(loaded.rows(at), |value| *largest = (*largest).max(Some(value as u32)));
-            }
-            Ok(largest)
+            let rows = portion * most..rows.min((portion + 1) * most);
+            loaded.load(&rows)?;
+            let largest = fields.iter().map(|field| {
+                lookups.clear();
+                field.integers(loaded.rows(field, &rows), lookups, |value| value as u32);
+                lookups.iter().copied().max()
+            });
+            Ok(largest.collect())
         });
         largest.try_reduce(none, |a, b| Ok(a.into_iter().zip(b).map(|(a, b)| a.max(b)).collect()))
     }
@@ -182,6 +260,35 @@ impl Strided {
     pub(super) fn part(&self, first: u64, rows: u64) -> Self {
         assert!(first + rows <= self.rows, "a part lies in its table");
         Self { first: self.first + first, rows, ..self.clone() }
+    }
+
+    /// Refuses numbers of a column that nothing can be learned from, the first of them in row number `first`.
+    fn check(&self, field: &Field, name: &str, (values, first): (&[f32], usize), gaps: bool) -> Result<()> {
+        match unfit(values, gaps) {
+            Some((at, reason)) => Err(bad(self.path_of(field), format!("row {}: column {name}: {reason}", first + at))),
+            None => Ok(()),
+        }
+    }
+
+    /// Appends the labels of loaded rows.
+    fn labels(&self, loaded: &Loaded<'_>, rows: &Range<usize>, to: &mut Vec<f32>) -> Result<()> {
+        let (field, known) = (&self.layout.label, to.len());
+        field.floats(loaded.rows(field, rows), to);
+        let labels = &to[known..];
+        if !self.description.label.float
+            && let Some(at) = labels.iter().position(|&label| label != 0.0 && label != 1.0)
+        {
+            let row = rows.start + at;
+            let mut label = labels[at].to_string();
+            if !field.kind.float() {
+                // With all its digits, which a float may not have.
+                let mut whole = Vec::new();
+                field.integers(loaded.rows(field, &(row..row + 1)), &mut whole, |value| value);
+                label = whole[0].to_string();
+            }
+            return Err(bad(self.path(), format!("row {row}: the label is {label}; 0 or 1 expected")));
+        }
+        self.check(field, &self.description.label.name, (labels, rows.start), false)
     }
 }
 
@@ -195,18 +302,31 @@ impl Table for Strided {
     }
 
     fn path(&self) -> &Path {
-        self.label.path()
+        self.path_of(&self.layout.label)
     }
 
     fn fingerprint(&self) -> Option<u64> {
-        let mut paths: Vec<&Path> = self.fields().map(Field::path).collect();
+        if self.told_as_file {
+            return of_ends(self.path());
+        }
+        let mut paths: Vec<&Path> = self.layout.fields().map(|field| self.path_of(field)).collect();
         paths.dedup();
         let files: Vec<u64> = paths.into_iter().map(of_ends).collect::<Option<_>>()?;
         Some(of_bytes([bytemuck::cast_slice(&files)]))
     }
 
     fn open(&self, start: u64) -> Result<Box<dyn Rows + '_>> {
-        Ok(Box::new(StridedRows { table: self, next: start, read: 0, loaded: Loaded::of(self.fields()) }))
+        let loaded = Loaded::of(self.layout.fields(), &self.files);
+        Ok(Box::new(StridedRows { table: self, next: start, read: 0, loaded, floats: Vec::new() }))
+    }
+}
+
+/// A dense column of integers, to be filled.
+struct Integers<'a, F>(&'a mut F, usize);
+
+impl<F: Fill> Extend<i32> for Integers<'_, F> {
+    fn extend<I: IntoIterator<Item = i32>>(&mut self, values: I) {
+        self.0.integers(self.1, values.into_iter());
     }
 }
 
@@ -215,61 +335,69 @@ struct StridedRows<'a> {
     next: u64,
     /// Rows that were read.
     read: u64,
-    /// Of the label, the dense columns and the categorical ones.
-    loaded: Loaded,
+    loaded: Loaded<'a>,
+    /// Those of a column, until they are checked.
+    floats: Vec<f32>,
 }
 
 impl StridedRows<'_> {
-    /// Appends the next `rows` rows, as many as are loaded at a time.
-    fn take(&mut self, samples: &mut Samples, rows: usize) -> Result<()> {
-        let (table, loaded) = (self.table, &mut self.loaded);
-        let from = (table.first + self.next) as usize;
-        loaded.load(from..from + rows)?;
-        let known = samples.labels.len();
-        table.label.floats(loaded.rows(0), &mut samples.labels);
-        if !table.description.label.float
-            && let Some(at) = samples.labels[known..].iter().position(|&label| label != 0.0 && label != 1.0)
-        {
-            let (row, label) = (from + at, samples.labels[known + at]);
-            return Err(bad(table.label.path(), format!("row {row}: the label is {label}; 0 or 1 expected")));
+    /// Appends the next rows, at most `limit`; returns how many there were.
+    fn hand_all(&mut self, to: &mut impl Fill, limit: usize) -> Result<usize> {
+        let rows = (self.table.rows - self.next).min(limit as u64) as usize;
+        let mut read = 0;
+        while read < rows {
+            let count = (rows - read).min(self.loaded.most);
+            self.hand_to(to, count)?;
+            read += count;
         }
-        let check = |field: &Field, name: &str, values: &[f32], gaps: bool| match unfit(values, gaps) {
-            Some((at, reason)) => Err(bad(field.path(), format!("row {}: column {name}: {reason}", from + at))),
-            None => Ok(()),
-        };
-        check(&table.label, &table.description.label.name, &samples.labels[known..], false)?;
-        let columns = table.dense.iter().zip(&table.description.dense);
-        for (at, ((field, column), values)) in (1..).zip(columns.zip(&mut samples.dense)) {
-            match values {
-                Values::Integers(values) => field.integers(loaded.rows(at), |value| values.push(value)),
-                Values::Floats(values) => {
-                    let known = values.len();
-                    field.floats(loaded.rows(at), values);
-                    check(field, &column.name, &values[known..], true)?;
+        Ok(rows)
+    }
+
+    /// Appends the next `count` rows, as many as are loaded at a time.
+    fn hand_to<F: Fill>(&mut self, to: &mut F, count: usize) -> Result<()> {
+        let Self { table, loaded, floats, .. } = self;
+        let from = (table.first + self.next) as usize;
+        let end = from + count;
+        loaded.load(&(from..end))?;
+        table.labels(loaded, &(from..end), to.labels())?;
+        for first in (from..end).step_by(TURNED) {
+            let rows = first..end.min(first + TURNED);
+            to.begin(rows.len());
+            let columns = table.layout.dense.iter().zip(&table.description.dense);
+            for (at, (field, column)) in columns.enumerate() {
+                let rows = loaded.rows(field, &rows);
+                if column.float {
+                    floats.clear();
+                    field.floats(rows, floats);
+                    table.check(field, &column.name, (&floats[..], first), true)?;
+                    to.floats(at, floats.iter().copied());
+                } else {
+                    field.integers(rows, &mut Integers(&mut *to, at), |value| value);
                 }
             }
+            for (at, field) in table.layout.categorical.iter().enumerate() {
+                // A negative number becomes one that no table has, and is refused as such.
+                field.integers(loaded.rows(field, &rows), to.lookups(at).0, |value| value as u32);
+            }
         }
-        for (at, (field, lookups)) in (1 + table.dense.len()..).zip(table.categorical.iter().zip(&mut samples.lookups))
-        {
-            // A negative number becomes one that no table has, and is refused as such.
-            field.integers(loaded.rows(at), |value| lookups.rows.push(value as u32));
-        }
-        self.next += rows as u64;
-        self.read += rows as u64;
+        self.next += count as u64;
+        self.read += count as u64;
         Ok(())
     }
 }
 
 impl Rows for StridedRows<'_> {
     fn read(&mut self, samples: &mut Samples, limit: usize) -> Result<usize> {
-        let rows = (self.table.rows - self.next).min(limit as u64) as usize;
-        let mut read = 0;
-        while read < rows {
-            let count = (rows - read).min(self.loaded.most);
-            self.take(samples, count)?;
-            read += count;
-        }
-        Ok(rows)
+        self.hand_all(samples, limit)
+    }
+
+    fn read_batch(
+        &mut self,
+        batch: &mut Batch,
+        limit: usize,
+        (_, description): (&mut Samples, &Description),
+    ) -> Result<usize> {
+        self.hand_all(&mut Features::new(batch, description), limit)
     }
 
     fn skip(&mut self, count: u64) -> Result<u64> {
@@ -279,6 +407,6 @@ impl Rows for StridedRows<'_> {
     }
 
     fn bytes_read(&self) -> u64 {
-        self.read * self.table.fields().map(|field| (field.count * field.kind.size()) as u64).sum::<u64>()
+        self.read * self.table.layout.fields().map(|field| field.size() as u64).sum::<u64>()
     }
 }

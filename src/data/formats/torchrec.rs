@@ -12,8 +12,8 @@ use std::sync::Arc;
 use super::dataset::Member;
 use super::npy::{self, Header};
 use super::records::Records;
-use super::strided::{Field, Kind, Strided};
-use super::{Dataset, Sink, bad, folder, npz, sidecar};
+use super::strided::{Kind, Layout, Page, Row, Strided, StridedSink};
+use super::{Dataset, Sink, Table, bad, folder, npz, sidecar};
 use crate::base::Result;
 use crate::base::console::note;
 use crate::data::{Description, Samples, Split};
@@ -21,6 +21,11 @@ use crate::memory::{FileBytes, WholeFile, listed, write_file};
 
 /// How the name of a day's dense features ends.
 pub(super) const DENSE: &str = "_dense.npy";
+
+/// What NumPy calls the numbers of arrays, and how many bytes these have.
+const FLOAT: &str = "<f4";
+const INTEGER: &str = "<i4";
+const WORD: usize = 4;
 
 /// What the files of a role are called: days, of which the last is no training data.
 const STEMS: [&str; 3] = ["day_0", "val", "test"];
@@ -41,13 +46,13 @@ pub(super) fn open(path: &Path) -> Result<Dataset> {
     stems.sort_by_key(|stem| (day(stem), stem.clone()));
     let tables = stems.iter().map(|stem| day_arrays(folder, stem)).collect::<Result<Vec<_>>>()?;
     let Some(first) = tables.first() else { return Err(bad(path, format!("has no file *{DENSE}"))) };
-    let widths = |table: &Strided| -> Vec<_> {
-        table.categorical.iter().map(|field| field.count).chain([table.dense.len()]).collect()
+    let widths = |Layout { dense, categorical, .. }: &Layout| -> Vec<_> {
+        categorical.iter().map(|field| field.count).chain([dense.len()]).collect()
     };
     for table in &tables {
-        if widths(table) != widths(first) {
-            let reason = format!("has other columns than {}", first.label.path().display());
-            return Err(bad(table.label.path(), reason));
+        if widths(&table.layout) != widths(&first.layout) {
+            let reason = format!("has other columns than {}", first.path().display());
+            return Err(bad(table.path(), reason));
         }
     }
     let description = described(folder, &tables)?;
@@ -76,61 +81,72 @@ fn day(stem: &str) -> Option<u64> {
     stem.strip_prefix("day_")?.parse().ok()
 }
 
+/// Where columns lie in their arrays: of labels, of look-ups (one array or, where they are `apart`, one a column, of
+/// `hots` look-ups a sample each), then of dense features.
+fn layout(dense: usize, hots: &[usize], apart: bool) -> Layout {
+    let row = |file| Row { file, width: 0 };
+    let (mut sparse, mut features) = (row(1), row(if apart { 1 + hots.len() } else { 2 }));
+    let lookups = |(file, &count)| match apart {
+        true => row(file).field(Kind::Int32, count),
+        false => sparse.field(Kind::Int32, count),
+    };
+    Layout {
+        label: row(0).field(Kind::Int32, 1),
+        dense: (0..dense).map(|_| features.field(Kind::Float32, 1)).collect(),
+        categorical: (1..).zip(hots).map(lookups).collect(),
+    }
+}
+
 /// The arrays of one stem, with table sizes not yet known.
 fn day_arrays(folder: &Path, stem: &str) -> Result<Strided> {
-    let dense = folder.join(format!("{stem}{DENSE}"));
-    let dense = file(&dense, &["<f4"], Kind::Float32, None)?;
-    let label = file(&folder.join(format!("{stem}_labels.npy")), &["<i4"], Kind::Int32, Some(1))?;
+    let dense = file(&folder.join(format!("{stem}{DENSE}")), FLOAT, None)?;
+    let mut files = vec![file(&folder.join(format!("{stem}_labels.npy")), INTEGER, Some(1))?];
     let multi_hot = folder.join(format!("{stem}_sparse_multi_hot.npz"));
-    let categorical = if multi_hot.exists() {
+    let apart = multi_hot.exists();
+    let mut hots = Vec::new();
+    if apart {
         let bytes = FileBytes::streamed(&multi_hot)?;
-        let mut fields = Vec::new();
         // Arrays are named 0, 1, 2 …; the first missing number ends them, and 0 must be there.
-        while fields.is_empty() || npz::has(&bytes, &fields.len().to_string())? {
-            let name = fields.len().to_string();
+        while hots.is_empty() || npz::has(&bytes, &hots.len().to_string())? {
+            let name = hots.len().to_string();
             let place = npz::stored(&bytes, &name)?;
-            let field = array(&bytes, place, &format!("array {name}"), &["<i4"], Kind::Int32, None)?;
+            files.push(array(&bytes, place, &format!("array {name}"), INTEGER, None)?);
             // All of its columns are one field.
-            fields.push(Field { count: field.records.width() / 4, ..field });
+            hots.push(files[files.len() - 1].width() / WORD);
         }
-        fields
+        if hots.contains(&0) {
+            return Err(bad(&multi_hot, "has an array without columns"));
+        }
     } else {
-        columns(&file(&folder.join(format!("{stem}_sparse.npy")), &["<i4"], Kind::Int32, None)?)
-    };
-    if let Some(field) = categorical.iter().find(|field| field.count == 0) {
-        return Err(bad(field.path(), "has an array without columns"));
+        files.push(file(&folder.join(format!("{stem}_sparse.npy")), INTEGER, None)?);
+        hots.resize(files[1].width() / WORD, 1);
     }
-    Strided::new(Description::default(), label, columns(&dense), categorical)
+    let layout = layout(dense.width() / WORD, &hots, apart);
+    files.push(dense);
+    Strided::new(Description::default(), layout, files)
 }
 
-/// Each number of the rows that the field begins.
-fn columns(first: &Field) -> Vec<Field> {
-    (0..first.records.width() / first.kind.size()).map(|at| first.at(at)).collect()
-}
-
-/// The first column of an array file.
-fn file(path: &Path, dtypes: &[&str], kind: Kind, width: Option<usize>) -> Result<Field> {
+/// The rows of an array file.
+fn file(path: &Path, dtype: &str, width: Option<usize>) -> Result<Records> {
     let bytes = FileBytes::streamed(path)?;
-    array(&bytes, (0, bytes.len()), "array", dtypes, kind, width)
+    array(&bytes, (0, bytes.len()), "array", dtype, width)
 }
 
-/// The first column of an array that begins at byte `start` of a file.
+/// The rows of an array that begins at byte `start` of a file.
 fn array(
     bytes: &Arc<FileBytes>,
     (start, length): (usize, usize),
     name: &str,
-    dtypes: &[&str],
-    kind: Kind,
+    dtype: &str,
     width: Option<usize>,
-) -> Result<Field> {
+) -> Result<Records> {
     let header = Header::read(bytes, (start, length), name)?;
-    let (rows, width, numbers) = header.matrix(length, dtypes, width, (bytes.path(), name))?;
-    let records = Records::new(Arc::clone(bytes), start + numbers.start, width * kind.size(), rows);
-    Ok(Field { records: Arc::new(records), offset: 0, kind, count: 1 })
+    let (rows, width, numbers) = header.matrix(length, &[dtype], width, (bytes.path(), name))?;
+    Ok(Records::new(Arc::clone(bytes), start + numbers.start, width * WORD, rows))
 }
 
 fn described(folder: &Path, tables: &[Strided]) -> Result<Description> {
-    let first = &tables[0];
+    let first = &tables[0].layout;
     let (dense, columns) = (first.dense.len(), first.categorical.len());
     if let Some(mut known) = sidecar(folder)? {
         let path = folder.join(super::SCHEMA);
@@ -169,19 +185,10 @@ fn described(folder: &Path, tables: &[Strided]) -> Result<Description> {
 
 /// Writes one day.
 pub(super) struct ArraySink {
-    labels: WholeFile,
-    dense: WholeFile,
-    sparse: Sparse,
-    description: Description,
+    arrays: StridedSink,
+    /// Where a column has an array of its own: the archive of these, which are files until they are complete.
+    archive: Option<PathBuf>,
     rows: usize,
-    words: Vec<u32>,
-}
-
-enum Sparse {
-    /// One look-up a column: one array.
-    One(WholeFile),
-    /// An archive, and its arrays as files until they are complete.
-    Many(PathBuf, Vec<(String, PathBuf, WholeFile)>),
 }
 
 impl ArraySink {
@@ -191,83 +198,53 @@ impl ArraySink {
             return Err(bad(folder, format!("{reason}, unlike column {}", column.name)));
         }
         let stem = role.of(STEMS);
+        let hots: Vec<usize> = description.categorical.iter().map(|column| column.hots as usize).collect();
+        let apart = hots.iter().any(|&hots| hots != 1);
+        let sparse: Vec<String> = match apart {
+            true => (0..hots.len()).map(|at| format!("_sparse_multi_hot.{at}.npy")).collect(),
+            false => vec!["_sparse.npy".to_owned()],
+        };
         let begin = |name: &str| {
-            let mut file = WholeFile::create(&folder.join(format!("{stem}_{name}")))?;
+            let mut file = WholeFile::create(&folder.join(format!("{stem}{name}")))?;
             // Its place; the shape is known at the end.
             file.append(&[0; npy::HEADER_BYTES])?;
             Ok(file)
         };
-        let sparse = if description.categorical.iter().all(|column| column.hots == 1) {
-            Sparse::One(begin("sparse.npy")?)
-        } else {
-            let member = |at: usize| {
-                let name = format!("sparse_multi_hot.{at}.npy");
-                Ok((at.to_string(), folder.join(format!("{stem}_{name}")), begin(&name)?))
-            };
-            let members = (0..description.categorical.len()).map(member).collect::<Result<_>>()?;
-            Sparse::Many(folder.join(format!("{stem}_sparse_multi_hot.npz")), members)
-        };
-        let (labels, dense) = (begin("labels.npy")?, begin("dense.npy")?);
-        Ok(Self { labels, dense, sparse, description: description.clone(), rows: 0, words: Vec::new() })
+        let names = ["_labels.npy"].into_iter().chain(sparse.iter().map(|name| &**name)).chain([DENSE]);
+        let files = names.map(begin).collect::<Result<_>>()?;
+        let arrays = StridedSink::new(layout(description.dense.len(), &hots, apart), files, description);
+        let archive = apart.then(|| folder.join(format!("{stem}_sparse_multi_hot.npz")));
+        Ok(Self { arrays, archive, rows: 0 })
     }
 }
 
 impl Sink for ArraySink {
     fn push(&mut self, samples: &Samples) -> Result<()> {
-        let words = &mut self.words;
-        words.clear();
-        words.extend(samples.labels.iter().map(|&label| label as i32 as u32));
-        self.labels.append(bytemuck::cast_slice(words))?;
-        let width = samples.dense.len();
-        words.clear();
-        words.resize(width * samples.len(), 0);
-        for (at, (values, column)) in samples.dense.iter().zip(&self.description.dense).enumerate() {
-            let (cells, to) = (words.iter_mut().skip(at).step_by(width), column.feature());
-            cells.enumerate().for_each(|(n, cell)| *cell = values.feature(n, to).to_bits());
-        }
-        self.dense.append(bytemuck::cast_slice(words))?;
-        match &mut self.sparse {
-            Sparse::One(file) => {
-                let width = samples.lookups.len();
-                words.clear();
-                words.resize(width * samples.len(), 0);
-                for (at, lookups) in samples.lookups.iter().enumerate() {
-                    let cells = words.iter_mut().skip(at).step_by(width);
-                    cells.zip(&lookups.rows).for_each(|(cell, &row)| *cell = row);
-                }
-                file.append(bytemuck::cast_slice(words))?;
-            }
-            Sparse::Many(_, members) => {
-                for ((.., file), lookups) in members.iter_mut().zip(&samples.lookups) {
-                    file.append(bytemuck::cast_slice(&lookups.rows))?;
-                }
-            }
-        }
         self.rows += samples.len();
-        Ok(())
+        self.arrays.push(samples)
     }
 
     fn finish(self: Box<Self>) -> Result<u64> {
         let rows = self.rows;
-        let end = |mut file: WholeFile, dtype: &str, width: usize| {
-            file.overwrite_start(&npy::header(dtype, &[rows, width]))?;
+        let end = |Page { mut file, width, .. }: Page, dtype: &str| {
+            file.overwrite_start(&npy::header(dtype, &[rows, width / WORD]))?;
             file.finish()
         };
-        let columns = &self.description.categorical;
-        let mut bytes = end(self.labels, "<i4", 1)?;
-        bytes += match self.sparse {
-            Sparse::One(file) => end(file, "<i4", columns.len())?,
-            Sparse::Many(path, members) => {
-                let mut names = Vec::new();
-                for ((name, path, file), column) in members.into_iter().zip(columns) {
-                    end(file, "<i4", column.hots as usize)?;
-                    names.push((name, path));
-                }
-                npz::bundle(&path, &names)?
-            }
-        };
+        let mut pages = self.arrays.pages;
+        let dense = pages.pop().expect("the last array is that of dense features");
+        let members: Vec<_> = pages[1..].iter().map(|page| page.file.path().to_owned()).collect();
+        let mut bytes = 0;
+        for (at, page) in pages.into_iter().enumerate() {
+            let whole = end(page, INTEGER)?;
+            // Those of an archive's arrays are the archive's.
+            bytes += if at == 0 || self.archive.is_none() { whole } else { 0 };
+        }
+        if let Some(path) = self.archive {
+            let named = members.into_iter().enumerate().map(|(at, path)| (at.to_string(), path));
+            bytes += npz::bundle(&path, &named.collect::<Vec<_>>())?;
+        }
         // Last: a stem is recognised by its dense array.
-        Ok(bytes + end(self.dense, "<f4", self.description.dense.len())?)
+        Ok(bytes + end(dense, FLOAT)?)
     }
 }
 

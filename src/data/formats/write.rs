@@ -96,9 +96,9 @@ impl Target {
         let mut sink: Box<dyn Sink> = match self.format {
             Format::Octorec => Box::new(Writer::create(&work.join(&name), description, self.options)?),
             Format::Mlperf => Box::new(mlperf::BinSink::create(work, role, description)?),
-            Format::Nvidia => Box::new(nvidia::SplitSink::create(work, role, description)?),
+            Format::Nvidia => Box::new(nvidia::sink(work, role, description)?),
             Format::Torchrec => Box::new(torchrec::ArraySink::create(work, role, description)?),
-            Format::Hugectr => Box::new(hugectr::RawSink::create(work, role, description)?),
+            Format::Hugectr => Box::new(hugectr::sink(work, role, description)?),
             #[cfg(feature = "parquet")]
             Format::Parquet => Box::new(parquet::ParquetSink::create(work, role, description, self.options)?),
             _ => unreachable!("refused by create"),

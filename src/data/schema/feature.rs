@@ -105,6 +105,14 @@ impl Feature {
         }
     }
 
+    /// Writes the features of integers into cells: most are logarithms of counts, and what they are is asked once.
+    pub(in crate::data) fn integers<'a>(self, pairs: impl Iterator<Item = (&'a mut f32, i32)>) {
+        match (self.newest, self.transform) {
+            (None, Transform::Log) => pairs.for_each(|(cell, value)| *cell = log_count(Some(value.into()))),
+            _ => pairs.for_each(|(cell, value)| *cell = self.integer(value)),
+        }
+    }
+
     /// The feature of a float.
     #[must_use]
     #[inline]
