@@ -11,7 +11,7 @@ use super::strided::{Layout, Strided, StridedSink};
 use super::{Dataset, ROLES, Sink, bad, filled, folder, npz, sidecar};
 use crate::base::Result;
 use crate::data::samples::Values;
-use crate::data::schema::{Dense, Transform};
+use crate::data::schema::Transform;
 use crate::data::{Description, Samples, Split};
 use crate::memory::{FileBytes, WholeFile, listed, write_file};
 
@@ -100,23 +100,19 @@ fn table(path: &Path, description: &Description) -> Result<Strided> {
 }
 
 /// Writes rows of 160 bytes.
-pub(super) struct BinSink {
-    rows: StridedSink,
-    dense: Vec<Dense>,
-}
+pub(super) struct BinSink(StridedSink);
 
 impl BinSink {
     pub(super) fn create(folder: &Path, role: Split, description: &Description) -> Result<Self> {
         fits(description).map_err(|reason| bad(folder, reason))?;
         let file = WholeFile::create(&folder.join(format!("octorec_{}.bin", role.of(ROLES))))?;
-        let rows = StridedSink::new(Layout::words(description), vec![file], description);
-        Ok(Self { rows, dense: description.dense.clone() })
+        Ok(Self(StridedSink::new(Layout::words(description), vec![file], description)))
     }
 }
 
 impl Sink for BinSink {
     fn push(&mut self, samples: &Samples) -> Result<()> {
-        for (values, column) in samples.dense.iter().zip(&self.dense) {
+        for (values, column) in samples.dense.iter().zip(&self.0.description.dense) {
             // As logarithms, missing and negative values are 0; nothing else reads a 0 as what they are.
             let is_kept = |value: i32| match column.transform {
                 _ if value >= 0 => true,
@@ -132,14 +128,14 @@ impl Sink for BinSink {
                      or choose another --format",
                     column.name
                 );
-                return Err(bad(self.rows.pages[0].file.path(), reason));
+                return Err(bad(self.0.pages[0].file.path(), reason));
             }
         }
-        self.rows.push(samples)
+        self.0.push(samples)
     }
 
     fn finish(self: Box<Self>) -> Result<u64> {
-        Box::new(self.rows).finish()
+        Box::new(self.0).finish()
     }
 }
 

@@ -342,53 +342,45 @@ struct StridedRows<'a> {
 
 impl StridedRows<'_> {
     /// Appends the next rows, at most `limit`; returns how many there were.
-    fn hand_all(&mut self, to: &mut impl Fill, limit: usize) -> Result<usize> {
-        let rows = (self.table.rows - self.next).min(limit as u64) as usize;
-        let mut read = 0;
-        while read < rows {
-            let count = (rows - read).min(self.loaded.most);
-            self.hand_to(to, count)?;
-            read += count;
-        }
-        Ok(rows)
-    }
-
-    /// Appends the next `count` rows, as many as are loaded at a time.
-    fn hand_to<F: Fill>(&mut self, to: &mut F, count: usize) -> Result<()> {
+    fn hand_to<F: Fill>(&mut self, to: &mut F, limit: usize) -> Result<usize> {
         let Self { table, loaded, floats, .. } = self;
-        let from = (table.first + self.next) as usize;
-        let end = from + count;
-        loaded.load(&(from..end))?;
-        table.labels(loaded, &(from..end), to.labels())?;
-        for first in (from..end).step_by(TURNED) {
-            let rows = first..end.min(first + TURNED);
-            to.begin(rows.len());
-            let columns = table.layout.dense.iter().zip(&table.description.dense);
-            for (at, (field, column)) in columns.enumerate() {
-                let rows = loaded.rows(field, &rows);
-                if column.float {
-                    floats.clear();
-                    field.floats(rows, floats);
-                    table.check(field, &column.name, (&floats[..], first), true)?;
-                    to.floats(at, floats.iter().copied());
-                } else {
-                    field.integers(rows, &mut Integers(&mut *to, at), |value| value);
+        let all = (table.rows - self.next).min(limit as u64) as usize;
+        for done in (0..all).step_by(loaded.most) {
+            let count = loaded.most.min(all - done);
+            let from = (table.first + self.next) as usize;
+            let end = from + count;
+            loaded.load(&(from..end))?;
+            table.labels(loaded, &(from..end), to.labels())?;
+            for first in (from..end).step_by(TURNED) {
+                let rows = first..end.min(first + TURNED);
+                to.begin(rows.len());
+                let columns = table.layout.dense.iter().zip(&table.description.dense);
+                for (at, (field, column)) in columns.enumerate() {
+                    let rows = loaded.rows(field, &rows);
+                    if column.float {
+                        floats.clear();
+                        field.floats(rows, floats);
+                        table.check(field, &column.name, (&floats[..], first), true)?;
+                        to.floats(at, floats.iter().copied());
+                    } else {
+                        field.integers(rows, &mut Integers(&mut *to, at), |value| value);
+                    }
+                }
+                for (at, field) in table.layout.categorical.iter().enumerate() {
+                    // A negative number becomes one that no table has, and is refused as such.
+                    field.integers(loaded.rows(field, &rows), to.lookups(at).0, |value| value as u32);
                 }
             }
-            for (at, field) in table.layout.categorical.iter().enumerate() {
-                // A negative number becomes one that no table has, and is refused as such.
-                field.integers(loaded.rows(field, &rows), to.lookups(at).0, |value| value as u32);
-            }
+            self.next += count as u64;
+            self.read += count as u64;
         }
-        self.next += count as u64;
-        self.read += count as u64;
-        Ok(())
+        Ok(all)
     }
 }
 
 impl Rows for StridedRows<'_> {
     fn read(&mut self, samples: &mut Samples, limit: usize) -> Result<usize> {
-        self.hand_all(samples, limit)
+        self.hand_to(samples, limit)
     }
 
     fn read_batch(
@@ -397,7 +389,7 @@ impl Rows for StridedRows<'_> {
         limit: usize,
         (_, description): (&mut Samples, &Description),
     ) -> Result<usize> {
-        self.hand_all(&mut Features::new(batch, description), limit)
+        self.hand_to(&mut Features::new(batch, description), limit)
     }
 
     fn skip(&mut self, count: u64) -> Result<u64> {

@@ -22,9 +22,7 @@ use crate::memory::{FileBytes, WholeFile, listed, write_file};
 /// How the name of a day's dense features ends.
 pub(super) const DENSE: &str = "_dense.npy";
 
-/// What NumPy calls the numbers of arrays, and how many bytes these have.
-const FLOAT: &str = "<f4";
-const INTEGER: &str = "<i4";
+/// Bytes of a number.
 const WORD: usize = 4;
 
 /// What the files of a role are called: days, of which the last is no training data.
@@ -99,8 +97,8 @@ fn layout(dense: usize, hots: &[usize], apart: bool) -> Layout {
 
 /// The arrays of one stem, with table sizes not yet known.
 fn day_arrays(folder: &Path, stem: &str) -> Result<Strided> {
-    let dense = file(&folder.join(format!("{stem}{DENSE}")), FLOAT, None)?;
-    let mut files = vec![file(&folder.join(format!("{stem}_labels.npy")), INTEGER, Some(1))?];
+    let dense = file(&folder.join(format!("{stem}{DENSE}")), "<f4", None)?;
+    let mut files = vec![file(&folder.join(format!("{stem}_labels.npy")), "<i4", Some(1))?];
     let multi_hot = folder.join(format!("{stem}_sparse_multi_hot.npz"));
     let apart = multi_hot.exists();
     let mut hots = Vec::new();
@@ -110,7 +108,7 @@ fn day_arrays(folder: &Path, stem: &str) -> Result<Strided> {
         while hots.is_empty() || npz::has(&bytes, &hots.len().to_string())? {
             let name = hots.len().to_string();
             let place = npz::stored(&bytes, &name)?;
-            files.push(array(&bytes, place, &format!("array {name}"), INTEGER, None)?);
+            files.push(array(&bytes, place, &format!("array {name}"), "<i4", None)?);
             // All of its columns are one field.
             hots.push(files[files.len() - 1].width() / WORD);
         }
@@ -118,7 +116,7 @@ fn day_arrays(folder: &Path, stem: &str) -> Result<Strided> {
             return Err(bad(&multi_hot, "has an array without columns"));
         }
     } else {
-        files.push(file(&folder.join(format!("{stem}_sparse.npy")), INTEGER, None)?);
+        files.push(file(&folder.join(format!("{stem}_sparse.npy")), "<i4", None)?);
         hots.resize(files[1].width() / WORD, 1);
     }
     let layout = layout(dense.width() / WORD, &hots, apart);
@@ -235,7 +233,7 @@ impl Sink for ArraySink {
         let members: Vec<_> = pages[1..].iter().map(|page| page.file.path().to_owned()).collect();
         let mut bytes = 0;
         for (at, page) in pages.into_iter().enumerate() {
-            let whole = end(page, INTEGER)?;
+            let whole = end(page, "<i4")?;
             // Those of an archive's arrays are the archive's.
             bytes += if at == 0 || self.archive.is_none() { whole } else { 0 };
         }
@@ -244,7 +242,7 @@ impl Sink for ArraySink {
             bytes += npz::bundle(&path, &named.collect::<Vec<_>>())?;
         }
         // Last: a stem is recognised by its dense array.
-        Ok(bytes + end(dense, FLOAT)?)
+        Ok(bytes + end(dense, "<f4")?)
     }
 }
 

@@ -31,10 +31,8 @@ impl Page {
 /// below 0 as 0; floats as features.
 pub(in crate::data::formats) struct StridedSink {
     layout: Layout,
-    description: Description,
+    pub(in crate::data::formats) description: Description,
     pub(in crate::data::formats) pages: Vec<Page>,
-    /// Those of a dense column.
-    features: Vec<f32>,
 }
 
 impl StridedSink {
@@ -42,16 +40,17 @@ impl StridedSink {
     pub(in crate::data::formats) fn new(layout: Layout, files: Vec<WholeFile>, description: &Description) -> Self {
         let page = |(number, file)| Page { file, width: layout.width(number), bytes: Vec::new() };
         let pages = files.into_iter().enumerate().map(page).collect();
-        Self { layout, description: description.clone(), pages, features: Vec::new() }
+        Self { layout, description: description.clone(), pages }
     }
 }
 
 impl Sink for StridedSink {
     fn push(&mut self, samples: &Samples) -> Result<()> {
-        let Self { layout, description, pages, features } = self;
+        let Self { layout, description, pages } = self;
         pages.iter_mut().for_each(|page| page.bytes.resize(page.width * samples.len(), 0));
         // The first column with a feature that its type cannot hold, and such a one.
         let mut beyond: Option<(usize, f32)> = None;
+        let mut features = Vec::new();
         for first in (0..samples.len()).step_by(TURNED) {
             let rows = first..samples.len().min(first + TURNED);
             let (field, labels) = (&layout.label, &samples.labels[rows.clone()]);
@@ -71,7 +70,7 @@ impl Sink for StridedSink {
                 features.clear();
                 features.extend(rows.clone().map(|n| values.feature(n, feature)));
                 if field.kind == Kind::Float16 {
-                    field.write(cells, features, |value| {
+                    field.write(cells, &features, |value: f32| {
                         let half = f16::from_f32(value);
                         if !half.is_finite() && value.is_finite() && beyond.is_none_or(|(known, _)| at <= known) {
                             beyond = Some((at, value));
@@ -79,7 +78,7 @@ impl Sink for StridedSink {
                         half.to_le_bytes()
                     });
                 } else {
-                    field.write(cells, features, f32::to_le_bytes);
+                    field.write(cells, &features, f32::to_le_bytes);
                 }
             }
             for (field, lookups) in layout.categorical.iter().zip(&samples.lookups) {
