@@ -1,5 +1,5 @@
-//! Tables whose columns lie at fixed distances in files: arrays, a file a column, or rows of one width. A format says in
-//! a [`Layout`] where; [`Strided`] reads such files, and a [`StridedSink`] writes them.
+//! Tables whose columns lie at fixed distances in files: arrays, a file a column, or rows of one width. A format says
+//! in a [`Layout`] where; [`Strided`] reads such files, and a [`StridedSink`] writes them.
 
 mod sink;
 
@@ -144,7 +144,7 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    /// That of one file of 32-bit numbers: the label, the dense columns and the look-ups of a sample, then the next one.
+    /// That of one file of 32-bit numbers: label, dense columns and look-ups of a sample, then those of the next one.
     pub(super) fn words(description: &Description) -> Self {
         let mut row = Row { file: 0, width: 0 };
         let number = |float| if float { Kind::Float32 } else { Kind::Int32 };
