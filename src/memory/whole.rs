@@ -4,7 +4,8 @@
 //! ([`partial_of`]), whose lock the process has that writes it: two that write the same file take turns, or the second
 //! is told. Where the flush is left out ([`WholeFile::finish_unsynced`]), a crash of the machine may take the file, old
 //! and new. Only regular files are replaced so, a link's target in the link's place; devices and pipes are written to
-//! as they are. Processes of several machines may write parts of one such file ([`FilePart`]), if they see it.
+//! as they are. Processes of several machines may write parts of one such file ([`FilePart`]), if they see it and its
+//! file system keeps apart what they write ([`super::is_coherent`]).
 
 use std::fs::{self, File, TryLockError};
 use std::io::{BufWriter, ErrorKind, Seek, SeekFrom, Write};
@@ -374,7 +375,7 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     use super::*;
-    use crate::memory::whole_name;
+    use crate::memory::{is_coherent, whole_name};
 
     #[test]
     fn links_stay_and_their_targets_change() {
@@ -440,6 +441,7 @@ mod tests {
         assert!(FilePart::open(&partial, 4, |start| start == b"tail").is_none());
         assert!(FilePart::open(&partial, 5, |_| true).is_none() && FilePart::open(&path, 4, |_| true).is_none());
         let mut part = FilePart::open(&partial, 4, |start| start == b"head").unwrap();
+        assert!(is_coherent(&partial), "tests run on a file system of one host");
         part.write_at(10, b"their?").unwrap();
         part.flush_beside().unwrap().now().unwrap();
         file.append(b"mi").unwrap();
