@@ -228,23 +228,14 @@ impl TrainArgs {
         }
     }
 
-    /// Takes up the run that is continued, and brings the folder to where it begins.
-    ///
-    /// Nothing of the folder is touched before all is known that the run needs; one that goes on has a description
-    /// until it saves what was trained otherwise.
+    /// Takes up the run that is continued, and brings the folder to where it begins: nothing of that is touched before
+    /// all is known that the run needs.
     fn begin(&self, run: &mut Run, resumed: Option<&Resumed>) -> Result<()> {
         if let Some(Resumed { path, progress, .. }) = resumed {
             run.restore(path, !self.verify.no_verify)?;
             run.ranks.continue_after(progress.step)?;
             note!("resuming after step {} ({})", progress.step, path.display());
         }
-        match (&mut run.output, resumed) {
-            (Some(output), Some(Resumed { progress, .. })) => output.rewind(progress.step, progress.evaluations.is_due),
-            (Some(output), None) => {
-                output.begin()?;
-                run.describe_itself()
-            }
-            (None, _) => Ok(()),
-        }
+        run.begin()
     }
 }

@@ -60,7 +60,8 @@ pub enum Buffers {
     Filled,
 }
 
-/// How long machines wait for each other, at least, where each goes at its own pace: it reads data, or a checkpoint.
+/// How long machines wait for each other, at least, where each goes at its own pace: it reads data, or a checkpoint,
+/// or writes a vocabulary.
 const OWN_PACE: Duration = Duration::from_secs(3600);
 
 /// The stage in which a machine tells why it ends.
@@ -234,6 +235,15 @@ impl World {
     /// As [`World::all_gather`], and [`Error::Interrupted`].
     pub fn meet(&self, stage: &'static str, deadline: Deadline) -> Result<()> {
         self.gather_to(Takers::All, stage, Vec::new(), (deadline.at_least(OWN_PACE), true)).map(|_| ())
+    }
+
+    /// As [`World::meet`], but for the wish to stop, which ends nothing: it may be why one of them writes something
+    /// before this stage, and is heeded behind it.
+    ///
+    /// # Errors
+    /// As [`World::all_gather`].
+    pub fn meet_anyway(&self, stage: &'static str, deadline: Deadline) -> Result<()> {
+        self.all_gather(stage, Vec::new(), deadline.at_least(OWN_PACE)).map(|_| ())
     }
 
     /// Waits, for as long as it takes, until all machines have done this, and all have done it well. The wish to stop

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::thread::sleep;
 use std::time::Duration;
 
+use super::file_id;
 use crate::base::console::note;
 use crate::base::{Error, Result};
 
@@ -69,9 +70,11 @@ impl FolderLock {
         let file = file.map_err(Error::io(&name, "create"))?;
         match file.try_lock() {
             Ok(()) => {
-                // Whoever had the lock may have removed the file meanwhile, and somebody else begun another.
-                let [own, there] = [file.metadata(), fs::metadata(&name)].map(|found| found.ok().map(|at| at.ino()));
-                if own == there { Ok(Self { _file: file, is_new }) } else { Err(busy()) }
+                if leads_to(&name, &file) {
+                    Ok(Self { _file: file, is_new })
+                } else {
+                    Err(busy())
+                }
             }
             Err(TryLockError::WouldBlock) => Err(busy()),
             Err(TryLockError::Error(source)) if knows_no_locks(&source) => {
@@ -84,6 +87,12 @@ impl FolderLock {
             Err(TryLockError::Error(source)) => Err(Error::io(&name, "lock")(source)),
         }
     }
+}
+
+/// Whether a name still leads to the open file whose lock was just taken: whoever had it before may have removed or
+/// renamed that meanwhile, and somebody else begun another.
+pub(super) fn leads_to(name: &Path, file: &File) -> bool {
+    file.metadata().is_ok_and(|own| file_id(name) == Some((own.dev(), own.ino())))
 }
 
 /// Whether the file system has no locks at all, as some network and cluster file systems have none.

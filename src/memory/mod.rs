@@ -3,6 +3,7 @@
 mod arena;
 mod buffer;
 mod capacity;
+mod coherence;
 mod file;
 mod groups;
 mod heap;
@@ -18,6 +19,7 @@ mod whole;
 pub use arena::{Arena, Binding};
 pub use buffer::{Buffer, Supply, recycled};
 pub use capacity::{Demand, NodeMemory, check_capacity, check_host};
+pub use coherence::is_coherent;
 pub use file::{Access, FileBytes, FileCursor, FileMap, forget_cached, listed, natural};
 pub use groups::{ControlGroup, control_groups, groups_below};
 pub use heap::{Heap, exhausted, watch_starts_of_threads};

@@ -4,7 +4,8 @@
 //! ([`partial_of`]), whose lock the process has that writes it: two that write the same file take turns, or the second
 //! is told. Where the flush is left out ([`WholeFile::finish_unsynced`]), a crash of the machine may take the file, old
 //! and new. Only regular files are replaced so, a link's target in the link's place; devices and pipes are written to
-//! as they are. Processes of several machines may write parts of one such file ([`FilePart`]), if they see it.
+//! as they are. Processes of several machines may write parts of one such file ([`FilePart`]), if they see it and its
+//! file system keeps apart what they write ([`super::is_coherent`]).
 
 use std::fs::{self, File, TryLockError};
 use std::io::{BufWriter, ErrorKind, Seek, SeekFrom, Write};
@@ -12,7 +13,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use super::lock::knows_no_locks;
+use super::lock::{knows_no_locks, leads_to};
 use super::partial::partial_of;
 use crate::base::{Error, Result};
 
@@ -206,8 +207,7 @@ fn begin(partial: &Path, path: &Path) -> Result<File> {
     loop {
         let file = File::options().write(true).create(true).truncate(false).open(partial);
         let file = file.map_err(Error::io(path, "create"))?;
-        let own = file.metadata().map_err(Error::io(path, "create"))?;
-        if !own.is_file() {
+        if !file.metadata().map_err(Error::io(path, "create"))?.is_file() {
             return Ok(file);
         }
         match file.try_lock() {
@@ -226,10 +226,18 @@ fn begin(partial: &Path, path: &Path) -> Result<File> {
                 return Err(Error::bad_file(path, reason));
             }
             Ok(()) | Err(TryLockError::Error(_)) => {
-                // Whoever had the lock has given it its name, or removed it, meanwhile: then it is another file.
-                if fs::metadata(partial).is_ok_and(|there| (there.dev(), there.ino()) == (own.dev(), own.ino())) {
-                    // What a process has left that was killed.
-                    return file.set_len(0).map(|()| file).map_err(Error::io(path, "create"));
+                if leads_to(partial, &file) {
+                    if file.metadata().map_err(Error::io(path, "create"))?.len() == 0 {
+                        return Ok(file);
+                    }
+                    // What a process has left that was killed. Another machine that had a part in it may only hang, and
+                    // still write to it: that must not be this file.
+                    match fs::remove_file(partial) {
+                        Err(error) if error.kind() != ErrorKind::NotFound => {
+                            return Err(Error::io(partial, "remove")(error));
+                        }
+                        _ => continue,
+                    }
                 }
                 if Instant::now() >= patience {
                     let reason = format!("{} is made and removed again and again: by whom?", partial.display());
@@ -374,7 +382,7 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     use super::*;
-    use crate::memory::whole_name;
+    use crate::memory::{is_coherent, whole_name};
 
     #[test]
     fn links_stay_and_their_targets_change() {
@@ -409,10 +417,12 @@ mod tests {
             (partial_of(&path), whole_name(".whole.octorec-partial"), whole_name(".whole")),
             (partial.clone(), "whole", ".whole")
         );
-        // What a process that was killed has left is written over.
+        // What a process that was killed has left goes, and who still writes to it writes to nothing that is read.
         fs::write(&partial, "of a process that was killed").unwrap();
+        let late = File::options().write(true).open(&partial).unwrap();
         let mut first = WholeFile::create(&path).unwrap();
         first.append(b"first").unwrap();
+        late.write_all_at(b"late", 3).unwrap();
         let message = WholeFile::create(&path).unwrap_err().to_string();
         assert!(message.contains("whole: is being written by another process"), "{message}");
         assert!(partial.exists(), "the first one's stays");
@@ -440,6 +450,7 @@ mod tests {
         assert!(FilePart::open(&partial, 4, |start| start == b"tail").is_none());
         assert!(FilePart::open(&partial, 5, |_| true).is_none() && FilePart::open(&path, 4, |_| true).is_none());
         let mut part = FilePart::open(&partial, 4, |start| start == b"head").unwrap();
+        assert!(is_coherent(&partial), "tests run on a file system of one host");
         part.write_at(10, b"their?").unwrap();
         part.flush_beside().unwrap().now().unwrap();
         file.append(b"mi").unwrap();

@@ -206,7 +206,7 @@ impl Run {
         let step = self.state.progress.step;
         let best = self.state.progress.evaluations.best.filter(|_| self.keeps_best() && self.state.is_best_kept);
         let Some(best) = best.filter(|best| best.step != step) else { return Ok(Some(step)) };
-        if self.state.saved == Some(Writers::First) {
+        if self.state.saved == Some(Writers::First { is_seen: false }) {
             self.tell_untested("other machines do not see the best model");
             return Ok(None);
         }

@@ -85,6 +85,14 @@ impl Ranks {
         self.world().meet(stage, self.job.deadline())
     }
 
+    /// Waits until the first machine has written what it writes alone to describe the run, which may be gigabytes.
+    ///
+    /// # Errors
+    /// As [`World::meet_anyway`].
+    pub(super) fn meet_described(&self) -> Result<()> {
+        self.world().meet_anyway("describe the run", self.job.deadline())
+    }
+
     /// The machines of the job.
     #[must_use]
     pub fn world(&self) -> &World {

@@ -76,6 +76,8 @@ pub struct RunState {
     pub saved: Option<Writers>,
     /// The step of the last checkpoint, this process's or an earlier one's, if there is one.
     pub saved_step: Option<u64>,
+    /// Whether this process has written how the run is trained.
+    pub(super) is_described: bool,
     /// Whether an earlier process has begun the run, and saved it.
     pub(super) is_resumed: bool,
     /// Which values the rows of its data stood for by then.
@@ -202,12 +204,29 @@ impl Run {
         }
     }
 
-    /// Writes to the output, if there is one, how the model is trained and what maps its categories to rows.
+    /// Brings the output, if there is one, to where the run begins: a new run is described there, and one that goes on
+    /// has a description until it saves what was trained otherwise. All machines take part.
     ///
     /// # Errors
-    /// When a file cannot be written.
-    pub fn describe_itself(&self) -> Result<()> {
-        self.output.as_ref().map_or(Ok(()), |output| self.describe(output))
+    /// When a file cannot be written, and when another machine fails.
+    pub fn begin(&mut self) -> Result<()> {
+        let Progress { step, evaluations, .. } = self.state.progress;
+        match &mut self.output {
+            Some(output) if self.state.is_resumed => output.rewind(step, evaluations.is_due)?,
+            Some(output) => {
+                output.begin()?;
+                self.describe_itself()?;
+            }
+            None => (),
+        }
+        self.ranks.meet_described()
+    }
+
+    /// Writes to the output, if there is one, how the model is trained and what maps its categories to rows.
+    pub(super) fn describe_itself(&mut self) -> Result<()> {
+        self.output.as_ref().map_or(Ok(()), |output| self.describe(output))?;
+        self.state.is_described = true;
+        Ok(())
     }
 
     /// Writes the same to a directory.
@@ -256,10 +275,10 @@ impl Run {
         flushed
     }
 
-    /// Writes what a run is described by where it is not there yet.
+    /// Writes what a run is described by where it is not there yet, or is an earlier process's.
     fn describe_anew(&mut self) -> Result<()> {
         if let Some(output) = &mut self.output
-            && (output.recreate()? || self.state.saved.is_none())
+            && (output.recreate()? || !self.state.is_described)
         {
             self.describe_itself()?;
         }
@@ -277,8 +296,9 @@ impl Run {
     }
 
     /// Writes a checkpoint of the weights, by which the run stands there; all machines take part, and the first one has
-    /// a path.
+    /// a path and has described the run.
     pub(super) fn save_as(&self, path: Option<&Path>, progress: Progress) -> Result<Writers> {
+        self.ranks.meet_described()?;
         let (schema, scales) = (self.source.schema(), &self.source.scales()?);
         let about = self.source.about().clone();
         // Of data that lie away from their vocabularies, what was known of them before holds.

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
+use octorec::memory::file_id;
 use serde_json::Value;
 
 use super::auc::auc;
@@ -405,6 +406,8 @@ fn a_wish_to_stop_saves_and_exits_with_130() {
             assert!(Instant::now() < deadline, "training began");
             std::thread::sleep(Duration::from_millis(20));
         }
+        let described = file_id(&out.join("config.toml"));
+        assert!(described.is_some(), "{signals:?}");
         let kills: Vec<_> = signals.iter().map(|signal| format!("kill -{signal} {}", child.id())).collect();
         let kill = std::process::Command::new("bash").args(["-c", &kills.join("; true; ")]).status().unwrap();
         assert!(kill.success() || signals.len() > 1, "{kills:?}");
@@ -412,6 +415,7 @@ fn a_wish_to_stop_saves_and_exits_with_130() {
         let message = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(130), "{signals:?}: {message}");
         assert!(message.contains("continue with: octorec train --resume"), "{signals:?}: {message}");
+        assert_eq!(file_id(&out.join("config.toml")), described, "{signals:?}: what was written is not written again");
         let done = lines(&metrics).iter().filter(|entry| entry["kind"] == "step").count();
         // One step more than were done: the checkpoint holds all that was logged.
         let resumed = json(&format!("train --resume {} --steps {} --json", out.display(), done + 1));

@@ -89,7 +89,10 @@ impl TrainArgs {
                 (None, Some(writers)) => {
                     let writers = match writers {
                         Writers::Each => ", each machine its own tables",
-                        Writers::First => ", all by the first machine: others do not see its folder",
+                        Writers::First { is_seen: false } => ", all by the first machine: others do not see its folder",
+                        Writers::First { is_seen: true } => {
+                            ", all by the first machine: on this file system, others could damage what it writes"
+                        }
                         Writers::Alone => "",
                     };
                     note!("saved: {}{writers}", output.checkpoint().display());

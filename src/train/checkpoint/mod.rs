@@ -25,9 +25,11 @@ mod place;
 mod rounds;
 mod start;
 mod weights;
+mod writers;
 
 pub use place::TrainedOn;
 pub use start::Start;
+pub use writers::Writers;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -37,10 +39,11 @@ use serde::{Deserialize, Serialize};
 
 use self::head::head_of;
 use self::rounds::{Rounds, SAVE};
+use self::writers::share;
 use super::Ranks;
 use super::best::Evaluations;
 use super::order::Shuffled;
-use super::tensor_file::{Hashes, Landmark, TensorFile};
+use super::tensor_file::{Hashes, TensorFile};
 use super::vocabulary::digest;
 use crate::base::config::Config;
 use crate::base::{Error, Result};
@@ -203,8 +206,9 @@ pub struct Origin<'a> {
 }
 
 /// Writes the model of `ranks`, where it stands, how it is configured and what it comes of to `path`, piece by piece.
-/// All machines take part; the first one has a path. Where all of them see the file that it begins there, each writes
-/// the tables that it has, side by side; else the first one writes what the others give it.
+/// All machines take part; the first one has a path. Where all of them see the file that it begins there, on a file
+/// system that keeps apart what they write, each writes the tables that it has, side by side; else the first one writes
+/// what the others give it.
 ///
 /// # Errors
 /// When the file cannot be written; an older file of that name is then still there, whole.
@@ -230,8 +234,9 @@ pub fn save(
     let own = path.map(|path| TensorFile::begin(path, (METADATA, header), sizes())).transpose()?;
     let (mut file, writers) = share(ranks, own, sizes)?;
     let mut saving = Rounds::new(ranks, file.as_ref())?;
+    let is_held = !matches!(writers, Writers::First { .. });
     let holders: Vec<Option<usize>> =
-        parameters.iter().map(|parameter| ranks.holder(parameter).filter(|_| writers != Writers::First)).collect();
+        parameters.iter().map(|parameter| ranks.holder(parameter).filter(|_| is_held)).collect();
     saving.gather_at_first(&parameters, &holders, &mut file)?;
     let file = saving.write_held(&parameters, &holders, file)?;
     saving.settle()?;
@@ -243,37 +248,6 @@ pub fn save(
     }
     saving.alive()?;
     Ok(writers)
-}
-
-/// Who writes a checkpoint.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Writers {
-    /// There is one machine.
-    Alone,
-    /// Each machine writes the tables that it has.
-    Each,
-    /// The first machine writes what others give it, since some do not see its file.
-    First,
-}
-
-/// The file of which a machine writes some tensors, if it writes any, and who writes: each machine, where all see the
-/// file that the first one has begun.
-fn share<S: Iterator<Item = (String, Dtype, Vec<usize>, usize)>>(
-    ranks: &Ranks,
-    mut own: Option<TensorFile>,
-    sizes: impl Fn() -> S,
-) -> Result<(Option<TensorFile>, Writers)> {
-    if ranks.world().machines() == 1 {
-        return Ok((own, Writers::Alone));
-    }
-    let landmark = own.as_mut().map(TensorFile::share).transpose()?.flatten();
-    let told = ranks.everywhere(SAVE, serde_json::to_vec(&landmark).unwrap_or_default())?;
-    let landmark: Option<Landmark> = serde_json::from_slice(&told[0]).ok().flatten();
-    let part = landmark.as_ref().filter(|_| own.is_none()).and_then(|landmark| TensorFile::join(landmark, sizes()));
-    let sees = landmark.is_some() && (own.is_some() || part.is_some());
-    let all = ranks.everywhere(SAVE, vec![u8::from(sees)])?.iter().all(|sees| sees[..] == [1]);
-    let writers = if all { Writers::Each } else { Writers::First };
-    Ok((own.or(part.filter(|_| all)), writers))
 }
 
 impl<'a> Checkpoint<'a> {
