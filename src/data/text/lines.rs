@@ -9,8 +9,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::compressed::{Counted, decoded, unreadable};
+use super::too_long;
 use crate::base::config::MAX_LINE;
-use crate::base::{Error, Result, input, interrupt};
+use crate::base::{Error, Reason, Result, input, interrupt};
 use crate::data::incoming::Input;
 
 /// The longest line that is accepted unless somebody says otherwise, in bytes; a row of Criteo has about 250.
@@ -145,6 +146,12 @@ impl Lines {
         Self { longest: max_line, ..self }
     }
 
+    /// The longest line that is accepted, in bytes.
+    #[must_use]
+    pub const fn longest(&self) -> usize {
+        self.longest
+    }
+
     /// The file, or what text that arrives is called.
     #[must_use]
     pub fn path(&self) -> &Path {
@@ -202,6 +209,19 @@ impl Lines {
                 return Ok(Some(self.taken(start, end, 0)));
             }
         }
+    }
+
+    /// The number of the next line, counted from 1, and its text or what is wrong with it; `None` at the end.
+    ///
+    /// # Errors
+    /// As [`Lines::next_line`].
+    pub fn next_row(&mut self) -> Result<Option<(u64, std::result::Result<&[u8], Reason>)>> {
+        let (number, longest) = (self.place.lines + 1, self.longest);
+        let line = self.next_line()?;
+        Ok(line.map(|line| match line {
+            Line::Text(text) => (number, Ok(text)),
+            Line::TooLong => (number, Err(too_long(longest))),
+        }))
     }
 
     /// The most bytes that the next line may have, those of its end but the LF and of a mark included.

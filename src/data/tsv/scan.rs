@@ -186,13 +186,10 @@ impl<'a> GoodRows<'a> {
     /// Goes past the next line, where each must be a good row; false at the end. One that is too long is judged at
     /// once: its end may be far.
     fn count_line(&mut self) -> Result<bool> {
-        match self.lines.next_line()? {
+        match self.lines.next_row()? {
             None => Ok(false),
-            Some(Line::Text(_)) => Ok(true),
-            Some(Line::TooLong) => {
-                let fault = Fault::TooLong { limit: self.layout.max_line };
-                Err(fault.at(self.path, self.lines.place().lines))
-            }
+            Some((_, Ok(_))) => Ok(true),
+            Some((line, Err(reason))) => Err(Error::BadRow { path: self.path.to_owned(), line, reason }),
         }
     }
 

@@ -26,8 +26,8 @@ impl Record {
         self.fields
     }
 
-    /// Takes these fields.
-    pub(super) fn fill(&mut self, fields: &[Vec<u8>]) {
+    /// A record of these fields, in the place of what it was.
+    pub(super) fn filled(&mut self, fields: &[Vec<u8>]) -> &Self {
         self.bytes.clear();
         self.ends.clear();
         for field in fields {
@@ -35,6 +35,7 @@ impl Record {
             self.ends.push(self.bytes.len());
         }
         self.fields = fields.len();
+        self
     }
 
     pub(in crate::data) fn iter(&self) -> impl Iterator<Item = &[u8]> {
@@ -146,14 +147,14 @@ enum Next {
 impl Records {
     /// Opens a file at a place that [`Records::place`] gave; the default: at its first line.
     pub(super) fn open_at(path: &Path, delimiter: char, max_line: usize, place: Place) -> Result<Self> {
-        Ok(Self::of(Lines::open_at(path, place)?.limited(max_line), delimiter, max_line))
+        Ok(Self::of(Lines::open_at(path, place)?.limited(max_line), delimiter))
     }
 
     /// The records of these lines.
-    pub(super) fn of(lines: Lines, delimiter: char, max_line: usize) -> Self {
+    pub(super) fn of(lines: Lines, delimiter: char) -> Self {
         let (splitter, record) = (Splitter::new(delimiter), Record::default());
         let (line, behind, held) = (Vec::new(), Vec::new(), (Vec::new(), 0));
-        let number = lines.place().lines;
+        let (number, max_line) = (lines.place().lines, lines.longest());
         let (first, too_long) = (0, false);
         Self { lines, max_line, splitter, record, line, number, first, behind, held, too_long }
     }
