@@ -19,11 +19,11 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 pub(super) use json::{Column, Numbers, Objects, TRUTHS};
 
 use super::formats::{csv, refuse_described};
-use super::text::{Lines, packed};
+use super::text::{Judged, Lines, packed};
 use super::unseen::UnseenCounts;
 use super::{About, Batch, OnUnseen, Opening, Reader, Schema, Source, Split, UnseenValues, Vocabulary, tsv};
 use crate::base::config::{Config, SourceKind};
-use crate::base::{Error, Reason, Result, Unpoisoned, interrupt};
+use crate::base::{Error, Result, Unpoisoned, interrupt};
 
 /// How rows are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -112,11 +112,11 @@ pub(super) trait Parse: Send + Sync {
 
 /// Lines that become rows of numbers, and these samples.
 pub(super) trait Next: Send {
-    /// Reads the next row: its first line, counted from 1, and what is wrong with it; nothing at the end.
+    /// Reads the next row; nothing at the end.
     ///
     /// # Errors
     /// When it cannot be read.
-    fn next(&mut self) -> Result<Option<(u64, std::result::Result<(), Reason>)>>;
+    fn next(&mut self) -> Result<Option<Judged<()>>>;
 
     /// Puts another row in the place of the malformed one that was read last: one that looks up the first row of each
     /// table.

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::compressed::{Counted, decoded, unreadable};
-use super::too_long;
+use super::{Judged, too_long};
 use crate::base::config::MAX_LINE;
-use crate::base::{Error, Reason, Result, input, interrupt};
+use crate::base::{Error, Result, input, interrupt};
 use crate::data::incoming::Input;
 
 /// The longest line that is accepted unless somebody says otherwise, in bytes; a row of Criteo has about 250.
@@ -211,11 +211,11 @@ impl Lines {
         }
     }
 
-    /// The number of the next line, counted from 1, and its text or what is wrong with it; `None` at the end.
+    /// The next line with its number; `None` at the end.
     ///
     /// # Errors
     /// As [`Lines::next_line`].
-    pub fn next_row(&mut self) -> Result<Option<(u64, std::result::Result<&[u8], Reason>)>> {
+    pub fn next_row(&mut self) -> Result<Option<Judged<&[u8]>>> {
         let (number, longest) = (self.place.lines + 1, self.longest);
         let line = self.next_line()?;
         Ok(line.map(|line| match line {
@@ -393,6 +393,17 @@ mod tests {
                 assert_eq!(lines.next_line().unwrap(), Some(Line::Text(b"last")));
             }
         }
+    }
+
+    #[test]
+    fn rows_have_the_numbers_of_their_lines_and_one_that_is_too_long_says_so() {
+        let file = file(b"a\nbbbb\ncc");
+        let mut lines = Lines::open(file.path()).unwrap().limited(2);
+        assert_eq!(lines.longest(), 2);
+        assert_eq!(lines.next_row().unwrap(), Some((1, Ok(&b"a"[..]))));
+        assert_eq!(lines.next_row().unwrap(), Some((2, Err(too_long(2)))));
+        assert_eq!(lines.next_row().unwrap(), Some((3, Ok(&b"cc"[..]))));
+        assert_eq!(lines.next_row().unwrap(), None);
     }
 
     #[test]

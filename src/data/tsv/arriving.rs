@@ -12,7 +12,7 @@ use super::table::append;
 use crate::base::config::{DataConfig, Vocab};
 use crate::base::{Reason, Result};
 use crate::data::incoming::{Column, Next, Numbers, Objects, Parse, TRUTHS, UNSEEN, Writing, refuse};
-use crate::data::text::Lines;
+use crate::data::text::{Judged, Lines};
 use crate::data::{Batch, Labels, Schema, Vocabulary};
 
 /// What is needed to read such rows.
@@ -77,7 +77,7 @@ struct Arrivals<'a> {
 }
 
 impl Next for Arrivals<'_> {
-    fn next(&mut self) -> Result<Option<(u64, std::result::Result<(), Reason>)>> {
+    fn next(&mut self) -> Result<Option<Judged<()>>> {
         let (Arriving { layout, encoding, .. }, row) = (self.of, &mut self.row);
         let Some((number, line)) = self.lines.next_row()? else { return Ok(None) };
         let line = line.and_then(|line| match &mut self.objects {

@@ -16,7 +16,7 @@ use crate::base::{Reason, Result};
 use crate::data::formats::files::limit_rows;
 use crate::data::incoming::{Column, Next, Numbers, Objects, Parse, TRUTHS, UNSEEN, Writing, refuse};
 use crate::data::schema::{Dense, Description};
-use crate::data::text::Lines;
+use crate::data::text::{Judged, Lines};
 use crate::data::{Batch, Labels, Opening, Samples, Schema, Vocabulary};
 
 /// What `false` and `true` are in text that Python wrote.
@@ -161,8 +161,8 @@ struct ObjectRows {
 }
 
 impl Written {
-    /// The next row: its line, and its fields or what is wrong with them; nothing at the end.
-    fn next(&mut self) -> Result<Option<(u64, std::result::Result<&Record, Reason>)>> {
+    /// The fields of the next row; nothing at the end.
+    fn next(&mut self) -> Result<Option<Judged<&Record>>> {
         match self {
             Self::Text(records) => {
                 let next = records.next()?;
@@ -189,7 +189,7 @@ struct Arrivals<'a> {
 }
 
 impl Next for Arrivals<'_> {
-    fn next(&mut self) -> Result<Option<(u64, std::result::Result<(), Reason>)>> {
+    fn next(&mut self) -> Result<Option<Judged<()>>> {
         let Some((line, record)) = self.rows.next()? else { return Ok(None) };
         let encoding = &self.of.encoding;
         let row_of = |at, spec: &_, value: &_| encoding.row(at, spec, value, UNSEEN);

@@ -8,8 +8,8 @@
 use std::ops::Index;
 use std::path::Path;
 
-use crate::base::{Reason, Result};
-use crate::data::text::{Line, Lines, Place, too_long};
+use crate::base::Result;
+use crate::data::text::{Judged, Line, Lines, Place, too_long};
 
 /// The fields of a row; reused from row to row.
 #[derive(Debug, Clone, Default)]
@@ -134,9 +134,6 @@ pub(super) struct Records {
     too_long: bool,
 }
 
-/// The first line of a record, and what is wrong with it as text.
-type Read = (u64, std::result::Result<(), Reason>);
-
 /// What came next.
 enum Next {
     Line,
@@ -207,7 +204,7 @@ impl Records {
 
     /// Reads the next record; nothing at the end of the file. Returns its first line, and what is wrong with it as
     /// text. Empty lines are no records.
-    pub(super) fn next(&mut self) -> Result<Option<Read>> {
+    pub(super) fn next(&mut self) -> Result<Option<Judged<()>>> {
         self.behind.clear();
         loop {
             match self.next_line()? {
@@ -258,6 +255,7 @@ impl Records {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::Reason;
     use crate::data::text::LONGEST;
 
     fn all(text: &[u8]) -> Vec<(u64, std::result::Result<Vec<String>, Reason>)> {
