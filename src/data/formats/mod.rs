@@ -42,7 +42,8 @@ mod write;
 use std::path::Path;
 
 use super::blocks::{EXTENSION, MANIFEST};
-use super::fingerprint::of_ends;
+use super::fingerprint::{of_ends, of_text};
+use super::text::Scanned;
 use super::{Batch, Description, Lost, Samples};
 use crate::base::{Error, Result, input, named};
 use crate::memory::FileBytes;
@@ -160,14 +161,19 @@ pub trait Table: Send + Sync {
         self.description().categorical.iter().map(|column| column.hots).collect()
     }
 
+    /// What a pass over the rows has found, where they are text.
+    fn scanned(&self) -> Option<&Scanned> {
+        None
+    }
+
     /// Malformed rows that are left out; each counts once, however often they are read.
     fn skipped_rows(&self) -> u64 {
-        0
+        self.scanned().map_or(0, |text| text.skipped.rows())
     }
 
     /// The first malformed row that is left out: its file, its line, and what is wrong with it.
     fn first_skipped(&self) -> Option<&str> {
-        None
+        self.scanned()?.skipped.first()
     }
 
     /// What the look-ups of rows that readers have met so far do not show, one entry a categorical column of text.
@@ -177,7 +183,7 @@ pub trait Table: Send + Sync {
 
     /// What tells them from other rows; nothing where that cannot be read.
     fn fingerprint(&self) -> Option<u64> {
-        of_ends(self.path())
+        self.scanned().map_or_else(|| of_ends(self.path()), |text| of_text(&text.path))
     }
 
     /// What tells the names of their columns and their first values from others, where [`Table::fingerprint`] does not
@@ -188,7 +194,7 @@ pub trait Table: Send + Sync {
 
     /// Whether a row is reached without those before it.
     fn is_seekable(&self) -> bool {
-        true
+        self.scanned().is_none_or(|text| !text.marks.is_empty())
     }
 
     /// A reader whose first row is number `start`, at most [`Table::rows`].

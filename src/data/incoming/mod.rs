@@ -10,7 +10,7 @@ mod json;
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -19,7 +19,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 pub(super) use json::{Column, Numbers, Objects, TRUTHS};
 
 use super::formats::{csv, refuse_described};
-use super::text::{Lines, packed};
+use super::text::{Judged, Lines, packed};
 use super::unseen::UnseenCounts;
 use super::{About, Batch, OnUnseen, Opening, Reader, Schema, Source, Split, UnseenValues, Vocabulary, tsv};
 use crate::base::config::{Config, SourceKind};
@@ -110,26 +110,27 @@ pub(super) trait Parse: Send + Sync {
     fn begin(&self, lines: Lines) -> Result<Box<dyn Next + '_>>;
 }
 
-/// Lines that become samples.
+/// Lines that become rows of numbers, and these samples.
 pub(super) trait Next: Send {
-    /// Appends the next sample, if not now then when the minibatch is finished; false at the end.
+    /// Reads the next row; nothing at the end.
     ///
     /// # Errors
-    /// When the row is malformed, or cannot be read.
-    fn next(&mut self, batch: &mut Batch) -> Result<bool>;
+    /// When it cannot be read.
+    fn next(&mut self) -> Result<Option<Judged<()>>>;
 
-    /// Appends a sample in the place of the malformed row that was met last, as [`Next::next`] does: one that looks up
-    /// the first row of each table.
-    fn stand_in(&mut self, batch: &mut Batch);
+    /// Puts another row in the place of the malformed one that was read last: one that looks up the first row of each
+    /// table.
+    fn stand_in(&mut self);
+
+    /// Appends the row, if not now then when the minibatch is finished; values without a row are added to `left_out`,
+    /// one entry a categorical column.
+    fn push(&mut self, batch: &mut Batch, left_out: &[AtomicU64]);
 
     /// Appends what was not appended yet.
-    fn finish(&mut self, batch: &mut Batch);
+    fn finish(&mut self, _batch: &mut Batch) {}
 
-    /// Whether the next sample has not come yet.
+    /// Whether the next row has not come yet.
     fn waits(&mut self) -> bool;
-
-    /// Values without a row that were met so far, one entry a categorical column.
-    fn unseen(&self) -> &[u64];
 }
 
 /// Malformed rows that somebody answers: their numbers, from 0, rising, and what is wrong with each.
@@ -159,6 +160,8 @@ impl Malformed {
 /// Rows that arrive.
 pub struct Incoming {
     parse: Box<dyn Parse>,
+    /// The file, or what the input is called.
+    path: PathBuf,
     about: About,
     /// Read once.
     lines: Mutex<Option<Lines>>,
@@ -223,12 +226,12 @@ impl Incoming {
             let (schema, _) = csv::TextSchema::kept_or_read(opening.schema.clone(), Path::new(&data.schema))?;
             Box::new(csv::Arriving::new(data, schema, opening, (lines.path(), writing))?)
         };
-        let lines = Mutex::new(Some(lines.limited(data.max_line)));
+        let (path, lines) = (lines.path().to_owned(), Mutex::new(Some(lines.limited(data.max_line))));
         let (vocabulary, dense_columns) = (parse.vocabulary().cloned(), parse.dense_columns());
         let unseen = UnseenCounts::of(parse.schema(), vocabulary.as_deref());
         let about = About { vocabulary, dense_columns, pauses: true, ..About::default() };
         let left_out = parse.schema().tables.iter().map(|_| AtomicU64::new(0)).collect();
-        Ok(Self { parse, about, lines, unseen, left_out, closed: Arc::default(), malformed: None })
+        Ok(Self { parse, path, about, lines, unseen, left_out, closed: Arc::default(), malformed: None })
     }
 }
 
@@ -298,28 +301,33 @@ impl Reader for Arrivals<'_> {
         let before: Vec<usize> = batch.bags.iter().map(|bag| bag.rows.len()).collect();
         let (mut read, mut stand_ins) = (0, 0);
         while read < limit && (read == 0 || !rows.waits()) {
-            match (rows.next(batch), &self.of.malformed) {
-                (Ok(true), _) => read += 1,
-                (Ok(false), _) => break,
-                (Err(trouble @ Error::BadRow { .. }), Some(malformed)) => {
-                    malformed.rows().push_back((self.before + read as u64, trouble));
-                    rows.stand_in(batch);
-                    (read, stand_ins) = (read + 1, stand_ins + 1);
-                }
-                (Err(trouble), _) if read == 0 => return Err(trouble),
-                (Err(trouble), _) => {
+            let next = rows.next().and_then(|next| {
+                let (line, reason) = match next {
+                    None => return Ok(false),
+                    Some((_, Ok(()))) => return Ok(true),
+                    Some((line, Err(reason))) => (line, reason),
+                };
+                let trouble = Error::BadRow { path: self.of.path.clone(), line, reason };
+                let Some(malformed) = &self.of.malformed else { return Err(trouble) };
+                malformed.rows().push_back((self.before + read as u64, trouble));
+                rows.stand_in();
+                stand_ins += 1;
+                Ok(true)
+            });
+            match next {
+                Ok(true) => rows.push(batch, &self.of.left_out),
+                Ok(false) => break,
+                Err(trouble) if read == 0 => return Err(trouble),
+                Err(trouble) => {
                     self.trouble = Some(trouble);
                     break;
                 }
             }
+            read += 1;
         }
         rows.finish(batch);
         self.before += read as u64;
         self.of.unseen.count(&batch.bags, &before, stand_ins);
-        for (all, &met) in self.of.left_out.iter().zip(rows.unseen()) {
-            // Relaxed: a count that is read when all reading is done.
-            all.store(met, Ordering::Relaxed);
-        }
         Ok(read)
     }
 

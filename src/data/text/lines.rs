@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::compressed::{Counted, decoded, unreadable};
+use super::{Judged, too_long};
 use crate::base::config::MAX_LINE;
 use crate::base::{Error, Result, input, interrupt};
 use crate::data::incoming::Input;
@@ -145,6 +146,12 @@ impl Lines {
         Self { longest: max_line, ..self }
     }
 
+    /// The longest line that is accepted, in bytes.
+    #[must_use]
+    pub const fn longest(&self) -> usize {
+        self.longest
+    }
+
     /// The file, or what text that arrives is called.
     #[must_use]
     pub fn path(&self) -> &Path {
@@ -202,6 +209,19 @@ impl Lines {
                 return Ok(Some(self.taken(start, end, 0)));
             }
         }
+    }
+
+    /// The next line with its number; `None` at the end.
+    ///
+    /// # Errors
+    /// As [`Lines::next_line`].
+    pub fn next_row(&mut self) -> Result<Option<Judged<&[u8]>>> {
+        let (number, longest) = (self.place.lines + 1, self.longest);
+        let line = self.next_line()?;
+        Ok(line.map(|line| match line {
+            Line::Text(text) => (number, Ok(text)),
+            Line::TooLong => (number, Err(too_long(longest))),
+        }))
     }
 
     /// The most bytes that the next line may have, those of its end but the LF and of a mark included.
@@ -373,6 +393,17 @@ mod tests {
                 assert_eq!(lines.next_line().unwrap(), Some(Line::Text(b"last")));
             }
         }
+    }
+
+    #[test]
+    fn rows_have_the_numbers_of_their_lines_and_one_that_is_too_long_says_so() {
+        let file = file(b"a\nbbbb\ncc");
+        let mut lines = Lines::open(file.path()).unwrap().limited(2);
+        assert_eq!(lines.longest(), 2);
+        assert_eq!(lines.next_row().unwrap(), Some((1, Ok(&b"a"[..]))));
+        assert_eq!(lines.next_row().unwrap(), Some((2, Err(too_long(2)))));
+        assert_eq!(lines.next_row().unwrap(), Some((3, Ok(&b"cc"[..]))));
+        assert_eq!(lines.next_row().unwrap(), None);
     }
 
     #[test]

@@ -5,6 +5,7 @@ mod columns;
 mod compressed;
 mod lines;
 mod marks;
+mod scanned;
 mod skipped;
 
 use crate::base::Reason;
@@ -14,7 +15,11 @@ pub use columns::{BadLine, Columns, Tally, line_at, line_ends, most_rows};
 pub use compressed::{Counted, decoded, is_parquet_at, packed, unreadable};
 pub use lines::{LONGEST, Line, Lines, MARK, MOST_CRS, Place, without_end, without_mark};
 pub use marks::Marks;
+pub use scanned::Scanned;
 pub use skipped::Skipped;
+
+/// The first line of a row, counted from 1, and the row or what is wrong with it.
+pub type Judged<T> = (u64, std::result::Result<T, Reason>);
 
 /// Bytes of a field that messages show.
 pub const SHOWN: usize = 32;

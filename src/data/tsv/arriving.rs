@@ -2,16 +2,17 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::checked;
 use super::encoding::{Encoding, cap};
 use super::layout::Layout;
 use super::row::Row;
 use super::table::append;
-use super::{Fault, checked};
 use crate::base::config::{DataConfig, Vocab};
-use crate::base::{Error, Reason, Result};
+use crate::base::{Reason, Result};
 use crate::data::incoming::{Column, Next, Numbers, Objects, Parse, TRUTHS, UNSEEN, Writing, refuse};
-use crate::data::text::{Line, Lines};
+use crate::data::text::{Judged, Lines};
 use crate::data::{Batch, Labels, Schema, Vocabulary};
 
 /// What is needed to read such rows.
@@ -62,8 +63,7 @@ impl Parse for Arriving {
 
     fn begin(&self, lines: Lines) -> Result<Box<dyn Next + '_>> {
         let (objects, row) = (self.objects.clone(), Row::new(&self.layout));
-        let unseen = vec![0; self.layout.categorical];
-        Ok(Box::new(Arrivals { of: self, lines, objects, text: Vec::new(), row, unseen }))
+        Ok(Box::new(Arrivals { of: self, lines, objects, text: Vec::new(), row }))
     }
 }
 
@@ -74,72 +74,53 @@ struct Arrivals<'a> {
     /// An object as a line of text.
     text: Vec<u8>,
     row: Row,
-    unseen: Vec<u64>,
-}
-
-impl Arrivals<'_> {
-    /// Parses the next line into `row`; nothing at the end, or what is wrong with it.
-    fn parse(&mut self) -> Result<Option<std::result::Result<(), Reason>>> {
-        let Arriving { layout, encoding, .. } = self.of;
-        let line = match self.lines.next_line()? {
-            None => return Ok(None),
-            Some(Line::TooLong) => return Ok(Some(Err(Fault::TooLong { limit: layout.max_line }.reason()))),
-            Some(Line::Text(line)) => line,
-        };
-        let line = match &mut self.objects {
-            None => line,
-            Some(objects) => match objects.read(line) {
-                Err(reason) => return Ok(Some(Err(reason.into()))),
-                Ok(fields) => {
-                    let divides = |field: &Vec<u8>| field.iter().any(|byte| matches!(byte, b'\t' | b'\n' | b'\r'));
-                    if let Some(at) = fields.iter().position(divides) {
-                        let column = objects.names().nth(at).unwrap_or_default();
-                        let reason =
-                            format!("column {column}: its value holds a tab or a line's end, which no field can");
-                        return Ok(Some(Err(reason.into())));
-                    }
-                    self.text.clear();
-                    // There is no label.
-                    for (at, field) in fields.iter().enumerate() {
-                        if at > 0 {
-                            self.text.push(b'\t');
-                        }
-                        self.text.extend_from_slice(field);
-                    }
-                    &self.text
-                }
-            },
-        };
-        let parsed = self.row.parse(line, layout).and_then(|()| encoding.encode(&mut self.row.categories, UNSEEN));
-        Ok(Some(parsed.map_err(|fault| fault.reason())))
-    }
 }
 
 impl Next for Arrivals<'_> {
-    fn next(&mut self, batch: &mut Batch) -> Result<bool> {
-        match self.parse()? {
-            None => Ok(false),
-            Some(Ok(())) => {
-                append(&self.row, batch, |column| self.unseen[column] += 1);
-                Ok(true)
-            }
-            Some(Err(reason)) => {
-                Err(Error::BadRow { path: self.lines.path().to_owned(), line: self.lines.place().lines, reason })
-            }
-        }
+    fn next(&mut self) -> Result<Option<Judged<()>>> {
+        let (Arriving { layout, encoding, .. }, row) = (self.of, &mut self.row);
+        let Some((number, line)) = self.lines.next_row()? else { return Ok(None) };
+        let line = line.and_then(|line| match &mut self.objects {
+            None => Ok(line),
+            Some(objects) => line_of(objects, line, &mut self.text),
+        });
+        let read = line.and_then(|line| {
+            let parsed = row.parse(line, layout).and_then(|()| encoding.encode(&mut row.categories, UNSEEN));
+            parsed.map_err(|fault| fault.reason())
+        });
+        Ok(Some((number, read)))
     }
 
-    fn stand_in(&mut self, batch: &mut Batch) {
-        append(&Row::new(&self.of.layout), batch, |_| {});
+    fn stand_in(&mut self) {
+        self.row = Row::new(&self.of.layout);
     }
 
-    fn finish(&mut self, _batch: &mut Batch) {}
+    fn push(&mut self, batch: &mut Batch, left_out: &[AtomicU64]) {
+        append(&self.row, batch, |column| {
+            // Relaxed: a count that is read when all reading is done.
+            left_out[column].fetch_add(1, Ordering::Relaxed);
+        });
+    }
 
     fn waits(&mut self) -> bool {
         self.lines.wait()
     }
+}
 
-    fn unseen(&self) -> &[u64] {
-        &self.unseen
+/// An object as a line of text, without a label.
+fn line_of<'a>(objects: &mut Objects, line: &[u8], text: &'a mut Vec<u8>) -> std::result::Result<&'a [u8], Reason> {
+    let fields = objects.read(line)?;
+    let divides = |field: &Vec<u8>| field.iter().any(|byte| matches!(byte, b'\t' | b'\n' | b'\r'));
+    if let Some(at) = fields.iter().position(divides) {
+        let column = objects.names().nth(at).unwrap_or_default();
+        return Err(format!("column {column}: its value holds a tab or a line's end, which no field can").into());
     }
+    text.clear();
+    for field in fields {
+        text.extend_from_slice(field);
+        text.push(b'\t');
+    }
+    // Behind the last one is none.
+    text.pop();
+    Ok(text)
 }

@@ -1,9 +1,8 @@
-//! What can be wrong with one row, as facts; [`Fault::at`] adds the file and the line.
+//! What can be wrong with one row, as facts; whoever reads the file adds its name and the line.
 
 use std::fmt;
-use std::path::Path;
 
-use crate::base::{Error, Reason};
+use crate::base::Reason;
 use crate::data::text::too_long;
 
 /// Why a row cannot be used.
@@ -66,12 +65,6 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// The error that names the file and the line, counted from 1.
-    #[must_use]
-    pub fn at(&self, path: &Path, line: u64) -> Error {
-        Error::BadRow { path: path.to_owned(), line, reason: self.reason() }
-    }
-
     /// The same in words.
     #[must_use]
     pub fn reason(&self) -> Reason {

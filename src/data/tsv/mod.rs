@@ -15,7 +15,7 @@ mod swar;
 mod table;
 mod walk;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 pub(super) use arriving::Arriving;
@@ -24,11 +24,12 @@ pub use fault::Fault;
 pub use layout::Layout;
 pub use row::Row;
 pub use scan::GoodRows;
-use scan::{Scan, Task, scan};
+use scan::{Task, scan};
 use table::CriteoTable;
 
 use super::formats::{Dataset, Member, Table};
 use super::source::first_part;
+use super::text::Scanned;
 use super::vocabulary::FirstSeen;
 use super::{OnUnseen, Opening, Split, Vocabulary};
 use crate::base::config::{DataConfig, OnBadRow, Vocab};
@@ -44,20 +45,17 @@ use crate::base::{Error, Result};
 pub(super) fn open(config: &DataConfig, model_rows: &[u64], opening: Opening<'_>) -> Result<Dataset> {
     let layout = Layout::criteo(opening.labels, config.max_line);
     let mut progress = opening.progress;
-    let path = PathBuf::from(&config.path);
-    let test_path = (!config.test_path.is_empty()).then(|| PathBuf::from(&config.test_path));
-    let found = Found::at(&path)?;
-    let found_test = test_path.as_deref().map(Found::at).transpose()?;
-    let sizes = (found.bytes(), found_test.as_ref().map_or(0, Found::bytes));
-    let total = sizes.0 + sizes.1;
+    let path = Path::new(&config.path);
+    let test_path = (!config.test_path.is_empty()).then(|| Path::new(&config.test_path));
+    let bytes = Found::at(path)?.bytes();
+    let total = bytes + test_path.map(Found::at).transpose()?.map_or(0, |found| found.bytes());
     let mut pass = |path: &Path, task: Task<'_>, done: u64| {
-        let rows = GoodRows::open(path, &layout, config.on_bad_row)?;
-        scan(rows, task, (done, total), progress.as_mut())
+        scan(path, (&layout, config.on_bad_row), task, (done, total), progress.as_mut())
     };
     let cap = cap(config.rows_cap);
     let [held_out, _] = config.held_out();
     let learned = opening.known.is_none() && config.vocab != Vocab::Hash;
-    let train = |first: &Scan| first_part(first.rows, held_out);
+    let train = |first: &Scanned| first_part(first.rows, held_out);
     // Values that a model's vocabulary lacks are no fault of samples that it is judged by.
     let of_tests = OnUnseen::EmptyBag;
     let mut is_strict = false;
@@ -70,8 +68,8 @@ pub(super) fn open(config: &DataConfig, model_rows: &[u64], opening: Opening<'_>
                 let vocabulary = &mut vocabulary;
                 pass(path, Task::Learn { vocabulary, cap, first_seen: None }, done)
             };
-            let first = learn(&path, 0)?;
-            let second = test_path.as_deref().map(|path| learn(path, sizes.0)).transpose()?;
+            let first = learn(path, 0)?;
+            let second = test_path.map(|path| learn(path, bytes)).transpose()?;
             (Encoding::Vocabulary { vocabulary: Arc::new(vocabulary), cap }, first, second)
         }
         (known, vocab) if opening.begins && known.is_some() || vocab == Vocab::Train && known.is_none() => {
@@ -80,7 +78,7 @@ pub(super) fn open(config: &DataConfig, model_rows: &[u64], opening: Opening<'_>
             let mut vocabulary = vocabulary.unwrap_or_else(|| Vocabulary::empty(layout.categorical));
             let mut seen = FirstSeen::of(vocabulary.columns().iter().map(Vec::len).collect());
             let task = Task::Learn { vocabulary: &mut vocabulary, cap, first_seen: Some(&mut seen) };
-            let first = pass(&path, task, 0)?;
+            let first = pass(path, task, 0)?;
             let kept = seen.kept(train(&first));
             vocabulary.keep_first(&kept);
             if grows {
@@ -89,8 +87,8 @@ pub(super) fn open(config: &DataConfig, model_rows: &[u64], opening: Opening<'_>
                 vocabulary = vocabulary.with_unseen_row(true);
             }
             let encoding = Encoding::Vocabulary { vocabulary: Arc::new(vocabulary), cap };
-            let check = |path: &Path| pass(path, Task::Check(&encoding, of_tests), sizes.0);
-            let second = test_path.as_deref().map(check).transpose()?;
+            let check = |path: &Path| pass(path, Task::Check(&encoding, of_tests), bytes);
+            let second = test_path.map(check).transpose()?;
             (encoding, first, second)
         }
         (known, _) => {
@@ -104,12 +102,12 @@ pub(super) fn open(config: &DataConfig, model_rows: &[u64], opening: Opening<'_>
                 OnBadRow::Skip => Task::Check(&encoding, unseen),
             };
             // Which samples of a single file are for tests is known when all are counted.
-            let mut first = pass(&path, task(if held_out > 0.0 { of_tests } else { opening.unseen }), 0)?;
+            let mut first = pass(path, task(if held_out > 0.0 { of_tests } else { opening.unseen }), 0)?;
             is_strict = opening.unseen == OnUnseen::Reject && first.first_unseen.is_some_and(|row| row < train(&first));
             if is_strict {
-                first = pass(&path, task(OnUnseen::Reject), 0)?;
+                first = pass(path, task(OnUnseen::Reject), 0)?;
             }
-            let second = test_path.as_deref().map(|path| pass(path, task(of_tests), sizes.0)).transpose()?;
+            let second = test_path.map(|path| pass(path, task(of_tests), bytes)).transpose()?;
             (encoding, first, second)
         }
     };
@@ -118,12 +116,9 @@ pub(super) fn open(config: &DataConfig, model_rows: &[u64], opening: Opening<'_>
         OnUnseen::Reject => train(&first),
         OnUnseen::EmptyBag => 0,
     };
-    let table =
-        |file, scan, strict| CriteoTable::new(file, scan, (layout, config.on_bad_row), (encoding.clone(), strict));
-    let mut tables = vec![(Split::Train, table((path, found), first, strict))];
-    if let (Some(file), Some(second)) = (test_path.zip(found_test), second) {
-        tables.push((Split::Test, table(file, second, 0)));
-    }
+    let table = |text, strict| CriteoTable::new(text, (layout, config.on_bad_row), (encoding.clone(), strict));
+    let mut tables = vec![(Split::Train, table(first, strict))];
+    tables.extend(second.map(|second| (Split::Test, table(second, 0))));
     let description = tables[0].1.description().clone();
     let members = tables.into_iter().map(|(role, table)| Member { role, table: Box::new(table) });
     let mut dataset = Dataset::new(description, members.collect());

@@ -10,8 +10,9 @@ use super::fault::Fault;
 use super::layout::Layout;
 use super::row::Row;
 use crate::base::config::OnBadRow;
+use crate::base::input::Found;
 use crate::base::{Error, Result, interrupt};
-use crate::data::text::{Line, Lines, Marks, Place, Skipped};
+use crate::data::text::{Line, Lines, Marks, Place, Scanned, Skipped};
 use crate::data::vocabulary::FirstSeen;
 use crate::data::{OnUnseen, Progress, Vocabulary};
 
@@ -19,18 +20,6 @@ use crate::data::{OnUnseen, Progress, Vocabulary};
 const LINES_A_REPORT: u64 = 1 << 13;
 /// Good rows between two marks of a plain file: a reader starts less than this many rows before its sample.
 const ROWS_A_MARK: u64 = 1 << 14;
-
-/// What a pass over one file found.
-pub(super) struct Scan {
-    /// Good rows.
-    pub(super) rows: u64,
-    /// Malformed rows.
-    pub(super) skipped: Skipped,
-    /// The first good row with a value that is left out, where values are looked at.
-    pub(super) first_unseen: Option<u64>,
-    /// None of a compressed file.
-    pub(super) marks: Marks,
-}
 
 /// What a pass does with each row.
 pub(super) enum Task<'a> {
@@ -44,12 +33,15 @@ pub(super) enum Task<'a> {
 
 /// Reads a whole file once. `done` and `total` are the bytes for `progress` before this file and in all files.
 pub(super) fn scan(
-    mut rows: GoodRows<'_>,
+    path: &Path,
+    (layout, on_bad_row): (&Layout, OnBadRow),
     mut task: Task<'_>,
     (done, total): (u64, u64),
     progress: &mut Progress<'_>,
-) -> Result<Scan> {
-    let (mut found, mut first_unseen, mut marks) = (0, None, Marks::default());
+) -> Result<Scanned> {
+    let found = Found::at(path)?;
+    let mut rows = GoodRows::open(path, layout, on_bad_row)?;
+    let (mut number, mut first_unseen, mut marks) = (0, None, Marks::default());
     let mut last_report = 0;
     loop {
         let place = rows.lines.place();
@@ -65,14 +57,14 @@ pub(super) fn scan(
             Task::Check(encoding, unseen) => {
                 let good = rows.next_row(Some((encoding, *unseen)))?;
                 if good && first_unseen.is_none() && rows.row.categories.contains(&NO_ROW) {
-                    first_unseen = Some(found);
+                    first_unseen = Some(number);
                 }
                 good
             }
             Task::Learn { vocabulary, cap, first_seen } => {
                 let good = rows.next_raw()?;
                 if good {
-                    learn(&rows.row, vocabulary, *cap, first_seen.as_deref_mut(), found);
+                    learn(&rows.row, vocabulary, *cap, first_seen.as_deref_mut(), number);
                 }
                 good
             }
@@ -82,15 +74,15 @@ pub(super) fn scan(
         }
         // Malformed rows between `place` and this row are skipped again by whoever starts there.
         if !rows.lines.compressed() {
-            marks.add(found, place, ROWS_A_MARK);
+            marks.add(number, place, ROWS_A_MARK);
         }
-        found += 1;
+        number += 1;
     }
     progress(done + rows.lines.progress().0, total);
-    if found == 0 {
-        return Err(empty(rows.path, rows.layout, rows.skipped.rows()));
+    if number == 0 {
+        return Err(empty(path, layout, rows.skipped.rows()));
     }
-    Ok(Scan { rows: found, skipped: rows.skipped, first_unseen, marks })
+    Ok(Scanned { path: path.to_owned(), found, rows: number, skipped: rows.skipped, first_unseen, marks })
 }
 
 fn learn(
@@ -186,13 +178,10 @@ impl<'a> GoodRows<'a> {
     /// Goes past the next line, where each must be a good row; false at the end. One that is too long is judged at
     /// once: its end may be far.
     fn count_line(&mut self) -> Result<bool> {
-        match self.lines.next_line()? {
+        match self.lines.next_row()? {
             None => Ok(false),
-            Some(Line::Text(_)) => Ok(true),
-            Some(Line::TooLong) => {
-                let fault = Fault::TooLong { limit: self.layout.max_line };
-                Err(fault.at(self.path, self.lines.place().lines))
-            }
+            Some((_, Ok(_))) => Ok(true),
+            Some((line, Err(reason))) => Err(Error::BadRow { path: self.path.to_owned(), line, reason }),
         }
     }
 

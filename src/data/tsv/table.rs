@@ -1,30 +1,26 @@
 //! The good rows of one file as a table, whose categories have their rows.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use super::encoding::{Encoding, NO_ROW};
 use super::layout::Layout;
 use super::row::Row;
-use super::scan::{GoodRows, Scan};
+use super::scan::GoodRows;
 use crate::base::config::OnBadRow;
-use crate::base::input::Found;
 use crate::base::{Error, Result, interrupt};
 use crate::data::dense::log_count;
-use crate::data::fingerprint::of_text;
 use crate::data::formats::{Rows, Table};
+use crate::data::text::Scanned;
 use crate::data::unseen::LostCounts;
 use crate::data::{Batch, Description, Lost, OnUnseen, Samples};
 
 /// A file after the pass.
 pub(super) struct CriteoTable {
-    path: PathBuf,
-    /// The file that the pass went through.
-    found: Found,
+    text: Scanned,
     layout: Layout,
     on_bad_row: OnBadRow,
     encoding: Encoding,
     description: Description,
-    scan: Scan,
     /// Values of the rows before this one must all have a row; others that have none are left out.
     strict: u64,
     /// What readers have met that look-ups do not show, by column.
@@ -34,8 +30,7 @@ pub(super) struct CriteoTable {
 impl CriteoTable {
     /// Values of the rows before number `strict` are not left out.
     pub(super) fn new(
-        (path, found): (PathBuf, Found),
-        scan: Scan,
+        text: Scanned,
         (layout, on_bad_row): (Layout, OnBadRow),
         (encoding, strict): (Encoding, u64),
     ) -> Self {
@@ -43,7 +38,7 @@ impl CriteoTable {
         // A value without a row is no look-up.
         description.categorical.iter_mut().for_each(|column| column.hots = 0);
         let lost = (0..layout.categorical).map(|_| LostCounts::default()).collect();
-        Self { path, found, layout, on_bad_row, encoding, description, scan, strict, lost }
+        Self { text, layout, on_bad_row, encoding, description, strict, lost }
     }
 
     /// Counts a value of this column that has no row.
@@ -52,9 +47,8 @@ impl CriteoTable {
     }
 
     fn rows_from(&self, start: u64) -> Result<CriteoRows<'_>> {
-        self.found.check(&self.path)?;
-        let (at, place) = self.scan.marks.before(start).unwrap_or_default();
-        let rows = GoodRows::open_at(&self.path, &self.layout, self.on_bad_row, place)?;
+        let (at, place) = self.text.enter(start)?.unwrap_or_default();
+        let rows = GoodRows::open_at(&self.text.path, &self.layout, self.on_bad_row, place)?;
         let mut rows = CriteoRows { table: self, rows, at };
         while rows.at < start {
             if rows.at.is_multiple_of(1 << 13) && interrupt::requested() {
@@ -72,32 +66,20 @@ impl Table for CriteoTable {
     }
 
     fn rows(&self) -> u64 {
-        self.scan.rows
+        self.text.rows
     }
 
     fn path(&self) -> &Path {
-        &self.path
+        &self.text.path
     }
 
-    fn skipped_rows(&self) -> u64 {
-        self.scan.skipped.rows()
-    }
-
-    fn first_skipped(&self) -> Option<&str> {
-        self.scan.skipped.first()
+    fn scanned(&self) -> Option<&Scanned> {
+        Some(&self.text)
     }
 
     fn lost(&self) -> Vec<Lost> {
         let columns = self.lost.iter().enumerate();
         columns.map(|(at, lost)| lost.told(self.encoding.tells_blanks(at))).collect()
-    }
-
-    fn fingerprint(&self) -> Option<u64> {
-        of_text(&self.path)
-    }
-
-    fn is_seekable(&self) -> bool {
-        !self.scan.marks.is_empty()
     }
 
     fn open(&self, start: u64) -> Result<Box<dyn Rows + '_>> {
@@ -120,7 +102,7 @@ impl CriteoRows<'_> {
 
     /// Of `limit` rows those that are left.
     fn left(&self, limit: u64) -> u64 {
-        limit.min(self.table.scan.rows - self.at)
+        limit.min(self.table.text.rows - self.at)
     }
 
     /// Reads the next row; `raw` is told its categories as they stand in the file.
@@ -148,9 +130,9 @@ impl CriteoRows<'_> {
         }
         let reason = format!(
             "the file has changed: it had {} usable rows when it was opened and ends after {} now",
-            self.table.scan.rows, self.at
+            self.table.text.rows, self.at
         );
-        Err(Error::bad_file(self.table.path.clone(), reason))
+        Err(Error::bad_file(self.table.text.path.clone(), reason))
     }
 }
 

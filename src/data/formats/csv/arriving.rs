@@ -1,7 +1,8 @@
 //! Rows of described text as they arrive, for a trained model: behind a header line, or as objects of JSON.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::bad;
 use super::encoding::Encoding;
@@ -11,11 +12,11 @@ use super::scan::{header_of, row_columns};
 use super::schema::TextSchema;
 use super::sniff::check_header;
 use crate::base::config::{DataConfig, Vocab};
-use crate::base::{Error, Reason, Result};
+use crate::base::{Reason, Result};
 use crate::data::formats::files::limit_rows;
 use crate::data::incoming::{Column, Next, Numbers, Objects, Parse, TRUTHS, UNSEEN, Writing, refuse};
 use crate::data::schema::{Dense, Description};
-use crate::data::text::{Line, Lines, too_long};
+use crate::data::text::{Judged, Lines};
 use crate::data::{Batch, Labels, Opening, Samples, Schema, Vocabulary};
 
 /// What `false` and `true` are in text that Python wrote.
@@ -30,7 +31,6 @@ pub struct Arriving {
     known: Option<Arc<Vocabulary>>,
     /// At most this many rows a table; 0: no limit.
     cap: u64,
-    max_line: usize,
     writing: Writing,
     /// Whether each categorical column has any number of look-ups.
     lists: Vec<bool>,
@@ -67,9 +67,9 @@ impl Arriving {
             bad(path, format!("column {column} is standardised or an age, but the model has learned nothing of it"))
         })?;
         let lists = description.categorical.iter().map(|column| column.hots == 0).collect();
-        let (cap, max_line) = (config.rows_cap, config.max_line);
+        let cap = config.rows_cap;
         let schema = description.schema(cap);
-        Ok(Self { text, encoding, description, schema, known, cap, max_line, writing, lists })
+        Ok(Self { text, encoding, description, schema, known, cap, writing, lists })
     }
 
     /// The columns of objects: those that the schema uses, each once.
@@ -128,7 +128,7 @@ impl Parse for Arriving {
                 (Written::Objects(Box::new(ObjectRows { lines, objects, record: Record::default() })), vec![names])
             }
             Writing::Text => {
-                let mut records = Records::of(lines, text.delimiter, self.max_line);
+                let mut records = Records::of(lines, text.delimiter);
                 let all = match text.columns.is_empty() {
                     true => vec![header_of(&path, &mut records)?],
                     false => row_columns(&path, text, Labels::Optional)?,
@@ -142,8 +142,7 @@ impl Parse for Arriving {
         };
         let columns = all.iter().map(find).collect::<Result<Vec<_>>>()?;
         let (row, scratch) = (Row::new(&columns[0]), Samples::new(&self.description));
-        let unseen = vec![0; self.lists.len()];
-        Ok(Box::new(Arrivals { of: self, path, rows, columns, row, scratch, unseen }))
+        Ok(Box::new(Arrivals { of: self, rows, columns, row, scratch }))
     }
 }
 
@@ -162,8 +161,8 @@ struct ObjectRows {
 }
 
 impl Written {
-    /// The next row: its line, and its fields or what is wrong with them; nothing at the end.
-    fn next(&mut self, max_line: usize) -> Result<Option<(u64, std::result::Result<&Record, Reason>)>> {
+    /// The fields of the next row; nothing at the end.
+    fn next(&mut self) -> Result<Option<Judged<&Record>>> {
         match self {
             Self::Text(records) => {
                 let next = records.next()?;
@@ -171,16 +170,9 @@ impl Written {
             }
             Self::Objects(rows) => {
                 let ObjectRows { lines, objects, record } = &mut **rows;
-                let line = match lines.next_line()? {
-                    None => return Ok(None),
-                    Some(Line::TooLong) => Err(too_long(max_line)),
-                    Some(Line::Text(line)) => objects.read(line).map_err(Reason::from),
-                };
-                let fields = line.map(|fields| {
-                    record.fill(fields);
-                    &*record
-                });
-                Ok(Some((lines.place().lines, fields)))
+                let Some((number, line)) = lines.next_row()? else { return Ok(None) };
+                let fields = line.and_then(|line| objects.read(line).map_err(Reason::from));
+                Ok(Some((number, fields.map(|fields| record.filled(fields)))))
             }
         }
     }
@@ -188,38 +180,39 @@ impl Written {
 
 struct Arrivals<'a> {
     of: &'a Arriving,
-    /// The file, or what the input is called.
-    path: PathBuf,
     rows: Written,
     /// What a row may have, by its width: with all columns, first, and without some that it may lack.
     columns: Vec<Projection>,
     row: Row<u32>,
     /// Rows that are not in the minibatch yet.
     scratch: Samples,
-    unseen: Vec<u64>,
 }
 
 impl Next for Arrivals<'_> {
-    fn next(&mut self, _batch: &mut Batch) -> Result<bool> {
-        let Some((line, record)) = self.rows.next(self.of.max_line)? else { return Ok(false) };
+    fn next(&mut self) -> Result<Option<Judged<()>>> {
+        let Some((line, record)) = self.rows.next()? else { return Ok(None) };
         let encoding = &self.of.encoding;
         let row_of = |at, spec: &_, value: &_| encoding.row(at, spec, value, UNSEEN);
         let read = record.and_then(|record| {
             let columns = self.columns.iter().find(|columns| columns.width() == record.len());
             self.row.read(record, columns.unwrap_or(&self.columns[0]), row_of)
         });
-        read.map_err(|reason| Error::BadRow { path: self.path.clone(), line, reason })?;
-        self.row.push(&mut self.scratch, &self.columns[0], &self.of.lists);
-        self.unseen.iter_mut().zip(self.row.lost()).for_each(|(all, here)| *all += here.values);
-        Ok(true)
+        Ok(Some((line, read)))
     }
 
-    fn stand_in(&mut self, _batch: &mut Batch) {
+    fn stand_in(&mut self) {
         if let Written::Text(records) = &mut self.rows {
             records.keep_first_line();
         }
         self.row.stand_in(&self.columns[0]);
+    }
+
+    fn push(&mut self, _batch: &mut Batch, left_out: &[AtomicU64]) {
         self.row.push(&mut self.scratch, &self.columns[0], &self.of.lists);
+        for (all, lost) in left_out.iter().zip(self.row.lost()).filter(|(_, lost)| lost.values > 0) {
+            // Relaxed: a count that is read when all reading is done.
+            all.fetch_add(lost.values, Ordering::Relaxed);
+        }
     }
 
     fn finish(&mut self, batch: &mut Batch) {
@@ -238,9 +231,5 @@ impl Next for Arrivals<'_> {
             Written::Text(records) => records.wait(),
             Written::Objects(rows) => rows.lines.wait(),
         }
-    }
-
-    fn unseen(&self) -> &[u64] {
-        &self.unseen
     }
 }

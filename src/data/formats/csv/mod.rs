@@ -36,12 +36,11 @@ pub(in crate::data) use crate::base::console::escaped;
 use crate::base::console::note;
 use crate::base::units::{Count, Many};
 use crate::base::{Error, Result};
-use crate::data::fingerprint::of_text;
 use crate::data::preprocess::input_files;
 use crate::data::samples::Samples;
 use crate::data::schema::Description;
 use crate::data::source::first_part;
-use crate::data::text::{LONGEST, SHOWN, shown};
+use crate::data::text::{LONGEST, SHOWN, Scanned, shown};
 use crate::data::unseen::LostCounts;
 use crate::data::{Labels, Lost, OnUnseen, Progress, Split, Vocabulary};
 
@@ -172,7 +171,7 @@ fn warn_of_one_class(path: &Path, schema: &TextSchema, choices: &Choices<'_>, pa
         for (first, of_part) in first.iter_mut().zip(part.labels) {
             *first = first.or(of_part.map(|row| rows + row));
         }
-        rows += part.rows;
+        rows += part.text.rows;
     }
     let train = first_part(rows, choices.held_out);
     let (of, others) = match first.map(|first| first.is_some_and(|row| row < train)) {
@@ -181,7 +180,7 @@ fn warn_of_one_class(path: &Path, schema: &TextSchema, choices: &Choices<'_>, pa
         _ => return,
     };
     let which = if first.contains(&None) && choices.test.is_none() { "rows" } else { "training rows" };
-    let skipped = parts.iter().map(|part| part.skipped.rows()).sum::<u64>();
+    let skipped = parts.iter().map(|part| part.text.skipped.rows()).sum::<u64>();
     let left_out = match skipped {
         0 => String::new(),
         _ => format!(", perhaps because the {others} ones are among the {} left out", Many(skipped, "malformed row")),
@@ -301,7 +300,7 @@ fn scan_all(
         for (file, bytes) in files {
             let into = (&mut *encoding, &mut used[..]);
             let part = Part::scan(file, schema, policy, into, &mut pass)?;
-            (pass.done, pass.rows) = (pass.done + bytes, pass.rows + part.rows);
+            (pass.done, pass.rows) = (pass.done + bytes, pass.rows + part.text.rows);
             parts.push(part);
         }
         Ok::<_, Error>(parts)
@@ -309,8 +308,8 @@ fn scan_all(
     // Which samples of these files the model is judged by is known when all are counted.
     let first = if choices.held_out > 0.0 { of_tests } else { policy };
     let mut parts = scan(&files, first, &mut encoding, true)?;
-    let train = |parts: &[Part]| first_part(parts.iter().map(|part| part.rows).sum(), choices.held_out);
-    let first_unseen = parts.iter().find_map(|part| part.first_unseen);
+    let train = |parts: &[Part]| first_part(parts.iter().map(|part| part.text.rows).sum(), choices.held_out);
+    let first_unseen = parts.iter().find_map(|part| part.text.first_unseen);
     if policy.unseen == OnUnseen::Reject && first_unseen.is_some_and(|row| row < train(&parts)) {
         parts = scan(&files, policy, &mut encoding, true)?;
     }
@@ -323,7 +322,7 @@ fn scan_all(
     encoding.keep_all();
     for part in parts.iter_mut().filter(|_| policy.unseen == OnUnseen::Reject) {
         // Where all values are known, one without a row tells that the file has changed.
-        let met = part.first_unseen.is_some() || choices.held_out > 0.0 && encoding.leaves_out();
+        let met = part.text.first_unseen.is_some() || choices.held_out > 0.0 && encoding.leaves_out();
         part.policy.unseen = if met { OnUnseen::EmptyBag } else { OnUnseen::Reject };
     }
     note_shared_rows(schema, &used);
@@ -375,31 +374,19 @@ impl Table for CsvTable {
     }
 
     fn rows(&self) -> u64 {
-        self.part.rows
+        self.part.text.rows
     }
 
     fn path(&self) -> &Path {
-        &self.part.path
+        &self.part.text.path
+    }
+
+    fn scanned(&self) -> Option<&Scanned> {
+        Some(&self.part.text)
     }
 
     fn longest(&self) -> Vec<u32> {
         self.part.longest.clone()
-    }
-
-    fn skipped_rows(&self) -> u64 {
-        self.part.skipped.rows()
-    }
-
-    fn first_skipped(&self) -> Option<&str> {
-        self.part.skipped.first()
-    }
-
-    fn fingerprint(&self) -> Option<u64> {
-        of_text(&self.part.path)
-    }
-
-    fn is_seekable(&self) -> bool {
-        self.part.is_seekable()
     }
 
     fn lost(&self) -> Vec<Lost> {

@@ -8,8 +8,8 @@
 use std::ops::Index;
 use std::path::Path;
 
-use crate::base::{Reason, Result};
-use crate::data::text::{Line, Lines, Place, too_long};
+use crate::base::Result;
+use crate::data::text::{Judged, Line, Lines, Place, too_long};
 
 /// The fields of a row; reused from row to row.
 #[derive(Debug, Clone, Default)]
@@ -26,8 +26,8 @@ impl Record {
         self.fields
     }
 
-    /// Takes these fields.
-    pub(super) fn fill(&mut self, fields: &[Vec<u8>]) {
+    /// A record of these fields, in the place of what it was.
+    pub(super) fn filled(&mut self, fields: &[Vec<u8>]) -> &Self {
         self.bytes.clear();
         self.ends.clear();
         for field in fields {
@@ -35,6 +35,7 @@ impl Record {
             self.ends.push(self.bytes.len());
         }
         self.fields = fields.len();
+        self
     }
 
     pub(in crate::data) fn iter(&self) -> impl Iterator<Item = &[u8]> {
@@ -133,9 +134,6 @@ pub(super) struct Records {
     too_long: bool,
 }
 
-/// The first line of a record, and what is wrong with it as text.
-type Read = (u64, std::result::Result<(), Reason>);
-
 /// What came next.
 enum Next {
     Line,
@@ -146,14 +144,14 @@ enum Next {
 impl Records {
     /// Opens a file at a place that [`Records::place`] gave; the default: at its first line.
     pub(super) fn open_at(path: &Path, delimiter: char, max_line: usize, place: Place) -> Result<Self> {
-        Ok(Self::of(Lines::open_at(path, place)?.limited(max_line), delimiter, max_line))
+        Ok(Self::of(Lines::open_at(path, place)?.limited(max_line), delimiter))
     }
 
     /// The records of these lines.
-    pub(super) fn of(lines: Lines, delimiter: char, max_line: usize) -> Self {
+    pub(super) fn of(lines: Lines, delimiter: char) -> Self {
         let (splitter, record) = (Splitter::new(delimiter), Record::default());
         let (line, behind, held) = (Vec::new(), Vec::new(), (Vec::new(), 0));
-        let number = lines.place().lines;
+        let (number, max_line) = (lines.place().lines, lines.longest());
         let (first, too_long) = (0, false);
         Self { lines, max_line, splitter, record, line, number, first, behind, held, too_long }
     }
@@ -206,7 +204,7 @@ impl Records {
 
     /// Reads the next record; nothing at the end of the file. Returns its first line, and what is wrong with it as
     /// text. Empty lines are no records.
-    pub(super) fn next(&mut self) -> Result<Option<Read>> {
+    pub(super) fn next(&mut self) -> Result<Option<Judged<()>>> {
         self.behind.clear();
         loop {
             match self.next_line()? {
@@ -257,6 +255,7 @@ impl Records {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::Reason;
     use crate::data::text::LONGEST;
 
     fn all(text: &[u8]) -> Vec<(u64, std::result::Result<Vec<String>, Reason>)> {

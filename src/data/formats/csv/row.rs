@@ -7,7 +7,7 @@ use super::lookups::trimmed;
 use super::records::Record;
 use super::schema::{TextCategorical, TextSchema};
 use super::sniff::separated;
-use super::{bad, escaped, found_instead, listed, missing_hint, shown};
+use super::{bad, escaped, found_instead, listed, missing_hint};
 use crate::base::error::meant;
 use crate::base::{Reason, Result};
 use crate::data::samples::{MISSING, Samples, Values};
@@ -144,7 +144,7 @@ impl Projection {
         }
         self.rule.label(field).ok_or_else(|| {
             let (column, expected) = (&self.label_name, self.rule.expects());
-            let reason = format!("column {column}: {expected} is expected, found \"{}\"", shown(&record[at]));
+            let reason = found_instead(column, expected, &record[at]);
             match self.rule.advice(column, field, self.kept) {
                 Some(advice) => Reason::with_remedy(format!("{reason}: {advice}")),
                 None => reason.into(),

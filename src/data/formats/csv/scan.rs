@@ -4,7 +4,7 @@
 //! [`GoodRows::next`].
 
 use std::ops::RangeInclusive;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use super::bad;
 use super::encoding::Encoding;
@@ -16,7 +16,7 @@ use super::sniff::check_header;
 use crate::base::config::OnBadRow;
 use crate::base::input::Found;
 use crate::base::{Error, Result, interrupt};
-use crate::data::text::{Marks, Place, Skipped};
+use crate::data::text::{Marks, Place, Scanned, Skipped};
 use crate::data::{Labels, OnUnseen, Progress};
 
 /// Rows between two places at which the file can be entered.
@@ -82,33 +82,16 @@ pub(super) struct RowPolicy {
 
 /// A text file after the pass.
 pub(super) struct Part {
-    pub(super) path: PathBuf,
+    pub(super) text: Scanned,
     /// By what rows are judged.
     pub(super) policy: RowPolicy,
-    /// The file that the pass went through.
-    found: Found,
     pub(super) columns: Projection,
-    /// Good rows.
-    pub(super) rows: u64,
-    /// Malformed rows.
-    pub(super) skipped: Skipped,
-    /// The first good row with a value that is left out, by its number among those of all files.
-    pub(super) first_unseen: Option<u64>,
     /// The first good row of each label: 0, then 1.
     pub(super) labels: [Option<u64>; 2],
     /// The most look-ups of a row, one entry a categorical column.
     pub(super) longest: Vec<u32>,
     /// Whether a dense column holds nothing but i32s.
     pub(super) whole: Vec<bool>,
-    /// None of a compressed file.
-    marks: Marks,
-}
-
-impl Part {
-    /// Whether it can be entered in the middle: compressed files cannot.
-    pub(super) const fn is_seekable(&self) -> bool {
-        !self.marks.is_empty()
-    }
 }
 
 /// The good rows of a file, in order.
@@ -289,15 +272,14 @@ impl Part {
         if rows == 0 {
             return Err(bad(path, no_rows(schema, skipped.rows())));
         }
-        let path = path.to_owned();
-        Ok(Self { path, policy, found, columns, rows, skipped, first_unseen, labels, longest, whole, marks })
+        let text = Scanned { path: path.to_owned(), found, rows, skipped, first_unseen, marks };
+        Ok(Self { text, policy, columns, labels, longest, whole })
     }
 
     /// A reader that stands before good row `start`.
     pub(super) fn open(&self, start: u64, encoding: &Encoding) -> Result<GoodRows<'_>> {
-        self.found.check(&self.path)?;
-        let mark = self.marks.before(start);
-        let mut good = GoodRows::open(&self.path, &self.columns, self.policy, mark.map(|(_, place)| place))?;
+        let mark = self.text.enter(start)?;
+        let mut good = GoodRows::open(&self.text.path, &self.columns, self.policy, mark.map(|(_, place)| place))?;
         for _ in mark.map_or(0, |(row, _)| row)..start {
             if !good.step_over(encoding)? {
                 break;
