@@ -30,7 +30,7 @@ impl TextSchema {
         let dense = self.dense.iter().map(|spec| &spec.column);
         let categorical = self.categorical.iter().flat_map(|spec| spec.weights.iter().chain([&spec.column]));
         let names = self.columns.iter().chain(&self.weight).chain(dense).chain(categorical);
-        Rule::of(&self.label, names.map(|name| name.as_bytes()))
+        Rule::of(&self.label, names.map(String::as_bytes))
     }
 
     /// That nothing else reads the column of weights.
@@ -116,13 +116,8 @@ impl Rule {
         if has(&column) {
             return Ok((column, rule));
         }
-        let mut padded = names.clone().filter(|known| trimmed(known) == column.as_bytes());
-        match padded.next() {
-            Some(first) if padded.all(|other| other == first) => {
-                Ok((String::from_utf8_lossy(first).into_owned(), rule))
-            }
-            _ => Ok((column, rule)),
-        }
+        let padded = padded(&column, names);
+        Ok((padded.unwrap_or(column), rule))
     }
 
     /// The label of a field; `None` when the rule does not apply to it.
@@ -199,6 +194,13 @@ impl Rule {
             "say in the schema which rows are positive (label = {rule}), or mend the line if it alone is wrong"
         ))
     }
+}
+
+/// The one name that is `column` but for blanks around it.
+fn padded<'a>(column: &str, names: impl Iterator<Item = &'a [u8]>) -> Option<String> {
+    let mut found = names.filter(|name| trimmed(name) == column.as_bytes());
+    let first = found.next()?;
+    found.all(|other| other == first).then(|| String::from_utf8_lossy(first).into_owned())
 }
 
 /// Whether a field without blanks around it is this text or, where that is a number, equals it.
