@@ -32,8 +32,8 @@ pub struct PredictArgs {
     #[arg(long, value_name = "DIR|FILE")]
     checkpoint: PathBuf,
 
-    /// Rows in any format that `train --data` reads; in text the label column may be missing. Every row gets a
-    /// probability, in the order of the file; of a data set those for training,
+    /// Rows in any format that `train --data` reads; in text the label column may be missing or, below a header, hold
+    /// what is no label. Every row gets a probability, in the order of the file; of a data set those for training,
     /// validation and test, in the order of its files (of octorec's blocks: as dataset.toml lists them; of others:
     /// training, validation, test). With "-" rows of text come by standard input, in bounded memory: whenever it
     /// pauses, those that have come are answered.

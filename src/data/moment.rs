@@ -47,9 +47,9 @@ impl Unit {
             Self::Milliseconds => "a time in milliseconds since 1970, from 1932 to 2068",
             Self::Microseconds => "a time in microseconds since 1970, from 1932 to 2068",
             Self::Nanoseconds => "a time in nanoseconds since 1970, from 1932 to 2068",
-            Self::Hours => "a time as YYMMDDHH, such as 14102103",
-            Self::Days => "a date as YYYYMMDD, such as 20141021",
-            Self::Written => "a date as YYYY-MM-DD, with or without a time as HH:MM:SS behind it",
+            Self::Hours => "a time as YYMMDDHH, such as 14102103, from 2000 to 2068",
+            Self::Days => "a date as YYYYMMDD, such as 20141021, from 1932 to 2068",
+            Self::Written => "a date as YYYY-MM-DD, with or without a time as HH:MM:SS behind it, from 1932 to 2068",
         }
     }
 
@@ -262,6 +262,10 @@ mod tests {
                 assert_eq!(unit.parse(field.as_bytes()), None, "{} {field:?}", unit.name());
             }
         }
+        for unit in [Unit::Seconds, Unit::Hours, Unit::Days, Unit::Written] {
+            assert!(unit.expects().contains(" to 2068"), "{}: dates there are, but not these", unit.name());
+        }
+        assert_eq!(Unit::Written.parse(b"9999-12-31").or(Unit::Written.parse(b"1925-03-04")), None);
         // Leap years, and the ends of the calendar.
         assert!(Unit::Days.parse(b"20000229").is_some() && Unit::Days.parse(b"21000229").is_none());
         assert_eq!(Unit::Days.parse(b"19700101"), Unit::Seconds.parse(b"0"));

@@ -77,6 +77,26 @@ fn order(found: &Value) -> Vec<&str> {
 }
 
 #[test]
+fn blank_fields_have_labels_where_the_rule_asks_for_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    let bought = |n: u32| if n.is_multiple_of(3) { "2024-03-01" } else { "" };
+    let rows: String = (0..300).map(|n| format!("{},{}.5,u{}\n", bought(n), n % 5, n % 8)).collect();
+    fs::write(at("log.csv"), format!("bought_at,price,user\n{rows}")).unwrap();
+    let model = MODEL.replace("[2,8,4]", "[1,8,4]");
+    for (operator, rate) in [("!=", 1.0 / 3.0), ("==", 2.0 / 3.0)] {
+        let schema = "dense = [{ column = \"price\", float = true }]\ncategorical = [{ column = \"user\" }]\n";
+        fs::write(at("log.toml"), format!("label = \"bought_at {operator}\"\n{schema}")).unwrap();
+        let data = format!("--data {} --schema {}", at("log.csv"), at("log.toml"));
+        succeed(&format!("train {data} {model} --out {} --force", at("run")));
+        let found = json(&format!("inspect {} --against {} --json", at("log.csv"), at("run")));
+        assert_eq!((&found["samples"], &found["labelled"]), (&json!(300), &json!(300)));
+        near(&found["label_rate"], rate, 1e-6);
+        near(&found["trained_label_rate"], rate, 1e-6);
+    }
+}
+
+#[test]
 fn what_has_changed_since_training_is_told_column_by_column() {
     let folder = tempfile::tempdir().unwrap();
     for vocab in ["all", "train"] {

@@ -426,9 +426,17 @@ fn remedies_for_a_model_s_own_schema_are_of_the_data() {
             "{message}"
         );
         assert!(!message.contains("columns = "), "{message}");
-        let message = of("words.csv");
-        assert!(message.contains("if all rows have such labels, write them as 0 and 1"), "{message}");
     }
+    let message = fail(&format!("eval --checkpoint {} --data {}", at("run"), at("words.csv")));
+    assert!(message.contains("if all rows have such labels, write them as 0 and 1"), "{message}");
+    // Predictions do not need them, of files as of rows that arrive.
+    let predicted = |name: &str| succeed(&format!("predict --checkpoint {} --data {}", at("run"), at(name))).stdout;
+    let expected = predicted("clicks.csv");
+    assert!(!expected.is_empty());
+    assert_eq!(predicted("words.csv"), expected);
+    let rows = File::open(at("words.csv")).unwrap();
+    let arrived = octorec().args(["predict", "--checkpoint", &at("run"), "--data", "-"]).stdin(rows).output().unwrap();
+    assert_eq!(arrived.stdout, expected, "{}", String::from_utf8_lossy(&arrived.stderr));
     let train = |name: &str| format!("train --data {} --schema {} {SMALL} --steps 3", at(name), at("clicks.toml"));
     let message = fail(&train("rows.csv"));
     assert!(message.contains("looks like a row, not like the names of columns"), "{message}");
@@ -688,6 +696,29 @@ fn texts_for_nothing_become_no_negatives_by_what_a_label_is_told() {
         let found = json(&format!("inspect {} --label {} --json", log.display(), remedy.replace(' ', "")));
         assert_eq!((&found["rows"], &found["label_rate"]), (&200.into(), &rate.into()), "{found}");
     }
+}
+
+#[test]
+fn a_label_is_found_behind_a_blank_in_the_header() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    let rows: String = (0..200).map(|n| format!("u{}, {}.5, {}\n", n % 7, n % 5, n % 2)).collect();
+    fs::write(at("log.csv"), format!("user, price, label\n{rows}")).unwrap();
+    let inspect = format!("inspect {}", at("log.csv"));
+    succeed(&format!("{inspect} --write-schema {}", at("proposed.toml")));
+    let found = json(&format!("{inspect} --label label --json"));
+    assert_eq!((&found["rows"], &found["label_rate"]), (&200.into(), &0.5.into()), "{found}");
+    let train = |schema: &str| {
+        format!("train --data {} --schema {} {SMALL} --test-fraction 0 --steps 3", at("log.csv"), at(schema))
+    };
+    succeed(&format!("{} --out {}", train("proposed.toml"), at("run")));
+    succeed(&format!("eval --checkpoint {} --data {}", at("run"), at("log.csv")));
+    let own = "label = \"label\"\ncategorical = [{ column = \"user\" }]\n";
+    fs::write(at("own.toml"), own).unwrap();
+    succeed(&train("own.toml"));
+    fs::write(at("told.toml"), format!("{own}[[dense]]\ncolumn = \" label\"\n")).unwrap();
+    let message = fail(&train("told.toml"));
+    assert!(message.contains("[[dense]] column = \" label\" reads as a feature"), "{message}");
 }
 
 #[test]

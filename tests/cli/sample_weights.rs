@@ -338,6 +338,22 @@ fn what_is_no_weight_is_told_and_predictions_need_none() {
 }
 
 #[test]
+fn labels_and_weights_that_count_as_blank_are_told_with_what_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = log(&folder.path().join("log.csv"), (0..100).map(|n| (n, "2".to_owned())));
+    for (missing, label, told) in [
+        ("2", "click", "found \"2\", which counts as blank (the schema's `missing` has it)"),
+        ("0", "click == 1", "found \"0\", which counts as blank (the schema's `missing` has it)"),
+        ("0", "click", "label = \"click\": \"0\" counts as blank (missing)"),
+    ] {
+        let text = SCHEMA.replace("label = 'click'", &format!("missing = ['{missing}']\nlabel = '{label}'"));
+        let schema = schema(folder.path(), &text, "missing.toml");
+        let message = fail(&format!("train --data {data} --schema {schema} {MODEL} --batch 20 --epochs 1"));
+        assert!(message.contains(told), "{message}");
+    }
+}
+
+#[test]
 fn inspect_proposes_a_weight_by_its_one_name_alone() {
     let folder = tempfile::tempdir().unwrap();
     for (name, is_weight) in [("sample_weight", true), ("weight", false)] {

@@ -2,6 +2,7 @@
 
 use std::cmp::Ordering;
 
+use super::lookups::trimmed;
 use super::propose::MISSING;
 use super::schema::TextSchema;
 
@@ -13,7 +14,7 @@ pub(super) fn finite(field: &[u8]) -> Option<f64> {
 impl TextSchema {
     /// What a model that was trained by the schema lives with, and whoever writes one is told.
     pub(super) fn check_label(&self) -> std::result::Result<(), String> {
-        let (label, rule) = Rule::parse(&self.label)?;
+        let (label, rule) = self.rule()?;
         if let Some(line) = self.reading(&label) {
             return Err(format!(
                 "label = {:?} follows from column {label}, which {line} reads as a feature, so that the model would be told \
@@ -24,10 +25,18 @@ impl TextSchema {
         rule.check_missing(&label, &self.missing)
     }
 
+    /// The label's column and rule, as far as the schema alone tells which columns a file has.
+    fn rule(&self) -> std::result::Result<(String, Rule), String> {
+        let dense = self.dense.iter().map(|spec| &spec.column);
+        let categorical = self.categorical.iter().flat_map(|spec| spec.weights.iter().chain([&spec.column]));
+        let names = self.columns.iter().chain(&self.weight).chain(dense).chain(categorical);
+        Rule::of(&self.label, names.map(String::as_bytes))
+    }
+
     /// That nothing else reads the column of weights.
     pub(super) fn check_weight(&self) -> std::result::Result<(), String> {
         let Some(weight) = &self.weight else { return Ok(()) };
-        let (label, _) = Rule::parse(&self.label)?;
+        let (label, _) = self.rule()?;
         let of_label = (*weight == label).then(|| format!("label = {:?}", self.label));
         of_label.or_else(|| self.reading(weight)).map_or(Ok(()), |line| {
             Err(format!(
@@ -95,6 +104,22 @@ impl Rule {
         Ok((column, rule))
     }
 
+    /// The column and the rule of a label in a file of these columns. One whose name is the whole text stands before the
+    /// comparison that it could be, and blanks around a name in the file, as some programs write them behind a comma,
+    /// need not be said.
+    pub(super) fn of<'a>(text: &str, names: impl Iterator<Item = &'a [u8]> + Clone) -> Result<(String, Self), String> {
+        let (column, rule) = Self::parse(text)?;
+        let has = |name: &str| names.clone().any(|known| known == name.as_bytes());
+        if has(text) {
+            return Ok((text.to_owned(), Self::Bit));
+        }
+        if has(&column) {
+            return Ok((column, rule));
+        }
+        let padded = padded(&column, names);
+        Ok((padded.unwrap_or(column), rule))
+    }
+
     /// The label of a field; `None` when the rule does not apply to it.
     pub(super) fn label(&self, field: &[u8]) -> Option<f32> {
         let positive = match self {
@@ -111,11 +136,18 @@ impl Rule {
         Some(if positive { 1.0 } else { 0.0 })
     }
 
-    /// Whether it compares `column` with none of these texts, which count as blank: of a blank field there is no label.
+    /// Whether it tells the labels of `column` by none of these texts, which count as blank: of a blank field there is
+    /// no label.
     ///
     /// # Errors
-    /// The text, and the rule to write instead.
+    /// The text, and what to write instead.
     pub(super) fn check_missing(&self, column: &str, missing: &[String]) -> Result<(), String> {
+        if let (Self::Bit, Some(bit)) = (self, missing.iter().find(|text| ["0", "1"].contains(&text.as_str()))) {
+            return Err(format!(
+                "label = {column:?}: {bit:?} counts as blank (missing), and a row without a label is malformed: leave it out \
+                 of `missing`, which is for every column (a list has `padding` for such a value)"
+            ));
+        }
         let Self::Text(text, number, equal) = self else { return Ok(()) };
         let Some(blank) = missing.iter().find(|blank| is_same(blank.as_bytes(), text, *number)) else { return Ok(()) };
         let operator = if *equal { "==" } else { "!=" };
@@ -141,8 +173,8 @@ impl Rule {
         let text = std::str::from_utf8(field.trim_ascii()).ok().filter(|text| !text.is_empty())?;
         if kept {
             let advice = format!(
-                "this model's own schema says label = {name:?}: if all rows have such labels, write them as 0 and 1, or rename \
-                 the column where none are needed (predict); if it alone is wrong, mend the line"
+                "this model's own schema says label = {name:?}: if all rows have such labels, write them as 0 and 1; if it \
+                 alone is wrong, mend the line"
             );
             return Some(advice).filter(|_| !MISSING.contains(&text));
         }
@@ -164,9 +196,34 @@ impl Rule {
     }
 }
 
+/// The one name that is `column` but for blanks around it.
+fn padded<'a>(column: &str, names: impl Iterator<Item = &'a [u8]>) -> Option<String> {
+    let mut found = names.filter(|name| trimmed(name) == column.as_bytes());
+    let first = found.next()?;
+    found.all(|other| other == first).then(|| String::from_utf8_lossy(first).into_owned())
+}
+
 /// Whether a field without blanks around it is this text or, where that is a number, equals it.
 fn is_same(field: &[u8], text: &str, number: Option<f64>) -> bool {
-    field == text.as_bytes() || number.is_some_and(|number| finite(field) == Some(number))
+    if field == text.as_bytes() {
+        return true;
+    }
+    // Floats would take neighbours among ids of more than 53 bits for the same.
+    match (integer(field), integer(text.as_bytes())) {
+        (Some(field), Some(text)) => field == text,
+        _ => number.is_some_and(|number| finite(field) == Some(number)),
+    }
+}
+
+/// Whether a plain integer is negative, and its digits without zeros before them; nothing for other texts.
+fn integer(text: &[u8]) -> Option<(bool, &[u8])> {
+    let digits = text.strip_prefix(b"-").or_else(|| text.strip_prefix(b"+")).unwrap_or(text);
+    if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    let zeros = digits.iter().take_while(|digit| **digit == b'0').count();
+    let digits = &digits[zeros..];
+    Some((text[0] == b'-' && !digits.is_empty(), digits))
 }
 
 #[cfg(test)]
@@ -196,6 +253,34 @@ mod tests {
             Rule::parse("rating > high").unwrap_err(),
             "label = \"rating > high\": > compares with a number, and \"high\" is none"
         );
+    }
+
+    #[test]
+    fn wide_ids_are_compared_by_their_digits() {
+        let is = |rule: &str, field: &str| Rule::parse(rule).unwrap().1.label(field.as_bytes()).unwrap() == 1.0;
+        let wide = "100000000000000001";
+        for (field, same) in [(wide, true), ("100000000000000003", false), ("+0100000000000000001", true)] {
+            assert_eq!(is(&format!("camp == {wide}"), field), same, "{field}");
+            assert_eq!(is(&format!("camp != {wide}"), field), !same, "{field}");
+        }
+        assert!(!is(&format!("camp == -{wide}"), wide));
+        assert!(is("y == 1", "1.0") && is("y == 1.0", "1") && is("y == 0", "-0") && is("y == -1", "-01"));
+    }
+
+    #[test]
+    fn a_labels_column_may_have_blanks_around_its_name() {
+        let column = |rule: &str, names: &[&str]| {
+            let (column, rule) = Rule::of(rule, names.iter().map(|name| name.as_bytes())).unwrap();
+            (column, matches!(rule, Rule::Bit))
+        };
+        assert_eq!(column("label", &["user", " label"]), (" label".to_owned(), true));
+        assert_eq!(column(" label", &["label", " label"]), (" label".to_owned(), true));
+        assert_eq!(column("label", &[" label", "label"]), ("label".to_owned(), true));
+        assert_eq!(column("label > 0", &["user", " label"]), (" label".to_owned(), false));
+        // Which of two is meant nobody knows.
+        assert_eq!(column("label", &[" label", "label "]), ("label".to_owned(), true));
+        assert_eq!(column("age>3", &["age", "age>3"]), ("age>3".to_owned(), true));
+        assert_eq!(column("age>3", &["age"]), ("age".to_owned(), false));
     }
 
     #[test]

@@ -26,7 +26,7 @@ impl TextCategorical {
         };
         let Some(separator) = &self.separator else { return one(field, weights) };
         let Some(weights) = weights else {
-            return self.several(field).into_iter().flatten().try_for_each(|v| one(v, None));
+            return values_of(field, separator, &self.padding).try_for_each(|value| one(value, None));
         };
         // Places count, so blanks and padding are left out only behind this, and blanks that separate stay.
         let all = |field| if trimmed(field).is_empty() { Vec::new() } else { parts(field, separator).collect() };
@@ -40,7 +40,7 @@ impl TextCategorical {
             );
             return Err(reason.into());
         }
-        let there = values.into_iter().zip(weights).filter(|(value, _)| !self.is_blank(value));
+        let there = values.into_iter().zip(weights).filter(|(value, _)| !is_blank(value, &self.padding));
         there.into_iter().try_for_each(|(value, weighs)| one(value, Some(weighs)))
     }
 
@@ -65,16 +65,16 @@ impl TextCategorical {
             )
         })
     }
-
-    /// Whether a part of a list stands for no value.
-    fn is_blank(&self, part: &[u8]) -> bool {
-        part.is_empty() || (!self.padding.is_empty() && part == self.padding.as_bytes())
-    }
 }
 
-/// The values of a field that may have several; blank ones are none.
-pub(super) fn values<'a>(field: &'a [u8], separator: &'a str) -> impl Iterator<Item = &'a [u8]> {
-    parts(field, separator).filter(|value| !value.is_empty())
+/// Whether a part of a list stands for no value.
+fn is_blank(part: &[u8], padding: &str) -> bool {
+    part.is_empty() || part == padding.as_bytes()
+}
+
+/// The values of a field that may have several; blank ones and the padding are none.
+pub(super) fn values_of<'a>(field: &'a [u8], separator: &'a str, padding: &'a str) -> impl Iterator<Item = &'a [u8]> {
+    parts(field, separator).filter(move |value| !is_blank(value, padding))
 }
 
 /// A list's parts without blanks around them, blank ones too. It need not be UTF-8.

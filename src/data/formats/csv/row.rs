@@ -58,7 +58,8 @@ pub(in crate::data) struct Weighed<K> {
 impl Projection {
     /// Finds the columns in a file's header.
     pub(in crate::data) fn find(path: &Path, schema: &TextSchema, header: &[Vec<u8>], labels: Labels) -> Result<Self> {
-        let (label_name, rule) = Rule::parse(&schema.label).map_err(|reason| bad(path, reason))?;
+        let names = header.iter().map(Vec::as_slice);
+        let (label_name, rule) = Rule::of(&schema.label, names).map_err(|reason| bad(path, reason))?;
         let place = |name: &str| place(header, name, schema.columns.is_empty()).map_err(|reason| bad(path, reason));
         let has_label = labels == Labels::Required || header.iter().any(|field| field == label_name.as_bytes());
         let label = has_label.then(|| place(&label_name)).transpose()?;
@@ -135,16 +136,25 @@ impl Projection {
         if is_blank { b"" } else { field }
     }
 
+    /// Behind what is wrong with a field: that its text is one that counts as blank, if so.
+    fn told_missing(&self, record: &Record, at: usize) -> &'static str {
+        let is_missing = self.field(record, at).is_empty() && !record[at].is_empty();
+        if is_missing { ", which counts as blank (the schema's `missing` has it)" } else { "" }
+    }
+
     /// The label; NaN where there is none.
     fn label_of(&self, record: &Record) -> std::result::Result<f32, Reason> {
         let Some(at) = self.label else { return Ok(f32::NAN) };
         let field = self.field(record, at);
-        if self.labels == Labels::Optional && field.trim_ascii().is_empty() {
+        let label = self.rule.label(field);
+        // Without names a field that is no label may be another column's, in a row that has one field too many.
+        let is_none = || field.trim_ascii().is_empty() || self.schema.columns.is_empty();
+        if label.is_none() && self.labels == Labels::Optional && is_none() {
             return Ok(f32::NAN);
         }
-        self.rule.label(field).ok_or_else(|| {
+        label.ok_or_else(|| {
             let (column, expected) = (&self.label_name, self.rule.expects());
-            let reason = found_instead(column, expected, &record[at]);
+            let reason = found_instead(column, expected, &record[at]) + self.told_missing(record, at);
             match self.rule.advice(column, field, self.kept) {
                 Some(advice) => Reason::with_remedy(format!("{reason}: {advice}")),
                 None => reason.into(),
@@ -159,7 +169,8 @@ impl Projection {
         let held = self.field(record, at).trim_ascii();
         if spec.weighs {
             let weight = number(trimmed(held)).filter(|weight| is_weight(*weight as f32));
-            let weight = weight.ok_or_else(|| found_instead(&spec.column, A_WEIGHT, &record[at]))?;
+            let weight = weight
+                .ok_or_else(|| found_instead(&spec.column, A_WEIGHT, &record[at]) + self.told_missing(record, at))?;
             return Ok((Some(weight), false));
         }
         if let Some(count) = spec.counted(held) {

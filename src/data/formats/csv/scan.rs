@@ -127,7 +127,8 @@ pub(in crate::data) fn header(
 /// and the weight, if there is one; of these two one alone may be missing where they stand beside each other, so that
 /// it does not matter which.
 pub(super) fn row_columns(path: &Path, schema: &TextSchema, labels: Labels) -> Result<Vec<Vec<Vec<u8>>>> {
-    let (label, _) = Rule::parse(&schema.label).map_err(|reason| bad(path, reason))?;
+    let names = schema.columns.iter().map(String::as_bytes);
+    let (label, _) = Rule::of(&schema.label, names).map_err(|reason| bad(path, reason))?;
     let place = |name: &str| schema.columns.iter().position(|column| column == name);
     let without = |absent: &[&str]| {
         let names = schema.columns.iter().filter(|name| !absent.contains(&name.as_str()));

@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use super::found_instead;
 use super::label::{Rule, finite};
-use super::lookups::{trimmed, values};
+use super::lookups::{trimmed, values_of};
 use crate::base::{Result, input};
 use crate::data::formats::bad;
 use crate::data::moment::Unit;
@@ -305,7 +305,7 @@ impl TextDense {
     /// How many values a field has, where that is the feature.
     pub(super) fn counted(&self, field: &[u8]) -> Option<u32> {
         let separator = self.count.as_ref()?;
-        Some(values(field, separator).filter(|value| !is_padding(value, &self.padding)).count() as u32)
+        Some(values_of(field, separator, &self.padding).count() as u32)
     }
 
     /// Its name in the data set.
@@ -313,10 +313,6 @@ impl TextDense {
     pub fn name(&self) -> &str {
         if self.name.is_empty() { &self.column } else { &self.name }
     }
-}
-
-fn is_padding(value: &[u8], padding: &str) -> bool {
-    !padding.is_empty() && value == padding.as_bytes()
 }
 
 impl TextCategorical {
@@ -365,12 +361,6 @@ impl TextCategorical {
             _ => return Ok(()),
         };
         Err(reason)
-    }
-
-    /// The values of a field, where one has several.
-    pub(super) fn several<'a>(&'a self, field: &'a [u8]) -> Option<impl Iterator<Item = &'a [u8]>> {
-        let separator = self.separator.as_ref()?;
-        Some(values(field, separator).filter(|value| !is_padding(value, &self.padding)))
     }
 
     /// Rows of the table where they do not depend on the data.

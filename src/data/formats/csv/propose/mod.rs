@@ -143,7 +143,7 @@ pub fn propose(path: &Path, rows: u64, label: Option<&str>, max_line: usize, on_
 
 /// The label that a person names, where these texts count as blank.
 fn given(rule: &str, columns: &[Seen], missing: &[String]) -> std::result::Result<label::Found, String> {
-    let (name, kind) = Rule::parse(rule)?;
+    let (name, kind) = Rule::of(rule, columns.iter().map(|seen| seen.name.as_bytes()))?;
     kind.check_missing(&name, missing)?;
     let at = columns.iter().position(|seen| seen.name == name).ok_or_else(|| {
         let names = || columns.iter().map(|seen| &*seen.name);

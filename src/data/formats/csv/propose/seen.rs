@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use twox_hash::XxHash3_64;
 
-use super::super::lookups::values;
+use super::super::lookups::values_of;
 use super::super::number;
 use super::form::Form;
 use crate::data::moment::{Moment, Unit};
@@ -248,7 +248,7 @@ impl Seen {
 impl List {
     fn add(&mut self, field: &[u8], separator: &str) {
         let before = self.parts;
-        for value in values(field, separator) {
+        for value in values_of(field, separator, "") {
             self.parts += 1;
             self.distinct.insert(hash(value));
         }
