@@ -184,9 +184,9 @@ fn command(files: &Files) -> Result<Command> {
     } else {
         command.arg("--config").arg(&files.configuration).arg("--out").arg(&files.run).arg("--force");
     }
-    size_variables().for_each(|name| {
+    for name in size_variables() {
         command.env_remove(name);
-    });
+    }
     Ok(command)
 }
 
