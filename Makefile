@@ -17,6 +17,7 @@ build: system
 # Checks build every optional feature; `build` none.
 test: system format lint docs unit
 test campaign valgrind test-mpi: MPI = 1
+test-mpi: HOSTS = 1
 
 format:
 	$(CARGO) fmt --check
@@ -121,4 +122,4 @@ clean:
 	$(CARGO) clean
 
 system:
-	@.ci/system-packages $(if $(MPI),mpi)
+	@.ci/system-packages $(if $(MPI),mpi) $(if $(HOSTS),hosts)

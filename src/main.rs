@@ -31,7 +31,7 @@ fn main() -> ExitCode {
 
 fn run() -> ExitCode {
     let cli = Cli::of_this_process();
-    let world = match World::find() {
+    let world = match cli.world() {
         Ok(world) => world,
         Err(error) => return told(&error),
     };

@@ -47,6 +47,7 @@ mod unseen;
 
 use clap::{Parser, Subcommand};
 
+use crate::base::config::refuse_several;
 use crate::base::console::note;
 use crate::base::{Error, Result, console};
 use crate::collective::World;
@@ -148,6 +149,18 @@ fn heed_signals() -> Result<()> {
 }
 
 impl Cli {
+    /// The machines of the job. Of a command that is one machine's, the others wait for the first; a search, which may
+    /// take days and starts processes of its own, is refused on all of them.
+    ///
+    /// # Errors
+    /// As [`World::find`], and [`Error::Config`] where a launcher has started several processes of a search.
+    pub fn world(&self) -> Result<World> {
+        if let Command::Search(_) = self.command {
+            refuse_several("search")?;
+        }
+        World::find()
+    }
+
     /// Runs the command, on all machines of a job at the same time.
     ///
     /// # Errors

@@ -8,6 +8,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use octorec::memory::FolderLock;
+use rustix::process::{Pid, Signal, kill_process};
 use safetensors::tensor::TensorView;
 use safetensors::{SafeTensors, serialize};
 use serde_json::Value;
@@ -615,16 +617,67 @@ fn a_restart_takes_no_run_for_the_one_that_shall_replace_it() {
     let before = fs::read(out.join("checkpoint.safetensors")).unwrap();
     let tiny = tiny_training();
     let flags = tiny.strip_prefix("train ").unwrap();
-    let restart = |flags: &str| {
-        let line = format!("1 {} {} -- {flags} --force", out.display(), octorec().get_program().display());
-        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/topology/restart");
-        Command::new("bash").arg(script).args(line.split_whitespace()).output().unwrap()
-    };
+    let restart = |flags: &str| restarted(&out, &format!("{flags} --force")).output().unwrap();
     let diverges = restart(&format!("{flags} --steps 5 --lr 1e30"));
     assert_eq!(diverges.status.code(), Some(1), "{}", String::from_utf8_lossy(&diverges.stderr));
     assert!(fs::read(out.join("checkpoint.safetensors")).unwrap() == before, "the run before is there as it was");
     assert!(restart(&format!("{flags} --steps 5")).status.success());
     assert!(fs::read(out.join("checkpoint.safetensors")).unwrap() != before);
+}
+
+/// A training that is restarted once, into a folder.
+fn restarted(out: &Path, flags: &str) -> Command {
+    let line = format!("1 {} {} -- {flags}", out.display(), octorec().get_program().display());
+    let mut command = Command::new("bash");
+    command.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/topology/restart")).args(line.split_whitespace());
+    command
+}
+
+#[test]
+fn a_restart_replaces_nothing_that_training_has_refused_to_replace() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("run");
+    fs::create_dir(&out).unwrap();
+    fs::write(out.join("config.toml"), "mine = 1\n").unwrap();
+    fs::write(out.join("plan.toml"), "mine, too").unwrap();
+    let before = held(&out);
+    let tiny = tiny_training();
+    let flags = tiny.strip_prefix("train ").unwrap();
+    let refused = restarted(&out, &format!("{flags} --steps 5")).output().unwrap();
+    let message = String::from_utf8_lossy(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(1), "{message}");
+    assert_eq!(message.matches("this run's own files would replace").count(), 2, "{message}");
+    assert_eq!(held(&out), before);
+    // What is left of a run that had begun, and was killed before it saved anything, needs no --force.
+    for line in ["", "{\"kind\": \"step\", \"step\": 1}\n"] {
+        let out = folder.path().join(format!("begun-{}", line.len()));
+        fs::create_dir(&out).unwrap();
+        fs::write(out.join("metrics.jsonl"), line).unwrap();
+        fs::write(out.join("config.toml"), "").unwrap();
+        let done = restarted(&out, &format!("{flags} --steps 5")).output().unwrap();
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    }
+}
+
+#[test]
+fn a_restart_that_is_asked_to_stop_asks_the_run_and_waits_for_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let tiny = tiny_training();
+    let flags = tiny.strip_prefix("train ").unwrap();
+    for (name, signal) in [("term", Signal::TERM), ("hup", Signal::HUP), ("usr1", Signal::USR1)] {
+        let out = folder.path().join(name);
+        let mut command = restarted(&out, &format!("{flags} --steps 100000000"));
+        let mut script = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let begun = Instant::now();
+        while !fs::metadata(out.join("metrics.jsonl")).is_ok_and(|file| file.len() > 0) {
+            assert!(begun.elapsed() < Duration::from_secs(60) && script.try_wait().unwrap().is_none(), "{name}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        kill_process(Pid::from_child(&script), signal).unwrap();
+        assert_eq!(script.wait().unwrap().code(), Some(130), "{name}");
+        assert!(out.join("checkpoint.safetensors").exists(), "{name}");
+        assert!(FolderLock::take(&out).is_ok(), "{name}: the run goes on");
+    }
 }
 
 #[test]

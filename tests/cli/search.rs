@@ -245,6 +245,26 @@ fn the_shortest_time_to_a_target_wins_and_wrong_trials_are_told() {
 }
 
 #[test]
+fn a_search_is_the_work_of_one_process() {
+    let folder = tempfile::tempdir().unwrap();
+    let line = search(folder.path(), "--trials 2 --set train.steps=4 --json");
+    let launched =
+        |name: &str, processes: &str| octorec().args(line.split_whitespace()).env(name, processes).output().unwrap();
+    for name in ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"] {
+        let refused = launched(name, "2");
+        let message = String::from_utf8_lossy(&refused.stderr);
+        assert_eq!(refused.status.code(), Some(1), "{message}");
+        assert!(message.contains(&format!("error: {name}: ")) && message.contains("2 processes"), "{message}");
+        assert!(message.contains("without a launcher") && !folder.path().join("search").exists(), "{message}");
+    }
+    // As in a job of one process.
+    let output = launched("SLURM_STEP_NUM_TASKS", "1");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["trials"].as_array().unwrap().len(), 2, "{report}");
+}
+
+#[test]
 fn a_search_that_could_tell_nothing_says_why() {
     let folder = tempfile::tempdir().unwrap();
     // An epoch has 40 steps.

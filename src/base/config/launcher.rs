@@ -4,13 +4,45 @@ use std::env;
 
 use crate::base::{Error, Result};
 
-/// How many processes the job has: by Open MPI, by MPICH, by Slurm.
-const SIZES: [&str; 3] = ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"];
+/// How many processes the job has, and who says so.
+const SIZES: [(&str, &str); 3] = [
+    ("OMPI_COMM_WORLD_SIZE", "Open MPI's mpirun"),
+    ("PMI_SIZE", "a launcher that speaks PMI (MPICH's mpirun, srun)"),
+    ("SLURM_STEP_NUM_TASKS", "srun"),
+];
+
+/// The variables by which launchers tell a process how many there are.
+pub fn size_variables() -> impl Iterator<Item = &'static str> {
+    SIZES.into_iter().map(|(name, _)| name)
+}
+
+/// What a launcher says of its job, and by which variable.
+fn told(variable: impl Fn(&str) -> Option<String>) -> Option<(&'static str, &'static str, usize)> {
+    SIZES.into_iter().find_map(|(name, launcher)| Some((name, launcher, variable(name)?.parse().ok()?)))
+}
 
 /// How many processes a launcher has started together with this one, it included; nothing without a launcher.
 #[must_use]
 pub fn launched() -> Option<usize> {
-    SIZES.iter().find_map(|name| env::var(name).ok()?.parse().ok())
+    told(|name| env::var(name).ok()).map(|(_, _, processes)| processes)
+}
+
+/// Refuses that a launcher has started several processes of `command`, which is one process's work.
+///
+/// # Errors
+/// [`Error::Config`] that names the launcher's variable.
+pub fn refuse_several(command: &str) -> Result<()> {
+    refuse_several_of(command, told(|name| env::var(name).ok()))
+}
+
+fn refuse_several_of(command: &str, told: Option<(&'static str, &'static str, usize)>) -> Result<()> {
+    let Some((name, launcher, processes)) = told.filter(|(_, _, processes)| *processes > 1) else { return Ok(()) };
+    let reason = format!(
+        "{launcher} has started {processes} processes, and `octorec {command}` is the work of one, on one machine: start it \
+         without a launcher, or as one process (-n 1); in a shell that the launcher has started, as `env -u {name} octorec \
+         {command} ...`"
+    );
+    Err(Error::config(name, reason))
 }
 
 /// How many of a job's processes are on this machine: by Open MPI, by MPICH, by Slurm where it was told so.
@@ -74,6 +106,24 @@ mod tests {
         assert!(found(&[alone, orte, bound]) && !found(&[alone, orte]), "Open MPI 4");
         assert!(found(&[alone]) && !found(&[("OMPI_COMM_WORLD_LOCAL_SIZE", "2")]), "Open MPI 5");
         assert!(!found(&[("SLURM_NTASKS_PER_NODE", "1"), ("SLURM_CPU_BIND", "quiet,mask_cpu:0x1")]), "srun");
+    }
+
+    #[test]
+    fn several_processes_are_refused_by_the_name_of_their_launcher() {
+        let of = |set: &[(&str, &str)]| {
+            told(|name| set.iter().find(|(other, _)| *other == name).map(|(_, text)| (*text).to_owned()))
+        };
+        assert_eq!(of(&[("SLURM_NTASKS", "8")]), None, "an allocation, which nothing was started in");
+        for set in [&[][..], &[("SLURM_STEP_NUM_TASKS", "1")], &[("PMI_SIZE", "many")]] {
+            assert!(refuse_several_of("search", of(set)).is_ok(), "{set:?}");
+        }
+        let refused = refuse_several_of("search", of(&[("PMI_SIZE", "many"), ("SLURM_STEP_NUM_TASKS", "4")]));
+        let message = refused.unwrap_err().to_string();
+        assert!(message.contains("SLURM_STEP_NUM_TASKS: srun has started 4 processes"), "{message}");
+        assert!(
+            message.contains("-n 1") && message.contains("env -u SLURM_STEP_NUM_TASKS octorec search"),
+            "{message}"
+        );
     }
 
     #[test]

@@ -26,7 +26,7 @@ pub use choices::{
     Wire, WireChoice, Wires,
 };
 pub use keys::{Command, KEYS, Key};
-pub use launcher::{alone_on_machine, bound_although_alone, launched, one_caller};
+pub use launcher::{alone_on_machine, bound_although_alone, launched, one_caller, refuse_several, size_variables};
 pub use layers::{Layers, entries};
 pub use look_ups::LookUps;
 pub(crate) use network::names as layer_names;

@@ -11,6 +11,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use serde_json::Value;
 
 use super::journal::Found;
+use crate::base::config::size_variables;
 use crate::base::interrupt::EXIT_CODE;
 use crate::base::{Error, Result};
 use crate::ffi::child::{interrupt, start_bound};
@@ -167,6 +168,14 @@ fn wait_until_free(run: &Path, wanted: &impl Fn() -> bool) -> Result<bool> {
 }
 
 fn start(files: &Files) -> Result<Child> {
+    let mut command = command(files)?;
+    let create = |path: &Path| File::create(path).map_err(Error::io(path, "create"));
+    command.stdin(Stdio::null()).stdout(create(&files.results)?).stderr(create(&files.said)?);
+    start_bound(&mut command).map_err(Error::io(&files.run, "start the process of"))
+}
+
+/// What a trial is started as: alone, whatever job its search may be a process of.
+fn command(files: &Files) -> Result<Command> {
     let program = std::env::current_exe().map_err(Error::io(Path::new("octorec"), "find the program"))?;
     let mut command = Command::new(program);
     command.arg("train").arg("--json");
@@ -175,9 +184,10 @@ fn start(files: &Files) -> Result<Child> {
     } else {
         command.arg("--config").arg(&files.configuration).arg("--out").arg(&files.run).arg("--force");
     }
-    let create = |path: &Path| File::create(path).map_err(Error::io(path, "create"));
-    command.stdin(Stdio::null()).stdout(create(&files.results)?).stderr(create(&files.said)?);
-    start_bound(&mut command).map_err(Error::io(&files.run, "start the process of"))
+    for name in size_variables() {
+        command.env_remove(name);
+    }
+    Ok(command)
 }
 
 /// A run's metrics, read as they grow.
@@ -236,6 +246,15 @@ mod tests {
             ["trial-007.toml", "trial-1000", "trial-x", "space.toml"].map(Files::number_of),
             [Some(7), Some(1000), None, None]
         );
+    }
+
+    #[test]
+    fn a_trial_is_told_of_no_launcher() {
+        let folder = tempfile::tempdir().unwrap();
+        let command = command(&Files::of(folder.path(), 3)).unwrap();
+        let removed: Vec<_> =
+            command.get_envs().filter(|(_, text)| text.is_none()).map(|(name, _)| name.to_owned()).collect();
+        assert_eq!(removed, ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"]);
     }
 
     #[test]
