@@ -16,7 +16,7 @@ use self::resolve::Resumed;
 use super::collective::Choice;
 use super::copies::CopyArgs;
 use super::heed_signals;
-use super::help::{MODEL, OUTPUT};
+use super::help::{DATA, MODEL, OUTPUT};
 use super::overrides::{BaseArgs, KeyArgs};
 use super::profile::{LimitsBracket, Profiled};
 use super::ranks::{ExchangeArgs, RankArgs};
@@ -25,6 +25,7 @@ use super::unseen::Unseen;
 use crate::base::console::note;
 use crate::base::{Error, Result};
 use crate::collective::World;
+use crate::data::LoaderMode;
 use crate::exchange::Traffic;
 use crate::memory::write_file;
 use crate::train::{Benchmark, Outcome, OutputDir, Run, Summary, checkpoint_in};
@@ -69,6 +70,10 @@ pub struct TrainArgs {
 
     #[command(flatten)]
     exchange: ExchangeArgs,
+
+    /// How several ranks read the data: each its own slices of minibatches (default), one for all, or each everything.
+    #[arg(long, value_name = "MODE", value_enum, help_heading = DATA)]
+    loader: Option<LoaderMode>,
 
     #[command(flatten)]
     copies: CopyArgs,
