@@ -81,7 +81,8 @@ keys! {
     steps(value_name = "N", help_heading = TRAINING): Option<u64> = "--steps", "train.steps";
     /// Passes over the training samples.
     epochs(value_name = "N", display_order = 4): Option<u64> = "--epochs", "train.epochs";
-    /// Learning rate, of the layers and, unless train.lr_rows is given too, of the rows.
+    /// Learning rate, of the layers and, unless train.lr_rows is given too, of the rows; with --resume rows keep the
+    /// train.lr_rows that the run has, if it has one.
     lr(value_name = "RATE", display_order = 6): Option<f64> = "--lr", "train.lr";
     /// Optimizer of the network's layers: sgd, momentum, adagrad, adam, lamb or ftrl.
     optimizer(value_name = "NAME", help_heading = TRAINING): Option<String> = "--optimizer", "train.optimizer";

@@ -10,7 +10,7 @@ use super::collective::{Choice, Dense, choose, idle, rows_note};
 use super::copies::hot_rows;
 use super::division::{Aim, Division, Wanted, divide, grains};
 use super::figures;
-use super::help::{DATA, MACHINE};
+use super::help::MACHINE;
 use super::machines::{Everyone, introduce};
 use super::place::{PlaceArgs, RankCount, machine_file, warn, warn_of_places};
 use super::trials::{TRIAL_ROWS, Trials};
@@ -20,7 +20,7 @@ use crate::base::console::note;
 use crate::base::{Deadline, Error, Result};
 use crate::collective::{Machines, World};
 use crate::data::hot::HotSlots;
-use crate::data::{LoaderMode, Schema, Source};
+use crate::data::{Schema, Source};
 use crate::ffi::linux::current_affinity;
 use crate::machine::placement::{CommCores, Placement, RankPlace, Wishes, comm_cores_to_try};
 use crate::machine::{Machine, place};
@@ -47,16 +47,12 @@ pub struct RankArgs {
     pub timeout: Deadline,
 }
 
-/// How several ranks share the work of training.
+/// How several ranks exchange gradients, wherever steps are made.
 #[derive(Debug, Clone, Args)]
 pub struct ExchangeArgs {
     /// Whether communication cores work behind the backward pass or after it.
     #[arg(long, value_enum, default_value_t, help_heading = MACHINE)]
     pub overlap: Overlap,
-
-    /// How several ranks read the data: each its own slices of minibatches (default), one for all, or each everything.
-    #[arg(long, value_name = "MODE", value_enum, help_heading = DATA)]
-    pub loader: Option<LoaderMode>,
 }
 
 /// What `--timeout` says.

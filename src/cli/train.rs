@@ -16,7 +16,7 @@ use self::resolve::Resumed;
 use super::collective::Choice;
 use super::copies::CopyArgs;
 use super::heed_signals;
-use super::help::{MODEL, OUTPUT};
+use super::help::{DATA, MODEL, OUTPUT};
 use super::overrides::{BaseArgs, KeyArgs};
 use super::profile::{LimitsBracket, Profiled};
 use super::ranks::{ExchangeArgs, RankArgs};
@@ -25,6 +25,7 @@ use super::unseen::Unseen;
 use crate::base::console::note;
 use crate::base::{Error, Result};
 use crate::collective::World;
+use crate::data::LoaderMode;
 use crate::exchange::Traffic;
 use crate::memory::write_file;
 use crate::train::{Benchmark, Outcome, OutputDir, Run, Summary, checkpoint_in};
@@ -54,10 +55,10 @@ pub struct TrainArgs {
     #[arg(long, requires = "out", conflicts_with_all = ["force", "mllog"], help_heading = OUTPUT)]
     auto_resume: bool,
 
-    /// Start from the weights of a run's directory or of a safetensors file (octorec's or a PyTorch state dict); values
-    /// of text keep the rows that the vocabulary beside it gives them, if there is one, new values of training samples
-    /// get new rows, and dense columns keep the means, deviations and newest moments that octorec's checkpoint has of
-    /// them.
+    /// Start from the weights of a run's directory or of a safetensors file (octorec's or a PyTorch state dict, whose
+    /// numbers may be F32, BF16 or F16); values of text keep the rows that the vocabulary beside it gives them, if there
+    /// is one, new values of training samples get new rows, and dense columns keep the means, deviations and newest
+    /// moments that octorec's checkpoint has of them.
     #[arg(long, value_name = "DIR|FILE", help_heading = MODEL)]
     init: Option<PathBuf>,
 
@@ -69,6 +70,10 @@ pub struct TrainArgs {
 
     #[command(flatten)]
     exchange: ExchangeArgs,
+
+    /// How several ranks read the data: each its own slices of minibatches (default), one for all, or each everything.
+    #[arg(long, value_name = "MODE", value_enum, help_heading = DATA)]
+    loader: Option<LoaderMode>,
 
     #[command(flatten)]
     copies: CopyArgs,

@@ -324,9 +324,12 @@ impl Run {
     pub(super) fn stays_saved(&self, exploded: u64, reporter: &Reporter) -> bool {
         let stays = exploded > 0 && self.has_saved();
         if stays {
+            // It does not move with the other one.
+            let rows = self.config.train.lr_rows.given();
+            let rows = rows.map_or(String::new(), |rate| format!(" and a lower train.lr_rows, {rate} now"));
             reporter.say(&format!(
                 "warning: what was trained since the last checkpoint is not saved: the loss has exploded in the last {}; go on \
-                 from that checkpoint at a lower --lr",
+                 from that checkpoint at a lower --lr{rows}",
                 if exploded == 1 { "step".to_owned() } else { Many(exploded, "step").to_string() }
             ));
         }

@@ -155,6 +155,9 @@ fn a_run_whose_loss_has_exploded_ends_before_it_saves_that() {
     let output = succeed(&format!("{wild} --steps {}", step.unwrap() - 1));
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(said.contains("is not saved: the loss has exploded in the last 9 steps") && file() == before, "{said}");
+    // The rows, whose rate is the preset's, do not move with the other.
+    assert!(message.contains("note: --lr: the rows keep the rate of the run, train.lr_rows = 0.05; "), "{message}");
+    assert!(said.contains("go on from that checkpoint at a lower --lr and a lower train.lr_rows, 0.05 now"), "{said}");
     let told = |out: &Path, step: u64| {
         format!("\nthe last checkpoint is that of step {step}: {}", out.join("checkpoint.safetensors").display())
     };

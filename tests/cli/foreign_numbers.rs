@@ -1,6 +1,8 @@
-//! Checkpoints whose numbers are of another type are refused, whether or not they are as wide as f32.
+//! Checkpoints whose numbers are of another type are refused, whether or not they are as wide as f32; of other programs'
+//! files those of 16 bits are taken.
 
 use std::fs;
+use std::path::Path;
 
 use safetensors::tensor::{Dtype, TensorView};
 use safetensors::{SafeTensors, serialize};
@@ -44,6 +46,98 @@ fn numbers_of_another_type_are_refused() {
     }
     written("", Dtype::F32, 4);
     assert!(json(&format!("{line} --json"))["auc"].is_number(), "the same file with f32 is read");
+}
+
+/// Writes the tensors of a file as another program would: each with the type and the bytes that `of` gives it.
+fn rewrite(path: &str, file: &SafeTensors<'_>, of: impl Fn(&str, &TensorView<'_>) -> (Dtype, Vec<u8>)) {
+    let tensors = file.tensors().into_iter().map(|(name, view)| {
+        let (dtype, bytes) = of(&name, &view);
+        (name, dtype, view.shape().to_vec(), bytes)
+    });
+    let tensors: Vec<_> = tensors.collect();
+    let views = tensors.iter().map(|(name, dtype, shape, bytes)| {
+        (name.as_str(), TensorView::new(*dtype, shape.clone(), bytes).expect("bytes of the shape"))
+    });
+    fs::write(path, serialize(views, None).unwrap()).unwrap();
+}
+
+/// The values of a tensor of 32-bit floats, bfloat16, or halves of the kind that the test below writes.
+fn values(view: &TensorView<'_>) -> Vec<f32> {
+    let half = |bytes: &[u8]| u16::from_le_bytes([bytes[0], bytes[1]]);
+    let (words, halves) = (view.data().chunks_exact(4), view.data().chunks_exact(2));
+    match view.dtype() {
+        Dtype::F32 => words.map(|word| f32::from_le_bytes(word.try_into().unwrap())).collect(),
+        Dtype::BF16 => halves.map(|bytes| f32::from_bits(u32::from(half(bytes)) << 16)).collect(),
+        Dtype::F16 => {
+            let value =
+                |half: u16| (1.0 + f32::from(half & 0x3ff) / 1024.0) / if half >> 15 == 1 { -256.0 } else { 256.0 };
+            halves.map(|bytes| value(half(bytes))).collect()
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The upper halves of 32-bit floats, which are bfloat16.
+fn upper(view: &TensorView<'_>) -> Vec<u8> {
+    view.data().chunks_exact(4).flat_map(|word| [word[2], word[3]]).collect()
+}
+
+/// What is told of a run that begins with the weights of `file`; checks that a step at rate 0 saves the very same.
+fn begun_with(folder: &Path, file: &str, flags: &str) -> String {
+    let out = folder.join("begun");
+    let line = format!("{} --steps 1 --lr 0 {flags} --init {file} --out {} --force", tiny_training(), out.display());
+    let told = String::from_utf8(succeed(&line).stderr).unwrap();
+    let [given, saved] = [Path::new(file), &out.join("checkpoint.safetensors")].map(|path| fs::read(path).unwrap());
+    let [given, saved] = [&given, &saved].map(|file| SafeTensors::deserialize(file).unwrap());
+    let weights: Vec<_> = given.names().into_iter().filter(|name| !name.starts_with("state.")).collect();
+    assert_eq!(weights.len(), 34);
+    for name in weights {
+        assert!(values(&given.tensor(name).unwrap()) == values(&saved.tensor(name).unwrap()), "{flags}: {name}");
+    }
+    told
+}
+
+#[test]
+fn weights_of_sixteen_bits_in_another_programs_file_are_begun_with() {
+    let folder = tempfile::tempdir().unwrap();
+    let to = |name: &str| folder.path().join(name).display().to_string();
+    succeed(&format!("{} --precision bf16 --steps 2 --out {}", tiny_training(), to("run")));
+    let exported = to("exported.safetensors");
+    succeed(&format!("export --checkpoint {} --format torch --out {exported}", to("run")));
+    for precision in ["f32", "bf16"] {
+        let told = begun_with(folder.path(), &exported, &format!("--precision {precision}"));
+        // 26 tables and the matrices of four layers, whose biases are whole.
+        assert!(told.contains(": 34 tensors of weights (30 of them of 16 bits, widened)\n"), "{told}");
+    }
+    let exported = fs::read(exported).unwrap();
+    // As `model.half()` has them: of either sign, from 2^-8 on.
+    rewrite(&to("half.safetensors"), &SafeTensors::deserialize(&exported).unwrap(), |_, view| {
+        let elements: usize = view.shape().iter().product();
+        let half = |n: usize| (0x1c00 | (n % 512) as u16 | ((n % 2) as u16) << 15).to_le_bytes();
+        (Dtype::F16, (0..elements).flat_map(half).collect())
+    });
+    let told = begun_with(folder.path(), &to("half.safetensors"), "--precision f32");
+    assert!(told.contains(": 34 tensors of weights (34 of them of 16 bits, widened)\n"), "{told}");
+}
+
+#[test]
+fn what_optimizers_keep_may_have_sixteen_bits_and_what_they_count_may_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let to = |name: &str| folder.path().join(name).display().to_string();
+    let adam = "--optimizer adam --optimizer-rows adam";
+    succeed(&format!("{} {adam} --steps 2 --out {}", tiny_training(), to("run")));
+    let whole = fs::read(to("run/checkpoint.safetensors")).unwrap();
+    let (file, short) = (SafeTensors::deserialize(&whole).unwrap(), to("short.safetensors"));
+    rewrite(&short, &file, |_, view| (Dtype::BF16, upper(view)));
+    let message = fail(&format!("{} {adam} --steps 1 --init {short}", tiny_training()));
+    assert!(message.contains(".step has type BF16 and counts updates, of which 16 bits hold few exactly"), "{message}");
+    rewrite(&short, &file, |name, view| match name.ends_with(".step") {
+        true => (Dtype::F32, view.data().to_vec()),
+        false => (Dtype::BF16, upper(view)),
+    });
+    let told = begun_with(folder.path(), &short, adam);
+    assert!(told.contains(": 34 tensors of weights (34 of them of 16 bits, widened), "), "{told}");
+    assert!(told.contains(" of the optimizer of layers, ") && !told.contains("begins anew"), "{told}");
 }
 
 #[test]

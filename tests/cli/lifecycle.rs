@@ -152,6 +152,32 @@ fn kill_when(line: &str, mut is: impl FnMut() -> bool) {
 }
 
 #[test]
+fn a_rate_that_a_run_is_given_names_those_that_do_not_move_with_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let begin = |name: &str, flags: &str| {
+        let out = folder.path().join(name).display().to_string();
+        succeed(&format!("{} --steps 1 {flags} --out {out}", tiny_training()));
+        out
+    };
+    let told = |run: &str, flags: &str| {
+        let output = succeed(&format!("train --resume {run} {flags}"));
+        let told = String::from_utf8(output.stderr).unwrap();
+        told.lines().filter(|line| line.contains(" the rate of the run")).collect::<Vec<_>>().join("; ")
+    };
+    let run = begin("rows", "--set train.lr_rows=0.3");
+    let note = "the rows keep the rate of the run, train.lr_rows = 0.3; --set train.lr_rows=RATE changes it";
+    assert_eq!(told(&run, "--steps 2 --lr 0.2"), format!("note: --lr: {note}"));
+    assert_eq!(told(&run, "--steps 3 --set train.lr=0.25"), format!("note: --set train.lr=0.25: {note}"));
+    assert_eq!(told(&run, "--steps 4 --lr 0.25"), "", "the rate that it has");
+    assert_eq!(told(&run, "--steps 5 --lr 0.4 --set train.lr_rows=0.5"), "");
+    let run = begin("one", "");
+    assert_eq!(told(&run, "--steps 2 --lr 0.2"), "", "the rows follow");
+    let run = begin("wide", "--set model.wide=true --set train.lr_wide=0.05");
+    let note = "the wide part keeps the rate of the run, train.lr_wide = 0.05; --set train.lr_wide=RATE changes it";
+    assert_eq!(told(&run, "--steps 2 --lr 0.2"), format!("note: --lr: {note}"));
+}
+
+#[test]
 fn what_a_resumed_run_was_asked_for_outlives_a_kill() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name);

@@ -115,12 +115,11 @@ impl StepArgs {
             layers.set("data.zipf", zipf, "--zipf")?;
         }
         let mut config = self.keys.finish(layers, Command::Step)?;
-        let refuse = |origin: &str, reason: &str| Err(Error::config(origin, reason));
         if self.alone && self.ranks.place.ranks == RankCount::Count(1) {
-            return refuse("--alone", "compares several ranks with one: use more --ranks, or leave it away");
-        }
-        if self.exchange.loader.is_some() {
-            return refuse("--loader", "minibatches are drawn before the clock starts: leave it away");
+            return Err(Error::config(
+                "--alone",
+                "compares several ranks with one: use more --ranks, or leave it away",
+            ));
         }
         let data = &config.data;
         config.model.rows.iter_mut().for_each(|rows| *rows = data.capped(*rows));

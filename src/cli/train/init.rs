@@ -91,9 +91,18 @@ pub(super) fn explained(error: Error, init: Option<&Path>) -> Error {
 fn broken_tensor(path: &Path) -> Option<String> {
     let bytes = FileMap::open(path).ok()?;
     let tensors = SafeTensors::deserialize(&bytes).ok()?;
-    let is_broken = |data: &[u8]| data.as_chunks().0.iter().any(|value| !f32::from_le_bytes(*value).is_finite());
+    // Of 16 bits, all bits of an exponent that are set say so.
+    let is_endless = |data: &[u8], exponent: u16| {
+        data.as_chunks().0.iter().any(|value| u16::from_le_bytes(*value) & exponent == exponent)
+    };
+    let is_broken = |dtype: Dtype, data: &[u8]| match dtype {
+        Dtype::F32 => data.as_chunks().0.iter().any(|value| !f32::from_le_bytes(*value).is_finite()),
+        Dtype::BF16 => is_endless(data, 0x7f80),
+        Dtype::F16 => is_endless(data, 0x7c00),
+        _ => false,
+    };
     let mut tensors = tensors.iter();
-    let (name, _) = tensors.find(|(_, tensor)| tensor.dtype() == Dtype::F32 && is_broken(tensor.data()))?;
+    let (name, _) = tensors.find(|(_, tensor)| is_broken(tensor.dtype(), tensor.data()))?;
     Some(format!(
         "tensor {name} of --init {} holds values that are no finite numbers: begin with other weights",
         path.display()

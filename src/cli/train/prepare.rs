@@ -102,7 +102,7 @@ impl TrainArgs {
         note!("{}", recipe(&config.train));
         self.note_rates_of_others(&config.train);
         self.warn_of_late_decay(&config.train, source.samples(Split::Train));
-        if self.exchange.loader.is_some() && started.ranks.layout().ranks() == 1 {
+        if self.loader.is_some() && started.ranks.layout().ranks() == 1 {
             note!("one rank reads everything itself: --loader changes nothing");
         }
         if self.exchange.overlap == Overlap::Off && started.ranks.layout().ranks() == 1 {
@@ -113,7 +113,7 @@ impl TrainArgs {
         let run = Run {
             config,
             source,
-            loader: self.exchange.loader.unwrap_or_default(),
+            loader: self.loader.unwrap_or_default(),
             hot,
             revisions,
             ranks,

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::TrainArgs;
 use super::init::FROM_THE_START;
-use crate::base::config::{Command, Config, Hot, Layers, Vocab, entries};
+use crate::base::config::{Command, Config, Hot, Layers, TrainConfig, Vocab, entries};
 use crate::base::console::note;
 use crate::base::input::read_text;
 use crate::base::{Error, Result};
@@ -67,6 +67,7 @@ impl TrainArgs {
         if config.train.courses() != before.train.courses() {
             config.train.check_ends_of_warm_up()?;
         }
+        self.note_rates_that_stay(&config, &before.train);
         let is_changed = config != stored(&trained).finish(Command::Train)?;
         if noted.is_some() && is_changed {
             tell_of_noted(&config, &trained, run);
@@ -95,6 +96,21 @@ impl TrainArgs {
             return Err(Error::config(origin, reason));
         }
         Ok(Resolved { config, opening, resumed: Some(Resumed { path, progress, is_changed }) })
+    }
+
+    /// Tells those who give a run another rate which of its other rates do not move with it, as they were given before,
+    /// be it by the preset.
+    fn note_rates_that_stay(&self, config: &Config, before: &TrainConfig) {
+        let train = &config.train;
+        let Some(origin) = self.keys.origin("train.lr").filter(|_| train.lr != before.lr) else { return };
+        let wide = train.lr_wide.given().filter(|_| config.model.wide);
+        let rates =
+            [("the rows keep", "train.lr_rows", train.lr_rows.given()), ("the wide part keeps", "train.lr_wide", wide)];
+        for (keep, key, rate) in rates {
+            if let Some(rate) = rate.filter(|_| self.keys.origin(key).is_none()) {
+                note!("note: {origin}: {keep} the rate of the run, {key} = {rate}; --set {key}=RATE changes it");
+            }
+        }
     }
 
     /// Where a run begins with a model's weights, dense columns are read by what was learned of them there, and values

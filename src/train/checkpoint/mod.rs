@@ -18,6 +18,7 @@
 //! renamed, so a full disk, a crash or a signal leaves the previous one untouched.
 
 mod columns;
+mod floats;
 mod head;
 mod kinds;
 mod numbers;

@@ -8,9 +8,10 @@ use std::sync::atomic::AtomicBool;
 use safetensors::tensor::Dtype;
 use twox_hash::XxHash3_64;
 
+use super::floats::Floats;
 use super::{Checkpoint, PIECE};
 use crate::base::config::ModelConfig;
-use crate::base::units::Many;
+use crate::base::units::{Count, Many};
 use crate::base::{Error, Result, interrupt};
 use crate::data::Growth;
 use crate::embedding::TableTensor;
@@ -104,7 +105,7 @@ impl Checkpoint<'_> {
         for parameter in &parameters {
             let grown = self.grown(parameter, growth, &ranks.setup.config);
             let filed = grown.as_ref().map_or(parameter, |grown| &grown.filed);
-            let bytes = self.tensor(filed)?;
+            let floats = self.tensor(filed)?;
             let stays = match parameter.slot {
                 TensorSlot::Table(table, TableTensor::Weight) => !held[table.index()] || stored[table.index()],
                 TensorSlot::Table(table, TableTensor::Moment(_) | TableTensor::RowMoment) => !held[table.index()],
@@ -118,10 +119,10 @@ impl Checkpoint<'_> {
                 continue;
             }
             if parameter.counts_updates() {
-                self.check_updates(parameter, bytes, &mut updates[usize::from(parameter.is_of_table())])?;
+                self.check_updates(parameter, floats, &mut updates[usize::from(parameter.is_of_table())])?;
             }
             let unseen = grown.as_ref().is_some_and(|grown| grown.column.unseen_row && !grown.is_composed);
-            self.pieces(filed, bytes, &mut |rows, values| {
+            self.pieces(filed, floats, &mut |rows, values| {
                 let moved = usize::from(unseen && rows.end == filed.rows());
                 let (values, last) = values.split_at(values.len() - moved * filed.columns());
                 ranks.import_rows(parameter, rows.start..rows.end - moved, values)?;
@@ -150,7 +151,14 @@ impl Checkpoint<'_> {
                 true => format!("{} of the optimizer of {of}", Many(moments.len() as u64, "tensor")),
                 false => format!("nothing of the optimizer of {of}, which begins anew"),
             });
-        let weights = Many(parameters.len() as u64, "tensor").to_string() + " of weights";
+        let is_half = |of: &&Parameter| {
+            self.metadata.info(&of.name).is_some_and(|tensor| matches!(tensor.dtype, Dtype::BF16 | Dtype::F16))
+        };
+        let halves = match parameters.iter().filter(is_half).count() {
+            0 => String::new(),
+            halves => format!(" ({} of them of 16 bits, widened)", Count(halves as u64)),
+        };
+        let weights = format!("{} of weights{halves}", Many(parameters.len() as u64, "tensor"));
         let taken: Vec<_> = std::iter::once(weights).chain(state).collect();
         let of_model = parameters.iter().chain(kept.iter().flat_map(|(_, (moments, found))| {
             // What the file has not is not left.
@@ -262,8 +270,9 @@ impl Checkpoint<'_> {
         Some(Grown { filed: Parameter { shape, ..of.clone() }, column, is_composed })
     }
 
-    /// The bytes of a tensor of this shape.
-    fn tensor(&self, of: &Parameter) -> Result<&[u8]> {
+    /// The numbers of a tensor of this shape: 32-bit floats or, in another program's file, such as are 32-bit floats,
+    /// too. A run's own checkpoint has 32 bits: with fewer it would not go on bit for bit.
+    fn tensor(&self, of: &Parameter) -> Result<Floats<'_>> {
         let tensor = self.metadata.info(&of.name);
         let tensor = tensor.ok_or_else(|| self.fail(format!("tensor {} is missing", of.name)))?;
         // One matrix of several is that matrix, as facebookresearch/tbsm has its `A`.
@@ -273,26 +282,27 @@ impl Checkpoint<'_> {
                 of.name, tensor.shape, of.shape
             )));
         }
-        if tensor.dtype != Dtype::F32 {
-            let reason = format!("tensor {} has type {:?}; convert it to F32", of.name, tensor.dtype);
-            return Err(self.fail(reason));
+        let (name, dtype, (from, to)) = (&of.name, tensor.dtype, tensor.data_offsets);
+        let floats = Floats::of(dtype, &self.bytes[self.head.len()..][from..to]);
+        let is_foreign = matches!(self.header, Ok(None));
+        match floats.filter(|_| dtype == Dtype::F32 || is_foreign) {
+            Some(_) if dtype != Dtype::F32 && of.counts_updates() => Err(self.fail(format!(
+                "tensor {name} has type {dtype:?} and counts updates, of which 16 bits hold few exactly: write the count of the \
+                 optimizer's state as F32"
+            ))),
+            Some(floats) => Ok(floats),
+            None => Err(self.fail(format!("tensor {name} has type {dtype:?}; convert it to F32"))),
         }
-        let (from, to) = tensor.data_offsets;
-        Ok(&self.bytes[self.head.len()..][from..to])
     }
 
     /// Gives `each` the rows of a tensor, piece by piece, and checks them.
-    fn pieces(&self, of: &Parameter, bytes: &[u8], each: TakeRows<'_>) -> Result<()> {
-        let row = of.columns() * size_of::<f32>();
-        let mut check = self.hashes.as_ref().map(|hashes| hashes.check(&of.name, bytes));
+    fn pieces(&self, of: &Parameter, floats: Floats<'_>, each: TakeRows<'_>) -> Result<()> {
+        let columns = of.columns();
+        let mut check = self.hashes.as_ref().map(|hashes| hashes.check(&of.name, floats.bytes()));
         for rows in of.ranges(PIECE) {
-            check.iter_mut().for_each(|check| check.advance(rows.end * row));
-            let bytes = &bytes[rows.start * row..rows.end * row];
-            match bytemuck::try_cast_slice(bytes) {
-                Ok(values) => each(rows, values)?,
-                // Another writer may have left the numbers unaligned.
-                Err(_) => each(rows, &bytemuck::allocation::pod_collect_to_vec(bytes))?,
-            }
+            check.iter_mut().for_each(|check| check.advance(rows.end * columns * floats.width()));
+            let values = floats.values(rows.start * columns..rows.end * columns);
+            each(rows, &values)?;
             self.bytes.check()?;
         }
         if check.is_some_and(|check| !check.found_sound()) {
@@ -302,8 +312,8 @@ impl Checkpoint<'_> {
     }
 
     /// Checks a tensor that counts updates; all of layers count the same, and so do all of rows.
-    fn check_updates(&self, parameter: &Parameter, bytes: &[u8], before: &mut Option<f32>) -> Result<()> {
-        let count: f32 = bytemuck::pod_read_unaligned(bytes);
+    fn check_updates(&self, parameter: &Parameter, floats: Floats<'_>, before: &mut Option<f32>) -> Result<()> {
+        let count = floats.values(0..1)[0];
         let name = &parameter.name;
         if !(count >= 0.0 && count.fract() == 0.0) {
             return Err(self.fail(format!("tensor {name} is {count}: it counts updates")));
@@ -361,7 +371,7 @@ impl Checkpoint<'_> {
     pub fn check_stored(&self, tables: &[Parameter], stop: &AtomicBool) -> Result<()> {
         let Some(hashes) = &self.hashes else { return Ok(()) };
         for of in tables {
-            match hashes.check(&of.name, self.tensor(of)?).found_sound_alone(stop) {
+            match hashes.check(&of.name, self.tensor(of)?.bytes()).found_sound_alone(stop) {
                 None if interrupt::requested() => return Err(Error::Interrupted),
                 None => return Ok(()),
                 Some(true) => self.bytes.check()?,
