@@ -375,6 +375,32 @@ fn numbers_and_times_in_other_forms_are_told_as_what_they_are() {
 }
 
 #[test]
+fn decimal_commas_are_no_lists() {
+    let text = (0..4000u64).fold("label;price;tags\n".to_owned(), |mut text, n| {
+        let (whole, part) = (n * 7919 % 200, (n * 31 + n / 400) % 100);
+        let _ = writeln!(text, "{};{whole},{part:02};{},{},{}", n % 3 / 2, n % 20, n % 30, n % 7);
+        text
+    });
+    let found = proposed("log.csv", &text, "");
+    let out: Vec<_> = found.left_out.iter().map(|(column, reason)| (&column[..], &reason[..])).collect();
+    let told =
+        "such as \"0,00\": write them with digits and a decimal point alone; if these are lists: [[categorical]]";
+    assert!(matches!(out[..], [("price", reason)] if reason.contains(told)), "{out:?}");
+    assert_eq!(found.categorical("tags")[0].separator.as_deref(), Some(","));
+}
+
+#[test]
+fn a_column_without_a_name_is_proposed_with_one() {
+    let text = (0..400u64).fold("label,,p\n".to_owned(), |mut text, n| {
+        let _ = writeln!(text, "{},{},u{}", n % 3 / 2, n * 7 % 40, n % 11);
+        text
+    });
+    let found = proposed("log.csv", &text, "");
+    let names: Vec<_> = found.schema.categorical.iter().map(|column| (&column.column[..], column.name())).collect();
+    assert_eq!(names, [("", "column 2"), ("p", "p")], "{}", found.toml);
+}
+
+#[test]
 fn columns_that_follow_the_label_are_asked_about() {
     let folder = tempfile::tempdir().unwrap();
     let (log, mut dice) = (folder.path().join("log.csv"), Dice(11));

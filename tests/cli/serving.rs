@@ -249,6 +249,17 @@ fn each_row_without_names_tells_whether_it_has_a_label() {
     let found = lines(&succeed(&format!("{predict} {} --on-bad-row answer", at("bad.csv"))).stdout);
     assert!(found[0] == "nan" && found[1..] == expected, "{found:?}");
 
+    // A header is no row: neither of a file nor of a stream, with the label or without it.
+    for (header, fields) in [("clicked,price,item\n", &[0, 1, 2][..]), ("price,item\n", &[1, 2][..])] {
+        fs::write(at("headed.csv"), header.to_owned() + &rows(fields)).unwrap();
+        let message = fail(&format!("{predict} {}", at("headed.csv")));
+        assert!(message.contains("its first line is the names of its columns"), "{message}");
+        let stream = fs::File::open(at("headed.csv")).unwrap();
+        let output = octorec().args(format!("{predict} -").split_whitespace()).stdin(stream).output().unwrap();
+        let message = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && message.contains("remove the line, or leave `columns` out"), "{message}");
+    }
+
     // Of a label and a weight that stand beside each other one may be missing, and of others both.
     let weight = "weight = \"w\"\n";
     for (name, columns, order) in [

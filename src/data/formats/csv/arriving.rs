@@ -1,6 +1,6 @@
 //! Rows of described text as they arrive, for a trained model: behind a header line, or as objects of JSON.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -8,7 +8,7 @@ use super::bad;
 use super::encoding::Encoding;
 use super::records::{Record, Records};
 use super::row::{Projection, Row};
-use super::scan::{header_of, row_columns};
+use super::scan::{header_of, refuse_names, row_columns};
 use super::schema::TextSchema;
 use super::sniff::check_header;
 use crate::base::config::{DataConfig, Vocab};
@@ -141,8 +141,10 @@ impl Parse for Arriving {
             Ok(Projection::find(&path, text, names, Labels::Optional)?.kept(true))
         };
         let columns = all.iter().map(find).collect::<Result<Vec<_>>>()?;
+        let is_listed = self.writing == Writing::Text && !text.columns.is_empty();
+        let listed = is_listed.then_some((path.clone(), all));
         let (row, scratch) = (Row::new(&columns[0]), Samples::new(&self.description));
-        Ok(Box::new(Arrivals { of: self, rows, columns, row, scratch }))
+        Ok(Box::new(Arrivals { of: self, rows, columns, listed, row, scratch }))
     }
 }
 
@@ -183,6 +185,8 @@ struct Arrivals<'a> {
     rows: Written,
     /// What a row may have, by its width: with all columns, first, and without some that it may lack.
     columns: Vec<Projection>,
+    /// The names that rows without a header have, which the first of them must not be, and whose rows these are.
+    listed: Option<(PathBuf, Vec<Vec<Vec<u8>>>)>,
     row: Row<u32>,
     /// Rows that are not in the minibatch yet.
     scratch: Samples,
@@ -191,6 +195,9 @@ struct Arrivals<'a> {
 impl Next for Arrivals<'_> {
     fn next(&mut self) -> Result<Option<Judged<()>>> {
         let Some((line, record)) = self.rows.next()? else { return Ok(None) };
+        if let (Some((path, all)), Ok(record)) = (self.listed.take(), &record) {
+            refuse_names(&path, record, &all)?;
+        }
         let encoding = &self.of.encoding;
         let row_of = |at, spec: &_, value: &_| encoding.row(at, spec, value, UNSEEN);
         let read = record.and_then(|record| {

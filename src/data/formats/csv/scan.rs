@@ -9,7 +9,7 @@ use std::path::Path;
 use super::bad;
 use super::encoding::Encoding;
 use super::label::Rule;
-use super::records::Records;
+use super::records::{Record, Records};
 use super::row::{Projection, Row};
 use super::schema::TextSchema;
 use super::sniff::check_header;
@@ -119,6 +119,9 @@ pub(in crate::data) fn header(
     }
     let (first, mut all) = (records.next()?, row_columns(path, schema, labels)?);
     let is_whole = matches!(first, Some((_, Ok(()))));
+    if is_whole {
+        refuse_names(path, &records.record, &all)?;
+    }
     let found = all.iter().position(|names| is_whole && names.len() == records.record.len());
     Ok(all.swap_remove(found.unwrap_or(0)))
 }
@@ -145,6 +148,19 @@ pub(super) fn row_columns(path: &Path, schema: &TextSchema, labels: Labels) -> R
         }
     }
     Ok(all)
+}
+
+/// Refuses a first record that is a header although the schema lists the names: it would be taken for a row.
+pub(super) fn refuse_names(path: &Path, record: &Record, all: &[Vec<Vec<u8>>]) -> Result<()> {
+    let is_header = |names: &Vec<Vec<u8>>| {
+        names.len() == record.len() && names.iter().zip(record.iter()).all(|(name, field)| name == field.trim_ascii())
+    };
+    if all.iter().any(is_header) {
+        let reason = "its first line is the names of its columns, but the schema lists them under `columns`, as files \
+                      without such a line need: remove the line, or leave `columns` out of the schema";
+        return Err(bad(path, reason.to_owned()));
+    }
+    Ok(())
 }
 
 /// The names of columns that the first of these records has.

@@ -167,22 +167,27 @@ fn text(seen: &Seen, whole: bool) -> (Kind, String) {
             "write the values alone, one text between them, such as \"|\".join(values), which separator then names";
         return (Kind::Out, format!("lists as programs print them, brackets and all: {advice}"));
     }
+    let form = seen.form();
     for (list, separator) in seen.lists.iter().zip(SEPARATORS) {
         // Values of lists occur again, in this field and others; words of names do not.
         let repeats = list.distinct.len() as f64 <= 0.5 * list.parts as f64;
         if 20 * list.several > counted && repeats && list.distinct.len() as u64 <= distinct {
+            // 93,73 is no 73,93: a list has no order.
+            if let (Some((Form::Number, told)), ",") = (&form, separator) {
+                return (Kind::Out, format!("{told}; if these are lists: [[categorical]] with separator = \",\""));
+            }
             let what = format!("lists of {}{} values", seen.at_least(), Count(list.distinct.len() as u64));
             return (Kind::List(separator), format!("{what}, separated by {separator:?}"));
         }
     }
     if whole && counted >= ENOUGH && 20 * distinct >= 19 * counted {
-        if let Some((_, told)) = seen.form() {
+        if let Some((_, told)) = form {
             return (Kind::Out, told);
         }
         let share = 100 * distinct / counted;
         return (Kind::Out, format!("{share} % of its values differ: too few occur again to learn from"));
     }
-    let told = seen.form().map_or_else(String::new, |(_, told)| format!("; {told}"));
+    let told = form.map_or_else(String::new, |(_, told)| format!("; {told}"));
     (Kind::Categorical, format!("{}{} different values{told}", seen.at_least(), Count(distinct)))
 }
 

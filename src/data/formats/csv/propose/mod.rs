@@ -136,7 +136,7 @@ pub fn propose(path: &Path, rows: u64, label: Option<&str>, max_line: usize, on_
     let schema = TextSchema { label: rule, missing, ..bare };
     let mut proposal = Proposal { schema, left_out: Vec::new(), label_reason, reasons: Vec::new(), rows: seen, whole };
     let features = columns.iter().enumerate().filter(|(column, _)| *column != at);
-    features.for_each(|(_, column)| proposal.add(column));
+    features.for_each(|(at, column)| proposal.add(at, column));
     proposal.schema = proposal.schema.weighing();
     Ok(proposal)
 }
@@ -163,14 +163,18 @@ impl Proposal {
         self.whole
     }
 
-    fn add(&mut self, seen: &Seen) {
+    /// Adds the column at this place, from 0.
+    fn add(&mut self, at: usize, seen: &Seen) {
         let holds_weights = || seen.is_numeric() && seen.blank == 0 && seen.least >= 0.0 && seen.most > 0.0;
         if seen.name == SAMPLE_WEIGHT && holds_weights() && is_weight(seen.most as f32) {
             self.schema.weight = Some(seen.name.clone());
             return;
         }
         let (kind, reason) = kind(seen, self.whole);
-        let (column, (bare, _)) = (seen.name.clone(), stated(&seen.name));
+        // A model knows its columns by their names.
+        let nameless = format!("column {}", at + 1);
+        let column = seen.name.clone();
+        let bare = if column.is_empty() { &*nameless } else { stated(&seen.name).0 };
         // What a header says of a column's kind is no part of its name.
         let name = if bare == column { String::new() } else { bare.to_owned() };
         let plain = TextCategorical { column: column.clone(), name: name.clone(), ..TextCategorical::default() };
