@@ -582,3 +582,25 @@ fn the_guide_to_schemas_is_found_where_people_look() {
     }
     assert!(text("schema --markdown").contains("| `[[categorical]]` | `separator` |"));
 }
+
+#[test]
+fn files_of_other_formats_are_told_as_what_they_are() {
+    let folder = tempfile::tempdir().unwrap();
+    let utf16: Vec<u8> = "\u{feff}label,user\n1,a\n0,b\n".encode_utf16().flat_map(u16::to_le_bytes).collect();
+    for (name, bytes, told) in [
+        ("day.xz", &b"\xfd7zXZ\0\0\x04\xe6\xd6\xb4\x46"[..], "is xz; rows are read from UTF-8 text"),
+        ("day.zip", b"PK\x03\x04\x14\0\0\0", "`unzip -p FILE > NEW`"),
+        ("unicode.csv", &utf16, "is text in UTF-16; "),
+        ("day.jsonl", b"{\"label\": 1, \"user\": \"a\"}\n{\"label\": 0, \"user\": \"b\"}\n", "holds objects of JSON"),
+        ("mac.csv", b"label,user\r1,a\r0,b\r", "has lines that end with CR alone"),
+    ] {
+        let path = folder.path().join(name);
+        fs::write(&path, bytes).unwrap();
+        let message = fail(&format!("inspect {}", path.display()));
+        assert!(message.contains(told), "{name}: {message}");
+    }
+    for name in ["day.xz", "day.zip"] {
+        let message = fail(&format!("train --data {}", folder.path().join(name).display()));
+        assert!(message.contains("FILE > NEW"), "{name}: {message}");
+    }
+}

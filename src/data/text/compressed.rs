@@ -21,13 +21,13 @@ const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
 /// Whether a zstd frame begins so, or one to be skipped (0x184d2a50 to 0x184d2a5f): pzstd begins with such.
 fn is_zstd(magic: &[u8]) -> bool {
-    magic == ZSTD || magic.len() == ZSTD.len() && magic[0] & 0xf0 == 0x50 && magic[1..] == [0x2a, 0x4d, 0x18]
+    magic.starts_with(&ZSTD) || matches!(magic, [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..])
 }
 
 /// Whether a file that begins so is Parquet: text may begin with the same letters, but does not end with them.
 fn is_parquet(magic: &[u8], file: &mut (impl Read + Seek)) -> io::Result<bool> {
     let mut last = Vec::with_capacity(parquet::MAGIC.len());
-    if magic == parquet::MAGIC && file.seek(SeekFrom::End(0))? >= 2 * parquet::MAGIC.len() as u64 {
+    if magic.starts_with(&parquet::MAGIC) && file.seek(SeekFrom::End(0))? >= 2 * parquet::MAGIC.len() as u64 {
         file.seek(SeekFrom::End(-(parquet::MAGIC.len() as i64)))?;
         file.read_to_end(&mut last)?;
     }
@@ -45,11 +45,11 @@ pub fn is_parquet_at(path: &Path) -> bool {
 /// The text of a file, and whether it is compressed.
 ///
 /// # Errors
-/// When it cannot be read.
+/// When it cannot be read, and when it is packed or written as none that is read here.
 pub fn decoded(mut file: impl Read + Seek + Send + 'static, path: &Path) -> Result<(Box<dyn Read + Send>, bool)> {
     let fail = |error| Error::io(path, "read")(error);
-    let mut magic = Vec::with_capacity(ZSTD.len());
-    file.by_ref().take(ZSTD.len() as u64).read_to_end(&mut magic).map_err(fail)?;
+    let mut magic = Vec::with_capacity(LONGEST_MAGIC);
+    file.by_ref().take(LONGEST_MAGIC as u64).read_to_end(&mut magic).map_err(fail)?;
     let is_parquet = is_parquet(&magic, &mut file).map_err(fail)?;
     file.seek(SeekFrom::Start(0)).map_err(fail)?;
     Ok(if is_parquet {
@@ -58,6 +58,12 @@ pub fn decoded(mut file: impl Read + Seek + Send + 'static, path: &Path) -> Resu
         (Box::new(MultiGzDecoder::new(BufReader::with_capacity(CHUNK, file))), true)
     } else if is_zstd(&magic) {
         (Box::new(zstd::Decoder::with_buffer(BufReader::with_capacity(CHUNK, file)).map_err(fail)?), true)
+    } else if let Some((kind, program)) = foreign(&magic) {
+        let reason = format!(
+            "is {kind}; rows are read from UTF-8 text, also as gzip or zstd packs it, and from Parquet: make text of it \
+             (`{program} FILE > NEW`)"
+        );
+        return Err(Error::bad_file(path, reason));
     } else {
         (Box::new(file), false)
     })
@@ -135,6 +141,18 @@ const PACKED: [(&[u8], &str, &str); 5] = [
     (b"BZh91AY&SY", "bzip2", "bzcat"),
 ];
 
+/// Bytes of the longest of these.
+const LONGEST_MAGIC: usize = 10;
+
+/// What begins so and is no text of UTF-8, and the program that makes such text of it.
+fn foreign(first: &[u8]) -> Option<(&'static str, &'static str)> {
+    // Behind its mark, letters of plain text have a zero beside them, which such text in one byte a letter has nowhere.
+    if let [0xff, 0xfe, _, 0, ..] | [0xfe, 0xff, 0, _, ..] = first {
+        return Some(("text in UTF-16", "iconv -f UTF-16 -t UTF-8"));
+    }
+    PACKED.into_iter().find(|(magic, ..)| first.starts_with(magic)).map(|(_, kind, program)| (kind, program))
+}
+
 /// What follows in Parquet, and in no text: the field with which the heads of pages and of files begin.
 const PAGE: [u8; 1] = [0x15];
 
@@ -144,7 +162,7 @@ pub fn packed(first: &[u8]) -> Option<String> {
         let advice = "its end is read first: name the file itself (`--data FILE`)";
         return Some(format!("what arrives is Parquet, which no pipe can give, since {advice}"));
     }
-    let (_, kind, program) = PACKED.into_iter().find(|(magic, ..)| first.starts_with(magic))?;
+    let (kind, program) = foreign(first)?;
     Some(format!("what arrives is {kind}, and rows are text: unpack it on the way (`{program} FILE | octorec ...`)"))
 }
 
@@ -161,6 +179,31 @@ mod tests {
             told(b"PAR1\x15\x04").unwrap().contains("Parquet") && told(b"PAR1\x15").unwrap().contains("--data FILE")
         );
         assert!([&b"label,user\n"[..], b"PAR1,1\n", b"BZh", b"PK", b""].into_iter().all(|text| told(text).is_none()));
+        assert!(told(b"\xff\xfel\0a\0").unwrap().contains("iconv -f UTF-16 -t UTF-8 FILE |"));
+    }
+
+    #[test]
+    fn files_that_are_no_text_are_told_with_what_makes_text_of_them() {
+        let open =
+            |bytes: &[u8]| decoded(std::io::Cursor::new(bytes.to_vec()), Path::new("day")).map(|(_, packed)| packed);
+        let utf16 = |from: fn(u16) -> [u8; 2]| "\u{feff}label,user\n".encode_utf16().flat_map(from).collect::<Vec<_>>();
+        for (bytes, program) in [
+            (&b"\xfd7zXZ\0\0\x04"[..], "xzcat"),
+            (b"PK\x03\x04\x14\0", "unzip -p"),
+            (b"BZh91AY&SY\0", "bzcat"),
+            (&utf16(u16::to_le_bytes), "iconv -f UTF-16 -t UTF-8"),
+            (&utf16(u16::to_be_bytes), "iconv -f UTF-16 -t UTF-8"),
+        ] {
+            let message = open(bytes).unwrap_err().to_string();
+            assert!(
+                message.starts_with("day: is ") && message.contains(&format!("`{program} FILE > NEW`")),
+                "{message}"
+            );
+        }
+        assert_eq!(PACKED.iter().map(|(magic, ..)| magic.len()).max(), Some(LONGEST_MAGIC));
+        for text in [&b"PK,user\n"[..], b"BZh9,1\n", b"\xff\xfe,1\n", b"1"] {
+            assert!(!open(text).unwrap());
+        }
     }
 
     #[test]

@@ -166,13 +166,35 @@ pub(super) fn refuse_names(path: &Path, record: &Record, all: &[Vec<Vec<u8>>]) -
 /// The names of columns that the first of these records has.
 pub(super) fn header_of(path: &Path, records: &mut Records) -> Result<Vec<Vec<u8>>> {
     match records.next()? {
-        Some((_, Ok(()))) => Ok(records.record.iter().map(<[u8]>::to_vec).collect()),
+        Some((_, Ok(()))) => {
+            let names: Vec<_> = records.record.iter().map(<[u8]>::to_vec).collect();
+            refuse_other_lines(path, &names)?;
+            Ok(names)
+        }
         Some((line, Err(reason))) => {
             let reason = reason.of("its header: ", ": mend the line");
             Err(Error::BadRow { path: path.to_owned(), line, reason })
         }
         None => Err(bad(path, "the file is empty: a header line with the names of its columns is expected")),
     }
+}
+
+/// Whether a CR stands alone in a name; one in quotes may go over several lines.
+fn has_lone_cr(name: &[u8]) -> bool {
+    name.split(|&byte| byte == b'\r').skip(1).any(|behind| behind.first() != Some(&b'\n'))
+}
+
+/// Refuses lines that are written otherwise than rows of text, which their first one shows.
+fn refuse_other_lines(path: &Path, names: &[Vec<u8>]) -> Result<()> {
+    let reason = if names.first().is_some_and(|first| first.trim_ascii_start().starts_with(b"{\"")) {
+        "holds objects of JSON, a line each, which only `predict --data - --format json` reads, as they arrive: write it as CSV \
+         or Parquet (pandas: read_json(FILE, lines=True).to_csv(NEW, index=False))"
+    } else if names.iter().any(|name| has_lone_cr(name)) {
+        "has lines that end with CR alone: make line feeds of them (`tr '\\r' '\\n' < FILE > NEW`)"
+    } else {
+        return Ok(());
+    };
+    Err(bad(path, reason))
 }
 
 /// Whether a file has no row: nothing behind its header, if it is to have one, or nothing at all.
