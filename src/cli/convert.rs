@@ -140,12 +140,11 @@ impl ConvertArgs {
         if chosen.0.holds_features() {
             dataset.learn_scales()?;
         }
-        let hot = self.to.join(HOT);
-        if dataset.hot.is_some() && hot.exists() {
-            return Err(Error::bad_file(hot, "is there already: choose another directory, or move it away"));
-        }
-        let doing = ("converting", total);
+        let (doing, hot) = (("converting", total), self.to.join(HOT));
         let (hot, bytes) = write_samples(&self.to, chosen, &dataset.description, doing, |target, bar| {
+            if dataset.hot.is_some() && hot.exists() {
+                return Err(Error::bad_file(hot, "is there already: choose another directory, or move it away"));
+            }
             formats::convert(&dataset, target, |done| bar.set_position(done))?;
             dataset.hot.as_ref().map(|hot| self.save_hot(target.work(), &dataset, hot)).transpose()
         })?;

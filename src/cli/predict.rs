@@ -163,7 +163,7 @@ impl PredictArgs {
             let by_stdin = arrives.then_some(if is_json { Writing::Json } else { Writing::Text });
             open_incoming(&mut config, trained.opening, by_stdin, malformed.clone())?
         } else {
-            let (labels, unseen) = (Labels::Optional, OnUnseen::EmptyBag);
+            let (labels, unseen) = (Labels::Unused, OnUnseen::EmptyBag);
             let opening = Opening { labels, unseen, whole: true, ..trained.opening };
             open_data(&mut config, opening)?
         };

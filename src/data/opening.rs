@@ -12,8 +12,10 @@ pub enum Labels {
     /// Every row has one; in Criteo's layout it begins with 0 or 1.
     #[default]
     Required,
-    /// A row may lack it, whose label is then NaN; in Criteo's layout the field may be empty or absent. For prediction.
+    /// A row may lack it, whose label is then NaN; in Criteo's layout the field may be empty or absent.
     Optional,
+    /// The same, and what stands in its place in text below a header need be no label. For prediction.
+    Unused,
 }
 
 /// What a value does that the vocabulary of a trained model lacks, if that has no row for such values.

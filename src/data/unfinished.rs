@@ -13,6 +13,7 @@ use std::path::{Component, Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::base::console::note;
 use crate::base::{Error, Result};
 use crate::memory::{self, FolderLock, make_folder, whole_name, write_file};
 
@@ -67,6 +68,7 @@ impl Unfinished {
         begun.anew = true;
         if is_moving(folder) {
             begun.move_out()?;
+            note!("note: {}: what was on its way into its place here is whole now", folder.display());
         }
         refuse()?;
         if begun.work.join(JOURNAL).exists() {
@@ -159,16 +161,29 @@ impl Unfinished {
         if new.last().is_some_and(|last| self.work.join(last).exists()) {
             old.iter().try_for_each(|name| remove(&self.folder.join(name)))?;
             let mut folders = BTreeSet::new();
+            let flush = |folder: &PathBuf| {
+                File::open(folder).and_then(|open| open.sync_all()).map_err(Error::io(folder, "write"))
+            };
             for name in new.iter().filter(|name| self.work.join(name).exists()) {
-                let to = self.folder.join(name);
+                let (from, to) = (self.work.join(name), self.folder.join(name));
                 let folder = to.parent().unwrap_or(&self.folder).to_owned();
                 fs::create_dir_all(&folder).map_err(Error::io(&folder, "create"))?;
-                fs::rename(self.work.join(name), &to).map_err(Error::io(&to, "create"))?;
+                if new.last() == Some(name) {
+                    // It says that all others are there: so they must be, whatever a machine that fails has lost.
+                    folders.iter().try_for_each(flush)?;
+                }
+                fs::rename(&from, &to).map_err(|error| match error.kind() {
+                    ErrorKind::CrossesDevices => {
+                        let reason = "lies on another file system than its folder's other files, so that it cannot take its \
+                                      place at once";
+                        let remedy = format!("{reason}: move {} there, then give the same command again", from.display());
+                        Error::bad_file(&to, remedy)
+                    }
+                    _ => Error::io(&to, "create")(error),
+                })?;
                 folders.insert(folder);
             }
-            for folder in &folders {
-                File::open(folder).and_then(|open| open.sync_all()).map_err(Error::io(folder, "write"))?;
-            }
+            folders.iter().try_for_each(flush)?;
         }
         self.sweep()
     }

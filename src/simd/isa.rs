@@ -14,9 +14,9 @@ use crate::base::{Error, Result};
 
 /// An algorithm with its arguments, generic over the instruction set.
 ///
-/// Implementations mark `run` `#[inline(always)]`, so that it is compiled with the instruction set of its caller. Arrays
-/// of lanes go through loops there, not through `map`: where many call it the compiler leaves it a function of its own,
-/// without the instruction set.
+/// Implementations mark `run` `#[inline(always)]`, so that it is compiled with the instruction set of its caller.
+/// Arrays of lanes go through loops there, not through `map`: where many call it the compiler leaves it a function of
+/// its own, without the instruction set.
 pub trait Kernel {
     /// What the algorithm returns.
     type Out;

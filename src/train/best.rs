@@ -248,9 +248,8 @@ impl Run {
         if !self.has_saved() {
             self.save()?;
         }
-        if self.output.as_mut().map_or(Ok(false), OutputDir::recreate)? {
-            self.describe_itself()?;
-        }
+        let is_gone = self.output.as_mut().map_or(Ok(false), OutputDir::recreate)?;
+        self.describe_if(is_gone, Self::describe_itself)?;
         let written = self.write_best(evaluations);
         if let (Err(Error::Io { .. }), Some(output)) = (&written, &self.output) {
             note!(
@@ -264,9 +263,8 @@ impl Run {
 
     fn write_best(&mut self, evaluations: Evaluations) -> Result<()> {
         let is_anew = self.state.best.as_mut().map_or(Ok(false), OutputDir::recreate)?;
-        if let Some(best) = self.state.best.as_ref().filter(|_| is_anew || !self.state.is_best_described) {
-            self.describe(best)?;
-        }
+        let is_due = is_anew || self.state.best.is_some() && !self.state.is_best_described;
+        self.describe_if(is_due, |run| run.state.best.as_ref().map_or(Ok(()), |best| run.describe(best)))?;
         self.state.is_best_described = true;
         let path = self.state.best.as_ref().map(OutputDir::checkpoint);
         self.save_as(path.as_deref(), Progress { evaluations, ..self.state.progress })?;

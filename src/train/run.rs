@@ -277,12 +277,20 @@ impl Run {
 
     /// Writes what a run is described by where it is not there yet, or is an earlier process's.
     fn describe_anew(&mut self) -> Result<()> {
-        if let Some(output) = &mut self.output
-            && (output.recreate()? || !self.state.is_described)
-        {
-            self.describe_itself()?;
+        let is_gone = self.output.as_mut().map_or(Ok(false), OutputDir::recreate)?;
+        let is_due = is_gone || self.output.is_some() && !self.state.is_described;
+        self.describe_if(is_due, Self::describe_itself)
+    }
+
+    /// Has the run described, by `describe`, if that is due on the first machine, for which others wait then as long as
+    /// it takes; all machines take part.
+    pub(super) fn describe_if(&mut self, is_due: bool, describe: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
+        let all = self.ranks.everywhere("describe the run", vec![u8::from(is_due)])?;
+        if all.iter().flatten().all(|due| *due == 0) {
+            return Ok(());
         }
-        Ok(())
+        describe(self)?;
+        self.ranks.meet_described()
     }
 
     fn save_weights(&mut self) -> Result<()> {
@@ -298,7 +306,6 @@ impl Run {
     /// Writes a checkpoint of the weights, by which the run stands there; all machines take part, and the first one has
     /// a path and has described the run.
     pub(super) fn save_as(&self, path: Option<&Path>, progress: Progress) -> Result<Writers> {
-        self.ranks.meet_described()?;
         let (schema, scales) = (self.source.schema(), &self.source.scales()?);
         let about = self.source.about().clone();
         // Of data that lie away from their vocabularies, what was known of them before holds.
@@ -324,12 +331,15 @@ impl Run {
     pub(super) fn stays_saved(&self, exploded: u64, reporter: &Reporter) -> bool {
         let stays = exploded > 0 && self.has_saved();
         if stays {
-            // It does not move with the other one.
-            let rows = self.config.train.lr_rows.given();
-            let rows = rows.map_or(String::new(), |rate| format!(" and a lower train.lr_rows, {rate} now"));
+            // They do not move with the other one.
+            let (train, model) = (&self.config.train, &self.config.model);
+            let wide = train.lr_wide.given().filter(|_| model.wide);
+            let others = [("train.lr_rows", train.lr_rows.given()), ("train.lr_wide", wide)].into_iter();
+            let others = others.filter_map(|(key, rate)| Some((key, rate.filter(|rate| *rate > 0.0)?)));
+            let others: String = others.map(|(key, rate)| format!(" and a lower {key}, {rate} now")).collect();
             reporter.say(&format!(
                 "warning: what was trained since the last checkpoint is not saved: the loss has exploded in the last {}; go on \
-                 from that checkpoint at a lower --lr{rows}",
+                 from that checkpoint at a lower --lr{others}",
                 if exploded == 1 { "step".to_owned() } else { Many(exploded, "step").to_string() }
             ));
         }

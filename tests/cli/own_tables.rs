@@ -713,10 +713,11 @@ fn a_label_is_found_behind_a_blank_in_the_header() {
     };
     succeed(&format!("{} --out {}", train("proposed.toml"), at("run")));
     succeed(&format!("eval --checkpoint {} --data {}", at("run"), at("log.csv")));
-    let own = "label = \"label\"\ncategorical = [{ column = \"user\" }]\n";
+    let own = "label = \"label\"\ndense = [{ column = \" price\", float = true }]\n\
+               categorical = [{ column = \"user\" }]\n";
     fs::write(at("own.toml"), own).unwrap();
     succeed(&train("own.toml"));
-    fs::write(at("told.toml"), format!("{own}[[dense]]\ncolumn = \" label\"\n")).unwrap();
+    fs::write(at("told.toml"), own.replace("\" price\", float = true", "\" label\"")).unwrap();
     let message = fail(&train("told.toml"));
     assert!(message.contains("[[dense]] column = \" label\" reads as a feature"), "{message}");
 }

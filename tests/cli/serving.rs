@@ -257,7 +257,7 @@ fn each_row_without_names_tells_whether_it_has_a_label() {
         let stream = fs::File::open(at("headed.csv")).unwrap();
         let output = octorec().args(format!("{predict} -").split_whitespace()).stdin(stream).output().unwrap();
         let message = String::from_utf8_lossy(&output.stderr);
-        assert!(!output.status.success() && message.contains("remove the line, or leave `columns` out"), "{message}");
+        assert!(!output.status.success() && message.contains("remove the line, or, of a schema"), "{message}");
     }
 
     // Of a label and a weight that stand beside each other one may be missing, and of others both.

@@ -301,7 +301,7 @@ fn what_cannot_be_transformed_is_refused_with_its_place() {
         (
             hour,
             "time = \"hour\", unit = \"YYMMDDHH\"",
-            "line 2: column at: a time as YYMMDDHH, such as 14102103 is expected",
+            "line 2: column at: a time as YYMMDDHH, such as 14102103, from 2000 to 2068 is expected",
         ),
         (hour, "time = \"hour\", rows = 24", "column hour: rows follow from time"),
         (hour, "time = \"hour\", separator = \"|\"", "column hour: separator and time exclude each other"),

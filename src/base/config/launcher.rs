@@ -37,9 +37,10 @@ pub fn refuse_several(command: &str) -> Result<()> {
 
 fn refuse_several_of(command: &str, told: Option<(&'static str, &'static str, usize)>) -> Result<()> {
     let Some((name, launcher, processes)) = told.filter(|(_, _, processes)| *processes > 1) else { return Ok(()) };
+    let unset: String = size_variables().map(|name| format!("-u {name} ")).collect();
     let reason = format!(
         "{launcher} has started {processes} processes, and `octorec {command}` is the work of one, on one machine: start it \
-         without a launcher, or as one process (-n 1); in a shell that the launcher has started, as `env -u {name} octorec \
+         without a launcher, or as one process (-n 1); in a shell that the launcher has started, as `env {unset}octorec \
          {command} ...`"
     );
     Err(Error::config(name, reason))
@@ -121,7 +122,7 @@ mod tests {
         let message = refused.unwrap_err().to_string();
         assert!(message.contains("SLURM_STEP_NUM_TASKS: srun has started 4 processes"), "{message}");
         assert!(
-            message.contains("-n 1") && message.contains("env -u SLURM_STEP_NUM_TASKS octorec search"),
+            message.contains("-n 1") && message.contains("-u PMI_SIZE -u SLURM_STEP_NUM_TASKS octorec search"),
             "{message}"
         );
     }

@@ -14,6 +14,7 @@ mod look_ups;
 mod model;
 mod network;
 mod presets;
+mod rayon;
 mod setting;
 mod train;
 
@@ -32,6 +33,7 @@ pub use look_ups::LookUps;
 pub(crate) use network::names as layer_names;
 pub use network::{DENSE, EMBEDDINGS, LayerKind, NamedLayer, Width, Widths};
 pub use presets::{DEFAULT_PRESET, PRESETS, preset};
+pub use rayon::tells_rayon;
 pub use setting::Setting;
 pub use train::TrainConfig;
 

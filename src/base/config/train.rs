@@ -156,10 +156,10 @@ impl TrainConfig {
     }
 
     /// The course of the rates of layers and of rows: the steps of the warm-up, the step at which decay begins, and the
-    /// steps over which the rate decays, 0 if it does not.
+    /// steps over which the rate decays, 0 if it does not; then nothing begins behind the warm-up.
     #[must_use]
     pub fn courses(&self) -> [[u64; 3]; 2] {
-        let of = |warmup, start: Option<u64>, decay| [warmup, start.unwrap_or(warmup), decay];
+        let of = |warmup, start: Option<u64>, decay| [warmup, start.filter(|_| decay > 0).unwrap_or(warmup), decay];
         [
             of(self.warmup_steps, self.decay_start.given(), self.decay_steps),
             of(

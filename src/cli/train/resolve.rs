@@ -171,9 +171,13 @@ fn noted_in(run: &Path) -> Result<Option<Config>> {
 }
 
 /// The keys in which two configurations differ, each with its value in either: of what the data tell a model, nothing
-/// that `one` leaves to them.
+/// that `one` leaves to them, and no start of a decay that is the same in numbers, as older versions wrote it.
 fn differences(one: &Config, other: &Config) -> Vec<(String, [String; 2])> {
     let mut other = other.clone();
+    let begun = TrainConfig { decay_start: one.train.decay_start, ..other.train.clone() };
+    if begun.courses() == other.train.courses() {
+        other.train = begun;
+    }
     let (own, model) = (&one.model, &mut other.model);
     (model.rows, model.columns, model.sequences) = (own.rows.clone(), own.columns.clone(), own.sequences.clone());
     match (own.bottom.first(), model.bottom.first_mut()) {
@@ -213,4 +217,30 @@ fn tell_of_noted(config: &Config, trained: &Config, run: &Path) {
         changed.join(", "),
         resume_in(run).display()
     );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::config::Setting;
+
+    #[test]
+    fn a_start_of_decay_that_older_versions_wrote_as_a_number_is_the_same() {
+        let asked = |warmup_steps, decay_steps| {
+            let train = TrainConfig { warmup_steps, decay_steps, ..TrainConfig::default() };
+            Config { train, ..Config::default() }
+        };
+        let begun = |config: &Config, start| {
+            let train = TrainConfig { decay_start: Setting::Given(start), ..config.train.clone() };
+            Config { train, ..config.clone() }
+        };
+        let keys = |one: &Config, other: &Config| -> Vec<String> {
+            differences(one, other).into_iter().map(|(key, _)| key).collect()
+        };
+        for (config, start) in [(asked(0, 0), 0), (asked(5, 0), 0), (asked(5, 20), 5)] {
+            assert!(keys(&config, &begun(&config, start)).is_empty(), "{start}");
+        }
+        assert_eq!(keys(&asked(5, 20), &begun(&asked(5, 20), 9)), ["train.decay_start"]);
+        assert_eq!(keys(&asked(4, 20), &begun(&asked(5, 20), 5)), ["train.warmup_steps"]);
+    }
 }

@@ -136,8 +136,8 @@ impl Categorical {
     }
 }
 
-/// Weights of samples that count. Scores add them up in fixed point, which has no room for many larger ones, and too few
-/// digits for smaller ones.
+/// Weights of samples that count. Scores add them up in fixed point, which has no room for many larger ones, and too
+/// few digits for smaller ones.
 const WEIGHTS: RangeInclusive<f32> = 1e-9..=1e9;
 
 /// Whether a sample can have this weight; one of 0 does not count.

@@ -163,7 +163,9 @@ pub fn packed(first: &[u8]) -> Option<String> {
         return Some(format!("what arrives is Parquet, which no pipe can give, since {advice}"));
     }
     let (kind, program) = foreign(first)?;
-    Some(format!("what arrives is {kind}, and rows are text: unpack it on the way (`{program} FILE | octorec ...`)"))
+    Some(format!(
+        "what arrives is {kind}, and rows are UTF-8 text: make such of it on the way (`{program} FILE | octorec ...`)"
+    ))
 }
 
 #[cfg(test)]

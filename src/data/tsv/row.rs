@@ -36,7 +36,7 @@ impl Row {
         self.walk(line, layout, labelled).map_err(|fault| {
             let (expected, found) = (layout.columns(), columns(line));
             let wrong = if labelled { found != expected } else { found != expected - 1 };
-            let label_optional = layout.labels == Labels::Optional;
+            let label_optional = layout.labels != Labels::Required;
             if wrong { Fault::Columns { expected, found, label_optional } } else { fault }
         })
     }
@@ -67,7 +67,7 @@ impl Row {
             self.label = match fields.rest() {
                 [b'0', b'\t', ..] | b"0" => 0.0,
                 [b'1', b'\t', ..] | b"1" => 1.0,
-                [b'\t', ..] if layout.labels == Labels::Optional => f32::NAN,
+                [b'\t', ..] if layout.labels != Labels::Required => f32::NAN,
                 _ => return Err(Fault::Label { found: fields.shown() }),
             };
             fields.at += usize::from(!self.label.is_nan());

@@ -131,14 +131,14 @@ impl Parse for Arriving {
                 let mut records = Records::of(lines, text.delimiter);
                 let all = match text.columns.is_empty() {
                     true => vec![header_of(&path, &mut records)?],
-                    false => row_columns(&path, text, Labels::Optional)?,
+                    false => row_columns(&path, text, Labels::Unused)?,
                 };
                 (Written::Text(Box::new(records)), all)
             }
         };
         let find = |names: &Vec<Vec<u8>>| {
             check_header(&path, text, names, true)?;
-            Ok(Projection::find(&path, text, names, Labels::Optional)?.kept(true))
+            Ok(Projection::find(&path, text, names, Labels::Unused)?.kept(true))
         };
         let columns = all.iter().map(find).collect::<Result<Vec<_>>>()?;
         let is_listed = self.writing == Writing::Text && !text.columns.is_empty();

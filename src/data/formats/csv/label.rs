@@ -104,9 +104,9 @@ impl Rule {
         Ok((column, rule))
     }
 
-    /// The column and the rule of a label in a file of these columns. One whose name is the whole text stands before the
-    /// comparison that it could be, and blanks around a name in the file, as some programs write them behind a comma,
-    /// need not be said.
+    /// The column and the rule of a label in a file of these columns. One whose name is the whole text stands before
+    /// the comparison that it could be, and blanks around a name in the file, as some programs write them behind a
+    /// comma, need not be said.
     pub(super) fn of<'a>(text: &str, names: impl Iterator<Item = &'a [u8]> + Clone) -> Result<(String, Self), String> {
         let (column, rule) = Self::parse(text)?;
         let has = |name: &str| names.clone().any(|known| known == name.as_bytes());

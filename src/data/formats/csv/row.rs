@@ -100,7 +100,7 @@ impl Projection {
     /// What to do where a row without names has one field less than the schema lists, which may be the label or the
     /// weight, and other fields stand between these.
     fn one_of_two(&self, fields: usize) -> Option<String> {
-        let weight = self.schema.weight.as_ref().filter(|_| self.labels == Labels::Optional)?;
+        let weight = self.schema.weight.as_ref().filter(|_| self.labels != Labels::Required)?;
         (fields + 1 == self.schema.columns.len()).then(|| {
             format!(
                 "is it the label ({}) or the weight ({weight}) that is missing? write both or neither",
@@ -148,8 +148,9 @@ impl Projection {
         let field = self.field(record, at);
         let label = self.rule.label(field);
         // Without names a field that is no label may be another column's, in a row that has one field too many.
-        let is_none = || field.trim_ascii().is_empty() || self.schema.columns.is_empty();
-        if label.is_none() && self.labels == Labels::Optional && is_none() {
+        let is_unused = self.labels == Labels::Unused && self.schema.columns.is_empty();
+        let is_optional = self.labels != Labels::Required;
+        if label.is_none() && (is_unused || is_optional && field.trim_ascii().is_empty()) {
             return Ok(f32::NAN);
         }
         label.ok_or_else(|| {

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use super::bad;
 use super::encoding::Encoding;
-use super::label::Rule;
+use super::label::{Rule, finite};
 use super::records::{Record, Records};
 use super::row::{Projection, Row};
 use super::schema::TextSchema;
@@ -153,11 +153,14 @@ pub(super) fn row_columns(path: &Path, schema: &TextSchema, labels: Labels) -> R
 /// Refuses a first record that is a header although the schema lists the names: it would be taken for a row.
 pub(super) fn refuse_names(path: &Path, record: &Record, all: &[Vec<Vec<u8>>]) -> Result<()> {
     let is_header = |names: &Vec<Vec<u8>>| {
-        names.len() == record.len() && names.iter().zip(record.iter()).all(|(name, field)| name == field.trim_ascii())
+        let mut both = names.iter().zip(record.iter());
+        names.len() == record.len() && both.all(|(name, field)| name.trim_ascii() == field.trim_ascii())
     };
-    if all.iter().any(is_header) {
+    // Columns that are called 0, 1, 2 may hold these numbers.
+    let is_named = |names: &&Vec<Vec<u8>>| names.iter().any(|name| finite(name).is_none());
+    if all.iter().filter(is_named).any(is_header) {
         let reason = "its first line is the names of its columns, but the schema lists them under `columns`, as files \
-                      without such a line need: remove the line, or leave `columns` out of the schema";
+                      without such a line need: remove the line, or, of a schema that no model was trained by yet, `columns`";
         return Err(bad(path, reason.to_owned()));
     }
     Ok(())

@@ -39,7 +39,7 @@ pub(in crate::data::formats) fn open(path: &Path, reading: Reading<'_>) -> Resul
     let Some((_, first)) = parts.first() else { return Err(bad(path, format!("has no *{EXTENSION}"))) };
     let home = folder(path);
     let mut known = sidecar(home)?;
-    if let Some(known) = known.as_mut().filter(|known| known.weight.is_some() && reading.labels == Labels::Optional) {
+    if let Some(known) = known.as_mut().filter(|known| known.weight.is_some() && reading.labels != Labels::Required) {
         // Whoever predicts weighs no sample.
         known.dense.pop();
         known.weight = None;

@@ -295,7 +295,7 @@ fn labels(
     rows: usize,
     labels: &mut Vec<f32>,
 ) -> std::result::Result<(), Fault> {
-    let (known, float, gaps) = (labels.len(), table.description.label.float, table.labels == Labels::Optional);
+    let (known, float, gaps) = (labels.len(), table.description.label.float, table.labels != Labels::Required);
     if let Some(at) = missing(scratch, leaf).filter(|_| !gaps) {
         return Err((at, "there is no label".to_owned()));
     }
