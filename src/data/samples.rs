@@ -78,6 +78,17 @@ impl Values {
         }
     }
 
+    /// The features that the values of some samples are, in place of what `features` holds.
+    pub(super) fn features(&self, range: Range<usize>, to: Feature, features: &mut Vec<f32>) {
+        features.resize(range.len(), 0.0);
+        match self {
+            Self::Integers(values) => to.integers(features.iter_mut().zip(values[range].iter().copied())),
+            Self::Floats(values) => {
+                features.iter_mut().zip(&values[range]).for_each(|(cell, &value)| *cell = to.float(value));
+            }
+        }
+    }
+
     /// The feature that a sample's value is, for those who write them one by one.
     pub(super) fn feature(&self, sample: usize, to: Feature) -> f32 {
         match self {

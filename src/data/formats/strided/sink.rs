@@ -66,9 +66,7 @@ impl Sink for StridedSink {
                     field.write(cells, &values[rows.clone()], |value| value.max(0).to_le_bytes());
                     continue;
                 }
-                let feature = description.dense[at].feature();
-                features.clear();
-                features.extend(rows.clone().map(|n| values.feature(n, feature)));
+                values.features(rows.clone(), description.dense[at].feature(), &mut features);
                 if field.kind == Kind::Float16 {
                     field.write(cells, &features, |value: f32| {
                         let half = f16::from_f32(value);
