@@ -75,11 +75,13 @@ impl Criteo {
         let mut teacher = Teacher::new(config.seed, &shapes, rows.len());
         let calibration = Random::new(config.seed, Stream::Sample(1));
         let drift = Drift::new(config, rows);
-        let draw = |n, sample: &mut Sample| {
-            drawer.draw(&calibration, n, sample);
-            drift.iter().for_each(|drift| drift.apply_any(n, sample));
+        let draw = |n| {
+            let mut sample = Sample::default();
+            drawer.draw(&calibration, n, &mut sample);
+            drift.iter().for_each(|drift| drift.apply_any(n, &mut sample));
+            sample
         };
-        teacher.calibrate(draw, CALIBRATION);
+        teacher.calibrate(&(0..CALIBRATION).map(draw).collect::<Vec<_>>());
         Ok(Self {
             schema: Schema::criteo(dense, rows).with_lookups(|table| look_ups.of(table)),
             drawer,

@@ -133,26 +133,19 @@ impl Teacher {
     }
 
     /// Sets shift, scale and intercept on samples that are drawn as the data is, but are not part of it.
-    /// `draw(n, sample)` draws the n-th.
-    pub(super) fn calibrate(&mut self, draw: impl Fn(u64, &mut Sample), count: u64) {
-        let mut sample = Sample::default();
+    pub(super) fn calibrate(&mut self, samples: &[Sample]) {
+        let count = samples.len() as f64;
         let mut means = vec![[0.0; DIM]; self.means.len()];
-        for n in 0..count {
-            draw(n, &mut sample);
-            self.visit(&sample, |column, vector| {
-                means[column].iter_mut().zip(vector).for_each(|(mean, entry)| *mean += entry / count as f64);
+        for sample in samples {
+            self.visit(sample, |column, vector| {
+                means[column].iter_mut().zip(vector).for_each(|(mean, entry)| *mean += entry / count);
             });
         }
         self.means = means;
-        let parts: Vec<[f64; 3]> = (0..count)
-            .map(|n| {
-                draw(n, &mut sample);
-                self.parts(&sample)
-            })
-            .collect();
+        let parts: Vec<[f64; 3]> = samples.iter().map(|sample| self.parts(sample)).collect();
         for part in 0..3 {
-            let mean = parts.iter().map(|parts| parts[part]).sum::<f64>() / count as f64;
-            let variance = parts.iter().map(|parts| (parts[part] - mean).powi(2)).sum::<f64>() / count as f64;
+            let mean = parts.iter().map(|parts| parts[part]).sum::<f64>() / count;
+            let variance = parts.iter().map(|parts| (parts[part] - mean).powi(2)).sum::<f64>() / count;
             self.shift[part] = mean;
             // A part that never varies (no integers, one row everywhere) has nothing to say.
             self.scale[part] = if variance > 1e-12 { (VARIANCE[part] / variance).sqrt() } else { 0.0 };
