@@ -273,6 +273,12 @@ fn ends(name: &str, ending: &str) -> bool {
     name.to_ascii_lowercase().ends_with(ending)
 }
 
+/// Whether nobody means a file or a folder of this name to be read as data: such as `_SUCCESS`, the mark of a job that
+/// is done.
+pub(in crate::data) fn is_hidden(name: &str) -> bool {
+    name.starts_with(['.', '_'])
+}
+
 /// Where files beside `path` are: itself, when it is a directory.
 fn folder(path: &Path) -> &Path {
     if path.is_dir() {

@@ -30,6 +30,7 @@ use scan::{GoodRows, InUse, Part, Pass, RowPolicy};
 pub use schema::{Clock, Span, TextCategorical, TextDense, TextSchema};
 
 use super::dataset::{Described, Member};
+use super::parquet::refuse_two_types;
 use super::{Dataset, Rows, Table, bad};
 use crate::base::config::{OnBadRow, Vocab};
 pub(in crate::data) use crate::base::console::escaped;
@@ -285,6 +286,7 @@ fn scan_all(
 ) -> Result<(Vec<Part>, usize, Encoding)> {
     let sized = |path| sized_at(path, schema, choices.max_line);
     let (files, tests) = (sized(path)?, choices.test.map(sized).transpose()?.unwrap_or_default());
+    refuse_two_types(files.iter().chain(&tests).map(|(file, _)| &**file), schema, !choices.kept)?;
     let total = files.iter().chain(&tests).map(|(_, bytes)| bytes).sum();
     let mut encoding = Encoding::new(schema, choices.known, choices.grows, choices.rows_cap)?;
     let policy = choices.policy();

@@ -233,7 +233,8 @@ impl ParquetRows<'_> {
             read(leaf, scratch)?;
             let known = lookups.rows.len();
             let fill = |at: usize, value: i64| {
-                let row = u32::try_from(value).map_err(|_| (at, format!("{value} is no row number{NUMBERED}")))?;
+                let row = u32::try_from(value)
+                    .map_err(|_| (at, format!("{} is no row number{NUMBERED}", leaf.shown_value(value))))?;
                 if u64::from(row) >= column.rows {
                     return Err((at, beyond(row, column)));
                 }
@@ -265,7 +266,7 @@ impl ParquetRows<'_> {
 type Fault = (usize, String);
 
 /// What to do with values that are no row numbers.
-const NUMBERED: &str = ": values that are not numbered from 0 on are described by a schema (`octorec inspect FILE --label \
+pub(super) const NUMBERED: &str = ": values that are not numbered from 0 on are described by a schema (`octorec inspect FILE --label \
                         COLUMN --write-schema SCHEMA`, then --schema SCHEMA)";
 
 /// That a table has no such row.
