@@ -187,8 +187,9 @@ pub trait Table: Send + Sync {
     }
 
     /// What tells the names of their columns and their first values from others, where [`Table::fingerprint`] does not
-    /// and they can be read.
-    fn first_values(&self) -> Option<u64> {
+    /// and they can be read: in the order of the file's columns, which earlier versions kept alone, and in that of
+    /// their names, by which they are found.
+    fn first_values(&self) -> Option<[u64; 2]> {
         None
     }
 

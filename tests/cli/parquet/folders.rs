@@ -259,3 +259,27 @@ fn another_day_is_read_by_the_rows_of_the_model_that_training_begins_with() {
     let message = fail(&day(&|n| if n == 3 { 400 } else { n }));
     assert!(message.contains("column user, row 3: row 400 is beyond the 400 rows of its table"), "{message}");
 }
+
+#[test]
+fn a_file_with_its_columns_in_another_order_is_the_one_that_it_was() {
+    let home = tempfile::tempdir().unwrap();
+    let data = home.path().join("log.parquet");
+    let run = home.path().join("run").display().to_string();
+    rows(&data, 100);
+    succeed(&format!("train --data {} {LAYERS} --out {run}", data.display()));
+    let score = format!("eval --checkpoint {run} --split train --json");
+    let before = json(&score);
+    let turned = |user: Column| {
+        let [price, _, item] = numbered(0..100);
+        let names = "optional int32 item; optional int64 user; optional double price; optional int32 label;";
+        write(&data, names, &[item, user, price, labels(0..100)], 100);
+    };
+    let [_, user, _] = numbered(0..100);
+    turned(user);
+    let after = json(&score);
+    assert_eq!((&after["samples"], &after["auc"]), (&before["samples"], &before["auc"]));
+    assert_eq!(after["samples"], 100);
+    turned(Column::Whole((0..100).map(|n| Some(n * 3 % 100)).collect()));
+    let message = fail(&score);
+    assert!(message.contains("are others, or have changed or grown since"), "{message}");
+}
