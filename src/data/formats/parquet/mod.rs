@@ -33,28 +33,28 @@ mod read;
 mod text;
 #[cfg(feature = "parquet")]
 mod types;
+mod within;
 #[cfg(feature = "parquet")]
 mod write;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 #[cfg(not(feature = "parquet"))]
 use super::Reading;
-use super::is_hidden;
-use crate::base::Result;
 use crate::data::Split;
-use crate::data::unfinished::{WORK, name};
-use crate::memory::listed;
 
 #[cfg(feature = "parquet")]
 pub use open::tells_columns;
+#[cfg(feature = "parquet")]
+pub(in crate::data) use text::text;
+#[cfg(feature = "parquet")]
+pub(in crate::data) use types::refuse_two_types;
+pub(in crate::data) use within::{is_such, refuse_below};
 #[cfg(feature = "parquet")]
 pub(super) use {
     open::open,
     write::{ParquetSink, seal},
 };
-#[cfg(feature = "parquet")]
-pub(in crate::data) use {text::text, types::refuse_two_types};
 
 /// What such files begin and end with.
 pub(in crate::data) const MAGIC: [u8; 4] = *b"PAR1";
@@ -84,11 +84,6 @@ pub(super) fn role(name: &str) -> Option<Split> {
     Split::ALL.into_iter().find(is_of)
 }
 
-/// Whether a file in a folder is one of its Parquet files.
-pub(in crate::data) fn is_such(name: &str) -> bool {
-    super::ends(name, EXTENSION) && !is_hidden(name)
-}
-
 /// Whether a directory of these names has Parquet files, itself or in the folder of a role.
 pub(super) fn detect(folder: &Path, names: &[String]) -> bool {
     let below = |name: &String| {
@@ -98,39 +93,18 @@ pub(super) fn detect(folder: &Path, names: &[String]) -> bool {
     names.iter().any(|name| is_such(name) || below(name))
 }
 
-/// Refuses a folder within which others have Parquet files, at any depth, but for those whose names `is_read` tells:
-/// nobody would read their rows.
-///
-/// # Errors
-/// [`Error::BadFile`](crate::base::Error::BadFile) that names the first of them.
-pub(in crate::data) fn refuse_below(folder: &Path, is_read: impl Fn(&str) -> bool) -> Result<()> {
-    /// The first folder with such files, from `folder` on.
-    fn first(folder: &Path) -> Option<PathBuf> {
-        // What cannot be listed has nothing that could be read.
-        let all = listed(folder, "list").ok()?;
-        if all.iter().any(|path| is_such(&name(path)) && path.is_file()) {
-            return Some(folder.to_owned());
-        }
-        // Links may lead back to where they are.
-        let deeper = |path: &&PathBuf| path.is_dir() && !path.is_symlink() && !is_hidden(&name(path));
-        all.iter().filter(deeper).find_map(|path| first(path))
-    }
-    let mut others = listed(folder, "list")?.into_iter().filter(|path| {
-        let name = name(path);
-        path.is_dir() && name != WORK && !is_hidden(&name) && !is_read(&name)
-    });
-    others.find_map(|path| first(&path)).map_or(Ok(()), |found| {
-        let reason = format!(
-            "has Parquet files in {}, a folder within it, and files of one folder alone are read: name that one, or put all \
-             files beside each other",
-            found.display()
-        );
-        Err(super::bad(folder, reason))
-    })
+/// Nobody knows the types of a file's columns here: whoever reads it says so.
+#[cfg(not(feature = "parquet"))]
+pub(in crate::data) fn refuse_two_types<'a>(
+    _: impl Iterator<Item = &'a Path>,
+    _: &super::csv::TextSchema,
+    _: bool,
+) -> crate::base::Result<()> {
+    Ok(())
 }
 
 #[cfg(not(feature = "parquet"))]
-pub(super) fn open(path: &Path, _: Reading<'_>) -> Result<super::Dataset> {
+pub(super) fn open(path: &Path, _: Reading<'_>) -> crate::base::Result<super::Dataset> {
     Err(super::bad(path, ABSENT))
 }
 
@@ -139,23 +113,13 @@ pub(super) fn open(path: &Path, _: Reading<'_>) -> Result<super::Dataset> {
 /// # Errors
 /// None.
 #[cfg(not(feature = "parquet"))]
-pub fn tells_columns(_: &Path) -> Result<bool> {
+pub fn tells_columns(_: &Path) -> crate::base::Result<bool> {
     Ok(true)
 }
 
 #[cfg(not(feature = "parquet"))]
-pub(in crate::data) fn text<F>(_: F, path: &Path) -> Result<Box<dyn std::io::Read + Send>> {
+pub(in crate::data) fn text<F>(_: F, path: &Path) -> crate::base::Result<Box<dyn std::io::Read + Send>> {
     Err(super::bad(path, ABSENT))
-}
-
-/// Nobody knows the types of a file's columns here: whoever reads it says so.
-#[cfg(not(feature = "parquet"))]
-pub(in crate::data) fn refuse_two_types<'a>(
-    _: impl Iterator<Item = &'a Path>,
-    _: &super::csv::TextSchema,
-    _: bool,
-) -> Result<()> {
-    Ok(())
 }
 
 /// What a build without the feature says.
@@ -187,31 +151,5 @@ mod tests {
                 assert_eq!(role(name), expected, "{name}");
             }
         }
-    }
-
-    #[test]
-    fn files_that_nobody_would_read_are_told_with_their_folder() {
-        let home = tempfile::tempdir().unwrap();
-        let write = |name: &str| {
-            let path = home.path().join(name);
-            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-            std::fs::write(path, "").unwrap();
-        };
-        for hidden in ["_delta_log/1.parquet", ".tmp/a.parquet", "unfinished/train/a.parquet", "notes/a.txt"] {
-            write(hidden);
-        }
-        std::os::unix::fs::symlink(home.path(), home.path().join("notes/back")).unwrap();
-        write("train/a.parquet");
-        let told = |read: &str| refuse_below(home.path(), |name| name == read).map_err(|error| error.to_string());
-        assert_eq!(told("train"), Ok(()));
-        assert!(
-            told("").unwrap_err().contains(&format!("has Parquet files in {}", home.path().join("train").display()))
-        );
-        write("date=2024-01-02/hour=0/a.parquet");
-        let below = home.path().join("date=2024-01-02/hour=0");
-        assert!(told("train").unwrap_err().contains(&format!("has Parquet files in {}, a folder", below.display())));
-        let names = |name: &str| vec![name.to_owned()];
-        assert!(detect(home.path(), &names("train")) && !detect(home.path(), &names("notes")));
-        assert!(!detect(home.path(), &names("_tmp.parquet")) && detect(home.path(), &names("a.parquet")));
     }
 }
