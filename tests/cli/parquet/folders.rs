@@ -106,6 +106,11 @@ fn a_folder_that_a_schema_describes_is_one_table() {
     succeed(&make("alike", "made_alike"));
     succeed(&make("log.csv", "made_text"));
     assert_eq!(blocks("made_alike"), blocks("made_text"));
+    // What names say of tests counts where nothing is described.
+    fs::rename(at("alike/part-1.parquet"), at("alike/test-1.parquet")).unwrap();
+    let seen = succeed(&format!("inspect {} {by} --json", shown("alike")));
+    let note = String::from_utf8(seen.stderr).unwrap();
+    assert!(note.contains("read as one table, and so are test-1.parquet: samples for tests lie"), "{note}");
 }
 
 #[test]
