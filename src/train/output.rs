@@ -236,7 +236,7 @@ impl OutputDir {
     fn open_metrics(&mut self) -> Result<()> {
         let file = self.path.join(METRICS);
         let metrics = File::options().create(true).append(true).open(&file).map_err(Error::io(&file, "create"))?;
-        // Whatever a machine that fails then loses, what else the run has written is told by it from a user's own files.
+        // What else the run writes is told by it from a user's own files, whatever a machine that fails has lost.
         let synced = metrics.sync_all().and_then(|()| File::open(&self.path)?.sync_all());
         synced.map_err(Error::io(&file, "create"))?;
         self.metrics = Some(BufWriter::new(metrics));
@@ -409,8 +409,8 @@ fn removed(result: std::io::Result<()>, path: &Path) -> Result<()> {
     }
 }
 
-/// Whether a run has begun in a directory, saved or not: its metrics are there, with a run's lines or with nothing. Zeros
-/// are nothing: a machine that fails may leave them where lines had not come to the disk.
+/// Whether a run has begun in a directory, saved or not: its metrics are there, with a run's lines or with nothing.
+/// Zeros are nothing: a machine that fails may leave them where lines had not come to the disk.
 #[must_use]
 pub fn has_begun(run: &Path) -> bool {
     /// No line of a run's is as long.
