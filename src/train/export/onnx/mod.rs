@@ -201,7 +201,7 @@ fn dense(graph: &mut Builder<'_>, model: &Exported<'_>) -> Option<String> {
 /// What the layers of a model read whose samples go through it once.
 fn single<'a>(graph: &mut Builder<'a>, model: &'a Exported<'_>, bags: Bags) -> Given {
     let dense = dense(graph, model);
-    let deep = model.model().deep_tables(model.tables.len());
+    let deep = model.model().deep_tables(model.weights.tables.len());
     let count = deep - model.composed.len();
     let columns: Vec<LookedUp> = (0..count).map(|column| looked_up(graph, model, bags, column, column)).collect();
     let vectors = columns.iter().enumerate().map(|(table, column)| {
@@ -224,7 +224,7 @@ fn single<'a>(graph: &mut Builder<'a>, model: &'a Exported<'_>, bags: Bags) -> G
             wide.push(linear(graph, model, layer, dense));
         }
         // Each column once more, and then the crosses, whose combinations come as rows of their own.
-        let crosses = (2 * deep..model.tables.len()).map(|table| (table, table - deep));
+        let crosses = (2 * deep..model.weights.tables.len()).map(|table| (table, table - deep));
         let crosses: Vec<_> = crosses.map(|(table, column)| looked_up(graph, model, bags, table, column)).collect();
         for (table, column) in (deep..).zip(columns.iter().chain(&crosses)) {
             wide.push(pooled(graph, model, table, &column.ids, column));
@@ -248,11 +248,11 @@ fn side_by_side(graph: &mut Builder<'_>, vectors: &[String]) -> String {
 
 /// Rows of a table by their numbers, as 32-bit floats, each times its learned weight if it has one.
 fn rows<'a>(graph: &mut Builder<'a>, model: &'a Exported<'_>, table: usize, ids: &str, zeros: usize) -> String {
-    let of = &model.tables[table];
+    let of = &model.weights.tables[table];
     let name = graph.stored(of, zeros, model.number(of));
     let rows = graph.node("Gather", &[&name, ids], &[Argument::Int("axis", 0)]);
     let rows = if model.number(of) == Number::Bf16 { graph.cast(&rows, FLOAT) } else { rows };
-    let Some(of) = model.row_weights.get(table) else { return rows };
+    let Some(of) = model.weights.row_weights.get(table) else { return rows };
     let name = graph.stored(of, zeros, Number::F32);
     let weights = graph.node("Gather", &[&name, ids], &[Argument::Int("axis", 0)]);
     let last = graph.integers("axis_last", &[-1], false);
@@ -363,7 +363,7 @@ fn pooled<'a>(
             // The bag of each number of each row.
             let shape = graph.node("Shape", &[&rows], &[]);
             let bag = graph.node("Expand", &[bag, &shape], &[]);
-            let dim = model.tables[table].columns();
+            let dim = model.weights.tables[table].columns();
             let dim = graph.integers(&format!("dim_{dim}"), &[dim as i64], false);
             let shape = graph.node("Concat", &[samples, &dim], &[Argument::Int("axis", 0)]);
             let zero = graph.float("zero", 0.0);
@@ -387,7 +387,7 @@ fn composed<'a>(graph: &mut Builder<'a>, model: &'a Exported<'_>, tables: [usize
         let mut ids = graph.node(operator, &[&column.ids, &by], &[]);
         if let InBags::Padded { pad } = column.bags {
             let pad = graph.integers(&format!("rows_{pad}"), &[pad as i64], true);
-            let none = model.tables[table].rows();
+            let none = model.weights.tables[table].rows();
             let none = graph.integers(&format!("rows_{none}"), &[none as i64], true);
             let real = graph.node("Less", &[&column.ids, &pad], &[]);
             ids = graph.node("Where", &[&real, &ids, &none], &[]);
