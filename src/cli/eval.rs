@@ -168,7 +168,7 @@ impl EvalArgs {
         // Before the first one is scored, which may take long.
         for (Subject { config, source, .. }, checkpoint) in [&own, &other].into_iter().zip(&checkpoints) {
             check_data(config, &**source)?;
-            checkpoint.check_weights(&config.model, &source.schema().rows())?;
+            checkpoint.check_tensors(&config.model, &source.schema().rows())?;
         }
         let score = |name: &str, subject, checkpoint| {
             note!("scoring {name}");

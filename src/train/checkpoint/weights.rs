@@ -86,7 +86,7 @@ impl Checkpoint<'_> {
     fn load(&self, ranks: &Ranks, growth: &[Growth]) -> Result<()> {
         self.check_everywhere(ranks)?;
         let mut parameters = ranks.parameters()?;
-        self.check_names(&parameters, &ranks.setup.config)?;
+        self.check_tensor_names(&parameters, &ranks.setup.config)?;
         let kept = self.moments(ranks, &parameters).into_iter().filter(|(_, found)| *found);
         let kept: Vec<_> = kept.flat_map(|(moments, _)| moments).collect();
         parameters.extend(kept);
@@ -174,14 +174,14 @@ impl Checkpoint<'_> {
     ///
     /// # Errors
     /// As [`Checkpoint::load_into`], but for what is damaged.
-    pub fn check_weights(&self, model: &ModelConfig, rows: &[u64]) -> Result<()> {
+    pub fn check_tensors(&self, model: &ModelConfig, rows: &[u64]) -> Result<()> {
         let parameters: Vec<Parameter> = Weights::of(model, rows).tensors().cloned().collect();
-        self.check_names(&parameters, model)?;
+        self.check_tensor_names(&parameters, model)?;
         parameters.iter().try_for_each(|of| self.tensor(of).map(|_| ()))
     }
 
     /// Checks that its tensors are among these of a model, by their names.
-    fn check_names(&self, parameters: &[Parameter], model: &ModelConfig) -> Result<()> {
+    fn check_tensor_names(&self, parameters: &[Parameter], model: &ModelConfig) -> Result<()> {
         self.check_project_of(parameters, model)?;
         let tables = parameters.iter().filter(|parameter| parameter.table().is_some()).count();
         // Searched by hash: there may be many thousands of tables.
