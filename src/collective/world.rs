@@ -247,9 +247,9 @@ impl World {
     }
 
     /// Waits, for as long as it takes, until all machines have done this, and all have done it well: at the end of a
-    /// job, where the first one may be at work alone for days (`octorec preprocess`), and whoever waits has nothing else
-    /// to do. The wish to stop is for those to heed that still work: they may be writing what this job was for. The end
-    /// of a process that has died is the launcher's to notice, which then ends all.
+    /// job, where the first one may be at work alone for days (`octorec preprocess`), and those that wait have nothing
+    /// else to do. The wish to stop is for those to heed that still work: they may be writing what this job was for.
+    /// That a process has died is the launcher's to notice, which then ends all.
     ///
     /// # Errors
     /// [`Error::Mpi`] when another machine has failed, and [`Error::Interrupted`] when it was asked to stop.
