@@ -648,8 +648,9 @@ fn a_restart_replaces_nothing_that_training_has_refused_to_replace() {
     assert_eq!(refused.status.code(), Some(1), "{message}");
     assert_eq!(message.matches("this run's own files would replace").count(), 2, "{message}");
     assert_eq!(held(&out), before);
-    // What is left of a run that had begun, and was killed before it saved anything, needs no --force.
-    for line in ["", "{\"kind\": \"step\", \"step\": 1}\n"] {
+    // What is left of a run that had begun, and was killed, or whose machine failed, before it saved anything, needs no
+    // --force.
+    for line in ["", "{\"kind\": \"step\", \"step\": 1}\n", "\0\0\0\0"] {
         let out = folder.path().join(format!("begun-{}", line.len()));
         fs::create_dir(&out).unwrap();
         fs::write(out.join("metrics.jsonl"), line).unwrap();

@@ -131,6 +131,10 @@ impl SearchArgs {
         self.check(&base)?;
         let space = Space::read(&self.space)?;
         space.check(&base)?;
+        // Of a search that goes on, that was no error when it began, and what its trials have found stays.
+        if !self.out.join(JOURNAL).exists() {
+            space.check_courses(&base)?;
+        }
         self.check_halving(&base, &space)?;
         refuse_text_folder("--out", "a search", &self.out, &base)?;
         for (given, key) in space.parameters.iter().filter_map(|of| Some((self.keys.origin(&of.key)?, &of.key))) {
