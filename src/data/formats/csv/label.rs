@@ -4,6 +4,7 @@ use std::cmp::Ordering;
 
 use super::lookups::trimmed;
 use super::propose::MISSING;
+use super::row::is_named;
 use super::schema::TextSchema;
 
 /// The finite number that a field is.
@@ -46,14 +47,16 @@ impl TextSchema {
         })
     }
 
-    /// The line by which a column of the file is read as a feature, or weighs one.
+    /// The line by which a column of the file is read as a feature, or weighs one, whatever blanks it has around the
+    /// name.
     fn reading(&self, column: &str) -> Option<String> {
         let dense = self.dense.iter().filter(|spec| !spec.weighs).map(|spec| ("dense", "column", Some(&spec.column)));
         let categorical = self.categorical.iter().flat_map(|spec| {
             [("categorical", "column", Some(&spec.column)), ("categorical", "weights", spec.weights.as_ref())]
         });
-        let found = dense.chain(categorical).find(|(.., read)| read.is_some_and(|read| read == column));
-        found.map(|(heading, key, _)| format!("[[{heading}]] {key} = {column:?}"))
+        let mut lines = dense.chain(categorical).filter_map(|(heading, key, read)| Some((heading, key, read?)));
+        let found = lines.find(|(.., read)| is_named(read.as_bytes(), column));
+        found.map(|(heading, key, read)| format!("[[{heading}]] {key} = {read:?}"))
     }
 }
 
