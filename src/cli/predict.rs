@@ -32,11 +32,11 @@ pub struct PredictArgs {
     #[arg(long, value_name = "DIR|FILE")]
     checkpoint: PathBuf,
 
-    /// Rows in any format that `train --data` reads; in text the label column may be missing or, below a header, hold
-    /// what is no label. Every row gets a probability, in the order of the file; of a data set those for training,
-    /// validation and test, in the order of its files (of octorec's blocks: as dataset.toml lists them; of others:
-    /// training, validation, test). With "-" rows of text come by standard input, in bounded memory: whenever it
-    /// pauses, those that have come are answered.
+    /// Rows in any format that `train --data` reads; in text and Parquet the label column may be missing or, but for
+    /// text without a header, hold what is no label. Every row gets a probability, in the order of the file; of a data
+    /// set those for training, validation and test, in the order of its files (of octorec's blocks: as dataset.toml
+    /// lists them; of others: training, validation, test). With "-" rows of text come by standard input, in bounded
+    /// memory: whenever it pauses, those that have come are answered.
     #[arg(long, value_name = "PATH|-")]
     data: PathBuf,
 
