@@ -188,7 +188,7 @@ impl BaseArgs {
     }
 
     /// The same for a bench, whose random data have the sizes of their tables from the configuration alone: where
-    /// nothing names them, it starts from a preset that does, see [`sized`].
+    /// nothing names them, it starts from a preset that does.
     pub fn layers_with_sizes(&self, keys: &KeyArgs) -> Result<Layers> {
         if keys.origin("model.rows").is_some() {
             return self.layers();
