@@ -17,7 +17,7 @@ use crate::base::units::{Bytes, Many};
 use crate::base::{Error, Result, console};
 use crate::cli::collective::Choice;
 use crate::cli::figures;
-use crate::cli::overrides::{BaseArgs, KeyArgs};
+use crate::cli::overrides::{BaseArgs, KeyArgs, sized};
 use crate::cli::place::{PlaceArgs, RankCount};
 use crate::cli::profile::{Profiled, limits};
 use crate::cli::ranks::{ExchangeArgs, Purpose, RankArgs, Started};
@@ -39,6 +39,7 @@ const MOST_MINIBATCHES: usize = 1024;
 
 /// Flags of `octorec bench step`.
 #[derive(Debug, Clone, Args)]
+#[command(mut_arg("preset", sized))]
 pub struct StepArgs {
     #[command(flatten)]
     base: BaseArgs,
@@ -110,9 +111,9 @@ pub struct Report {
 }
 
 impl StepArgs {
-    /// The preset on random data, with rows capped as the user wishes.
+    /// The model on random data, with rows capped as the user wishes.
     fn config(&self) -> Result<Config> {
-        let mut layers = self.base.layers()?;
+        let mut layers = self.base.layers_with_sizes(&self.keys)?;
         layers.fix("data.source", "random", "bench step")?;
         if let Some(zipf) = self.zipf {
             layers.set("data.zipf", zipf, "--zipf")?;
