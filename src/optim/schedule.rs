@@ -78,7 +78,9 @@ impl Schedule {
         if decay_steps == 0 || step < decay_start {
             return base;
         }
-        let (done, all) = (step - decay_start, decay_steps as f64);
+        // The rate of the first step is the one that decays. The reference's has decayed by a step there.
+        let first = if decay == Decay::Polynomial { decay_start } else { decay_start.max(1) };
+        let (done, all) = (step.saturating_sub(first), decay_steps as f64);
         let left = match decay {
             Decay::Polynomial => libm::pow((decay_steps - done.min(decay_steps - 1)) as f64 / all, power),
             Decay::Cosine => libm::cos(std::f64::consts::PI * done.min(decay_steps) as f64 / all).midpoint(1.0),
@@ -152,6 +154,20 @@ mod tests {
         close(rates(Decay::Steps, 2.0, 0.5), [0.8, 0.8, 0.8, 0.8, 0.4, 0.4, 0.2, 0.2]);
         let root = 0.5f64.sqrt();
         close(rates(Decay::Exponential, 2.0, 0.25), [0.8, 0.8, 0.8 * root, 0.4, 0.2, 0.2 * root, 0.05, 0.05 * root]);
+    }
+
+    /// From the first step on, PyTorch's schedulers give the whole rate once; facebookresearch/dlrm's never does.
+    #[test]
+    fn the_first_step_of_a_run_without_warm_up_has_the_whole_rate_but_of_the_references_decay() {
+        let rates = |decay| {
+            let config = TrainConfig { lr: 0.8, decay, decay_steps: 2, decay_factor: 0.25, ..TrainConfig::default() };
+            [1, 2, 3, 4, 5].map(|step| Schedule::new(&config).rate(step))
+        };
+        assert_eq!(rates(Decay::Steps), [0.8, 0.8, 0.2, 0.2, 0.8 * 0.0625]);
+        assert_eq!(rates(Decay::Exponential), [0.8, 0.4, 0.2, 0.1, 0.8 * 0.0625]);
+        let half = 0.8 * libm::cos(std::f64::consts::FRAC_PI_2).midpoint(1.0);
+        assert_eq!(rates(Decay::Cosine), [0.8, half, FLOOR, FLOOR, FLOOR]);
+        assert_eq!(rates(Decay::Polynomial), [0.2; 5]);
     }
 
     #[test]

@@ -37,6 +37,7 @@ pub struct Target {
     parts: Vec<Part>,
     roles: Vec<Split>,
     bytes: u64,
+    task: String,
     unfinished: Unfinished,
 }
 
@@ -77,7 +78,14 @@ impl Target {
             parts: Vec::new(),
             roles: Vec::new(),
             bytes: 0,
+            task: String::new(),
         })
+    }
+
+    /// The same, for what a command was asked for: see [`Unfinished::end`].
+    #[must_use]
+    pub fn of_task(self, task: &str) -> Self {
+        Self { task: task.to_owned(), ..self }
     }
 
     /// The folder for what goes with the data set, from which everything moves when it is sealed.
@@ -168,7 +176,7 @@ impl Target {
             Format::Parquet => parquet::seal(work, &self.description)?,
             _ => unreachable!("refused by create"),
         }
-        self.unfinished.finish(last(self.format))?;
+        self.unfinished.finish(last(self.format), (&self.task, self.bytes))?;
         Ok(self.bytes)
     }
 }

@@ -18,11 +18,11 @@ use crate::memory::{listed, natural};
 pub fn input_files(inputs: &[PathBuf]) -> Result<Vec<PathBuf>> {
     let mut all = Vec::new();
     for input in inputs {
+        refuse_moving(input)?;
         if !input.is_dir() {
             all.push(input.clone());
             continue;
         }
-        refuse_moving(input)?;
         let mut found = listed(input, "read")?;
         found.retain(|path| path.is_file() && !is_hidden(&name(path)));
         if found.is_empty() || found.iter().any(|path| parquet::is_such(&name(path))) {

@@ -431,6 +431,11 @@ mod tests {
             let (kept, same) = TextSchema::kept_or_read(Some(text.clone()), &path).unwrap();
             assert_eq!((kept.label.as_str(), same), (label, text));
         }
+        // The label's column, but for blanks.
+        let columns = "label = \"rating >= 4\"\ncolumns = [\"rating\", \"user\"]\n";
+        std::fs::write(&path, format!("{columns}{user}[[dense]]\ncolumn = \" rating\"\n")).unwrap();
+        let message = TextSchema::read(&path).unwrap_err().to_string();
+        assert!(message.contains("[[dense]] column = \" rating\" reads as a feature"), "{message}");
         // What no version has taken is refused of both.
         let message = TextSchema::kept_or_read(Some(format!("label = \"y\"\ndelimiter = '\"'\n{user}")), &path);
         assert!(message.unwrap_err().to_string().contains("the checkpoint's schema: delimiter"));
