@@ -26,7 +26,7 @@ use crate::cli::timing::{Steps, machine_team};
 use crate::collective::World;
 use crate::data::{Batch, Source, Split};
 use crate::machine::limits::{Bracket, Processor, Rate};
-use crate::machine::placement::CommCores;
+use crate::machine::placement::{CommCores, RankPer};
 use crate::machine::team::processors;
 use crate::machine::{Machine, place};
 use crate::model::Shape;
@@ -236,9 +236,14 @@ impl StepArgs {
         // Threads that share a core with another are none that one rank could use.
         config.train.threads = threads.min(processors());
         let (ranks, comm_cores) = (RankCount::Count(1), CommCores::Count(0));
+        // Ranks of several caches are held against one of their node.
+        let rank_per = match self.ranks.place.rank_per {
+            RankPer::L3 => RankPer::Node,
+            whole => whole,
+        };
         let args = RankArgs {
             plan: None,
-            place: PlaceArgs { ranks, comm_cores, ..self.ranks.place.clone() },
+            place: PlaceArgs { ranks, comm_cores, rank_per, ..self.ranks.place.clone() },
             ..self.ranks.clone()
         };
         let placement = place(own, &args.place.wishes(config.train.threads))?;
