@@ -239,6 +239,17 @@ impl TextSchema {
         }
     }
 
+    /// Whether rows are read by a column of this name: what others hold does not matter.
+    pub(in crate::data) fn reads(&self, name: &str) -> bool {
+        // Blanks around the name of the label's column need not be said, and it may look like a comparison.
+        let is_label = |label: &str| label.trim() == name.trim();
+        is_label(&self.label)
+            || Rule::parse(&self.label).is_ok_and(|(column, _)| is_label(&column))
+            || self.weight.as_deref() == Some(name)
+            || self.dense.iter().any(|column| column.column == name)
+            || self.categorical.iter().any(|column| column.column == name || column.weights.as_deref() == Some(name))
+    }
+
     /// The columns of the data set that it becomes: `float`: whether a dense column holds fractions; `table`: rows of a
     /// categorical column's table, and whether a sample may have none of them.
     pub(in crate::data) fn description(
