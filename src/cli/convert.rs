@@ -13,9 +13,9 @@ use crate::base::console::note;
 use crate::base::units::{Bytes, Count, Many};
 use crate::base::{Error, Result, console};
 use crate::data::blocks::{Codec, Options};
-use crate::data::formats::{self, Dataset, Format, Target};
+use crate::data::formats::{self, Dataset, Format, Member, Target};
 use crate::data::hot::{HotInputs, Inputs};
-use crate::data::{Description, Split};
+use crate::data::{Description, Split, Unfinished};
 use crate::memory::same_file;
 use crate::train::save_hot;
 
@@ -102,25 +102,29 @@ impl OutputArgs {
     }
 }
 
-/// Writes a data set of `rows` samples, which `fill` hands over, and says so; a bar tells what the command is `doing`.
-/// Returns what `fill` does, and all bytes of the rows.
+/// Writes a data set of `rows` samples, which `fill` hands over, unless the same `task` has finished it and was killed
+/// then; and says so. A bar tells what the command is `doing`. Returns all bytes of the rows.
 ///
 /// # Errors
 /// Those of [`Target`] and of `fill`; nothing of the data set stays then.
-pub fn write_samples<T>(
-    to: &Path,
+pub fn write_samples(
+    (to, task): (&Path, &str),
     (format, options): (Format, Options),
     description: &Description,
     (doing, rows): (&'static str, u64),
-    fill: impl FnOnce(&mut Target, &ProgressBar) -> Result<T>,
-) -> Result<(T, u64)> {
-    let mut target = Target::create(to, format, description, options)?;
-    let bar = bar(rows, doing);
-    let filled = fill(&mut target, &bar)?;
-    drop(bar);
-    let bytes = target.seal()?;
+    fill: impl FnOnce(&mut Target, &ProgressBar) -> Result<()>,
+) -> Result<u64> {
+    let bytes = if let Some(bytes) = Unfinished::end(to, task)? {
+        bytes
+    } else {
+        let mut target = Target::create(to, format, description, options)?.of_task(task);
+        let bar = bar(rows, doing);
+        fill(&mut target, &bar)?;
+        drop(bar);
+        target.seal()?
+    };
     note!("{}: {}, {}", to.display(), Many(rows, "sample"), Bytes(bytes));
-    Ok((filled, bytes))
+    Ok(bytes)
 }
 
 impl ConvertArgs {
@@ -140,15 +144,19 @@ impl ConvertArgs {
         if chosen.0.holds_features() {
             dataset.learn_scales()?;
         }
+        // What is known of the samples before all are read tells these from others.
+        let tables = dataset.members.iter().map(|Member { table, .. }| (table.fingerprint(), table.first_values()));
+        let task = format!("convert {self:?} {:?} {:?}", dataset.description, tables.collect::<Vec<_>>());
         let (doing, hot) = (("converting", total), self.to.join(HOT));
-        let (hot, bytes) = write_samples(&self.to, chosen, &dataset.description, doing, |target, bar| {
+        let bytes = write_samples((&self.to, &task), chosen, &dataset.description, doing, |target, bar| {
             if dataset.hot.is_some() && hot.exists() {
                 return Err(Error::bad_file(hot, "is there already: choose another directory, or move it away"));
             }
             formats::convert(&dataset, target, |done| bar.set_position(done))?;
-            dataset.hot.as_ref().map(|hot| self.save_hot(target.work(), &dataset, hot)).transpose()
+            let (file, schema) = (target.work().join(HOT), dataset.description.schema(0));
+            dataset.hot.as_ref().map_or(Ok(()), |hot| save_hot(&file, &schema, &hot.set, Some(&hot.tags)))
         })?;
-        let (hot, told) = hot.unzip();
+        let (hot, told) = dataset.hot.as_ref().map(|hot| self.told(&dataset, hot)).unzip();
         told.into_iter().flatten().for_each(|line| note!("{line}"));
         if self.json {
             let (out, format) = (self.to.display().to_string(), chosen.0.name());
@@ -170,9 +178,8 @@ impl ConvertArgs {
         Err(Error::bad_file(self.to.clone(), reason))
     }
 
-    /// Writes which rows and samples are hot beside the data; returns what to say of it, to programs and to people.
-    fn save_hot(&self, beside: &Path, dataset: &Dataset, hot: &HotInputs) -> Result<(Hot, Vec<String>)> {
-        save_hot(&beside.join(HOT), &dataset.description.schema(0), &hot.set, Some(&hot.tags))?;
+    /// What to say of rows and samples that are hot, which stand beside the data, to programs and to people.
+    fn told(&self, dataset: &Dataset, hot: &HotInputs) -> (Hot, Vec<String>) {
         let found = Hot {
             hot_set: self.to.join(HOT).display().to_string(),
             hot_rows: (0..hot.set.tables()).map(|table| hot.set.rows(table)).sum(),
@@ -195,6 +202,6 @@ impl ConvertArgs {
                 self.from.display()
             ));
         }
-        Ok((found, told))
+        (found, told)
     }
 }

@@ -255,8 +255,11 @@ impl GenerateArgs {
     }
 
     /// Writes a file a day, all of them or none; returns their bytes.
-    fn write_text(&self, log: &Criteo) -> Result<u64> {
+    fn write_text(&self, log: &Criteo, task: &str) -> Result<u64> {
         let days = [("day_0", Split::Train), ("day_1", Split::Test)];
+        if let Some(bytes) = Unfinished::end(&self.to, task)? {
+            return Ok(bytes);
+        }
         let unfinished = Unfinished::begin(&self.to, || {
             let mut paths = days.iter().map(|(name, _)| self.to.join(name));
             match paths.find(|path| path.exists()) {
@@ -276,7 +279,7 @@ impl GenerateArgs {
             })?;
             bytes += file.finish()?;
         }
-        unfinished.finish(days[1].0)?;
+        unfinished.finish(days[1].0, (task, bytes))?;
         for ((name, _), count) in written() {
             note!("{}: {}", self.to.join(name).display(), Many(count, "sample"));
         }
@@ -290,6 +293,7 @@ impl GenerateArgs {
             let reason = "is what --access lru follows: name that, too, or leave it away".to_owned();
             return Err(Error::config("--trace", reason));
         }
+        let task = format!("generate {self:?} {config:?}");
         let (data, rows, dense) = (&config.data, &config.model.rows[..], config.model.dense());
         let (train, test) = (data.train_samples, data.test_samples);
         if train == 0 && test == 0 {
@@ -309,7 +313,7 @@ impl GenerateArgs {
                 let log = Criteo::new(data, rows, dense)?;
                 if self.text {
                     refuse_as_text(&log.description())?;
-                    let bytes = self.write_text(&log)?;
+                    let bytes = self.write_text(&log, &task)?;
                     return self.report("text", [train, test], bytes);
                 }
                 (log.description(), Box::new(move |split, range, samples| log.fill(split, range, samples)))
@@ -318,7 +322,7 @@ impl GenerateArgs {
         let mut samples = Samples::new(&description);
         let mut traces = self.traces(config.data.seed, description.categorical.len())?;
         let doing = ("generating", train + test);
-        let ((), bytes) = write_samples(&self.to, chosen, &description, doing, |target, bar| {
+        let bytes = write_samples((&self.to, &task), chosen, &description, doing, |target, bar| {
             let splits = [(Split::Train, train), (Split::Test, test)].into_iter().filter(|(_, count)| *count > 0);
             for (split, count) in splits {
                 target.write(split, |sink| {

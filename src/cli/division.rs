@@ -84,13 +84,7 @@ pub fn divide(
     wanted: Wanted<'_>,
     aim: Aim<'_>,
 ) -> Result<Division> {
-    source.schema().check_model(&config.model).map_err(|error| match error {
-        // What the data lacks is told of its file.
-        Error::Config { origin, reason } if origin == "data" && config.data.is_stored() => {
-            Error::config(config.data.path.clone(), reason)
-        }
-        error => error,
-    })?;
+    check_data(config, source)?;
     let several = placement.ranks.len() > 1;
     let site = Site::new(machine, placement, Known::default());
     // What cannot change a plan need not be measured.
@@ -136,6 +130,20 @@ pub fn divide(
     };
     let toml = several.then(|| file::to_toml(&plan.sharding, &workload, &about(&model, &plan)));
     Ok(Division { sharding: plan.sharding, toml, collective, told })
+}
+
+/// Checks that data have what a model reads.
+///
+/// # Errors
+/// [`Error::Config`], which names their file if they are stored.
+pub fn check_data(config: &Config, source: &dyn Source) -> Result<()> {
+    source.schema().check_model(&config.model).map_err(|error| match error {
+        // What the data lacks is told of its file.
+        Error::Config { origin, reason } if origin == "data" && config.data.is_stored() => {
+            Error::config(config.data.path.clone(), reason)
+        }
+        error => error,
+    })
 }
 
 /// Why columns of tables are not divided, where that is the model's to say.

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use clap::Args;
 use serde::Serialize;
 
+use super::division::check_data;
 use super::heed_signals;
 use super::importance::{Importance, importance};
 use super::ranks::Started;
@@ -163,6 +164,11 @@ impl EvalArgs {
         same_samples(&own, &other, self.data.is_some())?;
         if self.trained.ranks.plan.is_some() {
             same_tables(&own, &other)?;
+        }
+        // Before the first one is scored, which may take long.
+        for (Subject { config, source, .. }, checkpoint) in [&own, &other].into_iter().zip(&checkpoints) {
+            check_data(config, &**source)?;
+            checkpoint.check_tensors(&config.model, &source.schema().rows())?;
         }
         let score = |name: &str, subject, checkpoint| {
             note!("scoring {name}");

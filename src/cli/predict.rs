@@ -9,7 +9,7 @@ use clap::{Args, ValueEnum};
 use serde::Serialize;
 
 use super::heed_signals;
-use super::output::{refuse_mixing, refuse_overwriting};
+use super::output::{refuse_losing_data, refuse_mixing, refuse_overwriting};
 use super::ranks::Started;
 use super::session::{open_data, open_incoming};
 use super::text::of_text;
@@ -32,11 +32,11 @@ pub struct PredictArgs {
     #[arg(long, value_name = "DIR|FILE")]
     checkpoint: PathBuf,
 
-    /// Rows in any format that `train --data` reads; in text the label column may be missing or, below a header, hold
-    /// what is no label. Every row gets a probability, in the order of the file; of a data set those for training,
-    /// validation and test, in the order of its files (of octorec's blocks: as dataset.toml lists them; of others:
-    /// training, validation, test). With "-" rows of text come by standard input, in bounded memory: whenever it
-    /// pauses, those that have come are answered.
+    /// Rows in any format that `train --data` reads; in text and Parquet the label column may be missing or, but for
+    /// text without a header, hold what is no label. Every row gets a probability, in the order of the file; of a data
+    /// set those for training, validation and test, in the order of its files (of octorec's blocks: as dataset.toml
+    /// lists them; of others: training, validation, test). With "-" rows of text come by standard input, in bounded
+    /// memory: whenever it pauses, those that have come are answered.
     #[arg(long, value_name = "PATH|-")]
     data: PathBuf,
 
@@ -149,6 +149,7 @@ impl PredictArgs {
         let inputs = files.iter().chain([&self.data, &trained.path]).map(PathBuf::as_path);
         let inputs: Vec<&Path> = inputs.chain(self.trained.ranks.input_files()).collect();
         refuse_overwriting(&[("--out", self.out.as_deref())], &inputs)?;
+        refuse_losing_data(&[("--out", self.out.as_deref())], &self.checkpoint, &config)?;
         // A row that is left out would shift all lines behind it.
         config.data.on_bad_row = OnBadRow::Fail;
         if !arrives {

@@ -189,7 +189,16 @@ impl RankArgs {
         world.describe().iter().for_each(|line| note!("{line}"));
         let own = figures::load(&self.place.topology)?;
         let placement = self.place(world, config, source.schema(), &own, purpose)?;
-        let started = self.start_on(&own, placement, task, &mut |line: &str| note!("{line}"))?;
+        self.start_placed(&own, placement, task)
+    }
+
+    /// As [`RankArgs::start`], of ranks that stand on this machine already.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn start_placed(&self, own: &Machine, placement: Placement, task: StartSpec<'_>) -> Result<Started> {
+        let config = task.config;
+        let started = self.start_on(own, placement, task, &mut |line: &str| note!("{line}"))?;
         let Started { ranks, .. } = &started;
         // Where the kernel does not say, the ranks' warnings do.
         if let Ok(pages) = ranks.verify() {
@@ -204,8 +213,8 @@ impl RankArgs {
         Ok(started)
     }
 
-    /// The same on ranks that stand on this machine already; all machines do so at the same time. `tell` hears how
-    /// tables were divided, and how dense gradients are reduced.
+    /// As [`RankArgs::start_placed`], which all machines do at the same time. `tell` hears how tables were divided, and
+    /// how dense gradients are reduced; nothing else is printed.
     ///
     /// # Errors
     /// As [`RankArgs::start`].
@@ -343,7 +352,8 @@ impl RankArgs {
             CommCores::Auto => CommCores::Count(self.choose(world, config, schema, machine)?),
             count => count,
         };
-        let placement = place(machine, &self.wishes(config, comm_cores))?;
+        let wishes = self.wishes(config, comm_cores);
+        let placement = place(machine, &wishes)?;
         if placement.ranks.len() * world.machines() == 1 && matches!(comm_cores, CommCores::Count(1..)) {
             let reason = "one rank has nobody to communicate with: use more --ranks, or leave it away";
             return refuse("--comm-cores", reason.to_owned());
@@ -354,7 +364,10 @@ impl RankArgs {
         } else {
             warn(&placement)
         }
-        self.place.advise(&placement);
+        self.place.advise(machine, &wishes, &placement);
+        if placement.ranks.len() * world.machines() == 1 && self.timeout.time != DEADLINE.time {
+            note!("one rank waits for nobody: --timeout changes nothing");
+        }
         if let (RankCount::Auto, [reason, ..]) = (self.place.ranks, &placement.reasons[..])
             && placement.ranks.len() > 1
         {

@@ -246,8 +246,10 @@ impl World {
         self.all_gather(stage, Vec::new(), deadline.at_least(OWN_PACE)).map(|_| ())
     }
 
-    /// Waits, for as long as it takes, until all machines have done this, and all have done it well. The wish to stop
-    /// is for those to heed that still work: they may be writing what this job was for.
+    /// Waits, for as long as it takes, until all machines have done this, and all have done it well: at the end of a
+    /// job, where the first one may be at work alone for days (`octorec preprocess`), and those that wait have nothing
+    /// else to do. The wish to stop is for those to heed that still work: they may be writing what this job was for.
+    /// That a process has died is the launcher's to notice, which then ends all.
     ///
     /// # Errors
     /// [`Error::Mpi`] when another machine has failed, and [`Error::Interrupted`] when it was asked to stop.

@@ -14,7 +14,7 @@ pub enum Labels {
     Required,
     /// A row may lack it, whose label is then NaN; in Criteo's layout the field may be empty or absent.
     Optional,
-    /// The same, and what stands in its place in text below a header need be no label. For prediction.
+    /// The same, and what stands in its place in text below a header, or in Parquet, need be no label. For prediction.
     Unused,
 }
 

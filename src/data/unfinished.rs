@@ -21,7 +21,8 @@ use crate::memory::{self, FolderLock, make_folder, whole_name, write_file};
 pub(super) const WORK: &str = "unfinished";
 /// The file in it of work that goes on after a kill.
 pub(super) const JOURNAL: &str = "journal.json";
-/// The file in it of work that begins anew after a kill.
+/// The file in it of work that begins anew after a kill; once all is whole, it says how many bytes of rows there are,
+/// and what was asked for.
 const ANEW: &str = ".octorec-anew";
 /// The file in it that lists what is whole and on its way out.
 const MOVING: &str = "moving";
@@ -46,6 +47,15 @@ struct Move {
     new: Vec<String>,
 }
 
+impl Move {
+    /// What a list says; nothing of one that this octorec has not written.
+    fn parse(text: &str) -> Option<Self> {
+        let is_within = |name: &String| Path::new(name).components().all(|part| matches!(part, Component::Normal(_)));
+        let found: Self = serde_json::from_str(text).ok()?;
+        found.old.iter().chain(&found.new).all(is_within).then_some(found)
+    }
+}
+
 impl Unfinished {
     /// Takes a folder, which is made where it is not there, for work that goes on after a kill.
     ///
@@ -55,6 +65,25 @@ impl Unfinished {
         make_folder(folder)?;
         let lock = FolderLock::take(folder)?;
         Ok(Self { folder: folder.to_owned(), work: folder.join(WORK), anew: false, lock })
+    }
+
+    /// Moves what an earlier attempt at the same `task` has finished, but was killed while it moved, into its place.
+    /// Returns the bytes of its rows; nothing where there was no such attempt.
+    ///
+    /// # Errors
+    /// [`Error::OutputBusy`] when another process writes to the folder, and when the system refuses.
+    pub fn end(folder: &Path, task: &str) -> Result<Option<u64>> {
+        if !is_moving(folder) {
+            return Ok(None);
+        }
+        let mut left = Self::take(folder)?;
+        left.anew = true;
+        let said = fs::read_to_string(left.work.join(ANEW)).unwrap_or_default();
+        let (bytes, of) = said.split_once('\n').unwrap_or_default();
+        let Some(bytes) = bytes.parse().ok().filter(|_| of == task && is_moving(folder)) else { return Ok(None) };
+        left.move_out()?;
+        note!("note: {}: what this command had finished when it was killed is in its place now", folder.display());
+        Ok(Some(bytes))
     }
 
     /// Takes a folder, which is made where it is not there, for files that are written in one go, unless `refuse` finds
@@ -111,11 +140,13 @@ impl Unfinished {
         remove_folder(&self.work)
     }
 
-    /// Everything in the working folder is whole and takes its place, the file `last` last.
+    /// Everything in the working folder is whole, with so many bytes of rows, and takes its place, the file `last`
+    /// last: `task` is what was asked for, by which the same command knows it again ([`Unfinished::end`]).
     ///
     /// # Errors
     /// When the system refuses; whoever writes to the folder next goes on from there.
-    pub fn finish(self, last: &str) -> Result<()> {
+    pub fn finish(self, last: &str, (task, bytes): (&str, u64)) -> Result<()> {
+        write_file(&self.work.join(ANEW), format!("{bytes}\n{task}").as_bytes())?;
         let mut written = Vec::new();
         for path in listed(&self.work)?.into_iter().filter(|path| !is_mark(path)) {
             if path.is_dir() {
@@ -150,10 +181,7 @@ impl Unfinished {
     pub(super) fn move_out(&self) -> Result<()> {
         let list = self.work.join(MOVING);
         let text = fs::read_to_string(&list).map_err(Error::io(&list, "read"))?;
-        let is_within = |name: &String| Path::new(name).components().all(|part| matches!(part, Component::Normal(_)));
-        let moving: Option<Move> = serde_json::from_str(&text).ok();
-        let moving = moving.filter(|Move { old, new }| old.iter().chain(new).all(is_within));
-        let Some(Move { old, new }) = moving else {
+        let Some(Move { old, new }) = Move::parse(&text) else {
             let reason = "is no list of what moves that this octorec has written: finish with the version that began, or \
                           move the folder that it is in away";
             return Err(Error::bad_file(list, reason));
@@ -202,17 +230,32 @@ impl Drop for Unfinished {
     }
 }
 
-/// Refuses to read a folder of which only a part of what belongs there has its place.
+/// Refuses to read a folder of which only a part of what belongs there has its place, and what belongs to such a part:
+/// a file, or a folder of files.
 ///
 /// # Errors
-/// That names the folder.
-pub(super) fn refuse_moving(folder: &Path) -> Result<()> {
-    if !is_moving(folder) {
-        return Ok(());
-    }
-    let reason = "holds the beginning of what moves into its place, by somebody who was killed or goes on: wait, or give the \
-                  same command again, which moves the rest";
-    Err(Error::bad_file(folder, reason))
+/// That names it.
+pub(super) fn refuse_moving(path: &Path) -> Result<()> {
+    let whole = std::path::absolute(path).map_err(Error::io(path, "open"))?;
+    // What moves lies in the folder, or in one within it.
+    let Some(folder) = whole.ancestors().take(3).find(|folder| moves(folder, &whole)) else { return Ok(()) };
+    let what = match folder == whole {
+        true => "holds the beginning of what moves into its place".to_owned(),
+        false => format!("is a part of what moves into its place in {}", folder.display()),
+    };
+    let reason = format!(
+        "{what}, by somebody who was killed or goes on: wait, or give the same command again, which moves the rest"
+    );
+    Err(Error::bad_file(path, reason))
+}
+
+/// Whether something is on its way into its place in this folder that is at `path`, or within that; or whatever it is,
+/// where nobody can tell.
+fn moves(folder: &Path, path: &Path) -> bool {
+    let Some(within) = path.strip_prefix(folder).ok().filter(|_| is_moving(folder)) else { return false };
+    let list = fs::read_to_string(folder.join(WORK).join(MOVING)).unwrap_or_default();
+    Move::parse(&list)
+        .is_none_or(|Move { old, new }| old.iter().chain(&new).any(|name| Path::new(name).starts_with(within)))
 }
 
 /// Whether something is on its way into its place in this folder; nobody does it any more where its lock is free.
@@ -287,6 +330,13 @@ mod tests {
         drop(unfinished);
         // The last one is the first that has gone.
         assert_eq!(names(folder.path()), ["a", "unfinished", "within"]);
+        let refused = |name: &str| refuse_moving(&at(name)).err().map(|error| error.to_string());
+        assert!(refused("").unwrap().contains("holds the beginning of what moves into its place, by somebody"));
+        for name in ["a", "old", "whole", "within", "within/b"] {
+            let told = format!("{name}: is a part of what moves into its place in {}, by", folder.path().display());
+            assert!(refused(name).unwrap().contains(&told), "{name}");
+        }
+        assert!(["mine", "within/mine", "within/b/mine/own"].iter().all(|name| refused(name).is_none()));
         fs::remove_dir_all(at("within/b")).unwrap();
         let seen = Unfinished::begin(folder.path(), || {
             let found = ["a", "whole", "within/b", "z"].map(|name| fs::read_to_string(at(name)).unwrap());
@@ -295,6 +345,24 @@ mod tests {
         });
         assert!(seen.unwrap_err().to_string().contains("seen"));
         assert_eq!(names(folder.path()), ["a", "whole", "within", "z"]);
+    }
+
+    #[test]
+    fn what_a_killed_command_had_finished_is_taken_by_that_command_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let begin = || Unfinished::begin(folder.path(), || Ok(()));
+        let end = |task: &str| Unfinished::end(folder.path(), task);
+        assert_eq!(end("it\nall").unwrap(), None);
+        let unfinished = begin().unwrap();
+        write(&unfinished, &[("a", "text"), ("whole", "text")]);
+        fs::create_dir_all(folder.path().join("a/mine")).unwrap();
+        unfinished.finish("whole", ("it\nall", 8)).unwrap_err();
+        fs::remove_dir_all(folder.path().join("a")).unwrap();
+        assert_eq!(end("another").unwrap(), None);
+        assert_eq!(names(folder.path()), [WORK], "whoever asks for another changes nothing");
+        assert_eq!(end("it\nall").unwrap(), Some(8));
+        assert_eq!(names(folder.path()), ["a", "whole"]);
+        assert_eq!(end("it\nall").unwrap(), None, "it is whole");
     }
 
     #[test]
@@ -313,7 +381,7 @@ mod tests {
             let unfinished = begin().unwrap();
             assert_eq!(names(&work), [ANEW]);
             write(&unfinished, &[("b", "text"), ("within/a", "text")]);
-            unfinished.finish("b").unwrap();
+            unfinished.finish("b", ("", 0)).unwrap();
             assert_eq!(names(folder.path()), ["b", "within"]);
         }
         fs::create_dir(&work).unwrap();

@@ -6,6 +6,12 @@
 //! other, as those of SMB and many below FUSE, may lose bytes in such ways, too. So parts are written only where it is
 //! known that nothing of this kind happens: where one kernel has all pages of a file, and where clients ask each other
 //! for them.
+//!
+//! Of Lustre's clients locks go with all that they keep ("complete cache coherence", wiki.lustre.org, FAQ), as those of
+//! GPFS, GFS2 and OCFS2 do; those of CephFS keep nothing of a file that several write ("strong cache coherency across
+//! clients", docs.ceph.com, Differences from POSIX, but for mapped pages, and parts are not written by maps). BeeGFS
+//! (0x1983_0326) is left out: its clients may keep pages (`tuneFileCacheType = native`), and nothing in what
+//! doc.beegfs.io says of that (Client Side Caching Modes) is about asking each other.
 
 use std::path::Path;
 
@@ -49,10 +55,11 @@ mod tests {
     fn parts_are_written_only_where_pages_are_known_to_be_nobodys_own() {
         // As linux/magic.h has them, in decimal digits.
         let [ext4, tmpfs, overlay] = [61_267, 16_914_836, 2_035_054_128];
-        assert!([ext4, tmpfs, overlay, 0x0BD0_0BD0].into_iter().all(is_coherent_type));
+        let [lustre, gpfs, ceph] = [198_183_888, 1_196_443_219, 12_805_120];
+        assert!([ext4, tmpfs, overlay, lustre, gpfs, ceph].into_iter().all(is_coherent_type));
         let [nfs, smb, cifs, afs, fuse] = [0x6969, 0xFE53_4D42, 0xFF53_4D42, 0x5346_414F, 0x6573_5546];
-        let [plan9, unknown] = [0x0102_1997, 0];
-        assert!(![nfs, smb, cifs, afs, fuse, plan9, unknown].into_iter().any(is_coherent_type));
+        let [plan9, beegfs, unknown] = [0x0102_1997, 0x1983_0326, 0];
+        assert!(![nfs, smb, cifs, afs, fuse, plan9, beegfs, unknown].into_iter().any(is_coherent_type));
     }
 
     #[test]

@@ -15,6 +15,7 @@ mod stored;
 mod table_group;
 mod tables;
 mod train_spec;
+mod weights;
 
 pub use graph::Graph;
 pub use hot::Copies;
@@ -27,3 +28,4 @@ pub use stage::{Bound, Stage, Work};
 pub use stored::StoredTables;
 pub use tables::Tables;
 pub use train_spec::{TrainSpec, check_columns, check_tables, param_states, table_param_groups};
+pub use weights::{LayerWeights, Weights};

@@ -85,12 +85,20 @@ impl Ranks {
         self.world().meet(stage, self.job.deadline())
     }
 
-    /// Waits until the first machine has written what it writes alone to describe the run, which may be gigabytes.
+    /// As [`World::meet_anyway`], of machines that read, check or write gigabytes on their own.
     ///
     /// # Errors
-    /// As [`World::meet_anyway`].
+    /// [`crate::base::Error::Mpi`], which names a machine that does not come.
+    pub fn meet_anyway(&self, stage: &'static str) -> Result<()> {
+        self.world().meet_anyway(stage, self.job.deadline())
+    }
+
+    /// Waits until the first machine has written what it writes alone to describe the run.
+    ///
+    /// # Errors
+    /// As [`Ranks::meet_anyway`].
     pub(super) fn meet_described(&self) -> Result<()> {
-        self.world().meet_anyway("describe the run", self.job.deadline())
+        self.meet_anyway("describe the run")
     }
 
     /// The machines of the job.

@@ -218,10 +218,10 @@ impl OutputDir {
             Ok(before) => {
                 // Line by line: those of a long run are many.
                 let mut kept = WholeFile::create(&file)?;
-                for line in BufReader::new(before).lines() {
+                for line in BufReader::new(before).split(b'\n') {
                     let line = line.map_err(Error::io(&file, "read"))?;
                     if logged(&line).is_some_and(is_past) {
-                        kept.append(line.as_bytes())?;
+                        kept.append(&line)?;
                         kept.append(b"\n")?;
                     }
                 }
@@ -236,6 +236,9 @@ impl OutputDir {
     fn open_metrics(&mut self) -> Result<()> {
         let file = self.path.join(METRICS);
         let metrics = File::options().create(true).append(true).open(&file).map_err(Error::io(&file, "create"))?;
+        // What else the run writes is told by it from a user's own files, whatever a machine that fails has lost.
+        let synced = metrics.sync_all().and_then(|()| File::open(&self.path)?.sync_all());
+        synced.map_err(Error::io(&file, "create"))?;
         self.metrics = Some(BufWriter::new(metrics));
         Ok(())
     }
@@ -406,14 +409,18 @@ fn removed(result: std::io::Result<()>, path: &Path) -> Result<()> {
     }
 }
 
-/// Whether a run has begun in a directory, saved or not: its metrics are there, empty or with a run's lines.
+/// Whether a run has begun in a directory, saved or not: its metrics are there, with a run's lines or with nothing.
+/// Zeros are nothing: a machine that fails may leave them where lines had not come to the disk.
 #[must_use]
 pub fn has_begun(run: &Path) -> bool {
     /// No line of a run's is as long.
     const LONGEST: u64 = 1 << 16;
-    let mut first = String::new();
-    let read = File::open(run.join(METRICS)).and_then(|file| BufReader::new(file.take(LONGEST)).read_line(&mut first));
-    read.is_ok_and(|bytes| bytes == 0 || logged(&first).is_some())
+    let mut start = Vec::new();
+    let read = File::open(run.join(METRICS)).and_then(|file| file.take(LONGEST).read_to_end(&mut start));
+    let zeros = start.iter().take_while(|byte| **byte == 0).count();
+    // Behind zeros comes the end of a line, perhaps.
+    let mut lines = start[zeros..].split(|byte| *byte == b'\n').take(if zeros > 0 { 2 } else { 1 });
+    read.is_ok() && (zeros == start.len() || lines.any(|line| logged(line).is_some()))
 }
 
 /// Refuses a directory for the files in it that a run would replace.
@@ -438,9 +445,9 @@ struct Entry {
     step: u64,
 }
 
-/// That of a line; `None` for one that was cut off.
-fn logged(line: &str) -> Option<Entry> {
-    serde_json::from_str(line).ok()
+/// That of a line; `None` for one that was cut off, or lost with its machine.
+fn logged(line: &[u8]) -> Option<Entry> {
+    serde_json::from_slice(line).ok()
 }
 
 #[cfg(test)]

@@ -280,6 +280,27 @@ fn one_plan_is_for_models_with_the_same_tables() {
 }
 
 #[test]
+fn a_model_that_does_not_fit_is_told_before_the_other_one_is_scored() {
+    let case = Case::new();
+    let b = case.run("b", ITEMS, "");
+    // A matrix that lies on its side, and a table of fewer rows, which are wider.
+    for (tensor, shape, other) in [("top_l.0.weight", "[8,7]", "[7,8]"), ("emb_l.0.weight", "[50,4]", "[40,5]")] {
+        let mut bytes = fs::read(format!("{b}/checkpoint.safetensors")).unwrap();
+        let head = SafeTensors::read_metadata(&bytes).unwrap().0;
+        let text = String::from_utf8(bytes[8..8 + head].to_vec()).unwrap();
+        let at = text.find(&format!("\"{tensor}\":")).unwrap();
+        let at = at + text[at..].find(shape).unwrap();
+        bytes[8 + at..8 + at + shape.len()].copy_from_slice(other.as_bytes());
+        let broken = format!("{b}/broken.safetensors");
+        fs::write(&broken, bytes).unwrap();
+        let message = fail(&format!("eval --checkpoint {b} --against {broken} --no-verify --threads 1"));
+        let words = format!("broken.safetensors: tensor {tensor} has shape {}", other.replace(',', ", "));
+        assert!(message.contains(&words), "{message}");
+        assert!(!message.contains("scoring A"), "{message}");
+    }
+}
+
+#[test]
 fn samples_with_weights_have_differences_and_no_intervals() {
     let case = Case::new();
     let weighted = [USERS, ITEMS].map(|schema| format!("weight = 'w'\n{schema}"));

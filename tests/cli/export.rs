@@ -111,6 +111,36 @@ fn a_graph_has_the_weights_of_the_checkpoint_and_reads_nothing_that_is_not_there
 }
 
 #[test]
+fn a_graph_that_holds_its_weights_leaves_nothing_of_an_earlier_one_beside_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = run(folder.path(), "");
+    let out = folder.path().join("model.onnx");
+    let beside = out.with_extension("onnx.data");
+    let export = |above: &str| {
+        format!("export --checkpoint {run} --format onnx --out {} --external-above {above}", out.display())
+    };
+    // Larger ones replace each other, and a smaller one takes what they have left.
+    for _ in 0..2 {
+        succeed(&export("0"));
+        assert!(beside.exists());
+    }
+    succeed(&export("512MiB"));
+    assert!(!beside.exists());
+    hold(&out, &fs::read(format!("{run}/checkpoint.safetensors")).unwrap(), "padded");
+    // Where no graph has its weights there, a file is somebody's own, and so is one that was changed since.
+    fs::write(&beside, "mine").unwrap();
+    let message = fail(&export("0"));
+    assert!(message.contains("--out: ") && message.contains("would be lost"), "{message}");
+    succeed(&export("512MiB"));
+    assert_eq!(fs::read_to_string(&beside).unwrap(), "mine");
+    fs::remove_file(&beside).unwrap();
+    succeed(&export("0"));
+    fs::write(&beside, "mine").unwrap();
+    succeed(&export("512MiB"));
+    assert_eq!(fs::read_to_string(&beside).unwrap(), "mine");
+}
+
+#[test]
 fn a_state_dict_has_pytorchs_names_and_a_script_beside_it() {
     for (settings, number) in [("--optimizer adam", Dtype::F32), ("--precision bf16", Dtype::BF16)] {
         let folder = tempfile::tempdir().unwrap();

@@ -139,6 +139,9 @@ fn a_decay_of_ones_own_begins_at_once_and_one_that_never_begins_is_told() {
     // Rows have a course of their own, and other ways to decay an end.
     let message = told("--set train.warmup_steps_rows=2 --set train.decay_rows=cosine");
     assert!(message.contains("; layers decaying from step 0 on; rows decaying in steps 2 to 7"), "{message}");
+    let message = told("--set train.decay_start_rows=50");
+    assert!(message.contains("warning: the rate of rows decays from step 50 on, and the run has 10"), "{message}");
+    assert!(message.contains("--set train.decay_start_rows=0 has it"), "{message}");
 }
 
 #[test]

@@ -130,6 +130,17 @@ fn a_trained_model_reads_other_files_of_its_columns() {
     write(&part, &labelled, &[item, note(), user, price, labels(0..50)], 50);
     assert_eq!(json(&format!("eval --checkpoint {} --data {} --json", run.display(), part.display()))["samples"], 50);
     assert_eq!(predict(&run, &part), expected[..50]);
+    // What stands in the place of a label is nothing to a prediction.
+    let [price, user, item] = numbered(0..50);
+    write(
+        &at("said.parquet"),
+        &format!("{turned} optional binary label (UTF8);"),
+        &[item, note(), user, price, note()],
+        50,
+    );
+    assert_eq!(predict(&run, &at("said.parquet")), expected[..50]);
+    let message = fail(&format!("eval --checkpoint {} --data {}", run.display(), at("said.parquet").display()));
+    assert!(message.contains("the label label has "), "{message}");
     succeed(&format!("train --resume {} --data {} --epochs 2", run.display(), part.display()));
     // What the tables do not have is named.
     let [price, _, item] = numbered(0..50);

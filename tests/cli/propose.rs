@@ -591,6 +591,11 @@ fn files_of_other_formats_are_told_as_what_they_are() {
         ("day.xz", &b"\xfd7zXZ\0\0\x04\xe6\xd6\xb4\x46"[..], "is xz; rows are read from UTF-8 text"),
         ("day.zip", b"PK\x03\x04\x14\0\0\0", "`unzip -p FILE > NEW`"),
         ("unicode.csv", &utf16, "is text in UTF-16; "),
+        (
+            "day.xlsx",
+            b"PK\x03\x04\x14\0\x06\0\x08\0\0\0!\0\0\0\0\0\0\0\0\0\0\0\0\0\x13\0\0\0[Content_Types].xml",
+            "as CSV",
+        ),
         ("day.jsonl", b"{\"label\": 1, \"user\": \"a\"}\n{\"label\": 0, \"user\": \"b\"}\n", "holds objects of JSON"),
         ("mac.csv", b"label,user\r1,a\r0,b\r", "has lines that end with CR alone"),
     ] {

@@ -362,9 +362,21 @@ fn overlap_is_benched_against_blocking() {
         assert!(row["mode"] != "blocking, compute threads" || exposed == all, "{row}");
         assert_eq!(figure("gb_s"), report["bytes"].as_f64().unwrap() / all / 1e6, "{row}");
     }
-    let output = succeed(&format!("bench step {tiny} --ranks 2 --alone --limit-mib 16 --repeat 3 --json"));
+    // Of halves, no processor has transactions, of which is told.
+    let noted = "--set train.update=rtm --optimizer-rows sgd --precision bf16 --determinism none --comm-cores 0";
+    let output = succeed(&format!("bench step {tiny} --ranks 2 --alone --limit-mib 16 --repeat 3 {noted} --json"));
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert!(report["alone_ms"]["before"]["median"].as_f64().unwrap() > 0.0, "{report}");
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(told.matches("train.update = \"rtm\" works as").count(), 1, "{told}");
+    let mut warnings: Vec<_> = told.lines().filter(|line| line.starts_with("warning: ")).collect();
+    let count = warnings.len();
+    warnings.sort_unstable();
+    warnings.dedup();
+    assert_eq!(warnings.len(), count, "{told}");
+    // One rank has the same cores before as after.
+    let alone: Vec<_> = told.lines().filter(|line| line.starts_with("placement: alone, ")).collect();
+    assert!(alone.len() == 2 && alone[0] == alone[1], "{told}");
 }
 
 #[test]

@@ -240,6 +240,11 @@ fn the_shortest_time_to_a_target_wins_and_wrong_trials_are_told() {
     let message = fail(&line.replace("dims", "none"));
     assert!(message.contains("dim.toml:2: model.dim = 16 goes with no value of the others"), "{message}");
     assert!(!folder.path().join("none").exists());
+    fs::write(&space, "[train]\nwarmup_steps = { from = 0, to = 30 }\n").unwrap();
+    let decay = "--set train.decay_start=10 --set train.decay_steps=5";
+    let message = fail(&format!("{} {decay}", line.replace("dims", "none")));
+    assert!(message.contains("dim.toml:2: train.warmup_steps = 30 goes with no value of the others"), "{message}");
+    assert!(message.contains("train.decay_start: ") && !folder.path().join("none").exists(), "{message}");
     let message = fail(&line.replace("dim.toml", "none.toml"));
     assert!(message.contains("none.toml"), "{message}");
 }

@@ -718,6 +718,15 @@ fn half_a_data_set_of_any_format_is_none() {
         std::fs::remove_dir_all(at("killed").join(last)).unwrap();
         let message = formats::open(&at("killed"), None, None).err().unwrap().to_string();
         assert!(message.contains("killed: holds the beginning of what moves"), "{}: {message}", format.name());
+        // Nor is a file of it, or a folder of files, read as if it were alone.
+        let moved: Vec<PathBuf> = held(&at("killed")).into_keys().filter(|of| !of.starts_with("unfinished")).collect();
+        let within = moved.iter().filter_map(|file| Some(file.parent()?.to_owned()).filter(|of| of != Path::new("")));
+        for part in moved.iter().cloned().chain(within) {
+            let message = formats::open(&at("killed").join(&part), Some(format), None).err().unwrap().to_string();
+            let told = "is a part of what moves into its place in";
+            assert!(message.contains(told), "{}: {}: {message}", format.name(), part.display());
+        }
+        assert!(!moved.is_empty(), "{}", format.name());
         // The remedy that it names.
         let message = create(&at("killed"), format).err().unwrap().to_string();
         assert!(message.contains("holds a data set already"), "{}: {message}", format.name());

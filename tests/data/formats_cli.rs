@@ -330,6 +330,46 @@ fn a_killed_conversion_leaves_no_data_set_and_is_done_again() {
 }
 
 #[test]
+fn a_command_that_was_killed_while_its_data_moved_ends_well_when_it_is_given_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    generate(Path::new(&at("log")), "torchrec");
+    let sizes = "--set data.train_samples=128 --set data.test_samples=32";
+    let lines = [("data generate", sizes.to_owned()), ("convert", String::new())];
+    for (n, (command, more)) in lines.iter().enumerate() {
+        let line = |to: &str, more: &str| match *command {
+            "convert" => format!("convert {} {} --json {more}", at("log"), at(to)),
+            _ => format!("data generate {} --json {more}", at(to)),
+        };
+        let (fresh, to) = (format!("fresh{n}"), format!("to{n}"));
+        let mut expected = json(&line(&fresh, more));
+        expected["out"] = Value::from(at(&to));
+        // Of what moves, the rows find their name taken, as if a kill had come there.
+        let halted = |more: &str| {
+            let taken = Path::new(&at(&to)).join("part-00000.octo");
+            std::fs::create_dir_all(taken.join("mine")).unwrap();
+            assert!(fail(&line(&to, more)).contains("part-00000.octo: cannot create"));
+            std::fs::remove_dir_all(taken).unwrap();
+        };
+        halted(more);
+        let output = run(&line(&to, more), 0);
+        assert!(
+            String::from_utf8_lossy(&output.stderr).contains("had finished when it was killed is in its place now")
+        );
+        assert_eq!(serde_json::from_slice::<Value>(&output.stdout).unwrap(), expected);
+        let part = |to: &str| std::fs::read(Path::new(&at(to)).join("part-00000.octo")).unwrap();
+        assert!(part(&to) == part(&fresh) && !Path::new(&at(&to)).join("unfinished").exists());
+        run(&format!("data verify {}", at(&to)), 0);
+        // Another command has not made them, and is told so.
+        std::fs::remove_dir_all(at(&to)).unwrap();
+        halted(more);
+        let message = fail(&line(&to, &format!("{more} --codec raw")));
+        assert!(message.contains("whole now") && message.contains("holds a data set already"), "{message}");
+        assert!(part(&to) == part(&fresh));
+    }
+}
+
+#[test]
 fn what_has_the_name_of_a_file_of_the_format_stays() {
     let folder = tempfile::tempdir().unwrap();
     let to = folder.path().join("log");

@@ -333,7 +333,11 @@ fn b2_malformed_rows_of_text_are_named_or_left_out() {
         ),
         ("1,2.5,u,20,x,inf", "column shares: a finite number is expected as a weight, found \"inf\""),
         ("1,2.5,\"u,20,x,1", "a quotation mark opens a field that nothing closes"),
-        (&long, "the line is longer than 1.0 MiB: allow longer lines with --max-line, or is this no text file?"),
+        (
+            &long,
+            "the line is longer than 1.0 MiB: allow longer lines with --max-line, or make line feeds of CRs where these \
+             alone end lines (`tr '\\r' '\\n' < FILE > NEW`), or is this no text file?",
+        ),
     ];
     for (line, reason) in broken {
         let path = folder.file("a.csv", format!("{HEADER}{}{line}\n{}", good("a"), good("b")));
@@ -803,6 +807,59 @@ fn columns_of_one_name_are_refused_with_their_numbers() {
     assert_eq!(open(&config(&path, &folder.at("s.toml"))).samples(Split::Train), Some(2));
     let told = fail(&format!("inspect {path}"));
     assert!(told.contains("two columns x, numbers 3 and 4"), "{told}");
+}
+
+#[test]
+fn blanks_around_the_names_of_columns_need_not_be_said() {
+    let folder = Folder::new();
+    let schema = |column: &str| {
+        let text = format!("label = 'label'\n[[dense]]\ncolumn = '{column}'\n[[categorical]]\ncolumn = 'user'\n");
+        folder.file("s.toml", text)
+    };
+    let found = |header: &str, column: &str| {
+        let rows = "1,b,3,7\n0,a,4,8\n1,b,5,9\n";
+        let config = config(&folder.file("a.csv", format!("{header}\n{rows}")), &schema(column));
+        let batch = read(&open(&config), Split::Train, 0);
+        (batch.labels, batch.dense, batch.bags[0].rows.clone())
+    };
+    let expected = found("label,user,age,x", "age");
+    assert_eq!(expected.2, [0, 1, 0]);
+    for (header, column) in [
+        (" label, user , age,x", "age"),
+        ("label,user,\u{a0}age\t,x", "age"),
+        ("label,user,age,x", " age"),
+        ("label, user, age ,x", " age"),
+        // One that is called so exactly comes before others.
+        ("label,user,age, age", "age"),
+        ("label,user, age,age", " age"),
+    ] {
+        assert_eq!(found(header, column), expected, "{header:?} {column:?}");
+    }
+    assert_ne!(found("label,user, age,age", "age"), expected);
+    let told = message(&config(&folder.file("a.csv", "label,user, age,age \n1,b,3,7\n"), &schema("age")));
+    assert!(told.contains("its header has two columns age, numbers 3 and 4: give one of them another name"), "{told}");
+    // Data that are read but once, too.
+    let path = folder.file("a.csv", "label, user , age\n1,b,3\n0,a,4\n");
+    run(&format!("preprocess csv --in {path} --schema {} --out {}", schema("age"), folder.at("blocks")));
+}
+
+#[test]
+fn lines_without_a_header_are_told_as_what_they_are() {
+    let folder = Folder::new();
+    let listed = folder.file("listed.toml", format!("columns = ['user', 'label']\n{USERS}"));
+    for (lines, told) in [
+        ("{\"user\": \"a\", \"label\": 1}\n{\"user\": \"b\", \"label\": 0}\n", "holds objects of JSON, a line each"),
+        ("{\"user\":\"a\",\"label\":1}\n{\"user\":\"b\",\"label\":0}\n", "holds objects of JSON, a line each"),
+        ("{\"user\": \"a\", \"age\": 3, \"label\": 1}\n", "holds objects of JSON, a line each"),
+        ("a,1\rb,0\r", "has lines that end with CR alone"),
+    ] {
+        let message = message(&config(&folder.file("rows.txt", lines), &listed));
+        assert!(message.contains(told), "{lines:?}: {message}");
+    }
+    // Fields in quotes may be like that.
+    for lines in ["\"{\"\"a\"\": 1}\",1\nb,0\n", "\"a\rb\",1\nb,0\n"] {
+        assert_eq!(ids(&open(&config(&folder.file("rows.txt", lines), &listed)), Split::Train), [0, 1], "{lines:?}");
+    }
 }
 
 #[test]

@@ -12,10 +12,12 @@ use serde::Serialize;
 
 use super::LimitArgs;
 use crate::base::config::{Command, Config};
+use crate::base::console::note;
 use crate::base::units::{Bytes, Many};
-use crate::base::{Error, Result};
+use crate::base::{Error, Result, console};
 use crate::cli::collective::Choice;
-use crate::cli::overrides::{BaseArgs, KeyArgs};
+use crate::cli::figures;
+use crate::cli::overrides::{BaseArgs, KeyArgs, sized};
 use crate::cli::place::{PlaceArgs, RankCount};
 use crate::cli::profile::{Profiled, limits};
 use crate::cli::ranks::{ExchangeArgs, Purpose, RankArgs, Started};
@@ -26,6 +28,7 @@ use crate::data::{Batch, Source, Split};
 use crate::machine::limits::{Bracket, Processor, Rate};
 use crate::machine::placement::CommCores;
 use crate::machine::team::processors;
+use crate::machine::{Machine, place};
 use crate::model::Shape;
 use crate::train::Rates;
 
@@ -36,6 +39,7 @@ const MOST_MINIBATCHES: usize = 1024;
 
 /// Flags of `octorec bench step`.
 #[derive(Debug, Clone, Args)]
+#[command(mut_arg("preset", sized))]
 pub struct StepArgs {
     #[command(flatten)]
     base: BaseArgs,
@@ -107,9 +111,9 @@ pub struct Report {
 }
 
 impl StepArgs {
-    /// The preset on random data, with rows capped as the user wishes.
+    /// The model on random data, with rows capped as the user wishes.
     fn config(&self) -> Result<Config> {
-        let mut layers = self.base.layers()?;
+        let mut layers = self.base.layers_with_sizes(&self.keys)?;
         layers.fix("data.source", "random", "bench step")?;
         if let Some(zipf) = self.zipf {
             layers.set("data.zipf", zipf, "--zipf")?;
@@ -142,10 +146,11 @@ impl StepArgs {
         let cache = machine.l3_bytes.map_or(1 << 30, |bytes| bytes as usize);
         let (batches, row_bytes) = self.draw(&*source, &config, &rows, cache)?;
         let purpose = Purpose::Train(self.exchange.overlap);
-        let started = self.ranks.start(self.ranks.task(&World::alone(), &config, &*source, purpose))?;
-        let (several, threads) = (started.placement.ranks.len(), started.placement.ranks[0].compute.len());
+        let (world, own) = (World::alone(), figures::load(&self.ranks.place.topology)?);
+        let placement = self.ranks.place(&world, &config, source.schema(), &own, purpose)?;
+        let (several, threads) = (placement.ranks.len(), placement.ranks[0].compute.len());
         if self.alone {
-            let nodes: HashSet<_> = started.placement.ranks.iter().map(|rank| rank.node).collect();
+            let nodes: HashSet<_> = placement.ranks.iter().map(|rank| rank.node).collect();
             let reason = match (several, nodes.len()) {
                 (1, _) => "compares several ranks with one, and one was placed: use more --ranks, or leave it away",
                 (_, 2..) => {
@@ -157,14 +162,25 @@ impl StepArgs {
                 return Err(Error::config("--alone", reason));
             }
         }
-        let used = started.placement.ranks.iter().map(|rank| rank.compute.len() + rank.comm.len()).sum();
-        let before = if self.alone { Some(self.alone(&config, &*source, &batches, used)?) } else { None };
+        let used = placement.ranks.iter().map(|rank| rank.compute.len() + rank.comm.len()).sum();
+        let alone = || self.alone(&own, &config, &*source, &batches, used);
+        // As long as there are several, this thread has the cores of the first one alone.
+        let before = if self.alone { Some(alone()?) } else { None };
+        let task = self.ranks.task(&world, &config, &*source, purpose);
+        let started = self.ranks.start_placed(&own, placement, task)?;
         let (steps, warm, profile) = self.time(&started, &config, &batches)?;
         let cores_shared = !started.placement.spin;
         let Started { dense: collective, ranks, .. } = started;
         drop(ranks);
         let alone_ms = match before {
-            Some(before) => Some(Bracket { before, after: self.alone(&config, &*source, &batches, used)? }),
+            Some((before, _)) => {
+                let (after, warnings) = alone()?;
+                // What was said of several is not said once more.
+                let told = console::warnings();
+                let new = warnings.into_iter().map(|warning| format!("warning: {warning}"));
+                new.filter(|warning| !told.contains(warning)).for_each(|warning| note!("{warning}"));
+                Some(Bracket { before, after })
+            }
             None => None,
         };
         let (ms_median, roofline_ms) = (steps.median_ms(), profile.roofline_ms());
@@ -207,25 +223,34 @@ impl StepArgs {
         Ok((steps, warm, profiled))
     }
 
-    /// The step of one rank with so many threads, or as many as there are cores.
-    fn alone(&self, config: &Config, source: &dyn Source, batches: &[Arc<Batch>], threads: usize) -> Result<Rate> {
+    /// The step of one rank with so many threads, or as many as there are cores, and what the user should know of it.
+    fn alone(
+        &self,
+        own: &Machine,
+        config: &Config,
+        source: &dyn Source,
+        batches: &[Arc<Batch>],
+        threads: usize,
+    ) -> Result<(Rate, Vec<String>)> {
         let mut config = config.clone();
         // Threads that share a core with another are none that one rank could use.
         config.train.threads = threads.min(processors());
+        let (ranks, comm_cores) = (RankCount::Count(1), CommCores::Count(0));
         let args = RankArgs {
             plan: None,
-            place: PlaceArgs {
-                ranks: RankCount::Count(1),
-                comm_cores: CommCores::Count(0),
-                ..self.ranks.place.clone()
-            },
+            place: PlaceArgs { ranks, comm_cores, ..self.ranks.place.clone() },
             ..self.ranks.clone()
         };
-        let purpose = Purpose::Train(self.exchange.overlap);
-        let started = args.start(args.task(&World::alone(), &config, source, purpose))?;
-        let steps = Steps::run(&started.ranks, batches, self.repeat as usize, Rates::base(&config.train))?;
+        let placement = place(own, &args.place.wishes(config.train.threads))?;
+        placement.ranks.iter().for_each(|rank| note!("placement: alone, {}", placement.line(rank)));
+        let mut warnings = placement.warnings.clone();
+        let world = World::alone();
+        let task = args.task(&world, &config, source, Purpose::Train(self.exchange.overlap));
+        let Started { ranks, .. } = args.start_on(own, placement, task, &mut |_: &str| ())?;
+        warnings.extend_from_slice(ranks.warnings());
+        let steps = Steps::run(&ranks, batches, self.repeat as usize, Rates::base(&config.train))?;
         let (ms, passes) = (&steps.ms, steps.ms.len());
-        Ok(Rate { median: steps.median_ms(), min: ms[0], max: ms[passes - 1], passes })
+        Ok((Rate { median: steps.median_ms(), min: ms[0], max: ms[passes - 1], passes }, warnings))
     }
 
     /// Minibatches, and the bytes of the different rows that they look up; `rows` are those of a row of each table.

@@ -2,18 +2,16 @@
 //!
 //! A value is found by its place in [0, 1): that is what is drawn, what the sampler learns from, and what a plot shows.
 
+mod corners;
+
 use std::collections::HashSet;
 use std::path::Path;
 
 use serde::Deserialize;
-use toml::{Table, Value};
+use toml::Value;
 
-use crate::base::config::{Command, Config, Key, Layers, entries};
+use crate::base::config::{Command, Config, Layers, entries};
 use crate::base::{Error, Result, input};
-
-/// Combinations of choices, and of ranges' ends and the base's own values, that are checked before the first trial: a
-/// second's work.
-const CORNERS_MOST: u64 = 1024;
 
 /// Keys with their domains, in alphabetical order.
 #[derive(Debug, Clone, PartialEq)]
@@ -28,7 +26,7 @@ pub struct Parameter {
     pub key: String,
     pub domain: Domain,
     /// The file and the line, for messages.
-    place: String,
+    pub place: String,
 }
 
 /// What a key may be.
@@ -95,83 +93,18 @@ impl Space {
     /// # Errors
     /// When a key is unknown, a value is none of its, or keys contradict each other.
     pub fn at(&self, base: &Config, places: &[f64]) -> Result<Config> {
-        let mut layers = Layers::from_config(base, "the configuration that is searched from");
-        for (parameter, place) in self.parameters.iter().zip(places) {
-            layers.set(&parameter.key, parameter.domain.at(*place), &parameter.place)?;
-        }
-        let config = layers.finish(Command::Config)?;
+        let config = self.put_on(base, places)?;
         config.train.check_ends_of_warm_up()?;
         Ok(config)
     }
 
-    /// Checks that the ends of all ranges and all choices can be set, one at a time, that each key has an effect with
-    /// some of the others', and that each choice goes together with some of them.
-    ///
-    /// # Errors
-    /// When a key is unknown, has a value that is none of its or contradicts all of the others', or has no effect.
-    pub fn check(&self, base: &Config) -> Result<()> {
-        let mut configs = vec![base.clone()];
-        for parameter in &self.parameters {
-            for place in parameter.domain.ends() {
-                let mut layers = Layers::from_config(base, "the configuration that is searched from");
-                layers.set(&parameter.key, parameter.domain.at(place), &parameter.place)?;
-                // Keys may go together only with others.
-                configs.extend(layers.finish(Command::Config));
-            }
+    /// As [`Space::at`], whatever becomes of the rates.
+    fn put_on(&self, base: &Config, places: &[f64]) -> Result<Config> {
+        let mut layers = Layers::from_config(base, "the configuration that is searched from");
+        for (parameter, place) in self.parameters.iter().zip(places) {
+            layers.set(&parameter.key, parameter.domain.at(*place), &parameter.place)?;
         }
-        for Parameter { key, place, .. } in &self.parameters {
-            let why = |config| Key::named(key).and_then(|key| key.idle(Command::Train, config));
-            if let (Some(reason), true) = (why(base), configs.iter().all(|config| why(config).is_some())) {
-                return Err(Error::config(format!("{place}: {key}"), reason));
-            }
-        }
-        self.check_choices(base)
-    }
-
-    /// Refuses a choice that contradicts the base whatever the other keys are, of their choices and, of their ranges,
-    /// the ends and the base's own value, where these have no more than [`CORNERS_MOST`] combinations. Where no
-    /// combination fits, a choice is to blame only if it contradicts the base by itself.
-    fn check_choices(&self, base: &Config) -> Result<()> {
-        let known = Table::try_from(base).expect("every field of Config is representable in TOML");
-        let own = |Parameter { key, domain, .. }: &Parameter| {
-            let (section, name) = key.split_once('.')?;
-            let value = known.get(section)?.get(name)?;
-            domain.place_of(value.as_float().or_else(|| value.as_integer().map(|number| number as f64))?)
-        };
-        let ends = |parameter: &Parameter| parameter.domain.ends().into_iter().chain(own(parameter)).collect();
-        let ends: Vec<Vec<f64>> = self.parameters.iter().map(ends).collect();
-        let counts: Vec<u64> = ends.iter().map(|ends| ends.len() as u64).collect();
-        let corners = counts.iter().try_fold(1, |product: u64, count| product.checked_mul(*count));
-        let Some(corners) = corners.filter(|corners| *corners <= CORNERS_MOST) else { return Ok(()) };
-        let at = |corner: &[u64]| {
-            let places: Vec<f64> = ends.iter().zip(corner).map(|(ends, number)| ends[*number as usize]).collect();
-            self.at(base, &places)
-        };
-        let mut fits: Vec<Vec<bool>> = ends.iter().map(|ends| vec![false; ends.len()]).collect();
-        let mut corner = vec![0; ends.len()];
-        for _ in 0..corners {
-            if at(&corner).is_ok() {
-                fits.iter_mut().zip(&corner).for_each(|(fits, number)| fits[*number as usize] = true);
-            }
-            advance(&mut corner, &counts);
-        }
-        let is_any = fits.iter().flatten().any(|fits| *fits);
-        for (key, (parameter, fits)) in self.parameters.iter().zip(&fits).enumerate() {
-            let Domain::Choices(values) = &parameter.domain else { continue };
-            for wrong in (0..values.len()).filter(|value| !fits[*value]) {
-                let alone = Self { parameters: vec![parameter.clone()] }.at(base, &[ends[key][wrong]]).err();
-                let mut corner = vec![0; ends.len()];
-                corner[key] = wrong as u64;
-                let Some(error) = alone.or_else(|| at(&corner).err().filter(|_| is_any)) else { continue };
-                let reason = format!(
-                    "{} = {} goes with no value of the others (ranges were tried at their ends and at the \
-                     configuration's own value), as in {error}: leave this choice away, or change what it contradicts",
-                    parameter.key, values[wrong]
-                );
-                return Err(Error::config(&parameter.place, reason));
-            }
-        }
-        Ok(())
+        layers.finish(Command::Config)
     }
 
     /// These places where they mean none of the trials before, or else, of a space that has an end, the next ones that
@@ -343,35 +276,6 @@ mod tests {
         let config = space.at(&Config::default(), &[0.0, 0.5, 0.9, 0.5]);
         // A bottom MLP that ends in 16 does not go with tables of 8 columns.
         assert!(config.unwrap_err().to_string().contains("model.dim"));
-    }
-
-    #[test]
-    fn a_choice_that_goes_with_nothing_is_told_before_the_first_trial() {
-        let message = Space::parse(TEXT, "space.toml").unwrap().check(&Config::default()).unwrap_err().to_string();
-        assert!(message.starts_with("space.toml:6: model.dim = 8 goes with no value of the others"), "{message}");
-        assert!(message.contains("model.bottom ends in 16"), "{message}");
-        // The remedy.
-        let with = format!("{TEXT}bottom = {{ choices = [[13, 8], [13, 16], [13, 32]] }}\n");
-        Space::parse(&with, "space.toml").unwrap().check(&Config::default()).unwrap();
-    }
-
-    #[test]
-    fn a_choice_is_not_blamed_for_the_ends_of_a_range() {
-        let base = Config::default();
-        let check =
-            |text: &str| Space::parse(text, "space.toml").unwrap().check(&base).map_err(|error| error.to_string());
-        // Within the range is the number that the bottom MLP ends in, and that the configuration has.
-        let dims = "[model]\ndim = { from = 8, to = 32 }\n";
-        check(&format!("{dims}interaction = {{ choices = [\"dot\", \"cat\"] }}\n")).unwrap();
-        // It is not: the dot interaction goes with none of these.
-        let dims = "[model]\ndim = { from = 20, to = 32 }\n";
-        let message = check(&format!("{dims}bottom = {{ choices = [[13, 16], [13, 32]] }}\n")).unwrap_err();
-        assert!(message.starts_with("space.toml:3: model.bottom = [13, 16] goes with no value"), "{message}");
-        // A choice that has nothing to do with what does not go together is not to blame.
-        check(&format!("{dims}[train]\noptimizer = {{ choices = [\"sgd\", \"adam\"] }}\n")).unwrap();
-        let wrong = "[data]\nseed = { choices = [1, 2] }\n[model]\ndim = { choices = [8, 32] }\n";
-        let message = check(wrong).unwrap_err();
-        assert!(message.starts_with("space.toml:4: model.dim = 8 goes with no value"), "{message}");
     }
 
     #[test]

@@ -102,6 +102,7 @@ impl TrainArgs {
         note!("{}", recipe(&config.train));
         self.note_rates_of_others(&config.train);
         self.warn_of_late_decay(&config.train, source.samples(Split::Train));
+        self.warn_of_long_warm_up(&config.train, source.samples(Split::Train));
         if self.loader.is_some() && started.ranks.layout().ranks() == 1 {
             note!("one rank reads everything itself: --loader changes nothing");
         }
@@ -141,28 +142,15 @@ impl TrainArgs {
         }
     }
 
-    /// Warns of a decay that the user asks for, and that the run, of so many samples, ends before; one of a preset is
+    /// Warns of decays that the user asks for, and that the run, of so many samples, ends before; those of a preset are
     /// for longer runs.
     fn warn_of_late_decay(&self, train: &TrainConfig, samples: Option<u64>) {
-        let given = ["train.decay", "train.decay_start", "train.decay_steps"];
-        let is_asked = self.base.config.is_some() || given.into_iter().any(|key| self.keys.origin(key).is_some());
-        let (steps, [[_, start, decay_steps], _]) = (steps_of(train, samples), train.courses());
-        if is_asked && decay_steps > 0 && steps.is_some_and(|steps| start >= steps) {
-            // Rows that follow would not fall before their own rate has risen, either.
-            let risen = train.warmup_steps.max(train.warmup_steps_rows.or(train.warmup_steps));
-            let remedy = match risen {
-                0 => "--set train.decay_start=0 has it decay from the first step".to_owned(),
-                _ if steps.is_some_and(|steps| risen < steps) => {
-                    format!("--set train.decay_start={risen} has it decay from the end of the warm-up on")
-                }
-                _ => format!("choose train.warmup_steps, {risen} now, and train.decay_start within them"),
-            };
-            note!(
-                "warning: the rate decays from step {} on, and the run has {}, so that it never does; {remedy}",
-                Count(start),
-                Many(steps.unwrap_or(0), "step")
-            );
-        }
+        let Some(steps) = steps_of(train, samples) else { return };
+        let given = |keys: [&str; 3]| keys.into_iter().any(|key| self.keys.origin(key).is_some());
+        let layers = self.base.config.is_some() || given(["train.decay", "train.decay_start", "train.decay_steps"]);
+        // Rows follow where they have no keys of their own.
+        let rows = layers || given(["train.decay_rows", "train.decay_start_rows", "train.decay_steps_rows"]);
+        late_decays(train, steps, [layers, rows]).iter().for_each(|told| note!("warning: {told}"));
     }
 
     /// Refuses to wait for evaluations on the way, or to keep the best model of a new run by them, where the first one
@@ -368,9 +356,42 @@ pub(in crate::cli) fn late_evaluations(train: &TrainConfig, samples: Option<u64>
 }
 
 /// How many steps a run has over so many samples; nothing where it never ends.
-fn steps_of(train: &TrainConfig, samples: Option<u64>) -> Option<u64> {
+pub(in crate::cli) fn steps_of(train: &TrainConfig, samples: Option<u64>) -> Option<u64> {
     let of_epochs = |samples: u64| train.epochs.saturating_mul(samples.div_ceil(train.minibatch() as u64));
     if train.steps > 0 { Some(train.steps) } else { samples.map(of_epochs) }
+}
+
+/// What is to be said of the rates of layers and of rows, if somebody has asked for their decay, that a run of so many
+/// steps ends before.
+fn late_decays(train: &TrainConfig, steps: u64, [of_layers, of_rows]: [bool; 2]) -> Vec<String> {
+    let [layers, rows] = train.courses();
+    let is_late = |[_, start, decay]: [u64; 3]| decay > 0 && start >= steps;
+    let [layers_late, rows_late] = [of_layers && is_late(layers), of_rows && is_late(rows)];
+    let rise = ("train.warmup_steps", layers[0]);
+    let of_their_own = train.warmup_steps_rows.given().is_some();
+    let rise_rows = (if of_their_own { "train.warmup_steps_rows" } else { rise.0 }, rows[0]);
+    let one_key = train.decay_start_rows.given().is_none() && (train.decay_start.given().is_some() || !of_their_own);
+    let late = if layers_late && rows_late && one_key {
+        // Neither may fall before it has risen.
+        let latest = if rise_rows.1 > rise.1 { rise_rows } else { rise };
+        vec![("the rate", "train.decay_start", layers, latest)]
+    } else {
+        let each = [
+            (layers_late, ("the rate of layers", "train.decay_start", layers, rise)),
+            (rows_late, ("the rate of rows", "train.decay_start_rows", rows, rise_rows)),
+        ];
+        each.into_iter().filter_map(|(is_late, told)| is_late.then_some(told)).collect()
+    };
+    let told = |(rate, key, [_, start, _], (rise, risen)): (&str, &str, [u64; 3], (&str, u64))| {
+        let remedy = match risen {
+            0 => format!("--set {key}=0 has it decay from the first step"),
+            _ if risen < steps => format!("--set {key}={risen} has it decay from the end of the warm-up on"),
+            _ => format!("choose {rise}, {risen} now, and {key} within them"),
+        };
+        let (start, steps) = (Count(start), Many(steps, "step"));
+        format!("{rate} decays from step {start} on, and the run has {steps}, so that it never does; {remedy}")
+    };
+    late.into_iter().map(told).collect()
 }
 
 /// One line on how weights move.
@@ -407,6 +428,48 @@ fn recipe(train: &TrainConfig) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::config::Setting::Given;
+
+    #[test]
+    fn each_rate_that_would_fall_behind_the_last_step_is_told_with_its_own_keys() {
+        let base = TrainConfig { decay_steps: 5, ..TrainConfig::default() };
+        let told = |train: &TrainConfig| late_decays(train, 10, [true; 2]);
+        let late = |rate: &str, start: u64, remedy: &str| {
+            format!("{rate} decays from step {start} on, and the run has 10 steps, so that it never does; {remedy}")
+        };
+        assert!(told(&base).is_empty());
+        let both = TrainConfig { decay_start: Given(50), ..base.clone() };
+        let first = |key: &str| format!("--set {key}=0 has it decay from the first step");
+        assert_eq!(told(&both), [late("the rate", 50, &first("train.decay_start"))]);
+        // Of a preset's decay, what the user has asked for.
+        assert_eq!(
+            late_decays(&both, 10, [false, true]),
+            [late("the rate of rows", 50, &first("train.decay_start_rows"))]
+        );
+        assert!(late_decays(&both, 10, [false; 2]).is_empty() && late_decays(&both, 51, [true; 2]).is_empty());
+        let rows = TrainConfig { decay_start_rows: Given(30), ..base.clone() };
+        assert_eq!(told(&rows), [late("the rate of rows", 30, &first("train.decay_start_rows"))]);
+        let layers = TrainConfig { decay_start_rows: Given(3), ..both.clone() };
+        assert_eq!(told(&layers), [late("the rate of layers", 50, &first("train.decay_start"))]);
+        let each = TrainConfig { decay_start_rows: Given(30), ..both.clone() };
+        assert_eq!(
+            told(&each),
+            [
+                late("the rate of layers", 50, &first("train.decay_start")),
+                late("the rate of rows", 30, &first("train.decay_start_rows")),
+            ]
+        );
+        // Rows alone decay.
+        let alone = TrainConfig { decay_steps: 0, decay_steps_rows: Given(5), ..both.clone() };
+        assert_eq!(told(&alone), [late("the rate of rows", 50, &first("train.decay_start_rows"))]);
+        // None falls before it has risen.
+        let slower = TrainConfig { warmup_steps: 2, warmup_steps_rows: Given(4), ..both };
+        let risen = "--set train.decay_start=4 has it decay from the end of the warm-up on";
+        assert_eq!(told(&slower), [late("the rate", 50, risen)]);
+        let slow = TrainConfig { warmup_steps_rows: Given(20), ..base };
+        let within = "choose train.warmup_steps_rows, 20 now, and train.decay_start_rows within them";
+        assert_eq!(told(&slow), [late("the rate of rows", 20, within)]);
+    }
 
     #[test]
     fn a_column_without_a_name_is_refused_whatever_the_data() {

@@ -91,9 +91,12 @@ struct Peer {
 struct SpareParts(Vec<Vec<Line>>);
 
 impl SpareParts {
-    /// Some of it, which may be too short; nothing where none is left.
-    fn take(&mut self) -> Vec<Line> {
-        self.0.pop().unwrap_or_default()
+    /// Some of it for so many lines: the shortest that holds them, so that each rank finds what is of its own size, or
+    /// else the longest, which is too short; nothing where none is left.
+    fn take(&mut self, lines: usize) -> Vec<Line> {
+        let of = |memory: &Vec<Line>| (memory.len() < lines, memory.len().abs_diff(lines));
+        let best = self.0.iter().enumerate().min_by_key(|(_, memory)| of(memory)).map(|(at, _)| at);
+        best.map_or_else(Vec::new, |at| self.0.swap_remove(at))
     }
 
     /// Keeps the memory of parts that have any: a rank that had nothing to say has closed one without, and whoever took
@@ -136,7 +139,7 @@ impl Endpoint {
     /// Memory for a part of so many lines to a peer.
     pub fn spare(&self, peer: usize, lines: usize) -> Vec<Line> {
         // The lock is held for this line alone: to fill megabytes under it would keep all ranks of the group waiting.
-        let memory = self.state().peers[peer].spare_parts.take();
+        let memory = self.state().peers[peer].spare_parts.take(lines);
         grown(memory, lines)
     }
 
@@ -311,12 +314,30 @@ mod tests {
         let mut spare = SpareParts::default();
         let mut first = None;
         for round in 0..100 {
-            let memory = grown(spare.take(), 8);
+            let memory = grown(spare.take(8), 8);
             assert_eq!(*first.get_or_insert(memory.as_ptr()), memory.as_ptr(), "round {round} makes no new memory");
             let silent = || Part { memory: Vec::new(), used: 0 };
             spare.keep(vec![Part { memory, used: 3 }, silent(), silent()]);
             assert_eq!(spare.0.len(), 1, "round {round}");
         }
-        assert_eq!(grown(spare.take(), 16).len(), 16, "what is too short grows");
+        assert_eq!(grown(spare.take(16), 16).len(), 16, "what is too short grows");
+    }
+
+    #[test]
+    fn ranks_of_different_sizes_find_memory_of_their_own() {
+        let mut spare = SpareParts::default();
+        let sizes = [5, 40, 1, 300, 7];
+        let all: usize = sizes.iter().sum();
+        for round in 0..100 {
+            // Whoever comes first is another one each time.
+            let order = (0..sizes.len()).map(|at| (at * (1 + round % 4) + round) % sizes.len());
+            let memory: Vec<_> = order.map(|rank| grown(spare.take(sizes[rank]), sizes[rank])).collect();
+            spare.keep(memory.into_iter().map(|memory| Part { memory, used: 1 }).collect());
+            let kept: usize = spare.0.iter().map(Vec::len).sum();
+            assert_eq!((spare.0.len(), kept), (sizes.len(), all), "round {round}");
+        }
+        // One that needs more than ever takes the longest, so that there are no more of them.
+        assert_eq!((grown(spare.take(301), 301).len(), spare.0.len()), (301, sizes.len() - 1));
+        assert_eq!(spare.take(0).len(), 1);
     }
 }

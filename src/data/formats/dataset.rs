@@ -232,8 +232,8 @@ pub fn open_for(
         }
     }
     let format = text.map(|_| Format::Csv).or(format).or_else(|| Format::detect(path));
-    // Of octorec's own, the manifest moves last.
-    if format != Some(Format::Octorec) {
+    // Of octorec's own, the manifest moves last; the values of a single file may be on their way.
+    if format != Some(Format::Octorec) || octorec::is_block_file(path) {
         refuse_moving(path)?;
     }
     let mut dataset = match format {

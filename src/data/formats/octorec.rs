@@ -8,9 +8,14 @@ use crate::base::Result;
 use crate::data::blocks::{BlockFile, MANIFEST, Manifest, Part};
 use crate::data::{Description, Split};
 
+/// Whether that is a single block file.
+pub(super) fn is_block_file(path: &Path) -> bool {
+    !path.is_dir() && path.file_name().is_none_or(|name| name != MANIFEST)
+}
+
 pub(super) fn open(path: &Path) -> Result<Dataset> {
     let folder = super::folder(path);
-    if !path.is_dir() && path.file_name().is_none_or(|name| name != MANIFEST) {
+    if is_block_file(path) {
         let file = BlockFile::open(path)?;
         let mut description = file.description().clone();
         // It may have left the folder of its data set.

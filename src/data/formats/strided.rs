@@ -109,12 +109,19 @@ impl Field {
         numbers: &[T],
         mut bytes: impl FnMut(T) -> [u8; N],
     ) {
-        // Where nothing lies between them, all are as one row.
-        let whole = width == self.count * N;
-        let (width, count) = if whole { (rows.len(), numbers.len()) } else { (width, self.count) };
-        for (row, numbers) in rows.chunks_exact_mut(width).zip(numbers.chunks_exact(count)) {
-            let cells = row[self.offset..][..count * N].as_chunks_mut::<N>().0;
-            cells.iter_mut().zip(numbers).for_each(|(cell, &number)| *cell = bytes(number));
+        match self.count {
+            // Nothing lies between them.
+            count if width == count * N => {
+                let cells = rows.as_chunks_mut::<N>().0.iter_mut().zip(numbers);
+                cells.for_each(|(cell, &number)| *cell = bytes(number));
+            }
+            1 => rows.chunks_exact_mut(width).zip(numbers).for_each(|(row, &number)| {
+                *row[self.offset..].first_chunk_mut().expect("a field lies in its row") = bytes(number);
+            }),
+            count => rows.chunks_exact_mut(width).zip(numbers.chunks_exact(count)).for_each(|(row, numbers)| {
+                let cells = row[self.offset..][..count * N].as_chunks_mut::<N>().0;
+                cells.iter_mut().zip(numbers).for_each(|(cell, &number)| *cell = bytes(number));
+            }),
         }
     }
 }

@@ -37,6 +37,7 @@ pub struct Target {
     parts: Vec<Part>,
     roles: Vec<Split>,
     bytes: u64,
+    task: String,
     unfinished: Unfinished,
 }
 
@@ -82,7 +83,14 @@ impl Target {
             parts: Vec::new(),
             roles: Vec::new(),
             bytes: 0,
+            task: String::new(),
         })
+    }
+
+    /// The same, for what a command was asked for: see [`Unfinished::end`].
+    #[must_use]
+    pub fn of_task(self, task: &str) -> Self {
+        Self { task: task.to_owned(), ..self }
     }
 
     /// The folder for what goes with the data set, from which everything moves when it is sealed.
@@ -180,7 +188,7 @@ impl Target {
             Format::Parquet => parquet::seal(work, &self.description)?,
             _ => unreachable!("refused by create"),
         }
-        self.unfinished.finish(last(self.format))?;
+        self.unfinished.finish(last(self.format), (&self.task, self.bytes))?;
         Ok(self.bytes)
     }
 }

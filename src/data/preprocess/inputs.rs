@@ -17,11 +17,11 @@ use crate::memory::{listed, natural};
 pub fn input_files(inputs: &[PathBuf]) -> Result<Vec<PathBuf>> {
     let mut all = Vec::new();
     for input in inputs {
+        refuse_moving(input)?;
         if !input.is_dir() {
             all.push(input.clone());
             continue;
         }
-        refuse_moving(input)?;
         let mut found = listed(input, "read")?;
         // Such as _SUCCESS, the mark of a job that is done.
         let hidden = |path: &Path| path.file_name().is_none_or(|name| name.to_string_lossy().starts_with(['.', '_']));

@@ -5,7 +5,7 @@
 
 use std::fs::File;
 use std::io::{self, BufReader, ErrorKind, Read, Seek, SeekFrom};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -70,8 +70,8 @@ pub fn decoded(
     wanted: Wanted<'_>,
 ) -> Result<(Box<dyn Read + Send>, bool)> {
     let fail = |error| Error::io(path, "read")(error);
-    let mut magic = Vec::with_capacity(LONGEST_MAGIC);
-    file.by_ref().take(LONGEST_MAGIC as u64).read_to_end(&mut magic).map_err(fail)?;
+    let mut magic = Vec::with_capacity(FIRST);
+    file.by_ref().take(FIRST as u64).read_to_end(&mut magic).map_err(fail)?;
     let is_parquet = is_between(parquet::MAGIC, &magic, &mut file).map_err(fail)?;
     if is_between(parquet::SEALED, &magic, &mut file).map_err(fail)? {
         return Err(Error::bad_file(path, parquet::ENCRYPTED));
@@ -83,18 +83,69 @@ pub fn decoded(
         let reason = "begins as Parquet does, but does not end so, as a copy that was cut off: copy or write it again";
         return Err(Error::bad_file(path, reason));
     } else if magic.starts_with(&GZIP) {
-        (Box::new(MultiGzDecoder::new(BufReader::with_capacity(CHUNK, file))), true)
+        let text = MultiGzDecoder::new(BufReader::with_capacity(CHUNK, file));
+        (Box::new(Unpacked::of(text, "zcat", path)), true)
     } else if is_zstd(&magic) {
-        (Box::new(zstd::Decoder::with_buffer(BufReader::with_capacity(CHUNK, file)).map_err(fail)?), true)
+        let text = zstd::Decoder::with_buffer(BufReader::with_capacity(CHUNK, file)).map_err(fail)?;
+        (Box::new(Unpacked::of(text, "zstdcat", path)), true)
+    } else if is_office(&magic) {
+        return Err(Error::bad_file(path, format!("is {OFFICE}")));
     } else if let Some((kind, program)) = foreign(&magic) {
-        let reason = format!(
-            "is {kind}; rows are read from UTF-8 text, also as gzip or zstd packs it, and from Parquet: make text of it \
-             (`{program} FILE > NEW`)"
-        );
-        return Err(Error::bad_file(path, reason));
+        return Err(no_text(path, kind, &format!("{program} FILE")));
     } else {
         (Box::new(file), false)
     })
+}
+
+/// That a file is no text, and the command that makes such of it.
+fn no_text(path: &Path, kind: &str, command: &str) -> Error {
+    let reason = format!(
+        "is {kind}; rows are read from UTF-8 text, also as gzip or zstd packs it, and from Parquet: make text of it \
+         (`{command} > NEW`)"
+    );
+    Error::bad_file(path, reason)
+}
+
+/// What a file holds that is unpacked, which may be no text of UTF-8 either.
+struct Unpacked<R> {
+    text: R,
+    /// The program that unpacks, for a message.
+    program: &'static str,
+    path: PathBuf,
+    /// Whether the first bytes were looked at.
+    begun: bool,
+}
+
+impl<R: Read> Unpacked<R> {
+    fn of(text: R, program: &'static str, path: &Path) -> Self {
+        Self { text, program, path: path.to_owned(), begun: false }
+    }
+}
+
+impl<R: Read> Read for Unpacked<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let mut read = self.text.read(buffer)?;
+        if self.begun {
+            return Ok(read);
+        }
+        // A decoder may hand out fewer bytes than tell.
+        while 0 < read && read < UTF16 && read < buffer.len() {
+            match self.text.read(&mut buffer[read..]) {
+                Ok(0) => break,
+                Ok(more) => read += more,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        self.begun = true;
+        match is_utf16(&buffer[..read]) {
+            true => {
+                let command = format!("{} FILE | {ICONV}", self.program);
+                Err(io::Error::other(no_text(&self.path, "packed text in UTF-16", &command)))
+            }
+            false => Ok(read),
+        }
+    }
 }
 
 /// A file whose bytes are counted as they are read, for somebody else to look at.
@@ -169,14 +220,38 @@ const PACKED: [(&[u8], &str, &str); 5] = [
     (b"BZh91AY&SY", "bzip2", "bzcat"),
 ];
 
-/// Bytes of the longest of these.
-const LONGEST_MAGIC: usize = 10;
+/// Bytes of a file that tell what it is.
+const FIRST: usize = 96;
+
+/// The program that makes text of UTF-8 of UTF-16.
+const ICONV: &str = "iconv -f UTF-16 -t UTF-8";
+/// Bytes that tell text in UTF-16.
+const UTF16: usize = 4;
+
+/// Whether text in UTF-16 begins so: behind its mark, letters of plain text have a zero beside them, which such text in
+/// one byte a letter has nowhere.
+fn is_utf16(first: &[u8]) -> bool {
+    matches!(first, [0xff, 0xfe, _, 0, ..] | [0xfe, 0xff, 0, _, ..])
+}
+
+/// What is said of spreadsheets.
+const OFFICE: &str = "a spreadsheet, or another document of an office program, and rows are read from text: save it as \
+                      CSV in that program (or by pandas: read_excel(FILE).to_csv(NEW, index=False))";
+
+/// Whether a document of an office program begins so: a zip archive with such files in it, or one of before 2007.
+fn is_office(first: &[u8]) -> bool {
+    const FILES: [&[u8]; 5] =
+        [b"[Content_Types].xml", b"_rels/", b"docProps/", b"xl/", b"mimetypeapplication/vnd.oasis.opendocument."];
+    // The name of the first file stands behind a head of 30 bytes, and what the file holds, unpacked, behind its name.
+    let name = first.strip_prefix(b"PK\x03\x04").and_then(|behind| behind.get(26..));
+    first.starts_with(b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1")
+        || name.is_some_and(|name| FILES.iter().any(|file| name.starts_with(file)))
+}
 
 /// What begins so and is no text of UTF-8, and the program that makes such text of it.
 fn foreign(first: &[u8]) -> Option<(&'static str, &'static str)> {
-    // Behind its mark, letters of plain text have a zero beside them, which such text in one byte a letter has nowhere.
-    if let [0xff, 0xfe, _, 0, ..] | [0xfe, 0xff, 0, _, ..] = first {
-        return Some(("text in UTF-16", "iconv -f UTF-16 -t UTF-8"));
+    if is_utf16(first) {
+        return Some(("text in UTF-16", ICONV));
     }
     PACKED.into_iter().find(|(magic, ..)| first.starts_with(magic)).map(|(_, kind, program)| (kind, program))
 }
@@ -189,6 +264,9 @@ pub fn packed(first: &[u8]) -> Option<String> {
     if first.strip_prefix(&parquet::MAGIC).is_some_and(|behind| behind.starts_with(&PAGE)) {
         let advice = "its end is read first: name the file itself (`--data FILE`)";
         return Some(format!("what arrives is Parquet, which no pipe can give, since {advice}"));
+    }
+    if is_office(first) {
+        return Some(format!("what arrives is {OFFICE}"));
     }
     let (kind, program) = foreign(first)?;
     Some(format!(
@@ -222,6 +300,7 @@ mod tests {
             (&b"\xfd7zXZ\0\0\x04"[..], "xzcat"),
             (b"PK\x03\x04\x14\0", "unzip -p"),
             (b"BZh91AY&SY\0", "bzcat"),
+            (b"PK\x03\x04\x14\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x05\0\0\0a.csv", "unzip -p"),
             (&utf16(u16::to_le_bytes), "iconv -f UTF-16 -t UTF-8"),
             (&utf16(u16::to_be_bytes), "iconv -f UTF-16 -t UTF-8"),
         ] {
@@ -231,7 +310,18 @@ mod tests {
                 "{message}"
             );
         }
-        assert_eq!(PACKED.iter().map(|(magic, ..)| magic.len()).max(), Some(LONGEST_MAGIC));
+        assert!(PACKED.iter().all(|(magic, ..)| magic.len() <= FIRST));
+        let zip = |name: &str| [&b"PK\x03\x04"[..], &[0; 26], name.as_bytes(), &[0; 99]].concat();
+        for office in [
+            zip("[Content_Types].xml"),
+            zip("xl/workbook.xml"),
+            zip("mimetypeapplication/vnd.oasis.opendocument.spreadsheet"),
+            b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1\0\0".to_vec(),
+        ] {
+            let message = open(&office, "day").unwrap_err().to_string();
+            assert!(message.starts_with("day: is a spreadsheet") && message.contains("save it as CSV"), "{message}");
+            assert!(packed(&office).unwrap().contains("what arrives is a spreadsheet"));
+        }
         for text in [&b"PK,user\n"[..], b"BZh9,1\n", b"\xff\xfe,1\n", b"1"] {
             assert!(!open(text, "day").unwrap());
         }
@@ -247,6 +337,34 @@ mod tests {
         for text in [&b"PAR1"[..], b"PAR1,user\n", b"PARENT,user\n1,2\n"] {
             assert!(!open(text, "day").unwrap());
         }
+    }
+
+    #[test]
+    fn packed_text_is_looked_at_as_plain_text_is() {
+        let gzip = |text: &[u8]| {
+            let mut packed = Vec::new();
+            flate2::read::GzEncoder::new(text, flate2::Compression::fast()).read_to_end(&mut packed).unwrap();
+            packed
+        };
+        let read = |bytes: Vec<u8>| {
+            let (mut text, _) = decoded(std::io::Cursor::new(bytes), Path::new("day"), Wanted::All).unwrap();
+            let mut all = Vec::new();
+            text.read_to_end(&mut all).map(|_| all)
+        };
+        let utf16: Vec<u8> = "\u{feff}label,user\n".encode_utf16().flat_map(u16::to_le_bytes).collect();
+        for (bytes, program) in [(gzip(&utf16), "zcat"), (zstd::encode_all(&utf16[..], 1).unwrap(), "zstdcat")] {
+            let error = unreadable(Path::new("day"), true, 0, read(bytes).unwrap_err()).to_string();
+            let told = format!("(`{program} FILE | iconv -f UTF-16 -t UTF-8 > NEW`)");
+            assert!(error.starts_with("day: is packed text in UTF-16; rows") && error.contains(&told), "{error}");
+        }
+        for text in [&b""[..], b"1", b"\xff\xfe,1\n", b"label,user\n1,a\n"] {
+            // Of members that have fewer bytes than tell, too.
+            let bytes: Vec<u8> = text.chunks(1).flat_map(gzip).collect();
+            let bytes = if text.is_empty() { gzip(b"") } else { bytes };
+            assert_eq!(read(bytes).unwrap(), text);
+        }
+        let bytes: Vec<u8> = utf16.chunks(1).flat_map(gzip).collect();
+        assert!(read(bytes).is_err());
     }
 
     #[test]

@@ -36,6 +36,7 @@ pub fn shown(field: &[u8]) -> String {
 pub fn too_long(limit: usize) -> Reason {
     let limit = Bytes(limit as u64);
     Reason::with_remedy(format!(
-        "the line is longer than {limit}: allow longer lines with --max-line, or is this no text file?"
+        "the line is longer than {limit}: allow longer lines with --max-line, or make line feeds of CRs where these alone end \
+         lines (`tr '\\r' '\\n' < FILE > NEW`), or is this no text file?"
     ))
 }

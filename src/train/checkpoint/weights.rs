@@ -15,7 +15,7 @@ use crate::base::units::{Count, Many};
 use crate::base::{Error, Result, interrupt};
 use crate::data::Growth;
 use crate::embedding::TableTensor;
-use crate::model::{Parameter, Project, StoredTables, TensorSlot, is_of_model};
+use crate::model::{Parameter, Project, StoredTables, TensorSlot, Weights, is_of_model};
 use crate::optim::ParamGroup;
 use crate::train::Ranks;
 use crate::train::rank::Rank;
@@ -85,18 +85,8 @@ impl Checkpoint<'_> {
 
     fn load(&self, ranks: &Ranks, growth: &[Growth]) -> Result<()> {
         self.check_everywhere(ranks)?;
-        self.check_project(ranks)?;
         let mut parameters = ranks.parameters()?;
-        let tables = parameters.iter().filter(|parameter| parameter.table().is_some()).count();
-        // Searched by hash: there may be many thousands of tables.
-        let known: HashSet<&str> = parameters.iter().map(|parameter| &*parameter.name).collect();
-        for name in self.metadata.offset_keys() {
-            if is_of_model(&name) && !known.contains(&name[..]) {
-                return Err(self.fail(format!(
-                    "tensor {name} has no place in the model ({tables} tables, see the model section of the configuration)",
-                )));
-            }
-        }
+        self.check_tensor_names(&parameters, &ranks.setup.config)?;
         let kept = self.moments(ranks, &parameters).into_iter().filter(|(_, found)| *found);
         let kept: Vec<_> = kept.flat_map(|(moments, _)| moments).collect();
         parameters.extend(kept);
@@ -180,21 +170,49 @@ impl Checkpoint<'_> {
         Ok(taken.join(", ") + &left)
     }
 
+    /// Checks, before there are ranks, that its weights are those of a model whose tables have so many rows each.
+    ///
+    /// # Errors
+    /// As [`Checkpoint::load_into`], but for what is damaged.
+    pub fn check_tensors(&self, model: &ModelConfig, rows: &[u64]) -> Result<()> {
+        let parameters: Vec<Parameter> = Weights::of(model, rows).tensors().cloned().collect();
+        self.check_tensor_names(&parameters, model)?;
+        parameters.iter().try_for_each(|of| self.tensor(of).map(|_| ()))
+    }
+
+    /// Checks that its tensors are among these of a model, by their names.
+    fn check_tensor_names(&self, parameters: &[Parameter], model: &ModelConfig) -> Result<()> {
+        self.check_project_of(parameters, model)?;
+        let tables = parameters.iter().filter(|parameter| parameter.table().is_some()).count();
+        // Searched by hash: there may be many thousands of tables.
+        let known: HashSet<&str> = parameters.iter().map(|parameter| &*parameter.name).collect();
+        let names = self.metadata.offset_keys();
+        names.into_iter().find(|name| is_of_model(name) && !known.contains(&name[..])).map_or(Ok(()), |name| {
+            Err(self.fail(format!(
+                "tensor {name} has no place in the model ({tables} tables, see the model section of the configuration)",
+            )))
+        })
+    }
+
     /// Checks that its tensors are called as those of the ranks' model are.
     ///
     /// # Errors
     /// [`Error::Checkpoint`] with the keys by which they are not.
     pub fn check_project(&self, ranks: &Ranks) -> Result<()> {
+        self.check_project_of(&ranks.parameters()?, &ranks.setup.config)
+    }
+
+    fn check_project_of(&self, parameters: &[Parameter], now: &ModelConfig) -> Result<()> {
         let first = |mut names: Vec<String>| {
             names.sort_unstable();
             names.into_iter().find_map(|name| Some((Project::of_name(&name)?, name)))
         };
-        let here = first(ranks.parameters()?.into_iter().map(|parameter| parameter.name).collect());
+        let here = first(parameters.iter().map(|parameter| parameter.name.clone()).collect());
         let Some(((here, ours), (there, theirs))) = here.zip(first(self.metadata.offset_keys())) else { return Ok(()) };
         if here == there || self.metadata.offset_keys().iter().any(|name| Project::of_name(name) == Some(here)) {
             return Ok(());
         }
-        let (now, before) = (&ranks.setup.config, self.sound_header().map(|header| &header.config.model));
+        let before = self.sound_header().map(|header| &header.config.model);
         let is_other =
             |differ: fn(&ModelConfig, &ModelConfig) -> bool| before.is_some_and(|before| differ(before, now));
         let keys = [

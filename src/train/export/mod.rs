@@ -19,8 +19,7 @@ use crate::data::formats::csv::{self, TextSchema};
 use crate::data::schema::Scale;
 use crate::embedding::TableTensor;
 use crate::layer::LayerTensor;
-use crate::model::{Parameter, Project, Role, Shape, TensorSlot, table_param_groups};
-use crate::optim::ParamGroup;
+use crate::model::{LayerWeights, Parameter, Role, TensorSlot, Weights};
 use crate::simd::split::{shorten, split};
 
 /// A trained model whose weights are in a checkpoint.
@@ -28,13 +27,7 @@ use crate::simd::split::{shorten, split};
 pub struct Exported<'a> {
     checkpoint: &'a Checkpoint<'a>,
     config: Config,
-    /// By number; rows x dim, then those of the wide part.
-    tables: Vec<Parameter>,
-    /// Learned weights of their rows, of the first tables or of none.
-    row_weights: Vec<Parameter>,
-    /// Those of the network, in the order in which they are numbered.
-    layers: Vec<Layer>,
-    shape: Shape,
+    weights: Weights,
     network: Vec<NamedLayer>,
     widths: Widths,
     /// Whether a table's look-ups have weights.
@@ -62,13 +55,6 @@ struct DenseColumn {
     scale: Option<Scale>,
 }
 
-/// A fully connected layer: weights, outputs x inputs, and biases if it has any.
-#[derive(Debug)]
-struct Layer {
-    weight: Parameter,
-    bias: Option<Parameter>,
-}
-
 /// How a tensor's numbers are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Number {
@@ -93,35 +79,14 @@ impl<'a> Exported<'a> {
     pub fn of(checkpoint: &'a Checkpoint<'a>) -> Result<Option<Self>> {
         let Some(header) = checkpoint.own_header()? else { return Ok(None) };
         let config = header.config.clone();
-        let (model, project) = (&config.model, Project::of(&config.model));
-        let names = checkpoint.table_names(model);
+        let model = &config.model;
         // One that is not there is missed where it is read.
-        let rows: Vec<u64> = checkpoint.rows(&names).into_iter().map(|rows| rows.unwrap_or(0) as u64).collect();
-        let (dims, groups) = (model.dims(&rows), table_param_groups(model, rows.len()));
-        let table = |(table, (name, (rows, dim))): (usize, (String, (&u64, &usize)))| {
-            Parameter::of_table(name, table, [*rows as usize, *dim], groups[table])
-        };
-        let tables: Vec<Parameter> = names.into_iter().zip(rows.iter().zip(&dims)).enumerate().map(table).collect();
-        let weights = project.row_weights(model, tables.len()).into_iter().zip(&rows).enumerate();
-        let row_weights =
-            weights.map(|(table, (name, rows))| Parameter::of_row_weights(name, table, *rows as usize)).collect();
-        // Layers are as wide however many vectors of a sample each table gives.
-        let shape = Shape::of(model, &vec![1; tables.len()], &dims);
-        let layers = shape.layers().enumerate().map(|(index, of)| {
-            let [weight, bias] = project.layer(index, &shape);
-            let group = if of.role == Role::Wide { ParamGroup::WideDense } else { ParamGroup::Dense };
-            let of = of.shape;
-            let tensor = |name, shape, tensor| Parameter { name, shape, slot: TensorSlot::Layer(index, tensor), group };
-            Layer {
-                weight: tensor(weight, vec![of.outputs, of.inputs], LayerTensor::Weight),
-                bias: (of.biases > 0).then(|| tensor(bias, vec![of.biases], LayerTensor::Bias)),
-            }
-        });
-        let layers = layers.collect();
+        let rows = checkpoint.rows(&checkpoint.table_names(model)).into_iter().map(|rows| rows.unwrap_or(0) as u64);
+        let weights = Weights::of(model, &rows.collect::<Vec<u64>>());
         let columns = Some(&*model.columns).filter(|columns| !columns.is_empty());
         let told = |reason| Error::config("model.layers", reason);
         let (network, widths) = (model.network(), model.widths(columns).map_err(told)?);
-        let of_tables = |these: &[usize]| (0..tables.len()).map(|table| these.contains(&table)).collect();
+        let of_tables = |these: &[usize]| (0..weights.tables.len()).map(|table| these.contains(&table)).collect();
         let weighted = of_tables(header.weighted.as_deref().unwrap_or_default());
         let sequences = of_tables(&header.sequences);
         let composed = model.own_composed();
@@ -143,21 +108,7 @@ impl<'a> Exported<'a> {
             Ok(schema)
         });
         let schema = schema.transpose()?;
-        Ok(Some(Self {
-            checkpoint,
-            config,
-            tables,
-            row_weights,
-            layers,
-            shape,
-            network,
-            widths,
-            weighted,
-            sequences,
-            composed,
-            dense,
-            schema,
-        }))
+        Ok(Some(Self { checkpoint, config, weights, network, widths, weighted, sequences, composed, dense, schema }))
     }
 
     /// How it was trained.
@@ -169,7 +120,7 @@ impl<'a> Exported<'a> {
     /// Weights and biases.
     #[must_use]
     pub fn parameters(&self) -> u64 {
-        self.tensors().map(|of| of.len() as u64).sum()
+        self.weights.tensors().map(|of| of.len() as u64).sum()
     }
 
     /// Whether weights of rows are bfloat16.
@@ -185,12 +136,6 @@ impl<'a> Exported<'a> {
 
     const fn model(&self) -> &ModelConfig {
         &self.config.model
-    }
-
-    /// All tensors: tables, learned weights of their rows, then layers in their order.
-    fn tensors(&self) -> impl Iterator<Item = &Parameter> {
-        let layers = self.layers.iter().flat_map(|layer| std::iter::once(&layer.weight).chain(&layer.bias));
-        self.tables.iter().chain(&self.row_weights).chain(layers)
     }
 
     /// The layers between the features and the logit.
@@ -214,7 +159,7 @@ impl<'a> Exported<'a> {
 
     /// The names of its columns, in the order in which their look-ups are given.
     fn columns(&self) -> Vec<String> {
-        self.model().column_names(self.model().vectors(self.tables.len()))
+        self.model().column_names(self.model().vectors(self.weights.tables.len()))
     }
 
     /// The number of the column of that name.
@@ -223,13 +168,13 @@ impl<'a> Exported<'a> {
     }
 
     /// Those with such a role, in their order.
-    fn with_role(&self, is: impl Fn(Role<'_>) -> bool) -> Vec<&Layer> {
-        let roles = self.shape.layers().zip(&self.layers);
+    fn with_role(&self, is: impl Fn(Role<'_>) -> bool) -> Vec<&LayerWeights> {
+        let roles = self.weights.shape.layers().zip(&self.weights.layers);
         roles.filter(|(layer, _)| is(layer.role)).map(|(_, layer)| layer).collect()
     }
 
     /// The layers that one of the network's is made of.
-    fn layers_of(&self, name: &str) -> Vec<&Layer> {
+    fn layers_of(&self, name: &str) -> Vec<&LayerWeights> {
         self.with_role(|role| match role {
             Role::Cross(of, _) | Role::Attention(of, _) => of == name,
             Role::Chain(layer) => layer.of == name,
@@ -238,24 +183,24 @@ impl<'a> Exported<'a> {
     }
 
     /// The wide part's, over the dense features, if there is one.
-    fn wide(&self) -> Option<&Layer> {
+    fn wide(&self) -> Option<&LayerWeights> {
         self.with_role(|role| role == Role::Wide).pop()
     }
 
     /// The matrix that makes a table's vectors as wide as all, if it is narrower.
-    fn projection(&self, table: usize) -> Option<&Layer> {
+    fn projection(&self, table: usize) -> Option<&LayerWeights> {
         self.with_role(|role| role == Role::Projection(table)).pop()
     }
 
     /// How many values the column of this table has.
     fn values(&self, table: usize) -> u64 {
-        if self.composed.contains(&table) { self.model().rows[table] } else { self.tables[table].rows() as u64 }
+        if self.composed.contains(&table) { self.model().rows[table] } else { self.weights.tables[table].rows() as u64 }
     }
 
     /// The table of a column's remainders, if it has one.
     fn remainders(&self, column: usize) -> Option<usize> {
         let at = self.composed.iter().position(|composed| *composed == column)?;
-        Some(self.model().vectors(self.tables.len()) + at)
+        Some(self.model().vectors(self.weights.tables.len()) + at)
     }
 
     /// How the numbers of a tensor are written.
@@ -265,7 +210,7 @@ impl<'a> Exported<'a> {
             // Matrices of narrow tables stay whole.
             TensorSlot::Layer(layer, LayerTensor::Weight) => {
                 let is_narrow = |layer: crate::model::Layer<'_>| matches!(layer.role, Role::Projection(_));
-                self.rounds() && !self.shape.layers().nth(layer).is_some_and(is_narrow)
+                self.rounds() && !self.weights.shape.layers().nth(layer).is_some_and(is_narrow)
             }
             // So do biases and learned weights of rows; what optimizers keep is not exported.
             TensorSlot::Table(..) | TensorSlot::Layer(..) | TensorSlot::RowUpdates | TensorSlot::LayerUpdates => false,

@@ -9,12 +9,12 @@ use std::path::{Path, PathBuf};
 use safetensors::tensor::Dtype;
 use serde::Serialize;
 
-use super::{DenseColumn, Exported, Layer, Number};
+use super::{DenseColumn, Exported, Number};
 use crate::base::config::{Composition, LayerKind, Pooling, SourceKind, Triangle, Vocab};
 use crate::base::{Error, Result};
 use crate::data::formats::csv::TextSchema;
 use crate::memory::WholeFile;
-use crate::model::Parameter;
+use crate::model::{LayerWeights, Parameter};
 use crate::train::tensor_file::TensorFile;
 
 /// The script.
@@ -110,7 +110,7 @@ struct Composed<'a> {
 pub fn write(model: &Exported<'_>, path: &Path) -> Result<PathBuf> {
     let described = serde_json::to_string(&describe(model)).expect("a description is representable in JSON");
     // Wider numbers first, so that all are aligned; then by name.
-    let mut tensors: Vec<&Parameter> = model.tensors().collect();
+    let mut tensors: Vec<&Parameter> = model.weights.tensors().collect();
     tensors.sort_by(|a, b| {
         let width = |of| std::cmp::Reverse(model.number(of).bytes());
         (width(a), &a.name).cmp(&(width(b), &b.name))
@@ -142,7 +142,8 @@ pub fn write(model: &Exported<'_>, path: &Path) -> Result<PathBuf> {
 
 fn describe<'a>(model: &'a Exported<'_>) -> Description<'a> {
     let (config, data) = (model.model(), &model.config.data);
-    let names = |Layer { weight, bias }: &'a Layer| [Some(&*weight.name), bias.as_ref().map(|bias| &*bias.name)];
+    let names =
+        |LayerWeights { weight, bias }: &'a LayerWeights| [Some(&*weight.name), bias.as_ref().map(|bias| &*bias.name)];
     let node = |&at: &usize| {
         let layer = &model.network()[at];
         let layers = model.layers_of(&layer.name).into_iter().map(names).collect();
@@ -158,14 +159,14 @@ fn describe<'a>(model: &'a Exported<'_>) -> Description<'a> {
         dense_columns: &model.dense,
         schema: model.schema.as_ref(),
         dense: config.dense(),
-        tables: model.tables.iter().map(|table| &*table.name).collect(),
-        row_weights: model.row_weights.iter().map(|weights| &*weights.name).collect(),
+        tables: model.weights.tables.iter().map(|table| &*table.name).collect(),
+        row_weights: model.weights.row_weights.iter().map(|weights| &*weights.name).collect(),
         weighted: &model.weighted,
         network: model.widths().order.iter().map(node).collect(),
         logit: &model.network()[model.widths().logit].name,
         columns: model.columns(),
         steps: config.steps(),
-        projections: (0..model.tables.len()).map(|at| Some(&*model.projection(at)?.weight.name)).collect(),
+        projections: (0..model.weights.tables.len()).map(|at| Some(&*model.projection(at)?.weight.name)).collect(),
         composed: (!model.composed.is_empty()).then_some(Composed {
             collisions: config.qr_collisions,
             operation: config.qr_operation,

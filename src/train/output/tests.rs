@@ -15,7 +15,8 @@ fn run(path: &Path, steps: u64, checkpoint: &str) -> OutputDir {
 }
 
 fn steps_logged(path: &Path) -> Vec<u64> {
-    fs::read_to_string(path.join(METRICS)).unwrap().lines().filter_map(|line| Some(logged(line)?.step)).collect()
+    let lines = fs::read_to_string(path.join(METRICS)).unwrap();
+    lines.lines().filter_map(|line| Some(logged(line.as_bytes())?.step)).collect()
 }
 
 #[test]
@@ -40,6 +41,36 @@ fn a_directory_is_taken_once_and_resuming_takes_back_what_came_after() {
     assert_eq!(steps_logged(&path), [1, 2, 3]);
     let message = OutputDir::resume(&path).unwrap_err().to_string();
     assert!(message.contains("another process"), "{message}");
+}
+
+#[test]
+fn zeros_that_a_failed_machine_has_left_in_the_metrics_stand_in_nobodys_way() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run");
+    fs::create_dir(&path).unwrap();
+    let (line, zeros) = ("{\"kind\": \"step\", \"step\": 1}\n", "\0".repeat(100_000));
+    for left in ["", "\0\0", &zeros, &format!("\0\0{line}"), &format!("\0: 1}}\n{line}"), line] {
+        fs::write(path.join(METRICS), left).unwrap();
+        fs::write(path.join(CONFIG), "").unwrap();
+        assert!(has_begun(&path), "{} bytes", left.len());
+        OutputDir::create(&path, false).unwrap();
+    }
+    for own in ["\n", "mine\n", &format!("mine\n{line}"), "\0\0mine\n"] {
+        fs::write(path.join(METRICS), own).unwrap();
+        assert!(!has_begun(&path), "{own}");
+        let message = OutputDir::create(&path, false).unwrap_err().to_string();
+        assert!(message.contains("metrics.jsonl") && message.contains("elsewhere"), "{message}");
+    }
+    // Beside a checkpoint, what is whole of them stays.
+    let path = folder.path().join("saved");
+    drop(run(&path, 3, "first"));
+    let mut left = fs::read(path.join(METRICS)).unwrap();
+    left[..9].fill(0);
+    left.extend(b"\0\0\0\xff\xfe");
+    fs::write(path.join(METRICS), left).unwrap();
+    OutputDir::resume(&path).unwrap().rewind(3, false).unwrap();
+    assert_eq!(steps_logged(&path), [2, 3]);
+    assert!(!fs::read(path.join(METRICS)).unwrap().contains(&0));
 }
 
 #[test]

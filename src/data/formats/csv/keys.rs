@@ -38,7 +38,9 @@ pub const SECTIONS: [Section; 3] = [
                 takes: "a column, or a comparison with >=, <=, >, <, == or !=",
                 meaning: "When a row is positive. A column alone must hold 0 and 1; <, <=, > and >= compare numbers, == and != \
                           text as well. A row whose label is missing is malformed, unless the comparison is with nothing: \
-                          \"bought_at !=\" is positive wherever there is a value. No feature is made of the label's column.",
+                          \"bought_at !=\" is positive wherever there is a value. A column of the file \
+                          that has the whole text for its name is meant before a comparison. No feature is made of the label's \
+                          column.",
                 example: "label = \"rating >= 4\"",
             },
             Key {

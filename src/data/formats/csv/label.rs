@@ -4,6 +4,7 @@ use std::cmp::Ordering;
 
 use super::lookups::trimmed;
 use super::propose::MISSING;
+use super::row::is_named;
 use super::schema::TextSchema;
 
 /// The finite number that a field is.
@@ -46,14 +47,16 @@ impl TextSchema {
         })
     }
 
-    /// The line by which a column of the file is read as a feature, or weighs one.
+    /// The line by which a column of the file is read as a feature, or weighs one, whatever blanks it has around the
+    /// name.
     fn reading(&self, column: &str) -> Option<String> {
         let dense = self.dense.iter().filter(|spec| !spec.weighs).map(|spec| ("dense", "column", Some(&spec.column)));
         let categorical = self.categorical.iter().flat_map(|spec| {
             [("categorical", "column", Some(&spec.column)), ("categorical", "weights", spec.weights.as_ref())]
         });
-        let found = dense.chain(categorical).find(|(.., read)| read.is_some_and(|read| read == column));
-        found.map(|(heading, key, _)| format!("[[{heading}]] {key} = {column:?}"))
+        let mut lines = dense.chain(categorical).filter_map(|(heading, key, read)| Some((heading, key, read?)));
+        let found = lines.find(|(.., read)| is_named(read.as_bytes(), column));
+        found.map(|(heading, key, read)| format!("[[{heading}]] {key} = {read:?}"))
     }
 }
 
@@ -71,8 +74,8 @@ pub(super) enum Rule {
     /// The field is this text or, where that is a number, equals it; or (false) does not. A blank one is neither,
     /// unless the text is blank.
     Text(String, Option<f64>, bool),
-    /// The field is a number that compares so with this one.
-    Number(f64, fn(Ordering) -> bool),
+    /// The field is a number that compares so with this one, of which this is the text.
+    Number(String, f64, fn(Ordering) -> bool),
 }
 
 impl Rule {
@@ -91,6 +94,7 @@ impl Rule {
                     format!("label = {text:?}: {operator} compares with a number, and {value:?} is none")
                 })?;
                 Self::Number(
+                    value.to_owned(),
                     number,
                     match operator {
                         ">=" => Ordering::is_ge,
@@ -131,7 +135,10 @@ impl Rule {
                 }
                 is_same(field, text, *number) == *equal
             }
-            Self::Number(bound, holds) => holds(finite(field)?.partial_cmp(bound)?),
+            Self::Number(text, bound, holds) => holds(match (integer(field.trim_ascii()), integer(text.as_bytes())) {
+                (Some(field), Some(text)) => field.cmp(&text),
+                _ => finite(field)?.partial_cmp(bound)?,
+            }),
         };
         Some(if positive { 1.0 } else { 0.0 })
     }
@@ -208,22 +215,46 @@ fn is_same(field: &[u8], text: &str, number: Option<f64>) -> bool {
     if field == text.as_bytes() {
         return true;
     }
-    // Floats would take neighbours among ids of more than 53 bits for the same.
     match (integer(field), integer(text.as_bytes())) {
         (Some(field), Some(text)) => field == text,
         _ => number.is_some_and(|number| finite(field) == Some(number)),
     }
 }
 
-/// Whether a plain integer is negative, and its digits without zeros before them; nothing for other texts.
-fn integer(text: &[u8]) -> Option<(bool, &[u8])> {
+/// A plain integer of any size: floats would take neighbours among ids of more than 53 bits for the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Integer<'a> {
+    is_negative: bool,
+    /// Without zeros before them.
+    digits: &'a [u8],
+}
+
+impl Ord for Integer<'_> {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let sizes = (self.digits.len(), self.digits).cmp(&(other.digits.len(), other.digits));
+        match (self.is_negative, other.is_negative) {
+            (false, false) => sizes,
+            (true, true) => sizes.reverse(),
+            (negative, others) => others.cmp(&negative),
+        }
+    }
+}
+
+impl PartialOrd for Integer<'_> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// The plain integer that a text is; nothing for other texts.
+fn integer(text: &[u8]) -> Option<Integer<'_>> {
     let digits = text.strip_prefix(b"-").or_else(|| text.strip_prefix(b"+")).unwrap_or(text);
     if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
         return None;
     }
     let zeros = digits.iter().take_while(|digit| **digit == b'0').count();
     let digits = &digits[zeros..];
-    Some((text[0] == b'-' && !digits.is_empty(), digits))
+    Some(Integer { is_negative: text[0] == b'-' && !digits.is_empty(), digits })
 }
 
 #[cfg(test)]
@@ -264,6 +295,23 @@ mod tests {
             assert_eq!(is(&format!("camp != {wide}"), field), !same, "{field}");
         }
         assert!(!is(&format!("camp == -{wide}"), wide));
+        for (rule, [before, same, behind]) in [
+            ("<", [true, false, false]),
+            ("<=", [true, true, false]),
+            (">", [false, false, true]),
+            (">=", [false, true, true]),
+        ] {
+            let holds = |field: &str| is(&format!("camp {rule} {wide}"), field);
+            assert_eq!(
+                ["100000000000000000", " +0100000000000000001 ", "100000000000000002"].map(holds),
+                [before, same, behind]
+            );
+            assert_eq!(["-200000000000000001", "1e16", "1000000000000000000"].map(holds), [before, before, behind]);
+            let holds = |field: &str| is(&format!("camp {rule} -{wide}"), field);
+            assert_eq!(["-100000000000000002", "-100000000000000001", "-5"].map(holds), [before, same, behind]);
+            let holds = |field: &str| is(&format!("camp {rule} 0"), field);
+            assert_eq!(["-1", "-0", "0.5"].map(holds), [before, same, behind]);
+        }
         assert!(is("y == 1", "1.0") && is("y == 1.0", "1") && is("y == 0", "-0") && is("y == -1", "-01"));
     }
 

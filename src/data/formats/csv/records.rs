@@ -162,6 +162,11 @@ impl Records {
         Self { lines, max_line, splitter, record, line, number, first, behind, held, too_long }
     }
 
+    /// The line of the record that was read last, if it has but one.
+    pub(super) fn line(&self) -> Option<&[u8]> {
+        self.behind.is_empty().then_some(&self.line)
+    }
+
     /// Whether the next record has not come yet.
     pub(super) fn wait(&mut self) -> bool {
         self.held.0.is_empty() && !self.too_long && self.lines.wait()

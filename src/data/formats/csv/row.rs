@@ -215,12 +215,15 @@ impl Projection {
     }
 }
 
-/// Where a column stands among those of a header or, without one, those that a schema lists.
+/// Where a column stands among those of a header or, without one, those that a schema lists; as of the label, blanks
+/// around its name, as some programs write them behind a comma, need not be said, unless another one's tell the two.
 ///
 /// # Errors
 /// That there is none, or another one of that name, and what to do.
 fn place(names: &[Vec<u8>], name: &str, are_header: bool) -> std::result::Result<usize, String> {
-    let mut found = (0..).zip(names).filter(|(_, field)| *field == name.as_bytes()).map(|(at, _)| at);
+    let is_exact = names.iter().any(|field| field == name.as_bytes());
+    let is_it = |field: &[u8]| if is_exact { field == name.as_bytes() } else { is_named(field, name) };
+    let mut found = (0..).zip(names).filter(|(_, field)| is_it(field)).map(|(at, _)| at);
     let (whose, lists) = if are_header { ("its header", "has") } else { ("the schema", "lists") };
     match (found.next(), found.next()) {
         (Some(at), None) => Ok(at),
@@ -245,6 +248,11 @@ fn place(names: &[Vec<u8>], name: &str, are_header: bool) -> std::result::Result
             Err(format!("has no column {name}{meant}; {whose} {lists} {known}"))
         }
     }
+}
+
+/// Whether a field is a name, but for blanks around both.
+pub(super) fn is_named(field: &[u8], name: &str) -> bool {
+    trimmed(field) == trimmed(name.as_bytes())
 }
 
 impl<K> Weighed<K> {

@@ -124,6 +124,9 @@ pub(in crate::data) fn header(
         refuse_names(path, &records.record, &all)?;
     }
     let found = all.iter().position(|names| is_whole && names.len() == records.record.len());
+    if is_whole {
+        refuse_other_lines(path, &records, found.is_some())?;
+    }
     Ok(all.swap_remove(found.unwrap_or(0)))
 }
 
@@ -172,7 +175,7 @@ pub(super) fn header_of(path: &Path, records: &mut Records) -> Result<Vec<Vec<u8
     match records.next()? {
         Some((_, Ok(()))) => {
             let names: Vec<_> = records.record.iter().map(<[u8]>::to_vec).collect();
-            refuse_other_lines(path, &names)?;
+            refuse_other_lines(path, records, false)?;
             Ok(names)
         }
         Some((line, Err(reason))) => {
@@ -183,17 +186,23 @@ pub(super) fn header_of(path: &Path, records: &mut Records) -> Result<Vec<Vec<u8
     }
 }
 
-/// Whether a CR stands alone in a name; one in quotes may go over several lines.
-fn has_lone_cr(name: &[u8]) -> bool {
-    name.split(|&byte| byte == b'\r').skip(1).any(|behind| behind.first() != Some(&b'\n'))
+/// Whether a line is an object of JSON.
+fn is_object(line: &[u8]) -> bool {
+    line.trim_ascii_start().starts_with(b"{") && serde_json::from_slice::<serde::de::IgnoredAny>(line).is_ok()
 }
 
-/// Refuses lines that are written otherwise than rows of text, which their first one shows.
-fn refuse_other_lines(path: &Path, names: &[Vec<u8>]) -> Result<()> {
-    let reason = if names.first().is_some_and(|first| first.trim_ascii_start().starts_with(b"{\"")) {
+/// Whether a CR stands alone in a field; one in quotes may go over several lines.
+fn has_lone_cr(field: &[u8]) -> bool {
+    field.split(|&byte| byte == b'\r').skip(1).any(|behind| behind.first() != Some(&b'\n'))
+}
+
+/// Refuses lines that are written otherwise than rows of text, as their first one shows, which was read; in a row that
+/// `fits`, having as many fields as there are columns, a quoted field may have any character.
+fn refuse_other_lines(path: &Path, records: &Records, fits: bool) -> Result<()> {
+    let reason = if records.line().is_some_and(is_object) {
         "holds objects of JSON, a line each, which only `predict --data - --format json` reads, as they arrive: write it as CSV \
          or Parquet (pandas: read_json(FILE, lines=True).to_csv(NEW, index=False))"
-    } else if names.iter().any(|name| has_lone_cr(name)) {
+    } else if !fits && records.record.iter().any(has_lone_cr) {
         "has lines that end with CR alone: make line feeds of them (`tr '\\r' '\\n' < FILE > NEW`)"
     } else {
         return Ok(());

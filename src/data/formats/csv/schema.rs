@@ -21,6 +21,7 @@ use serde::{Deserialize, Serialize};
 use super::found_instead;
 use super::label::{Rule, finite};
 use super::lookups::{trimmed, values_of};
+use super::row::is_named;
 use crate::base::{Result, input};
 use crate::data::formats::bad;
 use crate::data::moment::Unit;
@@ -241,13 +242,13 @@ impl TextSchema {
 
     /// Whether rows are read by a column of this name: what others hold does not matter.
     pub(in crate::data) fn reads(&self, name: &str) -> bool {
-        // Blanks around the name of the label's column need not be said, and it may look like a comparison.
-        let is_label = |label: &str| label.trim() == name.trim();
-        is_label(&self.label)
-            || Rule::parse(&self.label).is_ok_and(|(column, _)| is_label(&column))
-            || self.weight.as_deref() == Some(name)
-            || self.dense.iter().any(|column| column.column == name)
-            || self.categorical.iter().any(|column| column.column == name || column.weights.as_deref() == Some(name))
+        let is_it = |own: &str| is_named(name.as_bytes(), own);
+        // The name of the label's column may look like a comparison.
+        is_it(&self.label)
+            || Rule::parse(&self.label).is_ok_and(|(column, _)| is_it(&column))
+            || self.weight.as_deref().is_some_and(is_it)
+            || self.dense.iter().any(|column| is_it(&column.column))
+            || self.categorical.iter().any(|spec| is_it(&spec.column) || spec.weights.as_deref().is_some_and(is_it))
     }
 
     /// The columns of the data set that it becomes: `float`: whether a dense column holds fractions; `table`: rows of a
@@ -442,6 +443,11 @@ mod tests {
             let (kept, same) = TextSchema::kept_or_read(Some(text.clone()), &path).unwrap();
             assert_eq!((kept.label.as_str(), same), (label, text));
         }
+        // The label's column, but for blanks.
+        let columns = "label = \"rating >= 4\"\ncolumns = [\"rating\", \"user\"]\n";
+        std::fs::write(&path, format!("{columns}{user}[[dense]]\ncolumn = \" rating\"\n")).unwrap();
+        let message = TextSchema::read(&path).unwrap_err().to_string();
+        assert!(message.contains("[[dense]] column = \" rating\" reads as a feature"), "{message}");
         // What no version has taken is refused of both.
         let message = TextSchema::kept_or_read(Some(format!("label = \"y\"\ndelimiter = '\"'\n{user}")), &path);
         assert!(message.unwrap_err().to_string().contains("the checkpoint's schema: delimiter"));

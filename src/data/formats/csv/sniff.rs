@@ -12,6 +12,7 @@ use std::path::Path;
 
 use super::label::finite;
 use super::records::{Record, Splitter};
+use super::row::is_named;
 use super::{TextSchema, bad, listed};
 use crate::base::Result;
 use crate::data::Labels;
@@ -132,18 +133,17 @@ pub(super) fn separated(line: &[u8], kept: Option<char>, is_wanted: impl Fn(&[&[
 /// # Errors
 /// [`Error::BadFile`](crate::base::Error::BadFile) with what to do.
 pub(in crate::data) fn check_header(path: &Path, schema: &TextSchema, names: &[Vec<u8>], kept: bool) -> Result<()> {
-    let dense = schema.dense.iter().filter(|column| !column.weighs).map(|column| column.column.as_bytes());
-    let wanted: Vec<&[u8]> = dense.chain(schema.categorical.iter().map(|column| column.column.as_bytes())).collect();
-    let is_there = |name: &&[u8]| names.iter().any(|found| *found == **name);
+    let dense = schema.dense.iter().filter(|column| !column.weighs).map(|column| &*column.column);
+    let wanted: Vec<&str> = dense.chain(schema.categorical.iter().map(|column| &*column.column)).collect();
+    let is_there = |name: &&str| names.iter().any(|found| is_named(found, name));
     let Some(&missing) = wanted.iter().find(|name| !is_there(name)) else { return Ok(()) };
     if !schema.columns.is_empty() {
         return Ok(());
     }
-    let column = String::from_utf8_lossy(missing);
     if let ([line], true) = (names, kept)
-        && let Some(advice) = separated(line, Some(schema.delimiter), |parts| parts.contains(&missing))
+        && let Some(advice) = separated(line, Some(schema.delimiter), |parts| parts.contains(&missing.as_bytes()))
     {
-        return Err(bad(path, format!("has no column {column}: {advice}")));
+        return Err(bad(path, format!("has no column {missing}: {advice}")));
     }
     // One that is misspelt leaves the others.
     if wanted.iter().any(is_there) || names.iter().all(|name| finite(name).is_none()) {
@@ -156,7 +156,7 @@ pub(in crate::data) fn check_header(path: &Path, schema: &TextSchema, names: &[V
     let names: Vec<_> = names.iter().map(|name| String::from_utf8_lossy(name)).collect();
     let line = listed(names.iter().map(|name| &**name));
     let reason = format!(
-        "has no column {column}, and its first line ({line}) looks like a row, not like the names of columns: {remedy}"
+        "has no column {missing}, and its first line ({line}) looks like a row, not like the names of columns: {remedy}"
     );
     Err(bad(path, reason))
 }

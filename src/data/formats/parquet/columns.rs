@@ -155,9 +155,9 @@ impl Columns {
                 let advice = "a schema.toml beside the files names the label if it is another one";
                 return Err(format!("{}: {advice}", missing(leaves, &[name])));
             }
-            // Whoever predicts asks for no label, whatever stands there.
+            // What stands in its place may be anything.
             Labels::Unused => None,
-            _ => there.then(|| find(name)).transpose()?,
+            Labels::Required | Labels::Optional => there.then(|| find(name)).transpose()?,
         };
         if let Some(label) = label.as_ref().filter(|label| label.list || matches!(label.kind, Kind::Other(_))) {
             return Err(format!("the label {} has {}, but numbers are expected", label.name, label.shown()));

@@ -24,6 +24,7 @@
 //! are in 32 bits, as in octorec. A sum in another order may then be rounded to the other side, so that probabilities
 //! of such a model agree to the digits that bfloat16 has.
 
+mod beside;
 mod build;
 mod network;
 pub mod proto;
@@ -34,6 +35,8 @@ use std::path::{Path, PathBuf};
 use prost::Message;
 use serde::Serialize;
 
+pub use self::beside::data_path;
+use self::beside::{Owner, PRODUCER, owner_of};
 use self::build::{Argument, Builder, Length, Stored};
 use self::network::{Given, linear, network};
 use self::proto::{EXTERNAL, Entry, FLOAT, INT64, Model, OperatorSet};
@@ -67,11 +70,11 @@ pub enum Bags {
 }
 
 /// Writes the graph to `path`. Weights of more than `external_above` bytes go to a file beside it, with `.data` behind
-/// its name, which is returned.
+/// its name, which is returned; one that an earlier export has left there goes where the weights need none.
 ///
 /// # Errors
-/// When the checkpoint is damaged or a file cannot be written, and when the file beside is there and no graph; older
-/// files of these names then stay.
+/// When the checkpoint is damaged or a file cannot be written, and when the file beside is there and no graph that has
+/// its weights in it; older files of these names then stay.
 ///
 /// # Panics
 /// When `external_above` is more than [`INLINE_MAX`].
@@ -84,8 +87,8 @@ pub fn write(model: &Exported<'_>, path: &Path, bags: Bags, external_above: u64)
         let reason = format!("{} is no regular file: name one, beside which the weights go", path.display());
         return Err(Error::config("--out", reason));
     }
-    let beside = outside.then(|| data_path(path));
-    if let Some(beside) = beside.as_deref().filter(|beside| beside.exists() && !path.exists()) {
+    let (beside, owner) = (outside.then(|| data_path(path)), owner_of(path));
+    if let Some(beside) = beside.as_deref().filter(|_| owner == Some(Owner::Unknown)) {
         let reason = format!(
             "{} is there, without the graph whose weights it would hold, and would be lost: name another file, or move it away",
             beside.display()
@@ -121,7 +124,7 @@ pub fn write(model: &Exported<'_>, path: &Path, bags: Bags, external_above: u64)
     }
     let message = Model {
         ir_version: Some(IR_VERSION),
-        producer_name: Some("octorec".to_owned()),
+        producer_name: Some(PRODUCER.to_owned()),
         producer_version: Some(env!("CARGO_PKG_VERSION").to_owned()),
         doc_string: None,
         graph: Some(graph),
@@ -133,6 +136,11 @@ pub fn write(model: &Exported<'_>, path: &Path, bags: Bags, external_above: u64)
     // The graph last: where it is, what it names is.
     data.map(WholeFile::finish).transpose()?;
     file.finish()?;
+    if !outside && owner == Some(Owner::Octorec) {
+        // The graph that had its weights there is gone.
+        let left = data_path(path);
+        std::fs::remove_file(&left).map_err(Error::io(&left, "remove"))?;
+    }
     Ok(beside)
 }
 
@@ -151,14 +159,6 @@ fn metadata(model: &Exported<'_>) -> Vec<Entry> {
     let dense = (!model.dense.is_empty()).then(|| entry("octorec.dense_columns", &model.dense));
     let schema = model.schema.as_ref().map(|schema| entry("octorec.schema", schema));
     [entry("octorec.columns", &columns), entry("octorec.rows", &rows)].into_iter().chain(dense).chain(schema).collect()
-}
-
-/// The file beside a graph that holds its weights.
-#[must_use]
-pub fn data_path(path: &Path) -> PathBuf {
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(".data");
-    path.with_file_name(name)
 }
 
 fn row_bytes(model: &Exported<'_>, of: &Stored<'_>) -> usize {
@@ -201,7 +201,7 @@ fn dense(graph: &mut Builder<'_>, model: &Exported<'_>) -> Option<String> {
 /// What the layers of a model read whose samples go through it once.
 fn single<'a>(graph: &mut Builder<'a>, model: &'a Exported<'_>, bags: Bags) -> Given {
     let dense = dense(graph, model);
-    let deep = model.model().deep_tables(model.tables.len());
+    let deep = model.model().deep_tables(model.weights.tables.len());
     let count = deep - model.composed.len();
     let columns: Vec<LookedUp> = (0..count).map(|column| looked_up(graph, model, bags, column, column)).collect();
     let vectors = columns.iter().enumerate().map(|(table, column)| {
@@ -224,7 +224,7 @@ fn single<'a>(graph: &mut Builder<'a>, model: &'a Exported<'_>, bags: Bags) -> G
             wide.push(linear(graph, model, layer, dense));
         }
         // Each column once more, and then the crosses, whose combinations come as rows of their own.
-        let crosses = (2 * deep..model.tables.len()).map(|table| (table, table - deep));
+        let crosses = (2 * deep..model.weights.tables.len()).map(|table| (table, table - deep));
         let crosses: Vec<_> = crosses.map(|(table, column)| looked_up(graph, model, bags, table, column)).collect();
         for (table, column) in (deep..).zip(columns.iter().chain(&crosses)) {
             wide.push(pooled(graph, model, table, &column.ids, column));
@@ -248,11 +248,11 @@ fn side_by_side(graph: &mut Builder<'_>, vectors: &[String]) -> String {
 
 /// Rows of a table by their numbers, as 32-bit floats, each times its learned weight if it has one.
 fn rows<'a>(graph: &mut Builder<'a>, model: &'a Exported<'_>, table: usize, ids: &str, zeros: usize) -> String {
-    let of = &model.tables[table];
+    let of = &model.weights.tables[table];
     let name = graph.stored(of, zeros, model.number(of));
     let rows = graph.node("Gather", &[&name, ids], &[Argument::Int("axis", 0)]);
     let rows = if model.number(of) == Number::Bf16 { graph.cast(&rows, FLOAT) } else { rows };
-    let Some(of) = model.row_weights.get(table) else { return rows };
+    let Some(of) = model.weights.row_weights.get(table) else { return rows };
     let name = graph.stored(of, zeros, Number::F32);
     let weights = graph.node("Gather", &[&name, ids], &[Argument::Int("axis", 0)]);
     let last = graph.integers("axis_last", &[-1], false);
@@ -363,7 +363,7 @@ fn pooled<'a>(
             // The bag of each number of each row.
             let shape = graph.node("Shape", &[&rows], &[]);
             let bag = graph.node("Expand", &[bag, &shape], &[]);
-            let dim = model.tables[table].columns();
+            let dim = model.weights.tables[table].columns();
             let dim = graph.integers(&format!("dim_{dim}"), &[dim as i64], false);
             let shape = graph.node("Concat", &[samples, &dim], &[Argument::Int("axis", 0)]);
             let zero = graph.float("zero", 0.0);
@@ -387,7 +387,7 @@ fn composed<'a>(graph: &mut Builder<'a>, model: &'a Exported<'_>, tables: [usize
         let mut ids = graph.node(operator, &[&column.ids, &by], &[]);
         if let InBags::Padded { pad } = column.bags {
             let pad = graph.integers(&format!("rows_{pad}"), &[pad as i64], true);
-            let none = model.tables[table].rows();
+            let none = model.weights.tables[table].rows();
             let none = graph.integers(&format!("rows_{none}"), &[none as i64], true);
             let real = graph.node("Less", &[&column.ids, &pad], &[]);
             ids = graph.node("Where", &[&real, &ids, &none], &[]);

@@ -5,7 +5,8 @@ use super::build::{Argument, Builder};
 use super::proto::{BFLOAT16, FLOAT};
 use super::{side_by_side, stored};
 use crate::base::config::{DENSE, EMBEDDINGS, LayerKind, NamedLayer};
-use crate::train::export::{Exported, Layer};
+use crate::model::LayerWeights;
+use crate::train::export::Exported;
 
 /// What the layers read.
 pub(super) struct Given {
@@ -78,7 +79,7 @@ fn sum(graph: &mut Builder<'_>, terms: &[String]) -> String {
 }
 
 /// Layers with ReLU between them.
-fn chain<'a>(graph: &mut Builder<'a>, model: &'a Exported<'_>, layers: Vec<&'a Layer>, x: &str) -> String {
+fn chain<'a>(graph: &mut Builder<'a>, model: &'a Exported<'_>, layers: Vec<&'a LayerWeights>, x: &str) -> String {
     let (mut x, last) = (x.to_owned(), layers.len());
     for (index, layer) in layers.into_iter().enumerate() {
         x = linear(graph, model, layer, &x);
@@ -99,7 +100,7 @@ fn rounded(graph: &mut Builder<'_>, model: &Exported<'_>, x: &str) -> String {
 }
 
 /// x Wᵀ + b.
-pub(super) fn linear<'a>(graph: &mut Builder<'a>, model: &Exported<'_>, layer: &'a Layer, x: &str) -> String {
+pub(super) fn linear<'a>(graph: &mut Builder<'a>, model: &Exported<'_>, layer: &'a LayerWeights, x: &str) -> String {
     let x = rounded(graph, model, x);
     let mut inputs = vec![x, stored(graph, model, &layer.weight)];
     inputs.extend(layer.bias.as_ref().map(|bias| stored(graph, model, bias)));

@@ -17,7 +17,7 @@ pub(super) fn series<'a>(graph: &mut Builder<'a>, model: &'a Exported<'_>, bags:
     // How many samples there are, of what comes first.
     let mut count: Option<String> = None;
     let mut pooled_tables = Vec::new();
-    for (table, of) in model.tables.iter().enumerate() {
+    for (table, of) in model.weights.tables.iter().enumerate() {
         if model.sequences[table] {
             let lengths = [samples(), Length::Known(steps as usize)];
             let rows_in = of.rows() as i64;
