@@ -4,8 +4,8 @@
 //! have the fewest digits that give them back, floats a point or an exponent (`18.0`, `1e-05`), booleans are `True` and
 //! `False`. Strings are as they are, decimals have their scale; then there are `2026-01-31`, `09:30:00` and
 //! `2026-01-31 09:30:00.500` (UTC, also of a time zone). Where there is no value, or a float that is none, a cell is
-//! blank. The values of a list stand between bars. UUIDs are `67e55044-10b1-426f-9247-bb680e5fe0c8`. Columns that are no
-//! such text (structures, maps, lists of lists, half floats, intervals) have none, and are told.
+//! blank. The values of a list stand between bars. UUIDs are `67e55044-10b1-426f-9247-bb680e5fe0c8`. Columns that are
+//! none of these (structures, maps, lists of lists, half floats, intervals) have no text, and are told.
 
 use std::io::Write;
 

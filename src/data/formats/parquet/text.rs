@@ -88,8 +88,8 @@ pub(in crate::data) fn text(
     Ok(Box::new(Text { file, table, counted, cells, places, apart, next, open, left, rows, fields, text, from }))
 }
 
-/// The columns of the Parquet file at `path` that no schema of text can read, and why: those that have no text, and lists
-/// of which a value has a bar in it in the first `rows` rows, or in those that are made text with them.
+/// The columns of the Parquet file at `path` that no schema of text can read, and why: those that have no text, and
+/// lists of which a value has a bar in it in the first `rows` rows, or in those that are made text with them.
 ///
 /// # Errors
 /// When it is no whole Parquet file, or a list cannot be read.
