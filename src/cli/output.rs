@@ -110,7 +110,9 @@ fn is_text_folder(path: &Path) -> bool {
 /// [`Error::Config`] that names the flag.
 pub fn refuse_text_folder(flag: &str, what: &str, out: &Path, config: &Config) -> Result<()> {
     let mut data = [&config.data.path, &config.data.test_path].into_iter().map(Path::new);
-    let found = data.find(|data| same_file(data, out) && is_text_folder(data));
+    // Files that a schema describes are read so whatever their format.
+    let is_described = !config.data.schema.is_empty();
+    let found = data.find(|data| same_file(data, out) && (is_described && data.is_dir() || is_text_folder(data)));
     found.map_or(Ok(()), |folder| Err(read_as_data(flag, Path::new(what), folder)))
 }
 

@@ -57,7 +57,7 @@ macro_rules! keys {
 keys! {
     /// Data in Criteo's tab-separated layout, plain or gzip, or in any format that `octorec convert` reads.
     data(value_name = "PATH", display_order = 1): Option<PathBuf> = "--data", "data.path";
-    /// What describes a text file with a header line, a folder of them, or a Parquet file (`octorec inspect` proposes
+    /// What describes a text file with a header line, a Parquet file, or a folder of such (`octorec inspect` proposes
     /// it).
     schema(value_name = "FILE", display_order = 2): Option<PathBuf> = "--schema", "data.schema";
     /// Data source: criteo or taobao (built-in generators), tsv, files, random; --data tells which of the files' it is.

@@ -2,6 +2,8 @@
 //! schema whether it is text or Parquet.
 #![cfg(feature = "parquet")]
 
+mod folders;
+
 use std::fs::{self, File};
 use std::ops::Range;
 use std::path::Path;

@@ -130,7 +130,9 @@ impl TrainArgs {
         }
         // Of a damaged header the weights are as good.
         let (scales, numbering) = (weights.scales().ok().flatten(), weights.numbering().unwrap_or_default());
-        let opening = Opening { scales, numbering, begins: true, ..Opening::default() };
+        let trained = weights.header().ok().flatten();
+        let columns = trained.map(|(_, trained)| weights.columns(&trained.model)).transpose()?;
+        let opening = Opening { scales, columns, numbering, begins: true, ..Opening::default() };
         let beside = vocabulary_in(path);
         if config.data.vocab == Vocab::Hash || !beside.exists() {
             return Ok(opening);

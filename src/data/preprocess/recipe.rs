@@ -337,6 +337,6 @@ fn header_differs(record: &Record, expected: &[Vec<u8>]) -> String {
     );
     format!(
         "its header differs from that of the first file: it {how}: files of one data set begin with the same line, so mend \
-         it, or leave this file out of --in"
+         it (write Parquet again with the columns of the first file, in its order), or leave this file out of --in"
     )
 }

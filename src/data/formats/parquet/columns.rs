@@ -10,6 +10,9 @@ use crate::data::{Description, Labels};
 /// What follows a categorical column's name in that of its weights.
 pub(super) const WEIGHTS: &str = "_weights";
 
+/// What pandas calls an index, which no log has.
+pub(super) const INDEX: &str = "__index_level_0__";
+
 /// One column of a file.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Leaf {
@@ -97,6 +100,11 @@ impl Leaf {
 
     fn whole(&self) -> bool {
         matches!(self.kind, Kind::Whole { .. })
+    }
+
+    /// One of its whole numbers, for messages: those without signs are read as if they had some.
+    pub(super) fn shown_value(&self, value: i64) -> String {
+        if self.kind == (Kind::Whole { unsigned: true }) { (value as u64).to_string() } else { value.to_string() }
     }
 }
 
@@ -320,7 +328,7 @@ pub(super) fn inferred(leaves: &[Leaf], merlin: Option<&Merlin>) -> Result<Descr
         return Ok(description);
     }
     let weights = |name: &str| name.strip_suffix(WEIGHTS).is_some_and(|of| find(of).is_some_and(Leaf::whole));
-    for leaf in leaves.iter().filter(|leaf| leaf.name != description.label.name) {
+    for leaf in leaves.iter().filter(|leaf| ![&*description.label.name, INDEX].contains(&&*leaf.name)) {
         match &leaf.kind {
             Kind::Float if weights(&leaf.name) => (),
             Kind::Float if !leaf.list => description.dense.push(dense(leaf)),
@@ -377,6 +385,27 @@ mod tests {
         }
         for (physical, old) in [(short, Old::INT_16), (long, Old::INT_64), (short, Old::NONE), (long, Old::NONE)] {
             assert_eq!(kind(physical, old), Kind::Whole { unsigned: false });
+        }
+    }
+
+    #[test]
+    fn lists_are_of_values_and_not_of_structures() {
+        let told = |column: &str| {
+            let leaves = leaves(&SchemaDescriptor::new(Arc::new(
+                parse_message_type(&format!("message rows {{ {column} }}")).unwrap(),
+            )));
+            inferred(&leaves, None).map(|found| found.categorical.iter().map(|column| column.hots).collect::<Vec<_>>())
+        };
+        let list = |of: &str| format!("optional group ids (LIST) {{ repeated group list {{ {of} }} }}");
+        assert_eq!(told(&list("optional int64 element;")), Ok(vec![0]));
+        assert_eq!(told("repeated int64 ids;"), Ok(vec![0]));
+        for (column, kind) in [
+            (list("optional group element { optional int64 id; }"), "lists of a nested structure"),
+            (format!("optional group ids {{ {} }}", list("optional int64 element;")), "lists of a nested structure"),
+            ("optional group ids { optional int64 id; }".to_owned(), "a nested structure"),
+        ] {
+            let message = told(&column).unwrap_err();
+            assert!(message.starts_with(&format!("column ids has {kind}, which is neither")), "{message}");
         }
     }
 

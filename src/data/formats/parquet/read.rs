@@ -33,7 +33,7 @@ pub(super) struct ParquetTable {
     pub(super) longest: Vec<u32>,
     pub(super) labels: Labels,
     /// Read once, since a file may have a part in every split.
-    first_values: OnceLock<Option<u64>>,
+    first_values: OnceLock<Option<[u64; 2]>>,
 }
 
 /// What the library says of a column.
@@ -154,13 +154,17 @@ impl Table for ParquetTable {
         Some(of_bytes([bytemuck::bytes_of(&self.rows())]))
     }
 
-    fn first_values(&self) -> Option<u64> {
+    fn first_values(&self) -> Option<[u64; 2]> {
         let read = || {
             let mut leaves: Vec<&Leaf> = self.columns().all().collect();
             // In the order of the file, whatever the columns are described by.
             leaves.sort_by_key(|leaf| leaf.at);
-            let columns: Option<Vec<Vec<u8>>> = leaves.into_par_iter().map(|leaf| self.beginning(leaf)).collect();
-            Some(of_bytes(columns?.iter().map(Vec::as_slice)))
+            let columns = leaves.into_par_iter().map(|leaf| Some((&*leaf.name, self.beginning(leaf)?)));
+            let mut columns: Vec<(&str, Vec<u8>)> = columns.collect::<Option<_>>()?;
+            let all = |columns: &[(&str, Vec<u8>)]| of_bytes(columns.iter().map(|(_, bytes)| &bytes[..]));
+            let placed = all(&columns);
+            columns.sort_by_key(|(name, _)| *name);
+            Some([placed, all(&columns)])
         };
         *self.first_values.get_or_init(read)
     }
@@ -248,7 +252,8 @@ impl ParquetRows<'_> {
             read(leaf, scratch)?;
             let known = lookups.rows.len();
             let fill = |at: usize, value: i64| {
-                let row = u32::try_from(value).map_err(|_| (at, format!("{value} is no row number{NUMBERED}")))?;
+                let row = u32::try_from(value)
+                    .map_err(|_| (at, format!("{} is no row number{NUMBERED}", leaf.shown_value(value))))?;
                 if u64::from(row) >= column.rows {
                     return Err((at, beyond(row, column)));
                 }
@@ -280,7 +285,7 @@ impl ParquetRows<'_> {
 type Fault = (usize, String);
 
 /// What to do with values that are no row numbers.
-const NUMBERED: &str = ": values that are not numbered from 0 on are described by a schema (`octorec inspect FILE --label \
+pub(super) const NUMBERED: &str = ": values that are not numbered from 0 on are described by a schema (`octorec inspect FILE --label \
                         COLUMN --write-schema SCHEMA`, then --schema SCHEMA)";
 
 /// That a table has no such row.
