@@ -6,7 +6,7 @@ use std::path::Path;
 use twox_hash::XxHash3_64;
 
 use super::formats::Table;
-use super::text::decoded;
+use super::text::{Wanted, decoded};
 use crate::base::input;
 use crate::memory::FileBytes;
 
@@ -25,7 +25,7 @@ pub(super) fn of_ends(path: &Path) -> Option<u64> {
 /// mended further on, or left out, changes nothing: a text that has grown is told by its rows.
 pub(super) fn of_text(path: &Path) -> Option<u64> {
     let mut first = Vec::new();
-    let (text, _) = decoded(input::open(path).ok()?, path).ok()?;
+    let (text, _) = decoded(input::open(path).ok()?, path, Wanted::All).ok()?;
     text.take(END as u64).read_to_end(&mut first).ok()?;
     Some(of_bytes([&*first]))
 }

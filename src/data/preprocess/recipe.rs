@@ -29,6 +29,9 @@ pub(super) trait RowParser: Sync {
     /// Integer and categorical columns.
     fn widths(&self) -> (usize, usize);
 
+    /// Whether it reads a column of this name, where columns have names.
+    fn reads(&self, name: &str) -> bool;
+
     /// Reads whole lines; `first`: they begin with the file's first one.
     fn parse(&self, text: &[u8], first: bool, into: &mut Columns<Self::Key>) -> std::result::Result<Tally, BadLine>;
 }
@@ -50,6 +53,10 @@ impl RowParser for CriteoParser {
 
     fn widths(&self) -> (usize, usize) {
         (self.layout.dense, self.layout.categorical)
+    }
+
+    fn reads(&self, _: &str) -> bool {
+        true
     }
 
     fn parse(&self, text: &[u8], _: bool, into: &mut Columns<u32>) -> std::result::Result<Tally, BadLine> {
@@ -216,6 +223,10 @@ impl RowParser for TextParser {
     fn widths(&self) -> (usize, usize) {
         let schema = &self.columns.schema;
         (schema.dense.len(), schema.categorical.len())
+    }
+
+    fn reads(&self, name: &str) -> bool {
+        self.columns.schema.reads(name)
     }
 
     fn parse(&self, text: &[u8], first: bool, into: &mut Columns<u64>) -> std::result::Result<Tally, BadLine> {

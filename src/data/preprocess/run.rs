@@ -37,7 +37,7 @@ use crate::memory::{raise_open_files, write_file};
 /// The file, beside the manifest, that says what was counted.
 pub const SUMMARY: &str = "preprocess.json";
 /// The version of what an unfinished run leaves behind: what another one has left is refused.
-const JOURNAL_VERSION: u32 = 8;
+const JOURNAL_VERSION: u32 = 9;
 
 /// What a run has found.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -23,6 +23,8 @@ pub(super) struct Leaf {
     pub(super) kind: Kind,
     /// Whether a row has a list of values.
     pub(super) list: bool,
+    /// Whether it is a part of something that is neither a value nor a list of values.
+    pub(super) nested: bool,
     /// The definition level of a value that is there.
     pub(super) present: i16,
     /// The least definition level of a place in a list; of a list that is there and empty, one less.
@@ -41,7 +43,8 @@ pub(super) enum Kind {
 }
 
 impl Leaf {
-    fn new(at: usize, root: usize, column: &ColumnDescriptor) -> Self {
+    /// `several`: its column has other leaves.
+    fn new(at: usize, (root, several): (usize, bool), column: &ColumnDescriptor) -> Self {
         let parts = column.path().parts();
         let levels = column.max_rep_level();
         // A list's values are below a group of its own, at most.
@@ -58,7 +61,11 @@ impl Leaf {
             }
         };
         let kind = match column.physical_type() {
-            _ if nested => Kind::Other("a nested structure".to_owned()),
+            _ if nested || several => Kind::Other("a nested structure".to_owned()),
+            // A column of nothing but gaps, whose type nobody knew.
+            Physical::INT32 | Physical::INT64 if column.logical_type_ref() == Some(&LogicalType::Unknown) => {
+                Kind::Float
+            }
             Physical::BOOLEAN => Kind::Whole { unsigned: true },
             // A date or a decimal is an integer to Parquet only.
             Physical::INT32 | Physical::INT64 if !named => Kind::Whole { unsigned },
@@ -75,13 +82,14 @@ impl Leaf {
             name: parts[0].clone(),
             kind,
             list: levels == 1,
+            nested: nested || several,
             present: column.max_def_level(),
             place: column.repeated_ancestor_def_level(),
         }
     }
 
     /// Its kind, for messages.
-    fn shown(&self) -> String {
+    pub(super) fn shown(&self) -> String {
         let kind = match &self.kind {
             Kind::Whole { .. } => "whole numbers",
             Kind::Float => "floats",
@@ -102,7 +110,11 @@ impl Leaf {
 
 /// The leaves of a file.
 pub(super) fn leaves(schema: &SchemaDescriptor) -> Vec<Leaf> {
-    let leaf = |(at, column): (usize, &_)| Leaf::new(at, schema.get_column_root_idx(at), column);
+    let root = |at: usize| schema.get_column_root_idx(at);
+    // Those of a column stand beside each other.
+    let beside = |at: usize| [at.checked_sub(1), Some(at + 1).filter(|&next| next < schema.num_columns())];
+    let several = |at: usize| beside(at).into_iter().flatten().any(|other| root(other) == root(at));
+    let leaf = |(at, column): (usize, &_)| Leaf::new(at, (root(at), several(at)), column);
     schema.columns().iter().enumerate().map(|(at, column)| leaf((at, column))).collect()
 }
 

@@ -42,11 +42,13 @@ use std::path::Path;
 #[cfg(not(feature = "parquet"))]
 use super::Reading;
 use crate::data::Split;
+#[cfg(not(feature = "parquet"))]
+use crate::data::text::Wanted;
 
 #[cfg(feature = "parquet")]
 pub use open::tells_columns;
 #[cfg(feature = "parquet")]
-pub(in crate::data) use text::text;
+pub(in crate::data) use text::{text, unread};
 #[cfg(feature = "parquet")]
 pub(in crate::data) use types::refuse_two_types;
 pub(in crate::data) use within::{is_such, refuse_below};
@@ -58,6 +60,12 @@ pub(super) use {
 
 /// What such files begin and end with.
 pub(in crate::data) const MAGIC: [u8; 4] = *b"PAR1";
+
+/// The same of files whose columns and their names are encrypted.
+pub(in crate::data) const SEALED: [u8; 4] = *b"PARE";
+
+/// What is said of these.
+pub(in crate::data) const ENCRYPTED: &str = "is encrypted Parquet, which is not read here: write it without encryption";
 
 /// How such files end.
 pub(super) const EXTENSION: &str = ".parquet";
@@ -118,7 +126,12 @@ pub fn tells_columns(_: &Path) -> crate::base::Result<bool> {
 }
 
 #[cfg(not(feature = "parquet"))]
-pub(in crate::data) fn text<F>(_: F, path: &Path) -> crate::base::Result<Box<dyn std::io::Read + Send>> {
+pub(in crate::data) fn text<F>(_: F, path: &Path, _: Wanted<'_>) -> crate::base::Result<Box<dyn std::io::Read + Send>> {
+    Err(super::bad(path, ABSENT))
+}
+
+#[cfg(not(feature = "parquet"))]
+pub(in crate::data) fn unread(path: &Path, _: u64) -> crate::base::Result<Vec<super::csv::LeftOut>> {
     Err(super::bad(path, ABSENT))
 }
 

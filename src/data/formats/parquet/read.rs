@@ -12,6 +12,7 @@ use rayon::prelude::*;
 
 use super::columns::{Columns, Kind, Leaf, leaves};
 use super::numbers::{Counted, Numbers, Scratch, guarded};
+use super::{ENCRYPTED, SEALED};
 use crate::base::{Error, Result};
 use crate::data::fingerprint::of_bytes;
 use crate::data::formats::{Rows, Table, bad, unfit};
@@ -37,7 +38,18 @@ pub(super) struct ParquetTable {
 
 /// What the library says of a column.
 pub(super) fn fault(path: &Path, group: usize, column: &str, error: ParquetError) -> Error {
-    bad(path, format!("row group {group}, column {column}: {error}: the file is damaged or truncated, get it again"))
+    let reason = match error {
+        ParquetError::NYI(what) => {
+            format!("{what}, which is not read here: write the file again with zstd or snappy and the usual encodings")
+        }
+        // So begins a page that is none, as that of a column is which its writer has encrypted.
+        error if error.to_string().contains("Required field") => format!(
+            "{error}: the column is encrypted, which is not read here: write the file again without that; or the file is \
+             damaged, get it again"
+        ),
+        error => format!("{error}: the file is damaged or truncated, get it again"),
+    };
+    bad(path, format!("row group {group}, column {column}: {reason}"))
 }
 
 impl ParquetTable {
@@ -46,6 +58,9 @@ impl ParquetTable {
         file.advise(Access::Random);
         let bytes = Arc::new(file);
         let fail = |reason: String| bad(path, format!("is no whole Parquet file: {reason}"));
+        if bytes.len() > SEALED.len() && bytes.bytes(bytes.len() - SEALED.len()..bytes.len())? == SEALED {
+            return Err(bad(path, ENCRYPTED));
+        }
         let metadata = guarded(|| ParquetMetaDataReader::new().parse_and_finish(&Counted::new(&bytes)));
         let metadata = metadata.map_err(|error| fail(error.to_string()))?;
         let mut starts = vec![0u64];
