@@ -175,6 +175,19 @@ fn tiny_tables_are_replicated_where_that_is_cheaper() {
 }
 
 #[test]
+fn copies_of_small_tables_go_where_all_of_them_together_are_slower() {
+    // All take the same time, and none of them alone is worth a hundredth of the whole.
+    let (mut work, site) = (workload(&[1000; 8], 64, 2048), shipped("full-4", 4));
+    work.tables.iter_mut().for_each(|table| table.lookups = 50.0);
+    let free = Options { replicate_below: 0, ..Options::default() };
+    let free = plan(&Model::new(&work, &site), &free).expect("there is a plan");
+    let found = planned(&work, &site);
+    let [found_s, free_s] = [&found, &free].map(|plan| plan.cost.score.slowest_s);
+    assert!(found_s <= 1.0102 * free_s, "{found_s}, where {free_s} is to be had: {:?}", found.reasons);
+    assert!(found.reasons.iter().any(|reason| reason.contains("a copy on each rank is slower")), "{:?}", found.reasons);
+}
+
+#[test]
 fn small_tables_are_copied_to_all_ranks_where_these_send_sums() {
     let mut work = workload(&[100; 10], 128, 65_536);
     let site = shipped("twisted-hypercube-8", 8);
