@@ -62,6 +62,25 @@ fn what_cannot_be_simulated_is_told() {
 }
 
 #[test]
+fn where_cores_work_for_the_network_more_bandwidth_makes_no_step_longer() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("hosts.toml");
+    let step_ms = |gb_s: f64| {
+        let text = format!(
+            "name = \"hosts\"\n[[node]]\nids = \"0-3\"\nnodes_per_host = 2\ncores = 4\nmemory_gib = 16\nmemory_gb_s = 50\n\
+             peak_f32_gflop_s = 200\n[[switch]]\nname = \"s\"\n[[link]]\npairs = [[\"0-3\", \"s\"]]\ngb_s = {gb_s:?}\n\
+             latency_ns = 1000\ncore_s_per_gb = 1\n[[link]]\npairs = [[0, 1], [2, 3]]\ngb_s = 20\n"
+        );
+        std::fs::write(&file, text).unwrap();
+        let found = json(&format!("simulate --topology {} --preset small --json", file.display()));
+        found["points"][0]["step_ms"].as_f64().unwrap()
+    };
+    // A schedule that sends more between machines keeps their cores busy, however wide the links are.
+    let [narrow, wide] = [12.5, 25.0].map(step_ms);
+    assert!(wide <= 1.0001 * narrow, "{wide} ms, with half of the bandwidth {narrow}");
+}
+
+#[test]
 fn copies_of_hot_rows_are_simulated_beside_the_step_without() {
     let step = |flags: &str| {
         let words = format!("simulate --topology twisted-hypercube-8 --preset rmc2 --ranks 1,8 --json {flags}");

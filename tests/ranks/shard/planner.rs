@@ -112,6 +112,27 @@ fn layers_are_reduced_by_the_schedule_that_is_priced() {
     assert!(many.seconds > 0.0 && many.seconds < 0.1, "{}", many.seconds);
 }
 
+#[test]
+fn schedules_between_hosts_are_priced_with_what_the_network_takes_of_cores() {
+    let layer = Reduced { gradients: 1 << 20, words: 1 << 20 };
+    let work = Workload { layers: vec![layer], ..workload(&[1_000_000; 8], 16, 1024) };
+    let dense = |core_s_per_gb: f64| {
+        let text = format!(
+            "name = \"hosts\"\n[[node]]\nids = \"0-3\"\nnodes_per_host = 2\ncores = 4\nmemory_gib = 16\nmemory_gb_s = 50\n\
+             [[switch]]\nname = \"s\"\n[[link]]\npairs = [[\"0-3\", \"s\"]]\ngb_s = 12.5\nlatency_ns = 1000\n\
+             core_s_per_gb = {core_s_per_gb:?}\n[[link]]\npairs = [[0, 1], [2, 3]]\ngb_s = 20\n"
+        );
+        let site = on(&Machine::parse(&text, "hosts").expect("a valid machine"), 4);
+        Model::new(&work, &site).dense.expect("several ranks reduce their layers")
+    };
+    let [few, more, most] = [0.3, 1.0, 20.0].map(dense);
+    assert!(few.seconds < more.seconds && more.seconds < most.seconds, "{few:?} {more:?} {most:?}");
+    // Half of the sums leave each host's eight cores and half enter them, and so do weights: what sends each rank's part
+    // to every other takes twice as long.
+    let least = 2.0 * f64::from(4 << 20) * 20e-9 / 8.0;
+    assert!(most.seconds > 0.999 * least && most.seconds < 1.3 * least, "{most:?}, not {least}");
+}
+
 fn plan_with(work: &Workload, site: &Site, kind: Kind) -> Plan {
     let model = Model::new(work, site);
     let plan = plan(&model, &Options { scheme: Some(kind), ..Options::default() }).expect("there is a plan");
