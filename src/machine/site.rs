@@ -25,7 +25,7 @@ pub const MEMORY_GB_S: f64 = 100.0;
 /// Bandwidth of a link and direction where no link's is known: UPI as in SC20, in GB/s.
 pub const LINK_GB_S: f64 = 22.0;
 
-/// Latency of a link where no link's is known: UPI, from the same paper's machine, in nanoseconds.
+/// Latency of a link where none of its kind is known: UPI, from the same paper's machine, in nanoseconds.
 pub const LATENCY_NS: f64 = 70.0;
 
 /// Peak of a core where no core's is known: 4.1 TFLOP/s of f32 over the 28 cores of that machine's sockets.
