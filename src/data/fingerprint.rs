@@ -39,8 +39,8 @@ pub(super) fn of_bytes<'a>(all: impl IntoIterator<Item = &'a [u8]>) -> u64 {
 const AND: char = '-';
 
 /// The fingerprint of several tables in their order, as it is kept: that of their files and, where that knows no
-/// values, those of the first values of the first and the last one ([`Table::first_values`]), which cost a page a column
-/// each.
+/// values, those of the first values of the first and the last one ([`Table::first_values`]), which cost a page a
+/// column each.
 pub(super) fn of_tables(tables: &[&dyn Table]) -> Option<String> {
     let all = |each: &[u64]| format!("{:016x}", of_bytes(each.iter().map(bytemuck::bytes_of)));
     let files: Vec<u64> = tables.iter().map(|table| table.fingerprint()).collect::<Option<_>>()?;

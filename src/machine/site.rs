@@ -259,8 +259,8 @@ impl Site {
         self.core_s[self.homes[from.index()]][self.homes[to.index()]]
     }
 
-    /// Who works for a byte from one rank to another, and for how many core seconds: the host that it leaves, and the one
-    /// that it enters, by their positions among those that have ranks.
+    /// Who works for a byte from one rank to another, and for how many core seconds: the host that it leaves, and the
+    /// one that it enters, by their positions among those that have ranks.
     #[must_use]
     pub fn network_work(&self, from: RankId, to: RankId) -> [(usize, f64); 2] {
         let [leaves, enters] = self.core_s(from, to);

@@ -204,8 +204,8 @@ impl Outcome {
         });
         let kind = longest.expect("there are kinds of messages");
         if exposed > 0.1 * self.step_s {
-            // What exchanges keep busy for much less than ranks wait is not what they wait for. Those that copy are busy
-            // whenever links and memories are, so these are to blame first.
+            // What exchanges keep busy for much less than ranks wait is not what they wait for. Those that copy are
+            // busy whenever links and memories are, so these are to blame first.
             let least = 0.5 * self.exposed_s[kind as usize] / self.step_s;
             let named =
                 |start: &str| self.exchanging.iter().find(|(name, share)| name.starts_with(start) && *share >= least);

@@ -60,8 +60,8 @@ fn is_inside(machine: &Machine, link: &Link) -> bool {
     machine.hosts() == 1 || matches!(link.ends.map(host), [Some(a), Some(b)] if a == b)
 }
 
-/// What stands for an unknown latency in nanoseconds: of links between hosts, and of those inside one, which a network's
-/// says nothing of.
+/// What stands for an unknown latency in nanoseconds: of links between hosts, and of those inside one, which a
+/// network's says nothing of.
 fn latencies(machine: &Machine, assumptions: &mut Vec<String>) -> [f64; 2] {
     [false, true].map(|inside| {
         let links = || machine.links.iter().filter(|link| is_inside(machine, link) == inside);

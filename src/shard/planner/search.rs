@@ -185,7 +185,8 @@ impl<'a> State<'a> {
     /// The same without the tables that are replicated by default, to be put anew as `others` say, which have no such
     /// default; `None` where copies take so little time that there is nothing to gain.
     ///
-    /// A local search changes one or two tables at a time: where many copies share the time, none alone is worth a move.
+    /// A local search changes one or two tables at a time: where many copies share the time, none alone is worth a
+    /// move.
     pub fn without_copies(&self, others: &'a Options) -> Option<Self> {
         let small = |table: &TableId| default_is_replicated(self.model, self.options, *table);
         let replicated = |choice: &Option<Choice>| choice.as_ref().is_some_and(|at| at.how.shape == Shape::Replicated);

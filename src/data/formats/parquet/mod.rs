@@ -1,6 +1,6 @@
 //! Parquet, as NVIDIA Merlin's NVTabular, HugeCTR and TorchRec's users have it: a file or a directory of `*.parquet`,
-//! in it folders or file names that begin with the word `train`, `val` (`valid`, `validation`) or `test`; all others are
-//! for training.
+//! in it folders or file names that begin with the word `train`, `val` (`valid`, `validation`) or `test`; all others
+//! are for training.
 //!
 //! Columns are found by name, in this order of precedence:
 //! 1. a [`SCHEMA`](super::SCHEMA) beside the files names them all; other columns are not read;
