@@ -31,7 +31,8 @@ pub struct ExportArgs {
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
 
-    /// Of onnx: how look-ups are given to the graph [default: padded]
+    /// Of onnx: how look-ups are given to the graph; sequences of a time series are padded either way, before their
+    /// steps (octorec guide serving) [default: padded]
     #[arg(long, value_enum, value_name = "HOW")]
     bags: Option<onnx::Bags>,
 

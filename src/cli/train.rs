@@ -134,19 +134,17 @@ impl TrainArgs {
     /// Trains, reports and, if the user interrupted, fails with [`Error::Interrupted`] after saving.
     pub fn run(mut self, world: &World) -> Result<()> {
         heed_signals()?;
-        self.find_begun(world)?;
-        self.check_flags()?;
-        // Claimed before any work is done, so that a taken directory is refused at once.
-        let mut output = self.claim_output(world)?;
-        let asked = self.resolve()?;
-        if let (Some(output), Some(resumed)) = (&mut output, &asked.resumed) {
-            // Before the data are read: a kill may come from now on.
-            output.resume_with(Some(&asked.config).filter(|_| resumed.is_changed))?;
-        }
-        let Prepared { mut run, resumed, placement, isa, collective } = self.prepare(world, asked, output)?;
-        self.begin(&mut run, resumed.as_ref())?;
+        let ready = self.ready(world).inspect_err(tell_unbegun)?;
+        let Prepared { mut run, placement, isa, collective, .. } = ready;
         let bracket = LimitsBracket::open(self.profile, &run.config, (&placement, isa))?;
-        let summary = run.train().map_err(|error| init::explained(error, self.init_file().as_deref()))?;
+        let from = run.state.progress.step;
+        let trained = run.train().map_err(|error| init::explained(error, self.init_file().as_deref()));
+        let has_begun = run.state.progress.step > from;
+        let summary = trained.inspect_err(|error| {
+            if !has_begun {
+                tell_unbegun(error)
+            }
+        })?;
         let limits = bracket.close();
         let (breakdowns, traffic) = (run.ranks.breakdowns(), run.ranks.traffic());
         let profiled = match (&limits, &breakdowns, &run.state.profile) {
@@ -176,6 +174,22 @@ impl TrainArgs {
         unseen?;
         told?;
         if summary.outcome == Outcome::Interrupted { Err(Error::Interrupted) } else { Ok(()) }
+    }
+
+    /// All that comes before the first step.
+    fn ready(&mut self, world: &World) -> Result<Prepared> {
+        self.find_begun(world)?;
+        self.check_flags()?;
+        // Claimed before any work is done, so that a taken directory is refused at once.
+        let mut output = self.claim_output(world)?;
+        let asked = self.resolve()?;
+        if let (Some(output), Some(resumed)) = (&mut output, &asked.resumed) {
+            // Before the data are read: a kill may come from now on.
+            output.resume_with(Some(&asked.config).filter(|_| resumed.is_changed))?;
+        }
+        let mut prepared = self.prepare(world, asked, output)?;
+        self.begin(&mut prepared.run, prepared.resumed.as_ref())?;
+        Ok(prepared)
     }
 
     /// Has --auto-resume continue what --out holds, if that has saved anything; of several machines the first one
@@ -243,5 +257,12 @@ impl TrainArgs {
             note!("resuming after step {} ({})", progress.step, path.display());
         }
         run.begin()
+    }
+}
+
+/// Tells whoever has interrupted a run before its first step that there is nothing to go on with.
+fn tell_unbegun(error: &Error) {
+    if matches!(error, Error::Interrupted) {
+        note!("interrupted before the first step: nothing was trained or saved");
     }
 }

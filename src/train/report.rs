@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::metrics::Scores;
+use crate::base::config::{Loss, ModelConfig};
 use crate::base::console::note;
 use crate::base::units::{Count, Seconds};
 use crate::data::{Batch, Split};
@@ -40,6 +41,29 @@ pub(super) fn unscaled(batch: &Batch, names: &[(String, String)]) -> Option<Stri
     let at = at % width;
     let name = names.get(at).map_or_else(String::new, |(name, _)| format!(" ({name})"));
     Some(format!("dense feature {} of {width}{name} {found}", at + 1))
+}
+
+/// The loss of a minibatch of which nothing is learned, and why: no sample counts, by the data's weights in `column` or
+/// by those that the loss gives labels. Nothing where one counts.
+pub(super) fn weightless(batch: &Batch, column: Option<&str>, model: &ModelConfig) -> Option<String> {
+    let mut counted: Vec<f32> = batch
+        .labels
+        .iter()
+        .zip(batch.each_sample_weight())
+        .filter(|(_, own)| *own > 0.0)
+        .map(|(label, _)| *label)
+        .collect();
+    let cause = match column {
+        Some(column) if counted.is_empty() => format!("have weight 0 by column {column}"),
+        _ if model.loss == Loss::Wbce => {
+            let which = if counted.len() < batch.samples() { "that count in the data " } else { "" };
+            counted.retain(|label| model.loss_weights[usize::from(*label >= 1.0)] > 0.0);
+            let [none, click] = model.loss_weights;
+            format!("{which}have labels of weight 0 by model.loss_weights = [{none}, {click}]")
+        }
+        _ => return None,
+    };
+    counted.is_empty().then(|| format!("0: all its samples {cause}, and nothing is learned of such samples"))
 }
 
 /// Shows a run's progress.
@@ -157,6 +181,30 @@ mod tests {
         ] {
             assert!(found(&values).is_some_and(|found| found.starts_with(told)), "{:?}", found(&values));
         }
+    }
+
+    #[test]
+    fn a_minibatch_of_which_nothing_is_learned_says_by_which_weights() {
+        let found = |samples: &[(f32, f32)], column: Option<&str>, loss, loss_weights| {
+            let mut batch = Batch::new(&Schema { dense: 0, weighted: column.is_some(), tables: Vec::new() });
+            for (label, weight) in samples {
+                batch.labels.push(*label);
+                batch.dense.extend(column.map(|_| *weight));
+            }
+            weightless(&batch, column, &ModelConfig { loss, loss_weights, ..ModelConfig::default() })
+        };
+        let all = |what: &str| Some(format!("0: all its samples {what}, and nothing is learned of such samples"));
+        let (none, some, part) = ([(0.0, 0.0), (1.0, 0.0)], [(0.0, 2.0), (0.0, 0.5)], [(0.0, 2.0), (1.0, 0.0)]);
+        let of_column = all("have weight 0 by column w");
+        assert_eq!(found(&none, Some("w"), Loss::Bce, [1.0, 1.0]), of_column);
+        assert_eq!(found(&none, Some("w"), Loss::Wbce, [0.0, 0.0]), of_column);
+        let of_labels = all("have labels of weight 0 by model.loss_weights = [0, 1]");
+        assert_eq!(found(&some, Some("w"), Loss::Wbce, [0.0, 1.0]), of_labels);
+        assert_eq!(found(&some, None, Loss::Wbce, [0.0, 1.0]), of_labels);
+        let of_both = all("that count in the data have labels of weight 0 by model.loss_weights = [0, 1]");
+        assert_eq!(found(&part, Some("w"), Loss::Wbce, [0.0, 1.0]), of_both);
+        assert_eq!(found(&part, None, Loss::Wbce, [0.0, 1.0]), None, "a click counts");
+        assert_eq!(found(&some, Some("w"), Loss::Bce, [1.0, 1.0]), None);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use super::loss_trace::LossTrace;
 use super::mllog::MlLog;
 use super::order::{Judged, Order, untrainable};
 use super::output::OutputDir;
-use super::report::{Reporter, unscaled};
+use super::report::{Reporter, unscaled, weightless};
 use super::revisions::Revisions;
 use super::summary::Summary;
 use super::training_loop::TrainingLoop;
@@ -24,7 +24,7 @@ use crate::base::units::Many;
 use crate::base::{Error, Result};
 use crate::data::hot::HotInputs;
 use crate::data::statistics::Statistics;
-use crate::data::{About, Loader, LoaderMode, Numbering, Plan, Position, Shuffle, Source, Split};
+use crate::data::{About, Batch, Loader, LoaderMode, Numbering, Plan, Position, Shuffle, Source, Split};
 
 /// Training goes on for so many times as long as the last checkpoint took, at least, until one is due by time: all but
 /// the first take less than 5 % of a run.
@@ -376,10 +376,8 @@ impl Run {
     /// order.
     pub(super) fn doubt(&self, order: &Order, step: &Step) -> Option<String> {
         if step.loss == 0.0 {
-            let column = self.source.about().weight.as_ref()?;
-            return Some(format!(
-                "0: all its samples have weight 0 by column {column}, and nothing is learned of such samples"
-            ));
+            let column = self.source.about().weight.as_deref();
+            return weightless(&self.next_batch(order)?, column, &self.config.model);
         }
         // An optimizer whose steps are bounded survives it, with a network that tells nothing any more.
         let cause = if step.weighted_mean > HIGHEST_FIRST_LOSS { self.unscaled(order) } else { None };
@@ -389,10 +387,15 @@ impl Run {
 
     /// As [`unscaled`], of the next minibatch in the order.
     fn unscaled(&self, order: &Order) -> Option<String> {
+        unscaled(&self.next_batch(order)?, &self.source.about().dense_columns)
+    }
+
+    /// The minibatch that stands next in the order, if it can be read.
+    fn next_batch(&self, order: &Order) -> Option<Batch> {
         let streams = order.streams(&self.source, Plan { depth: 1, ..self.plan() });
         let InputStream { source, plan, .. } = streams.into_iter().find(|stream| stream.inputs == order.next())?;
         let (batch, _) = Loader::start(source, plan).ok()?.next_batch().ok()??;
-        unscaled(&batch, &self.source.about().dense_columns)
+        Some(batch)
     }
 }
 

@@ -27,7 +27,7 @@ pub struct Summary {
     pub outcome: Outcome,
     /// Test AUC, after the last step; of a run whose evaluations are on validation samples, that of the model that is
     /// kept: the best one, or else the last. Absent without test samples, as are the other scores, and where the user
-    /// has interrupted the test of that model.
+    /// has interrupted before that model was tested, be an earlier one or not.
     pub auc: Option<f64>,
     /// The AUC of the true probabilities, where the data is synthetic.
     pub best_possible_auc: Option<f64>,

@@ -452,8 +452,10 @@ impl<'a> TrainingLoop<'a> {
 
     fn summary(&self, outcome: Outcome, data: DataUse) -> Summary {
         let Self { run, tally, .. } = self;
-        let best = run.state.progress.evaluations.best;
-        let scores = tally.tested.map(|tested| tested.scores);
+        let (best, step) = (run.state.progress.evaluations.best, run.state.progress.step);
+        // Evaluations on test samples are of the steps that they come after, and the user may have interrupted later.
+        let is_of_end = |tested: &Tested| run.evaluated() == Split::Validation || tested.step == step;
+        let scores = tally.tested.filter(is_of_end).map(|tested| tested.scores);
         let validated = tally.evaluated.filter(|_| run.evaluated() == Split::Validation);
         // The scores on test samples, and on others by which the choice is made.
         let of_best = tally.tested.filter(|tested| best.is_some_and(|best| best.step == tested.step));
@@ -461,8 +463,7 @@ impl<'a> TrainingLoop<'a> {
             Split::Validation => (of_best.map(|tested| Best::new(tested.step, &tested.scores)), best),
             Split::Train | Split::Test => (best, None),
         };
-        let seconds = tally.training.as_secs_f64();
-        let between = (data.waited.all - data.waited.first).as_secs_f64();
+        let (seconds, between) = (tally.training.as_secs_f64(), (data.waited.all - data.waited.first).as_secs_f64());
         Summary {
             outcome,
             auc: scores.map(|scores| scores.auc),
@@ -481,7 +482,7 @@ impl<'a> TrainingLoop<'a> {
             best_validation_logloss: best_validation.and_then(|best| best.logloss),
             best_step: best.map(|best| best.step),
             lowest_logloss: tally.lowest_logloss,
-            step: run.state.progress.step,
+            step,
             saved_step: run.state.saved_step,
             steps: tally.steps,
             samples: tally.samples,

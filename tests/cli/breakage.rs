@@ -180,7 +180,7 @@ fn a_read_of_an_endless_line_ends_when_asked() {
     let zeros = endless(&folder.path().join("zeros.txt"));
     let line = format!("{} --on-bad-row skip", training(&zeros));
     for signal in ["-TERM", "-INT"] {
-        let mut child = octorec().args(line.split_whitespace()).stderr(Stdio::null()).spawn().unwrap();
+        let mut child = octorec().args(line.split_whitespace()).stderr(Stdio::piped()).spawn().unwrap();
         let reads = |child: &Child| {
             let files = fs::read_dir(format!("/proc/{}/fd", child.id())).into_iter().flatten().flatten();
             files.filter_map(|file| fs::read_link(file.path()).ok()).any(|file| file == zeros)
@@ -188,7 +188,10 @@ fn a_read_of_an_endless_line_ends_when_asked() {
         until("it reads", || reads(&child));
         assert!(Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap().success());
         until("it ends", || child.try_wait().unwrap().is_some());
-        assert_eq!(child.wait().unwrap().code(), Some(130), "{signal}");
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(130), "{signal}");
+        let said = message(&output);
+        assert!(said.contains("interrupted before the first step: nothing was trained or saved"), "{signal}: {said}");
     }
 }
 

@@ -275,3 +275,34 @@ fn both_formats_name_the_columns_of_their_inputs() {
     assert_eq!(told["columns"], serde_json::json!(names));
     is_dense(&told["dense_columns"]);
 }
+
+/// Sequences are padded whichever way look-ups are given, which other columns are not.
+#[test]
+fn a_time_series_takes_its_steps_as_the_guide_says() {
+    let folder = tempfile::tempdir().unwrap();
+    let to = |name: &str| folder.path().join(name).display().to_string();
+    succeed(&format!(
+        "train --preset rmc1 --set model.rows=[60,400,30] --set data.train_samples=200 --set data.test_samples=50 --batch 64 \
+         --eval-every 0 --threads 1 --steps 2 --out {}",
+        to("run")
+    ));
+    for bags in ["padded", "offsets"] {
+        let out = to(&format!("{bags}.onnx"));
+        succeed(&format!("export --checkpoint {} --format onnx --bags {bags} --out {out}", to("run")));
+        let graph = proto::Model::decode(&*fs::read(&out).unwrap()).unwrap().graph.unwrap();
+        let input = |name: &str| graph.input.iter().find(|input| input.name.as_deref() == Some(name));
+        // The preset has 20 steps before the one in question, of the second and the third column.
+        for table in [1, 2] {
+            let ids = input(&format!("ids_{table}")).unwrap();
+            let lengths = &ids.kind.as_ref().unwrap().tensor.as_ref().unwrap().shape.as_ref().unwrap().dim;
+            assert_eq!((lengths.len(), lengths[1].value), (2, Some(21)), "{bags}");
+            assert!(ids.doc_string.as_deref().unwrap().ends_with("is none, before the others"), "{bags}");
+            assert!(input(&format!("offsets_{table}")).is_none(), "{bags}");
+        }
+        assert_eq!(input("offsets_0").is_some(), bags == "offsets");
+    }
+    let guide = String::from_utf8(succeed("guide serving").stdout).unwrap();
+    let section = guide.split("# ONNX\n").nth(1).unwrap().split("\n# ").next().unwrap();
+    let row = section.lines().find(|line| line.starts_with("| `ids_t` of a sequence |")).unwrap();
+    assert!(row.contains("`model.ts_length` + 1") && row.contains("stands before them"), "{row}");
+}

@@ -452,6 +452,53 @@ fn a_wish_to_stop_saves_and_exits_with_130() {
     }
 }
 
+#[test]
+#[cfg(unix)]
+fn scores_of_an_interrupted_run_are_those_of_its_last_step_or_none() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("run");
+    let line = format!("{} --steps 1000000 --eval-every 100 --json --out {}", tiny_training(), out.display());
+    let child = octorec().args(line.split_whitespace()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let metrics = out.join("metrics.jsonl");
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !fs::read_to_string(&metrics).unwrap_or_default().contains("\"kind\":\"eval\"") {
+        assert!(Instant::now() < deadline, "the run evaluates");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert!(std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130));
+    let summary: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(summary["outcome"], "interrupted");
+    let metrics = lines(&metrics);
+    let last = metrics.iter().rev().find(|entry| entry["kind"] == "eval").unwrap();
+    let is_of_end = last["step"] == summary["step"];
+    for key in ["auc", "logloss", "pr_auc", "normalised_entropy", "accuracy", "calibration"] {
+        assert_eq!(summary[key].is_number(), is_of_end, "{key}: {summary} and {last}");
+    }
+}
+
+#[test]
+fn with_what_the_sums_of_an_optimizer_began_stays_where_they_are_taken() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    let line = format!("{} --optimizer adagrad --optimizer-rows rowwise-adagrad --steps", tiny_training());
+    succeed(&format!("{line} 3 --out {}", at("run")));
+    let resume =
+        |value: &str| format!("train --resume {} --steps 5 --set train.initial_accumulator={value}", at("run"));
+    let message = fail(&resume("0.5"));
+    assert!(message.contains("train.initial_accumulator with --resume: the optimizer's sums began at 0 "), "{message}");
+    succeed(&resume("0"));
+    succeed(&format!("export --checkpoint {} --format torch --out {}", at("run"), at("model.safetensors")));
+    for (from, is_told) in [("run", true), ("model.safetensors", false)] {
+        let begun = format!("{line} 1 --init {} --set train.initial_accumulator=0.5", at(from));
+        let said = String::from_utf8(succeed(&begun).stderr).unwrap();
+        let note =
+            "note: --set train.initial_accumulator=0.5 changes nothing: the optimizer's sums are taken from --init";
+        assert_eq!(said.contains(note), is_told, "{from}: {said}");
+    }
+}
+
 /// A disk that is full looks to a program like this limit on the size of its files.
 #[test]
 #[cfg(unix)]

@@ -845,9 +845,19 @@ fn weights_that_cannot_be_begun_with_say_how_to_mend_them() {
     let init = format!("{line} --no-verify --init {}", file.display());
     fs::write(&file, b"PK\x03\x04\x00\x00\x08\x08\x00\x00").unwrap();
     assert!(fail(&init).contains("safetensors.torch.save_file(state_dict,"));
-    let head = br#"{"module.emb_l.0.weight":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}"#;
-    fs::write(&file, [&(head.len() as u64).to_le_bytes()[..], head, &[0; 4]].concat()).unwrap();
-    assert!(fail(&init).contains("name.removeprefix(\"module.\")"));
+    let table = "sparse_arch.embedding_bag_collection.embedding_bags.t_cat_0.weight";
+    for (name, mended) in [
+        ("module.emb_l.0.weight", "name.removeprefix(\"module.\")"),
+        ("model.emb_l.0.weight", "name.removeprefix(\"model.\")"),
+        (&format!("model.{table}"), "name.removeprefix(\"model.\")"),
+        (&format!("module.model.{table}"), "name.removeprefix(\"module.model.\")"),
+        ("bot_l.module.0.weight", "name.replace(\".module.\", \".\")"),
+    ] {
+        let head = format!(r#"{{"{name}":{{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}}}"#);
+        fs::write(&file, [&(head.len() as u64).to_le_bytes()[..], head.as_bytes(), &[0; 4]].concat()).unwrap();
+        let message = fail(&init);
+        assert!(message.contains(mended) && message.contains(&format!("has tensor {name},")), "{name}: {message}");
+    }
     succeed(&format!("{line} --out {}", run.display()));
     let mut bytes = fs::read(run.join("checkpoint.safetensors")).unwrap();
     let (head, metadata) = SafeTensors::read_metadata(&bytes).unwrap();

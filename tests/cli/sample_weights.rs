@@ -301,6 +301,13 @@ fn what_is_no_weight_is_told_and_predictions_need_none() {
         "{told}"
     );
     assert!(!told.contains("normalised entropy is"), "{told}");
+    // Samples that count, with labels that the loss does not count.
+    let heavy = log(&at("heavy.csv"), (0..100).map(|n| (n, "2".to_owned())));
+    let labels = "--set model.loss=wbce --set model.loss_weights=[0,0]";
+    let told = String::from_utf8(succeed(&format!("{} {labels}", train(&heavy))).stderr).unwrap();
+    let by_labels =
+        "the loss of the first step is 0: all its samples have labels of weight 0 by model.loss_weights = [0, 0]";
+    assert!(told.contains(by_labels) && !told.contains("by column w"), "{told}");
     // Probabilities are the same without the label and the weight, as text and as objects.
     let (bare, objects) = (at("bare.csv"), at("rows.json"));
     let rows: Vec<Vec<String>> = (0..40).map(|n| row(n).split(',').map(str::to_owned).collect()).collect();

@@ -69,6 +69,23 @@ fn the_best_of_many_trials_is_found_and_every_trial_is_a_run() {
 }
 
 #[test]
+fn a_search_goes_on_whatever_is_given_that_is_searched_over_and_else_says_what_differs() {
+    let folder = tempfile::tempdir().unwrap();
+    let line = search(folder.path(), "--trials 1 --eval-every 20 --json");
+    let report = json(&line);
+    let output = succeed(&format!("{line} --lr 0.3"));
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("--lr changes nothing") && said.contains("going on: 1 trial done"), "{said}");
+    assert_eq!(outline(&serde_json::from_slice(&output.stdout).unwrap()), outline(&report));
+    let message = fail(&format!("{line} --halving 2"));
+    assert!(message.contains("--out: ") && message.contains("--halving 0, where 2 is asked for:"), "{message}");
+    let message = fail(&format!("{line} --halving 2 --batch 32 --search-seed 3"));
+    for told in ["--halving 0, where 2", "--search-seed 1, where 3", "train.batch = 64, where 32 is asked for:"] {
+        assert!(message.contains(told), "{told}: {message}");
+    }
+}
+
+#[test]
 fn a_killed_search_has_the_trials_of_one_that_was_not() {
     let [whole, killed] = [(); 2].map(|()| tempfile::tempdir().unwrap());
     let flags = "--trials 12 --eval-every 10 --halving 2 --json";

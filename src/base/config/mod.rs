@@ -18,6 +18,8 @@ mod rayon;
 mod setting;
 mod train;
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 pub use cache::cache_dir;
@@ -432,6 +434,16 @@ impl Config {
             }
             WireChoice::Auto => Wires::all(Wire::F32),
         }
+    }
+
+    /// All keys that it has, each with its value as TOML writes it.
+    ///
+    /// # Panics
+    /// Never: its document is one.
+    #[must_use]
+    pub fn values(&self) -> BTreeMap<String, String> {
+        let all = entries(&self.to_toml()).expect("a configuration is written as TOML");
+        all.into_iter().map(|(key, _, value)| (key, value.to_string())).collect()
     }
 
     /// The configuration as a TOML document.

@@ -3,6 +3,7 @@
 //! The first line says what is searched; then come trials that began, with their places, and how they ended. A line
 //! that a kill cut off was not done.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
@@ -10,6 +11,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::space::Space;
 use super::trial::Files;
 use crate::base::config::{BestBy, Config};
 use crate::base::console::note;
@@ -19,6 +21,9 @@ use crate::train::Best;
 
 /// The file's name.
 pub const JOURNAL: &str = "search.jsonl";
+
+/// So many things in which two searches differ are named.
+const NAMED: usize = 3;
 
 /// What is searched: a search goes on only where all of it is the same.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -32,13 +37,47 @@ pub struct Subject {
 }
 
 impl Subject {
-    /// Whether another one is the same search. Of configurations counts what they mean: that of an earlier version
-    /// lacks keys that have been added since, and these have their defaults.
-    fn is_same(&self, other: &Self) -> bool {
-        let [mine, others] = [self, other].map(|subject| input::from_toml::<Config>(&subject.configuration).ok());
-        let means = mine.is_some() && mine == others;
-        let configuration = if means { self.configuration.clone() } else { other.configuration.clone() };
-        Self { configuration, ..other.clone() } == *self
+    /// In what the search of a folder is another one, each with what it has there and what is asked for; nothing where
+    /// it is the same. Of configurations counts what they mean: that of an earlier version lacks keys that have been
+    /// added since, and these have their defaults; and values of keys that are searched over are no trial's.
+    fn differences(&self, there: &Self) -> Vec<String> {
+        let mut found = Vec::new();
+        let mut compare = |name: &str, there: &str, here: &str| {
+            if there != here {
+                found.push(format!("{name} {there}, where {here} is asked for"));
+            }
+        };
+        compare("target", &there.target, &self.target);
+        compare("sampler", &there.sampler.to_lowercase(), &self.sampler.to_lowercase());
+        compare("--halving", &there.halving.to_string(), &self.halving.to_string());
+        compare("--search-seed", &there.seed.to_string(), &self.seed.to_string());
+        if there.space != self.space {
+            found.push("another space than the file of --space".to_owned());
+        }
+        // A text that is no space was refused before.
+        let searched = Space::parse(&self.space, "--space").map(|space| space.parameters).unwrap_or_default();
+        let values = |of: &Self| {
+            let mut values = input::from_toml::<Config>(&of.configuration).ok()?.values();
+            for parameter in &searched {
+                values.remove(&parameter.key);
+            }
+            Some(values)
+        };
+        match (values(there), values(self)) {
+            (Some(there), Some(here)) => {
+                let keys: BTreeSet<&String> = there.keys().chain(here.keys()).collect();
+                let value =
+                    |of: &BTreeMap<String, String>, key: &str| of.get(key).map_or("none", String::as_str).to_owned();
+                for key in keys {
+                    let [there, here] = [&there, &here].map(|of| value(of, key));
+                    if there != here {
+                        found.push(format!("{key} = {there}, where {here} is asked for"));
+                    }
+                }
+            }
+            _ => found.push("a configuration of another version".to_owned()),
+        }
+        found
     }
 }
 
@@ -158,7 +197,21 @@ impl Journal {
         let mut trials: Vec<Trial> = Vec::new();
         let begun = match lines.next().transpose()? {
             None => false,
-            Some(Line::Search(other)) if subject.is_same(&other) => {
+            Some(Line::Search(other)) => {
+                let found = subject.differences(&other);
+                if !found.is_empty() {
+                    let named = &found[..found.len().min(NAMED)];
+                    let more = match found.len() - named.len() {
+                        0 => String::new(),
+                        more => format!("; and {more} more"),
+                    };
+                    let reason = format!(
+                        "{} holds another search, with {}{more}: ask for the same, name another folder, or remove that one",
+                        folder.display(),
+                        named.join("; ")
+                    );
+                    return Err(Error::config("--out", reason));
+                }
                 // Versions without the key made all evaluations on test samples.
                 if !other.configuration.contains("eval_split") {
                     note!(
@@ -168,14 +221,7 @@ impl Journal {
                 }
                 true
             }
-            Some(_) => {
-                let reason = format!(
-                    "{} holds a search of another space, configuration, target, sampler or seed: name another folder, or \
-                     remove that one",
-                    folder.display()
-                );
-                return Err(Error::config("--out", reason));
-            }
+            Some(_) => return Err(bad("its first line says not what is searched".to_owned())),
         };
         for line in lines {
             match line? {
@@ -307,13 +353,17 @@ mod tests {
         assert_eq!(journal.trials, [trial(0, Some(End::Stopped)), trial(1, Some(End::Finished))]);
         let mut config = Config::default();
         config.train.batch += 1;
-        for another in [
-            Subject { seed: 2, ..subject.clone() },
-            Subject { configuration: config.to_toml(), ..subject.clone() },
-            Subject { configuration: "of no version".to_owned(), ..subject.clone() },
+        let batch = |config: &Config| format!("train.batch = {}", config.train.batch);
+        let other_batch = format!("{}, where {} is asked for", batch(&Config::default()), config.train.batch);
+        for (another, told) in [
+            (Subject { seed: 2, ..subject.clone() }, "--search-seed 1, where 2 is asked for:"),
+            (Subject { halving: 0, ..subject.clone() }, "--halving 3, where 0 is asked for:"),
+            (Subject { space: "b".to_owned(), ..subject.clone() }, "another space than"),
+            (Subject { configuration: config.to_toml(), ..subject.clone() }, &*other_batch),
+            (Subject { configuration: "of no version".to_owned(), ..subject.clone() }, "of another version"),
         ] {
             let message = Journal::open(folder.path(), &another).unwrap_err().to_string();
-            assert!(message.contains("--out") && message.contains("another"), "{message}");
+            assert!(message.contains("--out") && message.contains(told), "{message}");
         }
         // A configuration of an earlier version, which lacks a key.
         let lacks = subject.configuration.replace("best_by = \"auc\"\n", "");

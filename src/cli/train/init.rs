@@ -3,7 +3,6 @@
 
 use std::path::Path;
 
-use memchr::memmem;
 use safetensors::tensor::{Dtype, SafeTensors};
 
 use crate::base::config::{Config, ModelConfig};
@@ -13,18 +12,19 @@ use crate::base::{Error, Result};
 use crate::cli::trained::VerifyArgs;
 use crate::data::{Growth, Source};
 use crate::memory::FileMap;
+use crate::model::{Project, is_of_model};
 use crate::train::{Checkpoint, Start, checkpoint_in};
 
 /// What files of PyTorch and NumPy begin with: archives, arrays, pickles.
 const FOREIGN: [&[u8]; 3] = [b"PK\x03\x04", b"\x93NUMPY", b"\x80"];
 
-/// Refuses a file of PyTorch's or NumPy's own, and one whose names begin as those of distributed training do.
+/// Refuses a file of PyTorch's or NumPy's own, and one whose names are those of a model that another module holds.
 ///
 /// # Errors
 /// [`Error::Config`] with what to do; whoever reads the file tells what else is wrong with it.
 pub(super) fn check(path: &Path) -> Result<()> {
     let Ok(bytes) = FileMap::open(path) else { return Ok(()) };
-    let Some((length, rest)) = bytes.split_first_chunk::<8>() else { return Ok(()) };
+    let Some((length, _)) = bytes.split_first_chunk::<8>() else { return Ok(()) };
     // The length of a head of safetensors, of which the upper bytes are 0.
     let length = u64::from_le_bytes(*length);
     let shown = path.display();
@@ -34,16 +34,35 @@ pub(super) fn check(path: &Path) -> Result<()> {
              torch.load({shown:?}, map_location=\"cpu\") or the model's state_dict(): import safetensors.torch; \
              safetensors.torch.save_file(state_dict, \"model.safetensors\")"
         )
-    } else if memmem::find(&rest[..rest.len().min(length as usize)], b"\"module.emb_l.").is_some() {
+    } else if let Ok((_, metadata)) = SafeTensors::read_metadata(&bytes)
+        && let Some((name, bare)) = wrapped(&metadata.offset_keys())
+    {
         format!(
-            "{shown} has names that begin with module., as DistributedDataParallel writes them. In Python: import \
-             safetensors.torch as st; st.save_file({{name.removeprefix(\"module.\"): tensor for name, tensor in \
-             st.load_file({shown:?}).items()}}, \"model.safetensors\")"
+            "{shown} has tensor {name}, a name that a module gives which holds the model or a part of it, as \
+             DistributedDataParallel does. In Python: import safetensors.torch as st; st.save_file({{{bare}: tensor for name, \
+             tensor in st.load_file({shown:?}).items()}}, \"model.safetensors\")"
         )
     } else {
         return Ok(());
     };
     Err(Error::config("--init", reason))
+}
+
+/// The first of a state dict's names that has more than the model's own, as what holds a module puts before the names
+/// of its tensors, and the Python expression that takes this from `name`. Names of own layers are anybody's and do not
+/// tell.
+fn wrapped(names: &[String]) -> Option<(&str, String)> {
+    let is_known = |name: &str| is_of_model(name) && Project::of_name(name) != Some(Project::Own);
+    let mut names: Vec<&str> = names.iter().map(String::as_str).collect();
+    names.sort_unstable();
+    if names.iter().any(|name| is_of_model(name)) {
+        // Of a part of it: facebookresearch/dlrm distributes its layers so, and no tables.
+        let name = names.into_iter().find(|name| is_known(name) && name.contains(".module."))?;
+        return Some((name, "name.replace(\".module.\", \".\")".to_owned()));
+    }
+    let bare = |name: &str| name.match_indices('.').map(|(at, _)| at + 1).find(|at| is_known(&name[*at..]));
+    let (name, at) = names.into_iter().find_map(|name| Some((name, bare(name)?)))?;
+    Some((name, format!("name.removeprefix({:?})", &name[..at])))
 }
 
 /// Refuses to continue the run in a folder by a command that begins with other weights than it did. A path that is the
@@ -74,6 +93,15 @@ pub(super) fn refuse_another(init: Option<&Path>, run: &Path, verify: VerifyArgs
          another run with another --out or --force in the place of --auto-resume"
     );
     Err(Error::config("--init with --auto-resume", reason))
+}
+
+/// Tells whoever says by `origin` with what the optimizer's sums begin that those of --init are taken.
+pub(super) fn tell_of_sums(origin: &str, path: &Path, growth: &[Growth]) {
+    let what = match growth.iter().any(|column| column.new > 0) {
+        true => "begins those of new values alone",
+        false => "changes nothing",
+    };
+    note!("note: {origin} {what}: the optimizer's sums are taken from --init {}", path.display());
 }
 
 /// The error of a run that began with these weights: where it diverged and they are no numbers, that is the cause.

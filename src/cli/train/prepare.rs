@@ -244,6 +244,9 @@ impl TrainArgs {
                     .for_each(|reason| note!("warning: --init {}: {reason}", path.display()));
                 weights.begin(&started.ranks, growth, config.train.seed)?;
                 note!("--init {}: {}", path.display(), weights.told(&started.ranks)?);
+                let has_sums = weights.has_moments(&started.ranks)?;
+                let origin = self.keys.origin("train.initial_accumulator").filter(|_| has_sums);
+                origin.iter().for_each(|origin| init::tell_of_sums(origin, path, growth));
                 growth_told(config.data.rows_cap, growth)
                     .iter()
                     .for_each(|told| note!("--init {}: {told}", path.display()));

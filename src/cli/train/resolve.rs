@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::TrainArgs;
 use super::init::FROM_THE_START;
-use crate::base::config::{Command, Config, Hot, Layers, TrainConfig, Vocab, entries};
+use crate::base::config::{Command, Config, Hot, Layers, TrainConfig, Vocab};
 use crate::base::console::note;
 use crate::base::input::read_text;
 use crate::base::{Error, Result};
@@ -84,6 +84,16 @@ impl TrainArgs {
             let reason =
                 "a run keeps the vocabulary that it began with: leave the key away, or begin another with --out";
             return Err(Error::config(format!("{key} with --resume"), reason));
+        }
+        // What the optimizers have summed up since is the checkpoint's: no other beginning would move a bit of it.
+        let begun = |config: &Config| config.train.initial_accumulator;
+        if begun(&config) != begun(before) {
+            let reason = format!(
+                "the optimizer's sums began at {} and go on as the checkpoint has them: leave the key away, or begin another run \
+                 with --out",
+                begun(before)
+            );
+            return Err(Error::config("train.initial_accumulator with --resume", reason));
         }
         let hot = |config: &Config| (config.train.hot_set.clone(), config.train.hot_budget);
         let in_turns = [&config, &trained].map(|config| config.train.hot == Hot::Fae);
@@ -187,11 +197,7 @@ fn differences(one: &Config, other: &Config) -> Vec<(String, [String; 2])> {
         (Some(0), None) => model.bottom.clone_from(&own.bottom),
         _ => (),
     }
-    let values = |config: &Config| -> BTreeMap<String, String> {
-        let all = entries(&config.to_toml()).expect("a configuration is written as TOML");
-        all.into_iter().map(|(key, _, value)| (key, value.to_string())).collect()
-    };
-    let [one, other] = [one, &other].map(values);
+    let [one, other] = [one, &other].map(Config::values);
     let value = |of: &BTreeMap<String, String>, key: &str| of.get(key).cloned().unwrap_or_default();
     let keys = one.keys().chain(other.keys().filter(|key| !one.contains_key(*key)));
     let both = keys.map(|key| (key.clone(), [&one, &other].map(|of| value(of, key))));

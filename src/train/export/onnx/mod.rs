@@ -1,16 +1,9 @@
 //! A trained model as an ONNX graph of standard operators (opset 18), from dense features and row numbers to click
 //! probabilities.
 //!
-//! | input         | shape                | what                                                                |
-//! |---------------|----------------------|---------------------------------------------------------------------|
-//! | `dense`       | samples x features   | dense features as the model takes them; none where it has none      |
-//! | `ids_t`       | samples x `bag_t`    | [`Bags::Padded`]: rows of table t; one behind its last row is none  |
-//! | `ids_t`       | `lookups_t`          | [`Bags::Offsets`]: rows of table t, bag by bag                      |
-//! | `offsets_t`   | samples + 1          | where the bags begin, and where the last one ends                   |
-//! | `weights_t`   | as `ids_t`           | weights of look-ups, where the model was trained with some          |
-//!
-//! Of a model of time series, a sequence is padded in either case, at its beginning, to as many columns as there are
-//! steps.
+//! What it takes, `octorec guide serving` tells in a table: `dense`, and of each table t `ids_t`, with `offsets_t` or
+//! padded ([`Bags`]), and `weights_t`. Of a model of time series, a sequence is padded in either case, at its
+//! beginning.
 //!
 //! A model with a wide part looks columns up in its tables, too, by the same inputs; the crosses are tables behind
 //! those of the columns, t counted on, with the row numbers of [`crate::data::wide::bucket`].

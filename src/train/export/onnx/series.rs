@@ -21,7 +21,9 @@ pub(super) fn series<'a>(graph: &mut Builder<'a>, model: &'a Exported<'_>, bags:
         if model.sequences[table] {
             let lengths = [samples(), Length::Known(steps as usize)];
             let rows_in = of.rows() as i64;
-            let what = format!("rows of table {table}, from 0, the step in question last; {rows_in} is none");
+            let what = format!(
+                "rows of table {table}, from 0, the step in question last; {rows_in} is none, before the others"
+            );
             let ids = graph.input(&format!("ids_{table}"), INT64, &lengths, &what);
             let mut found = rows(graph, model, table, &ids, 1);
             if model.weighted[table] {
