@@ -127,7 +127,9 @@ impl TrainArgs {
         check_names(&weights, &config.data, FROM_THE_START)?;
         // Of a damaged header the weights are as good.
         let (scales, numbering) = match weights.header() {
-            Ok(_) => (weights.scales()?, weights.numbering()?),
+            Ok(Some(_)) => (weights.scales()?, weights.numbering()?),
+            // Under which limit its tables have their rows nothing tells: it begins with data that have not grown.
+            Ok(None) => (weights.scales()?, Numbering::default()),
             Err(_) => (None, Numbering::default()),
         };
         let opening = Opening { scales, numbering, begins: true, ..Opening::default() };

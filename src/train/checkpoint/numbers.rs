@@ -143,9 +143,10 @@ impl Checkpoint<'_> {
         let has_grown = |column: &str| growth.iter().any(|grown| grown.new > 0 && grown.column == column);
         let mut others = numbering.differences(&known);
         let Some(column) = others.find(|name| !has_grown(name)) else { return Ok(()) };
-        let growing = match begins {
-            true => "; with --grow new values get rows, and `octorec train --init` goes on with them",
-            false => "",
+        let growing = match (begins, self.sound_header()) {
+            (true, Some(_)) => "; with --grow new values get rows, and `octorec train --init` goes on with them",
+            (true, None) => "; with blocks that have grown by --grow, begin with the run's own directory (--init RUN)",
+            (false, _) => "",
         };
         Err(self.fail(format!(
             "the vocabulary of these data is not the vocabulary that this model was trained with: values of column {column} \
