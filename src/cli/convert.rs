@@ -78,7 +78,8 @@ pub struct OutputArgs {
     #[arg(long, value_enum)]
     codec: Option<Codec>,
 
-    /// Samples a block of octorec's, or a row group of Parquet's [default: 4096].
+    /// Samples a block of octorec's [default: 4096]; a row group of Parquet's has 32 times as many, which are held in
+    /// memory until it is written.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     block_rows: Option<u32>,
 }

@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 use serde::Serialize;
 
 use super::heed_signals;
-use super::output::{refuse_mixing, refuse_overwriting};
+use super::output::{refuse_losing_data, refuse_mixing, refuse_overwriting};
 use super::trained::{VerifyArgs, saved_in};
 use crate::base::console::note;
 use crate::base::units::{Bytes, Count, parse_bytes};
@@ -84,7 +84,8 @@ impl ExportArgs {
         let files = run_files(&self.checkpoint);
         let inputs: Vec<&Path> = files.iter().chain([&file]).map(PathBuf::as_path).collect();
         let weights = (self.format == Format::Onnx).then(|| onnx::data_path(&self.out));
-        refuse_overwriting(&[("--out", Some(&self.out)), ("--out", weights.as_deref())], &inputs)?;
+        let outputs = [("--out", Some(&*self.out)), ("--out", weights.as_deref())];
+        refuse_overwriting(&outputs, &inputs)?;
         for (flag, given) in [("--bags", self.bags.is_some()), ("--external-above", self.external_above.is_some())] {
             if given && self.format != Format::Onnx {
                 return refuse(flag, "has no effect on --format torch: leave it away".to_owned());
@@ -107,6 +108,7 @@ impl ExportArgs {
             return Err(Error::Checkpoint { path: file, reason });
         };
         model.config().validate(&format!("{}: its configuration", file.display()))?;
+        refuse_losing_data(&outputs, &self.checkpoint, model.config())?;
         if let Some(folder) = self.out.parent().filter(|folder| !folder.as_os_str().is_empty()) {
             make_folder(folder)?;
         }

@@ -29,13 +29,13 @@ macro_rules! pages {
 pages! {
     /// Formats, values and rows, preprocessing.
     Data = data, "guide/data.md";
-    /// Ranks of one machine: where they are, what they exchange, copies of hot rows.
+    /// Ranks of one machine: where they are, what they exchange, copies of hot rows, the same bits.
     Ranks = ranks, "guide/ranks.md";
     /// Jobs of several machines.
     Machines = machines, "guide/machines.md";
     /// Networks, and your own.
     Models = models, "guide/models.md";
-    /// bfloat16, instruction sets, the same bits.
+    /// bfloat16, instruction sets, optimizers, learning rates.
     Precision = precision, "guide/precision.md";
     /// What a run's directory and metrics hold; early stopping.
     Results = results, "guide/results.md";

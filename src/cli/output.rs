@@ -1,8 +1,10 @@
 //! The files that commands write: which files they refuse to write over, and what to mix with standard output.
 
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use crate::base::config::Config;
+use crate::base::config::{Command, Config};
 use crate::base::{Error, Result};
 use crate::data::blocks::MANIFEST;
 use crate::data::formats::Format;
@@ -11,14 +13,17 @@ use crate::train::run_of;
 
 /// Refuses outputs, each with its flag, of which one is another, or one of the command's inputs, or a file in a folder
 /// that is one, unless it is a picture or TOML other than a data set's; one that would be read as a file of a folder of
-/// text ([`is_text_folder`]); and a file of any run.
+/// text ([`is_text_folder`]); a file of any run; and pictures (`--svg`) where something else is.
 ///
 /// # Errors
 /// [`Error::Config`] that names the flag.
 pub fn refuse_overwriting(outputs: &[(&str, Option<&Path>)], inputs: &[&Path]) -> Result<()> {
     let outputs: Vec<(&str, &Path)> = outputs.iter().filter_map(|&(flag, out)| Some((flag, out?))).collect();
     for (at, &(flag, out)) in outputs.iter().enumerate() {
-        refuse_losing(flag, out, inputs)?;
+        refuse_losing(flag, out, inputs, "an input of this command")?;
+        if flag == "--svg" {
+            refuse_other_than_picture(flag, out)?;
+        }
         // A device or a pipe takes what several write. Of a folder that is yet to be made nothing but the name tells.
         let is_lost = out.is_file() || !out.exists();
         let same = |other: &Path| is_lost && (other == out || same_file(other, out));
@@ -30,8 +35,40 @@ pub fn refuse_overwriting(outputs: &[(&str, Option<&Path>)], inputs: &[&Path]) -
     Ok(())
 }
 
-/// Refuses one output.
-fn refuse_losing(flag: &str, out: &Path, inputs: &[&Path]) -> Result<()> {
+/// Refuses outputs that are data or a schema of the run whose model a command takes: `eval` and `train --resume` read
+/// them, be it that this command does not.
+///
+/// # Errors
+/// [`Error::Config`] that names the flag.
+pub fn refuse_losing_data(outputs: &[(&str, Option<&Path>)], run: &Path, config: &Config) -> Result<()> {
+    let data = if config.data.is_stored() { config.input_files(Command::Train) } else { Vec::new() };
+    let whose = format!("what the run in {} was trained on", run.display());
+    outputs
+        .iter()
+        .filter_map(|&(flag, out)| Some((flag, out?)))
+        .try_for_each(|(flag, out)| refuse_losing(flag, out, &data, &whose))
+}
+
+/// Refuses a picture where another file is, which somebody may have written.
+fn refuse_other_than_picture(flag: &str, out: &Path) -> Result<()> {
+    /// Bytes in which a picture says what it is.
+    const HEAD: u64 = 1024;
+    let mut head = Vec::new();
+    let file = Some(out).filter(|out| out.is_file()).and_then(|out| File::open(out).ok());
+    // What cannot be read is told where it is written.
+    let _ = file.map(|file| file.take(HEAD).read_to_end(&mut head));
+    if head.is_empty() || String::from_utf8_lossy(&head).contains("<svg") {
+        return Ok(());
+    }
+    let reason = format!(
+        "{} is there and is no picture, which would be lost: name another file, or remove that one",
+        out.display()
+    );
+    Err(Error::config(flag, reason))
+}
+
+/// Refuses one output, where it is one of these inputs, which the text tells.
+fn refuse_losing(flag: &str, out: &Path, inputs: &[&Path], told: &str) -> Result<()> {
     let within = |out: &Path, folder: &Path| {
         let file = out.canonicalize().ok().filter(|file| file.is_file());
         let of_data = |file: &PathBuf| {
@@ -51,7 +88,7 @@ fn refuse_losing(flag: &str, out: &Path, inputs: &[&Path]) -> Result<()> {
         inputs.iter().find(holds).filter(|_| is_read)
     };
     if lost(out) {
-        let reason = format!("{} is an input of this command, which would be lost: name another file", out.display());
+        let reason = format!("{} is {told}, which would be lost: name another file", out.display());
         return Err(Error::config(flag, reason));
     }
     if let Some(run) = run_of(out) {
@@ -73,7 +110,9 @@ fn is_text_folder(path: &Path) -> bool {
 /// [`Error::Config`] that names the flag.
 pub fn refuse_text_folder(flag: &str, what: &str, out: &Path, config: &Config) -> Result<()> {
     let mut data = [&config.data.path, &config.data.test_path].into_iter().map(Path::new);
-    let found = data.find(|data| same_file(data, out) && is_text_folder(data));
+    // Files that a schema describes are read so whatever their format.
+    let is_described = !config.data.schema.is_empty();
+    let found = data.find(|data| same_file(data, out) && (is_described && data.is_dir() || is_text_folder(data)));
     found.map_or(Ok(()), |folder| Err(read_as_data(flag, Path::new(what), folder)))
 }
 

@@ -2,11 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-use clap::Args;
+use clap::{Arg, Args};
 
 use super::help::{DATA, MACHINE, MODEL, TRAINING};
 use super::text::max_line;
 use crate::base::config::{Command, Config, DEFAULT_PRESET, Layers, MAX_LINE, OnBadRow, SourceKind};
+use crate::base::console::note;
 use crate::base::{Error, Result};
 use crate::data::formats::{Described, Format};
 
@@ -23,6 +24,17 @@ pub struct BaseArgs {
     /// Read keys from a TOML file; they override the preset's.
     #[arg(long, value_name = "FILE", help_heading = MODEL)]
     pub config: Option<PathBuf>,
+}
+
+/// What a bench of random data starts from where nothing names the sizes of tables.
+const SIZED_PRESET: &str = "kaggle";
+
+/// Says of `--preset` what [`BaseArgs::layers_with_sizes`] does.
+pub(super) fn sized(preset: Arg) -> Arg {
+    preset.help(format!(
+        "Start from a built-in model whose tables have sizes (see `octorec config --list`); default: {SIZED_PRESET}, or \
+         {DEFAULT_PRESET} where model.rows is set"
+    ))
 }
 
 /// The flags of keys, each declared once: its field, what clap is told of it, and the key that it sets.
@@ -45,7 +57,7 @@ macro_rules! keys {
 keys! {
     /// Data in Criteo's tab-separated layout, plain or gzip, or in any format that `octorec convert` reads.
     data(value_name = "PATH", display_order = 1): Option<PathBuf> = "--data", "data.path";
-    /// What describes a text file with a header line, a folder of them, or a Parquet file (`octorec inspect` proposes
+    /// What describes a text file with a header line, a Parquet file, or a folder of such (`octorec inspect` proposes
     /// it).
     schema(value_name = "FILE", display_order = 2): Option<PathBuf> = "--schema", "data.schema";
     /// Data source: criteo or taobao (built-in generators), tsv, files, random; --data tells which of the files' it is.
@@ -172,10 +184,26 @@ impl Given for Option<u64> {
 impl BaseArgs {
     /// Defaults, then the preset, then the file.
     pub fn layers(&self) -> Result<Layers> {
+        self.layers_from(DEFAULT_PRESET)
+    }
+
+    /// The same for a bench, whose random data have the sizes of their tables from the configuration alone: where
+    /// nothing names them, it starts from a preset that does.
+    pub fn layers_with_sizes(&self, keys: &KeyArgs) -> Result<Layers> {
+        if keys.origin("model.rows").is_some() {
+            return self.layers();
+        }
+        if self.preset.is_none() && self.config.is_none() {
+            note!("note: the model is --preset {SIZED_PRESET}, since no other is named");
+        }
+        self.layers_from(SIZED_PRESET)
+    }
+
+    fn layers_from(&self, default: &str) -> Result<Layers> {
         let mut layers = Layers::default();
         match (&self.preset, &self.config) {
             (Some(name), _) => layers.preset(name)?,
-            (None, None) => layers.preset(DEFAULT_PRESET)?,
+            (None, None) => layers.preset(default)?,
             (None, Some(_)) => (),
         }
         if let Some(path) = &self.config {

@@ -63,12 +63,31 @@ impl PlaceArgs {
         Wishes { rank_per: self.rank_per, ranks, threads, comm_cores: self.comm_cores, smt: self.smt }
     }
 
-    /// Tells what may give every thread a processing unit of its own where those of a rank take turns.
-    pub fn advise(&self, placement: &Placement) {
+    /// Tells of the placement that these wishes have on a machine which flags change nothing about it, and what may
+    /// give every thread a processing unit of its own where those of a rank take turns.
+    pub fn advise(&self, machine: &Machine, wishes: &Wishes, placement: &Placement) {
+        idle_flags(machine, wishes, placement).iter().for_each(|told| note!("note: {told}"));
         if !self.smt && placement.is_crowded() {
             note!("note: --smt may give each thread of a rank its own hardware thread");
         }
     }
+}
+
+/// Flags among these wishes without which ranks would stand where they do.
+fn idle_flags(machine: &Machine, wishes: &Wishes, placement: &Placement) -> Vec<&'static str> {
+    let same = |without: Wishes| {
+        place(machine, &without).is_ok_and(|other| other.ranks == placement.ranks && other.spin == placement.spin)
+    };
+    let smt = wishes.smt && same(Wishes { smt: false, ..wishes.clone() });
+    let usual = RankPer::default();
+    let rank_per = wishes.rank_per != usual && same(Wishes { rank_per: usual, ..wishes.clone() });
+    [
+        (smt, "--smt changes nothing here: threads stand where they do without it"),
+        (rank_per, "--rank-per changes nothing here: ranks stand where those of --rank-per node do"),
+    ]
+    .into_iter()
+    .filter_map(|(is_idle, told)| is_idle.then_some(told))
+    .collect()
 }
 
 /// Tells what the user should know of where ranks stand before believing a time that is measured there.
@@ -145,4 +164,28 @@ pub fn place_team(threads: usize, isa: IsaChoice) -> Result<(Team, Vec<NodeId>)>
     let team = Team::pinned(&rank.compute, placement.spin, isa)?;
     note!("placement: {}", placement.line(rank));
     Ok((team, rank.memory_nodes.clone()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_that_change_nothing_about_where_ranks_stand_are_told() {
+        let machine = Machine::load("two-socket").unwrap();
+        let told = |wishes: Wishes| {
+            let idle = idle_flags(&machine, &wishes, &place(&machine, &wishes).unwrap());
+            idle.iter().filter_map(|told| told.split(' ').next()).collect::<Vec<_>>()
+        };
+        let wishes = |smt, rank_per, threads| Wishes { smt, rank_per, threads, ..Wishes::default() };
+        // Two hardware threads a core: of all that compute, but not of so few threads that each has a core.
+        assert!(told(wishes(true, RankPer::Node, None)).is_empty());
+        assert_eq!(told(wishes(true, RankPer::Node, Some(4))), ["--smt"]);
+        // A socket is a node there.
+        assert_eq!(told(wishes(false, RankPer::Socket, None)), ["--rank-per"]);
+        assert!(told(Wishes::default()).is_empty());
+        let machine = Machine::load("epyc-nps4-2s").unwrap();
+        let wishes = Wishes { rank_per: RankPer::Socket, ..Wishes::default() };
+        assert!(idle_flags(&machine, &wishes, &place(&machine, &wishes).unwrap()).is_empty());
+    }
 }

@@ -55,8 +55,8 @@ pub struct PlanArgs {
     explain: Option<String>,
     /// Show what copies of hot rows on every rank would save (`octorec train --hot exact`): what budgets give, each
     /// twice the one before, and which of them is enough.
-    #[arg(long, value_name = "BUDGET", num_args = 0..=1, default_missing_value = "auto", conflicts_with = "explain")]
-    hot: Option<Budget>,
+    #[arg(long, conflicts_with = "explain")]
+    hot: bool,
     /// With --hot: what it costs at most that hot rows are told anew after so many steps (`octorec train --hot-revise
     /// STEPS`).
     #[arg(long, value_name = "STEPS", requires = "hot", value_parser = clap::value_parser!(u64).range(1..))]
@@ -151,9 +151,10 @@ impl PlanArgs {
         inputs.extend(machine_file(&self.place.topology));
         refuse_overwriting(&[("--out", self.out.as_deref())], &inputs)?;
         let machine = figures::load(&self.place.topology)?;
-        let placement = place(&machine, &self.place.wishes(config.train.threads))?;
+        let wishes = self.place.wishes(config.train.threads);
+        let placement = place(&machine, &wishes)?;
         warn_of_places(&placement);
-        self.place.advise(&placement);
+        self.place.advise(&machine, &wishes, &placement);
         let site = Site::new(&machine, &placement, Known { memory_gb_s: self.memory_gb_s, link_gb_s: self.link_gb_s });
         let figures = figures::tell(&machine, &site.assumptions);
         let patience = patience(site.ranks.len() as u64);
@@ -195,7 +196,7 @@ impl PlanArgs {
             note!("plan written to {}", path.display());
         }
         let room = model.room_for_copies(&plan.cost, self.hot_revise.is_some());
-        let hot = self.hot.map(|Budget::Auto| {
+        let hot = self.hot.then(|| {
             let prices = HotPrices::new(&workload, &plan.sharding);
             (prices.ladder(self.hot_revise, room), prices.most())
         });
@@ -289,13 +290,6 @@ fn patience(ranks: u64) -> Option<String> {
             Bytes(pairs * A_PAIR.1)
         )
     })
-}
-
-/// What copies of hot rows may take on each rank.
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum Budget {
-    /// The least with which nearly as little travels as with any.
-    Auto,
 }
 
 /// What budgets for copies of hot rows give, where they are revised after so many steps, if they are.

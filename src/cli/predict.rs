@@ -9,7 +9,7 @@ use clap::{Args, ValueEnum};
 use serde::Serialize;
 
 use super::heed_signals;
-use super::output::{refuse_mixing, refuse_overwriting};
+use super::output::{refuse_losing_data, refuse_mixing, refuse_overwriting};
 use super::ranks::Started;
 use super::session::{open_data, open_incoming};
 use super::text::of_text;
@@ -149,6 +149,7 @@ impl PredictArgs {
         let inputs = files.iter().chain([&self.data, &trained.path]).map(PathBuf::as_path);
         let inputs: Vec<&Path> = inputs.chain(self.trained.ranks.input_files()).collect();
         refuse_overwriting(&[("--out", self.out.as_deref())], &inputs)?;
+        refuse_losing_data(&[("--out", self.out.as_deref())], &self.checkpoint, &config)?;
         // A row that is left out would shift all lines behind it.
         config.data.on_bad_row = OnBadRow::Fail;
         if !arrives {

@@ -352,7 +352,8 @@ impl RankArgs {
             CommCores::Auto => CommCores::Count(self.choose(world, config, schema, machine)?),
             count => count,
         };
-        let placement = place(machine, &self.wishes(config, comm_cores))?;
+        let wishes = self.wishes(config, comm_cores);
+        let placement = place(machine, &wishes)?;
         if placement.ranks.len() * world.machines() == 1 && matches!(comm_cores, CommCores::Count(1..)) {
             let reason = "one rank has nobody to communicate with: use more --ranks, or leave it away";
             return refuse("--comm-cores", reason.to_owned());
@@ -363,7 +364,10 @@ impl RankArgs {
         } else {
             warn(&placement)
         }
-        self.place.advise(&placement);
+        self.place.advise(machine, &wishes, &placement);
+        if placement.ranks.len() * world.machines() == 1 && self.timeout.time != DEADLINE.time {
+            note!("one rank waits for nobody: --timeout changes nothing");
+        }
         if let (RankCount::Auto, [reason, ..]) = (self.place.ranks, &placement.reasons[..])
             && placement.ranks.len() > 1
         {

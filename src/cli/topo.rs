@@ -123,7 +123,7 @@ pub fn report(args: &TopoArgs, world: &World) -> Result<String> {
     };
     let wishes = args.place.wishes(args.threads);
     let placement = place(&machine, &wishes)?;
-    args.place.advise(&placement);
+    args.place.advise(&machine, &wishes, &placement);
     let mut text = if args.json {
         console::pretty(&TopoReport { machine: &machine, wishes: &wishes, placement: &placement })
     } else {

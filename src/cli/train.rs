@@ -4,6 +4,7 @@ mod init;
 mod prepare;
 mod report;
 mod resolve;
+mod warm_up;
 
 use std::path::PathBuf;
 
@@ -11,7 +12,7 @@ use clap::Args;
 use serde::Serialize;
 
 use self::prepare::Prepared;
-pub(super) use self::prepare::late_evaluations;
+pub(super) use self::prepare::{late_evaluations, steps_of};
 use self::resolve::Resumed;
 use super::collective::Choice;
 use super::copies::CopyArgs;

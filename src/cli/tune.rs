@@ -214,7 +214,8 @@ fn layers(config: &Config, threads: usize) -> Result<(Vec<(usize, usize)>, usize
     }
     let shape = Shape::of(config, positions, dims);
     let mut parts = Parts::new(small.train.part.given().unwrap_or_else(|| part_for(shape.part_sizes(), threads)), None);
-    parts.cut(small.train.batch, small.train.batch);
+    let minibatch = small.train.minibatch();
+    parts.cut(minibatch, minibatch);
     Ok((layers, parts.part(0).with_rows(config.steps()).len()))
 }
 
@@ -344,7 +345,21 @@ impl fmt::Display for Report {
 
 #[cfg(test)]
 mod tests {
-    use super::is_no_chance;
+    use super::{is_no_chance, layers};
+    use crate::base::config::Config;
+
+    #[test]
+    fn passes_have_as_many_rows_as_a_step_that_is_made_of_several_minibatches() {
+        let of = |batch: usize, accumulate: usize| {
+            let mut config = Config::default();
+            config.model.rows = vec![50, 7];
+            (config.model.bottom, config.model.top, config.model.dim) = (vec![13, 80, 16], vec![70, 1], 16);
+            (config.train.batch, config.train.accumulate) = (batch, accumulate);
+            layers(&config, 2).expect("a model with layers")
+        };
+        assert_eq!(of(32, 3), of(96, 1));
+        assert_eq!((of(32, 3).1, of(32, 1).1), (96, 32));
+    }
 
     #[test]
     fn chance_is_ruled_out_by_the_sign_test() {

@@ -2,8 +2,9 @@
 //!
 //! Each message flows ([`Fluid`]) from the moment at which both its ranks have begun its round. It takes of a link its
 //! bytes, of its sender's memory what is read, and of its receiver's what is written into the window, read there, added
-//! and put into place ([`Schedule::memory_bytes`]). The last byte arrives with the latency of its way. A rank begins
-//! its next round when its messages of this one have gone and come, as the executor does.
+//! and put into place ([`Schedule::memory_bytes`]). Between hosts it takes of the cores of both what the network does
+//! ([`Site::network_work`]), unless those who copy are given one by one. The last byte arrives with the latency of its
+//! way. A rank begins its next round when its messages of this one have gone and come, as the executor does.
 
 use std::collections::BTreeMap;
 
@@ -15,9 +16,9 @@ use crate::machine::fluid::{Activity, After, Fluid};
 /// What is priced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Works {
-    /// Links alone, as if memories were endlessly fast.
+    /// Links alone, as if memories and cores were endlessly fast.
     Links,
-    /// Links, and the memories at both ends.
+    /// Links, the memories at both ends, and what the network takes of cores there.
     LinksAndMemories,
 }
 
@@ -30,12 +31,14 @@ pub struct Timing {
     pub wire_bytes: Vec<f64>,
     /// Bytes read and written in each of its pools.
     pub pool_bytes: Vec<f64>,
+    /// Core seconds that the network takes of each of its hosts.
+    pub core_s: Vec<f64>,
 }
 
 /// What limits a schedule.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Busiest {
-    /// "link node 3 to node 4" or "memory of node 2".
+    /// "link node 3 to node 4", "memory of node 2" or "network cores of host 1".
     pub name: String,
     /// Its share of the time.
     pub share: f64,
@@ -56,32 +59,43 @@ impl Timing {
     #[must_use]
     pub fn of(schedule: &Schedule, site: &Site, works: Works) -> Self {
         assert_eq!(schedule.ranks(), site.ranks.len(), "a schedule among the ranks of a site");
-        let mut fluid = Fluid::new(site.resources());
+        let mut fluid = Fluid::new(rates(site));
         let start = vec![None; schedule.ranks()];
         let ends: Vec<usize> = flow(schedule, site, works, None, &mut fluid, start).into_iter().flatten().collect();
         let flowed = fluid.run();
         let seconds = ends.into_iter().map(|end| flowed[end].gone_s).fold(0.0, f64::max);
         let mut bytes = fluid.taken();
-        Self { seconds, pool_bytes: bytes.split_off(site.wires.len()), wire_bytes: bytes }
+        let core_s = bytes.split_off(site.wires.len() + site.pools.len());
+        Self { seconds, core_s, pool_bytes: bytes.split_off(site.wires.len()), wire_bytes: bytes }
     }
 
-    /// The link or memory that is busy for the largest share of the time; none where nothing moves.
+    /// The link, memory or host that is busy for the largest share of the time; none where nothing moves.
     #[must_use]
     pub fn busiest(&self, site: &Site) -> Option<Busiest> {
-        let bytes = self.wire_bytes.iter().chain(&self.pool_bytes).zip(site.resources()).enumerate();
-        let all = bytes.map(|(resource, (bytes, rate))| Busiest {
-            name: site.resource_name(resource),
-            share: bytes / rate / self.seconds,
-        });
+        let hosts = site.wires.len() + site.pools.len();
+        let name = |resource: usize| match resource < hosts {
+            true => site.resource_name(resource),
+            false => Site::cores_name(resource - hosts),
+        };
+        let taken = self.wire_bytes.iter().chain(&self.pool_bytes).chain(&self.core_s).zip(rates(site)).enumerate();
+        let all =
+            taken.map(|(resource, (taken, rate))| Busiest { name: name(resource), share: taken / rate / self.seconds });
         all.filter(|busiest| busiest.share > 0.0).reduce(|a, b| if b.share > a.share { b } else { a })
     }
 }
 
-/// Seconds of a schedule among the ranks of a site if none waited for another: what the busiest link or memory takes,
-/// and the longest latency of each round.
+/// What there is a second: bytes of a site's wires and memories, and cores of its hosts that work for the network.
+fn rates(site: &Site) -> Vec<f64> {
+    let mut rates = site.resources();
+    rates.extend(site.network_cores());
+    rates
+}
+
+/// Seconds of a schedule among the ranks of a site if none waited for another: what the busiest link, memory or host
+/// takes, and the longest latency of each round.
 #[must_use]
 pub fn without_waits(schedule: &Schedule, site: &Site, works: Works) -> f64 {
-    let rates = site.resources();
+    let rates = rates(site);
     let (mut loads, mut latencies_s) = (vec![0.0; rates.len()], 0.0);
     for hops in &schedule.rounds {
         let mut latency_s = 0.0;
@@ -109,8 +123,9 @@ pub struct Copier {
     pub cores: f64,
 }
 
-/// Adds a schedule to what shares the resources of a site, and of the ranks' copiers, if those count: a rank begins
-/// after the activity in its place, and has ended with the one that is returned there.
+/// Adds a schedule to what shares the resources of a site, and of the ranks' copiers, or where none are given of the
+/// hosts' cores behind them: a rank begins after the activity in its place, and has ended with the one that is returned
+/// there.
 pub fn flow(
     schedule: &Schedule,
     site: &Site,
@@ -165,6 +180,10 @@ fn messages(schedule: &Schedule, hops: &[Hop], site: &Site, works: Works, copier
                 takes.push((own.resource, own.takes * (read + 1.0 + besides[0]) + leaves / own.cores));
                 let received = theirs.takes * ((written - 1.0).max(0.0) + besides[1]);
                 takes.push((theirs.resource, received + comes / theirs.cores));
+            } else {
+                let hosts = site.wires.len() + site.pools.len();
+                let work = site.network_work(from, to).into_iter().filter(|(_, core_s)| *core_s > 0.0);
+                takes.extend(work.map(|(host, core_s)| (hosts + host, core_s)));
             }
             match pool(from) == pool(to) {
                 true => takes.push((pool(from), read + written)),

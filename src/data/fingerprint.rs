@@ -6,7 +6,7 @@ use std::path::Path;
 use twox_hash::XxHash3_64;
 
 use super::formats::Table;
-use super::text::decoded;
+use super::text::{Wanted, decoded};
 use crate::base::input;
 use crate::memory::FileBytes;
 
@@ -25,7 +25,7 @@ pub(super) fn of_ends(path: &Path) -> Option<u64> {
 /// mended further on, or left out, changes nothing: a text that has grown is told by its rows.
 pub(super) fn of_text(path: &Path) -> Option<u64> {
     let mut first = Vec::new();
-    let (text, _) = decoded(input::open(path).ok()?, path).ok()?;
+    let (text, _) = decoded(input::open(path).ok()?, path, Wanted::All).ok()?;
     text.take(END as u64).read_to_end(&mut first).ok()?;
     Some(of_bytes([&*first]))
 }
@@ -39,24 +39,24 @@ pub(super) fn of_bytes<'a>(all: impl IntoIterator<Item = &'a [u8]>) -> u64 {
 const AND: char = '-';
 
 /// The fingerprint of several tables in their order, as it is kept: that of their files and, where that knows no
-/// values, that of the first values of the first and the last one, which cost a page a column each.
+/// values, those of the first values of the first and the last one ([`Table::first_values`]), which cost a page a column
+/// each.
 pub(super) fn of_tables(tables: &[&dyn Table]) -> Option<String> {
     let all = |each: &[u64]| format!("{:016x}", of_bytes(each.iter().map(bytemuck::bytes_of)));
     let files: Vec<u64> = tables.iter().map(|table| table.fingerprint()).collect::<Option<_>>()?;
     let ends = tables.first().into_iter().chain(tables.last());
-    let values: Vec<u64> = ends.filter_map(|table| table.first_values()).collect();
-    Some(if values.is_empty() { all(&files) } else { format!("{}{AND}{}", all(&files), all(&values)) })
+    let values: Vec<[u64; 2]> = ends.filter_map(|table| table.first_values()).collect();
+    let [placed, named] = [0, 1].map(|how| all(&values.iter().map(|both| both[how]).collect::<Vec<_>>()));
+    Some(if values.is_empty() { all(&files) } else { format!("{}{AND}{placed}{AND}{named}", all(&files)) })
 }
 
-/// Whether two fingerprints, as they are kept, may be of the same tables: first values count where both have them,
-/// since earlier versions kept none.
+/// Whether two fingerprints, as they are kept, may be of the same tables: the files must be, and the last that both
+/// have of first values, since earlier versions kept none, or those in the order of the files' columns alone.
 #[must_use]
 pub fn may_be_same(a: &str, b: &str) -> bool {
-    match (a.split_once(AND), b.split_once(AND)) {
-        (Some((files, _)), None) => files == b,
-        (None, Some((files, _))) => files == a,
-        _ => a == b,
-    }
+    let [a, b] = [a, b].map(|kept| kept.split(AND).collect::<Vec<_>>());
+    let last = a.len().min(b.len()) - 1;
+    a[0] == b[0] && a[last] == b[last]
 }
 
 #[cfg(test)]
@@ -72,6 +72,12 @@ mod tests {
             ("1-3", "2", false),
             ("1-3", "1-3", true),
             ("1-3", "1-4", false),
+            ("1-3-5", "1", true),
+            ("1-3-5", "1-3", true),
+            ("1-3-5", "1-4", false),
+            ("1-3-5", "1-4-5", true),
+            ("1-3-5", "2-3-5", false),
+            ("1-3-5", "1-3-6", false),
         ] {
             assert_eq!((may_be_same(a, b), may_be_same(b, a)), (same, same), "{a}, {b}");
         }

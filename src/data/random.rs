@@ -52,7 +52,11 @@ impl Random {
     pub fn new(config: &DataConfig, model_rows: &[u64], dense: usize) -> Result<Self> {
         let fail = |origin: &str, reason: &str| Err(Error::config(origin, reason));
         if model_rows.is_empty() {
-            return fail("data.source = \"random\"", "the tables' sizes must be given: set model.rows");
+            return fail(
+                "model.rows",
+                "data.source = \"random\" draws rows of tables whose sizes the configuration has to name: start from a preset \
+                 that names them, as --preset kaggle does, or give one for each table, e.g. --set model.rows=[1000,500]",
+            );
         }
         if model_rows.iter().any(|&rows| rows == 0 || rows > u64::from(u32::MAX)) {
             return fail("model.rows", "every table needs 1 to 2^32 - 1 rows");
@@ -219,6 +223,8 @@ mod tests {
     #[test]
     fn tables_must_be_given() {
         let message = Random::new(&DataConfig::default(), &[], 1).err().unwrap().to_string();
-        assert_eq!(message, "data.source = \"random\": the tables' sizes must be given: set model.rows");
+        let told =
+            "model.rows: data.source = \"random\" draws rows of tables whose sizes the configuration has to name: ";
+        assert!(message.starts_with(told) && message.contains("--preset kaggle"), "{message}");
     }
 }

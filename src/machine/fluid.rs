@@ -94,8 +94,14 @@ impl Fluid {
     /// How much of each resource all activities take together.
     #[must_use]
     pub fn taken(&self) -> Vec<f64> {
+        self.taken_by(|_| true)
+    }
+
+    /// How much of each resource those activities take together whose numbers are asked for.
+    #[must_use]
+    pub fn taken_by(&self, is_asked: impl Fn(usize) -> bool) -> Vec<f64> {
         let mut taken = vec![0.0; self.rates.len()];
-        for activity in &self.activities {
+        for (_, activity) in self.activities.iter().enumerate().filter(|(number, _)| is_asked(*number)) {
             activity.takes.iter().for_each(|(resource, share)| taken[*resource] += share * activity.amount);
         }
         taken

@@ -25,7 +25,7 @@ pub const MEMORY_GB_S: f64 = 100.0;
 /// Bandwidth of a link and direction where no link's is known: UPI as in SC20, in GB/s.
 pub const LINK_GB_S: f64 = 22.0;
 
-/// Latency of a link where no link's is known: UPI, from the same paper's machine, in nanoseconds.
+/// Latency of a link where none of its kind is known: UPI, from the same paper's machine, in nanoseconds.
 pub const LATENCY_NS: f64 = 70.0;
 
 /// Peak of a core where no core's is known: 4.1 TFLOP/s of f32 over the 28 cores of that machine's sockets.
@@ -259,6 +259,23 @@ impl Site {
         self.core_s[self.homes[from.index()]][self.homes[to.index()]]
     }
 
+    /// Who works for a byte from one rank to another, and for how many core seconds: the host that it leaves, and the one
+    /// that it enters, by their positions among those that have ranks.
+    #[must_use]
+    pub fn network_work(&self, from: RankId, to: RankId) -> [(usize, f64); 2] {
+        let [leaves, enters] = self.core_s(from, to);
+        [(self.ranks[from.index()].host, leaves), (self.ranks[to.index()].host, enters)]
+    }
+
+    /// How many cores of each host that has ranks work for the network: its ranks' [`RankSite::network_threads`].
+    #[must_use]
+    pub fn network_cores(&self) -> Vec<f64> {
+        let hosts = self.ranks.iter().map(|rank| rank.host + 1).max().unwrap_or(0);
+        let mut cores = vec![0.0; hosts];
+        self.ranks.iter().for_each(|rank| cores[rank.host] += rank.network_threads as f64);
+        cores
+    }
+
     /// The nodes that have ranks, ascending.
     #[must_use]
     pub fn homes(&self) -> &[NodeId] {
@@ -288,6 +305,12 @@ impl Site {
     pub fn resources(&self) -> Vec<f64> {
         let wires = self.wires.iter().map(|wire| wire.gb_s);
         wires.chain(self.pools.iter().map(|pool| pool.rates.stream_copy_gb_s)).map(|gb_s| gb_s * 1e9).collect()
+    }
+
+    /// What people call a host's cores that work for the network.
+    #[must_use]
+    pub fn cores_name(host: usize) -> String {
+        format!("network cores of host {host}")
     }
 
     /// What people call a resource: "link node 3 to node 4" or "memory of node 2".

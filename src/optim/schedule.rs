@@ -78,9 +78,7 @@ impl Schedule {
         if decay_steps == 0 || step < decay_start {
             return base;
         }
-        // The rate of the first step is the one that decays. The reference's has decayed by a step there.
-        let first = if decay == Decay::Polynomial { decay_start } else { decay_start.max(1) };
-        let (done, all) = (step.saturating_sub(first), decay_steps as f64);
+        let (done, all) = (step - decay_start, decay_steps as f64);
         let left = match decay {
             Decay::Polynomial => libm::pow((decay_steps - done.min(decay_steps - 1)) as f64 / all, power),
             Decay::Cosine => libm::cos(std::f64::consts::PI * done.min(decay_steps) as f64 / all).midpoint(1.0),

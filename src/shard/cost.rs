@@ -384,6 +384,11 @@ impl<'a> Model<'a> {
         }
     }
 
+    /// How many wires and hosts there are.
+    pub(super) fn reached(&self) -> usize {
+        self.ways.rates.len()
+    }
+
     /// The most loaded of these of an exchange, wires first, then hosts, and its seconds.
     pub(super) fn busiest(&self, tally: &Tally, exchange: Exchanged, of: Range<usize>) -> Option<(usize, f64)> {
         let loads = of.map(|wire| (wire, self.wire_bytes(&tally.wires[wire], exchange)));
@@ -437,7 +442,7 @@ impl<'a> Model<'a> {
 
     /// Seconds of the most loaded wire or host of each exchange, and of lists for replicated tables.
     pub(super) fn wires_s(&self, tally: &Tally) -> (ExchangesS, f64) {
-        let all = 0..self.ways.rates.len();
+        let all = 0..self.reached();
         let busiest = |exchange| self.busiest(tally, exchange, all.clone()).map_or(0.0, |(_, seconds)| seconds);
         let seconds = Exchanged::ALL.map(busiest);
         let list = tally.replicated as f64 * WORD_BYTES;

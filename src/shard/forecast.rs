@@ -6,6 +6,7 @@ use super::cost::{Model, Score};
 use super::scheme::Sharding;
 use super::traffic::{Exchanged, ID_BYTES, WORD_BYTES};
 use crate::base::RankId;
+use crate::machine::Site;
 
 /// A rank's share of a minibatch, predicted.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -49,6 +50,8 @@ pub struct ExchangeCost {
     pub bytes: u64,
     /// The most loaded wire, its bytes and its seconds; none where no message leaves its node.
     pub wire: Option<(String, u64, f64)>,
+    /// The host whose cores work longest for the network, and for how many seconds; none where they have nothing to do.
+    pub cores: Option<(String, f64)>,
 }
 
 /// A division's cost.
@@ -118,12 +121,15 @@ impl Model<'_> {
                 }
             };
             let leaves = (0..self.ranks()).map(|rank| self.exchanged(&tally, rank, exchange)[1] as f64 - stays(rank));
-            let wire = self.busiest(&tally, exchange, 0..self.site.wires.len()).map(|(wire, seconds)| {
+            let (wires, all) = (self.site.wires.len(), self.reached());
+            let cores = self.busiest(&tally, exchange, wires..all);
+            let cores = cores.map(|(at, seconds)| (Site::cores_name(at - wires), seconds));
+            let wire = self.busiest(&tally, exchange, 0..wires).map(|(wire, seconds)| {
                 let bytes = self.wire_bytes(&tally.wires[wire], exchange).round() as u64;
                 (self.site.wires[wire].name.clone(), bytes, seconds)
             });
             let bytes = if self.ranks() == 1 { 0.0 } else { leaves.sum::<f64>() };
-            ExchangeCost { name: exchange.name(), bytes: bytes.round() as u64, wire }
+            ExchangeCost { name: exchange.name(), bytes: bytes.round() as u64, wire, cores }
         };
         let totals = ranks.iter().map(RankCost::total_s);
         let slowest_s = totals.clone().fold(0.0, f64::max);

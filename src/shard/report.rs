@@ -180,11 +180,14 @@ fn bars(plan: &Plan, out: &mut String) -> std::fmt::Result {
 fn exchanges(plan: &Plan, out: &mut String) -> std::fmt::Result {
     writeln!(out)?;
     for exchange in &plan.cost.exchanges {
-        let wire = exchange.wire.as_ref().map_or_else(
-            || "none leave their node".to_owned(),
-            |(name, bytes, seconds)| format!("busiest {name}: {} in {} ms", Bytes(*bytes), ms(*seconds)),
-        );
-        writeln!(out, "  {:<12} {:>10} between ranks, {wire}", exchange.name, Bytes(exchange.bytes).to_string())?;
+        let wire = exchange.wire.as_ref().map(|(name, bytes, seconds)| {
+            (*seconds, format!("busiest {name}: {} in {} ms", Bytes(*bytes), ms(*seconds)))
+        });
+        let cores = exchange.cores.as_ref();
+        let cores = cores.map(|(name, seconds)| (*seconds, format!("busiest {name}: {} ms", ms(*seconds))));
+        let busiest = wire.into_iter().chain(cores).reduce(|a, b| if b.0 > a.0 { b } else { a });
+        let busiest = busiest.map_or_else(|| "none leave their node".to_owned(), |(_, words)| words);
+        writeln!(out, "  {:<12} {:>10} between ranks, {busiest}", exchange.name, Bytes(exchange.bytes).to_string())?;
     }
     if plan.cost.allreduce_bytes > 0 {
         let replicated = plan.sharding.schemes().iter().filter(|scheme| scheme.kind() == Kind::Replicated).count();

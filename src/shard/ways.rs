@@ -42,17 +42,14 @@ impl Ways {
     /// Those of ranks with so many samples each.
     pub fn new(site: &Site, slices: &[i64]) -> Self {
         let ids: Vec<RankId> = RankId::all(slices.len()).collect();
-        let host = |rank: RankId| site.wires.len() + site.ranks[rank.index()].host;
-        let places = ids.iter().map(|rank| host(*rank) + 1).max().unwrap_or(0);
         let mut rates: Vec<f64> = site.wires.iter().map(|wire| wire.gb_s * 1e9).collect();
-        rates.resize(places, 0.0);
-        for rank in &ids {
-            rates[host(*rank)] += site.ranks[rank.index()].network_threads as f64 / WORK_S;
-        }
+        rates.extend(site.network_cores().into_iter().map(|cores| cores / WORK_S));
+        let places = rates.len();
         let passes = |from: RankId, to: RankId| {
-            let [leaves, enters] = site.core_s(from, to).map(|s| (s.min(WORK_MOST_S) / WORK_S).round() as i64);
+            let work = |s: f64| (s.min(WORK_MOST_S) / WORK_S).round() as i64;
+            let hosts = site.network_work(from, to).map(|(host, s)| (site.wires.len() + host, work(s)));
             let wires = site.path(from, to).iter().map(|wire| (*wire, 1));
-            wires.chain([(host(from), leaves), (host(to), enters)])
+            wires.chain(hosts)
         };
         let reach = ids.iter().map(|rank| {
             let mut all: Vec<_> = (0..places).map(|wire| Reach { wire, out: 0, back: 0, back_ranks: 0 }).collect();

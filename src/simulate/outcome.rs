@@ -73,6 +73,8 @@ pub struct Outcome {
     pub hidden_s: [f64; MessageKind::ALL.len()],
     /// Each resource with the share of the time in which it is busy, the busiest first.
     pub busy: Vec<(String, f64)>,
+    /// The same, as far as exchanges keep them busy.
+    exchanging: Vec<(String, f64)>,
     spans: Vec<TraceSpan>,
 }
 
@@ -140,10 +142,15 @@ impl Outcome {
         let each = 1.0 / (counted * ranks as f64);
         // Layers of the last step are still reduced when its ranks have ended their walk.
         let whole_s = flowed.iter().map(|at| at.gone_s).fold(f64::MIN_POSITIVE, f64::max);
-        let busy = fluid.taken().into_iter().zip(fluid.rates()).enumerate();
-        let mut busy: Vec<(String, f64)> =
-            busy.map(|(at, (taken, rate))| (resource(at), taken / rate / whole_s)).collect();
-        busy.sort_by(|a, b| b.1.total_cmp(&a.1));
+        let shares = |taken: Vec<f64>| {
+            let shares = taken.into_iter().zip(fluid.rates()).enumerate();
+            let mut shares: Vec<(String, f64)> =
+                shares.map(|(at, (taken, rate))| (resource(at), taken / rate / whole_s)).collect();
+            shares.sort_by(|a, b| b.1.total_cmp(&a.1));
+            shares
+        };
+        let computes = |number: usize| matches!(labels[number], Some(Label::Stage { sends: None, .. }));
+        let exchanging = shares(fluid.taken_by(|number| !computes(number)));
         let stages_s = std::array::from_fn(|stage| stages.iter().map(|rank| rank[stage]).fold(0.0, f64::max));
         Self {
             step_s: (end_s(STEPS - 1) - end_s(0)) / counted,
@@ -151,7 +158,8 @@ impl Outcome {
             stages_s,
             exposed_s: exposed_s.map(|all| all * each),
             hidden_s: std::array::from_fn(|kind| ((total_s[kind] - exposed_s[kind]) * each).max(0.0)),
-            busy,
+            busy: shares(fluid.taken()),
+            exchanging,
             spans,
         }
     }
@@ -162,20 +170,26 @@ impl Outcome {
     pub fn mixed(self, other: &Self, share: f64) -> Self {
         let mean = |own: f64, others: f64| (1.0 - share) * own + share * others;
         let step_s = mean(self.step_s, other.step_s);
-        let busy = |outcome: &Self, name: &str| {
-            let found = outcome.busy.iter().find(|(own, _)| own == name);
-            found.map_or(0.0, |(_, busy)| busy * outcome.step_s / step_s)
+        let shares = |of: fn(&Self) -> &Vec<(String, f64)>| {
+            let share = |outcome: &Self, name: &str| {
+                let found = of(outcome).iter().find(|(own, _)| own == name);
+                found.map_or(0.0, |(_, share)| share * outcome.step_s / step_s)
+            };
+            let names = of(&self).iter().map(|(name, _)| name);
+            let mut shares: Vec<(String, f64)> =
+                names.map(|name| (name.clone(), mean(share(&self, name), share(other, name)))).collect();
+            shares.sort_by(|a, b| b.1.total_cmp(&a.1));
+            shares
         };
-        let mut shares: Vec<(String, f64)> =
-            self.busy.iter().map(|(name, _)| (name.clone(), mean(busy(&self, name), busy(other, name)))).collect();
-        shares.sort_by(|a, b| b.1.total_cmp(&a.1));
+        let [busy, exchanging] = [shares(|outcome| &outcome.busy), shares(|outcome| &outcome.exchanging)];
         Self {
             step_s,
             compute_s: mean(self.compute_s, other.compute_s),
             stages_s: std::array::from_fn(|stage| mean(self.stages_s[stage], other.stages_s[stage])),
             exposed_s: std::array::from_fn(|kind| mean(self.exposed_s[kind], other.exposed_s[kind])),
             hidden_s: std::array::from_fn(|kind| mean(self.hidden_s[kind], other.hidden_s[kind])),
-            busy: shares,
+            busy,
+            exchanging,
             spans: self.spans,
         }
     }
@@ -188,22 +202,24 @@ impl Outcome {
             let [a, b] = [a, b].map(|kind| self.exposed_s[*kind as usize]);
             a.total_cmp(&b)
         });
-        // What is exposed is more than memory takes, so that a link is to blame if one is busy.
-        let named = |start: &str| self.busy.iter().find(|(name, share)| name.starts_with(start) && *share > 0.0);
-        let shared = named("link").or_else(|| named("memory"));
-        match (longest, shared) {
-            (Some(kind), Some((name, share))) if exposed > 0.1 * self.step_s => {
-                format!("{} on {name} ({:.0} % busy)", kind.name(), share * 1e2)
-            }
-            _ => {
-                let all = Stage::ALL.into_iter().max_by(|a, b| {
-                    let [a, b] = [a, b].map(|stage| self.stages_s[*stage as usize]);
-                    a.total_cmp(&b)
-                });
-                let stage = all.expect("a step has stages");
-                format!("{} ({:.0} % of the step)", stage.name(), self.stages_s[stage as usize] / self.step_s * 1e2)
-            }
+        let kind = longest.expect("there are kinds of messages");
+        if exposed > 0.1 * self.step_s {
+            // What exchanges keep busy for much less than ranks wait is not what they wait for. Those that copy are busy
+            // whenever links and memories are, so these are to blame first.
+            let least = 0.5 * self.exposed_s[kind as usize] / self.step_s;
+            let named =
+                |start: &str| self.exchanging.iter().find(|(name, share)| name.starts_with(start) && *share >= least);
+            let shared = ["link", "memory", "communication cores", "compute cores"].into_iter().find_map(named);
+            let Some((name, _)) = shared else { return format!("{}: ranks wait for each other", kind.name()) };
+            let busy = self.busy.iter().find(|(own, _)| own == name).map_or(0.0, |(_, share)| *share);
+            return format!("{} on {name} ({:.0} % busy)", kind.name(), busy * 1e2);
         }
+        let all = Stage::ALL.into_iter().max_by(|a, b| {
+            let [a, b] = [a, b].map(|stage| self.stages_s[*stage as usize]);
+            a.total_cmp(&b)
+        });
+        let stage = all.expect("a step has stages");
+        format!("{} ({:.0} % of the step)", stage.name(), self.stages_s[stage as usize] / self.step_s * 1e2)
     }
 
     /// A timeline for Perfetto.

@@ -26,7 +26,8 @@ pub fn untrainable(source: &dyn Source) -> Error {
         true => "has samples for tests only: name training samples by it, and these by --test-data",
         false if validates && tests => "there is no training sample: lower --validation-fraction or --test-fraction",
         false if validates => "there is no training sample: lower --validation-fraction (data.validation_fraction)",
-        false => "there is no training sample: lower data.test_fraction",
+        false if tests => "there is no training sample: lower data.test_fraction",
+        false => "there is no training sample, nor one for tests: name data with samples",
     };
     Error::config(if source.about().has_own_tests { "--data" } else { "data" }, reason)
 }

@@ -275,7 +275,10 @@ fn hot_inputs_are_those_of_a_file_that_tells_them_or_told_by_its_rows() {
     refused(&fewer, &["tagged", "tells 2,560 training samples apart, and the data has 2,000", "leave --hot-set away"]);
     let other = format!("{train} --ranks 2 --set data.seed=77 --hot-set {}", at("tagged"));
     refused(&other, &["samples that are told to be hot look up rows that are not", "--hot-set", "--inputs"]);
-    refused(&format!("{train} --hot-budget 64"), &["--hot-budget", "hot as a whole", "allow more than 64 B"]);
+    refused(
+        &format!("{train} --hot-budget 64"),
+        &["--hot-budget", "hot as a whole", "of 64 B that are allowed: allow at least "],
+    );
     let none = "train --preset rmc1 --rows-cap 90000 --set data.train_samples=1280 --batch 64 --threads 1 --hot fae";
     refused(none, &["--hot fae: no training sample looks up hot rows alone", "--hot-budget", "octorec inspect --hot"]);
     refused(&format!("{} --set train.hot_test_samples=9", tiny_training()), &["train.hot_test_samples", "\"fae\""]);

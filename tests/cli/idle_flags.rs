@@ -217,3 +217,22 @@ fn presets_are_listed_with_a_whole_sentence_each() {
     assert!(of("terabyte").ends_with("bench/dlrm_s_criteo_terabyte.sh."), "{list}");
     assert!(list.lines().skip(1).all(|line| line.trim_end_matches(" (default)").ends_with('.')), "{list}");
 }
+
+#[test]
+fn what_one_rank_or_this_machine_makes_of_a_flag_is_told() {
+    let told =
+        |flags: &str| String::from_utf8(succeed(&format!("{} --steps 1 {flags}", tiny_training())).stderr).unwrap();
+    let idle = "one rank waits for nobody: --timeout changes nothing";
+    assert!(told("--ranks 1 --timeout 5").contains(idle));
+    assert!(!told("--ranks 1").contains("--timeout"));
+    assert!(!told("--ranks 2 --threads 1 --timeout 50").contains(idle));
+    let plan = |flags: &str| {
+        String::from_utf8(succeed(&format!("plan --topology two-socket --preset demo {flags}")).stderr).unwrap()
+    };
+    let told = plan("--smt --threads 4 --rank-per socket");
+    assert!(
+        ["--smt", "--rank-per"].iter().all(|flag| told.contains(&format!("note: {flag} changes nothing"))),
+        "{told}"
+    );
+    assert!(!plan("--smt").contains("changes nothing"));
+}

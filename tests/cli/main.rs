@@ -41,6 +41,7 @@ mod promises;
 mod propose;
 mod quotients;
 mod ranks;
+mod remedies;
 #[path = "../support/requirement.rs"]
 mod requirement;
 #[path = "../support/sample.rs"]

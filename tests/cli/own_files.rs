@@ -763,3 +763,41 @@ fn a_device_is_no_folder_and_has_no_place_for_a_second_file() {
     succeed(&format!("export --checkpoint {run} --format onnx --out /dev/null"));
     succeed("plan --topology two-socket --preset demo --out /dev/null");
 }
+
+#[test]
+fn what_a_run_was_trained_on_and_text_that_is_no_picture_are_not_replaced() {
+    let folder = tempfile::tempdir().unwrap();
+    let to = |name: &str| folder.path().join(name).display().to_string();
+    let data = tsv(&folder.path().join("clicks.tsv"), 300);
+    for copy in ["tests.tsv", "others.tsv"] {
+        fs::copy(&data, to(copy)).unwrap();
+    }
+    let (run, model) = (to("run"), "--set model.bottom=[13,8] --set model.top=[8,1] --set model.dim=8 --threads 1");
+    let tests = to("tests.tsv");
+    succeed(&format!("train --data {} --test-data {tests} {model} --batch 50 --steps 2 --out {run}", data.display()));
+    fs::write(to("schema.toml"), "label = \"clicked\"\n").unwrap();
+    let before = held(folder.path());
+    for out in ["clicks.tsv", "tests.tsv"] {
+        for command in [
+            format!("predict --data {}", to("others.tsv")),
+            "export --format torch".to_owned(),
+            "export --format onnx".to_owned(),
+        ] {
+            let message = fail(&format!("{command} --checkpoint {run} --out {}", to(out)));
+            let told = format!("--out: {} is what the run in {run} was trained on, which would be lost", to(out));
+            assert!(message.contains(&told), "{command}: {message}");
+            assert!(held(folder.path()) == before, "{command}");
+        }
+    }
+    for command in ["config", "topo --topology two-socket", "simulate --topology two-socket --preset demo"] {
+        let message = fail(&format!("{command} --svg {}", to("schema.toml")));
+        assert!(message.contains(&format!("--svg: {} is there and is no picture", to("schema.toml"))), "{message}");
+        assert!(held(folder.path()) == before, "{command}");
+    }
+    // A picture is drawn again, and so is an empty file.
+    fs::write(to("net.svg"), "").unwrap();
+    for _ in 0..2 {
+        succeed(&format!("config --svg {}", to("net.svg")));
+        assert!(fs::read_to_string(to("net.svg")).unwrap().contains("<svg"));
+    }
+}

@@ -123,7 +123,7 @@ fn a_decay_of_ones_own_begins_at_once_and_one_that_never_begins_is_told() {
     );
     let told = |more: &str| String::from_utf8(succeed(&format!("{line} {more}")).stderr).unwrap();
     let message = told("");
-    assert!(message.contains("; decaying from step 0 on") && !message.contains("warning: the rate"), "{message}");
+    assert!(message.contains("; decaying from step 1 on") && !message.contains("warning: the rate"), "{message}");
     let message = told("--set train.decay_start=50");
     assert!(message.contains("warning: the rate decays from step 50 on, and the run has 10 steps"), "{message}");
     assert!(message.contains("--set train.decay_start=0 has it"), "{message}");
@@ -138,7 +138,7 @@ fn a_decay_of_ones_own_begins_at_once_and_one_that_never_begins_is_told() {
     assert!(message.contains("choose train.warmup_steps, 20 now"), "{message}");
     // Rows have a course of their own, and other ways to decay an end.
     let message = told("--set train.warmup_steps_rows=2 --set train.decay_rows=cosine");
-    assert!(message.contains("; layers decaying from step 0 on; rows decaying in steps 2 to 7"), "{message}");
+    assert!(message.contains("; layers decaying from step 1 on; rows decaying in steps 2 to 7"), "{message}");
     let message = told("--set train.decay_start_rows=50");
     assert!(message.contains("warning: the rate of rows decays from step 50 on, and the run has 10"), "{message}");
     assert!(message.contains("--set train.decay_start_rows=0 has it"), "{message}");

@@ -2,6 +2,8 @@
 //! schema whether it is text or Parquet.
 #![cfg(feature = "parquet")]
 
+mod folders;
+
 use std::fs::{self, File};
 use std::ops::Range;
 use std::path::Path;
@@ -15,6 +17,8 @@ use octorec::data::Samples;
 use octorec::data::formats::{self, Described};
 
 use super::{fail, json, succeed};
+
+mod cells;
 
 /// The values of a column, all optional.
 enum Column {
@@ -353,7 +357,9 @@ fn schemas_of_the_wrong_kind_and_values_that_are_no_rows_are_told() {
     let tags =
         Column::List((0..9).map(|n| Some(vec![if n == 4 { "a|b".to_owned() } else { "c".to_owned() }])).collect());
     write(&log, list, &[labels(0..9), tags], 9);
-    let message = fail(&format!("inspect {} --label label", log.display()));
+    let by = at("tags.toml");
+    fs::write(&by, "label = \"label\"\ncategorical = [{ column = \"tags\", separator = \"|\" }]\n").unwrap();
+    let message = fail(&format!("inspect {} --schema {}", log.display(), by.display()));
     assert!(message.contains("log.parquet: row group 0, column tags, row 4: a value of its list holds |"), "{message}");
     // Its text has commas, whatever its names and values look like.
     let note = Column::Text((0..9).map(|n| Some(format!("a|b|{}", n % 2))).collect());

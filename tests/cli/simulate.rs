@@ -62,6 +62,35 @@ fn what_cannot_be_simulated_is_told() {
 }
 
 #[test]
+fn where_cores_work_for_the_network_more_bandwidth_makes_no_step_longer() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("hosts.toml");
+    let point = |gb_s: f64, core_s_per_gb: f64| {
+        let text = format!(
+            "name = \"hosts\"\n[[node]]\nids = \"0-3\"\nnodes_per_host = 2\ncores = 4\nmemory_gib = 16\nmemory_gb_s = 50\n\
+             peak_f32_gflop_s = 200\n[[switch]]\nname = \"s\"\n[[link]]\npairs = [[\"0-3\", \"s\"]]\ngb_s = {gb_s:?}\n\
+             latency_ns = 1000\ncore_s_per_gb = {core_s_per_gb:?}\n[[link]]\npairs = [[0, 1], [2, 3]]\ngb_s = 20\n"
+        );
+        std::fs::write(&file, text).unwrap();
+        json(&format!("simulate --topology {} --preset small --json", file.display()))["points"][0].clone()
+    };
+    // A schedule that sends more between machines keeps their cores busy, however wide the links are.
+    let [narrow, wide] = [12.5, 25.0].map(|gb_s| point(gb_s, 1.0)["step_ms"].as_f64().unwrap());
+    assert!(wide <= 1.0001 * narrow, "{wide} ms, with half of the bandwidth {narrow}");
+    // What is waited for is named.
+    let limit = point(12.5, 20.0)["bottleneck"].as_str().unwrap().to_owned();
+    assert!(limit.starts_with("dense gradients on compute cores of rank "), "{limit}");
+}
+
+#[test]
+fn a_link_that_limits_nothing_is_not_blamed() {
+    // Two ranks of 14 threads share a memory beside one of 28, which waits for them; the link is busy for 3 % of the step.
+    let found = json("simulate --topology two-socket --preset small --rows-cap 100000 --ranks 3 --json");
+    let limit = found["points"][0]["bottleneck"].as_str().unwrap();
+    assert!(limit.starts_with("dense gradients") && !limit.contains("link"), "{limit}");
+}
+
+#[test]
 fn copies_of_hot_rows_are_simulated_beside_the_step_without() {
     let step = |flags: &str| {
         let words = format!("simulate --topology twisted-hypercube-8 --preset rmc2 --ranks 1,8 --json {flags}");

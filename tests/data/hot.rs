@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use octorec::base::config::DataConfig;
 use octorec::base::rng::{Random, Stream};
+use octorec::base::units::parse_bytes;
 use octorec::base::{Error, Result};
 use octorec::data::hot::{Chosen, HotSet, Inputs, Options, Profile, Tags, Tally, WHOLE_BELOW, classify, profile};
 use octorec::data::zipf::{Scatter, Zipf};
@@ -219,8 +220,14 @@ fn budgets_are_kept_and_used() {
     let message = profile(&source, &options(0.2, 20_000), &|_| Ok(())).unwrap_err().to_string();
     assert_eq!(
         message,
-        "--hot-budget: tables of less than 1.0 MiB are hot as a whole, and take 31.2 KiB: allow more than 19.5 KiB"
+        "--hot-budget: tables of less than 1.0 MiB are hot as a whole, and take 31.2 KiB, of 19.5 KiB that are allowed: \
+         allow at least 32KiB"
     );
+    // The size that is named is one that the flag reads, and one that they fit.
+    let named = parse_bytes(message.rsplit(' ').next().unwrap()).unwrap();
+    let after =
+        profile(&source, &options(0.2, named), &|_| Ok(())).map_or_else(|error| error.to_string(), |_| String::new());
+    assert!(!after.contains("are hot as a whole, and take"), "{after}");
     let message = profile(&source, &options(0.2, 32_000), &|_| Ok(())).unwrap_err().to_string();
     assert!(message.contains("the hottest row of each other table more than is left of 31.2 KiB"), "{message}");
 }

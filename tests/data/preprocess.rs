@@ -892,7 +892,7 @@ fn broken_files_and_foreign_data_say_so() {
     // Parts of version 4 may have other values of the same text, and those of 5 other borders of the same shares.
     let journal = unfinished.out.join("unfinished/journal.json");
     let now = fs::read_to_string(&journal).unwrap();
-    let old = now.replace("\"version\": 8", "\"version\": 5");
+    let old = now.replace("\"version\": 9", "\"version\": 5");
     assert_ne!(now, old);
     fs::write(&journal, old).unwrap();
     let found = message(&unfinished);

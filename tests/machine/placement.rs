@@ -258,6 +258,9 @@ fn of_memories_as_far_away_the_near_one_of_the_host_is_taken() {
     let (own, told) = placed(machine);
     assert_eq!(own, [[NodeId(2)], [NodeId(3)]]);
     assert!(told[1].contains("its ranks use that of node 3: which is near it"), "{told:?}");
+    // Where none is said to be near, each node has one of its own, too, as long as there are so many.
+    let anywhere = machine.replace("near = [0]\n", "").replace("near = [1]\n", "");
+    assert_eq!(placed(&anywhere).0, [[NodeId(2)], [NodeId(3)]]);
     // Memory of nothing is no memory, and that of another host is out of reach.
     let one = machine.replacen("memory_gib = 1", "memory_gib = 0", 1);
     let (shared, told) = placed(&one);

@@ -112,9 +112,10 @@ impl Config {
         }
         within!("train.threads", train.threads, (0..=THREADS_MAX), "[0, 4096]");
         within!("train.eval_batch", train.eval_batch, (1..=1 << 31), "[1, 2^31]");
+        // Before what would be offered in the place of an update: some optimizers leave no choice.
+        self.check_optimizers()?;
         self.check_determinism()?;
         self.check_hot_rows()?;
-        self.check_optimizers()?;
         self.check_schedule()?;
         if train.epochs == 0 && train.steps == 0 {
             return fail(

@@ -59,7 +59,8 @@ impl BestBy {
     }
 }
 
-/// How the learning rate decays, t steps after `train.decay_start`, of T = `train.decay_steps`.
+/// How the learning rate decays, t steps after `train.decay_start`, of T = `train.decay_steps`. Steps count from 1: where
+/// decay starts at 0, the first step has t = 1 of `Polynomial` and t = 0 of the others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Decay {

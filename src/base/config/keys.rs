@@ -193,7 +193,7 @@ pub const KEYS: &[Key] = &[
     key("data.drift", &[Generate, Inspect], Source(&[Criteo])),
     key("data.zipf", &[Plan, Simulate, Step, Overlap], RANDOM),
     key("train.batch", LAYERS, Always),
-    key("train.accumulate", &[Plan, Simulate, Step, Overlap], Always),
+    key("train.accumulate", LAYERS, Always),
     key("train.part", LAYERS, Always),
     key("train.steps", &[], Always),
     key("train.epochs", &[], Other("train.steps = 0", |config| config.train.steps == 0)),

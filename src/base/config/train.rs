@@ -159,13 +159,18 @@ impl TrainConfig {
     /// steps over which the rate decays, 0 if it does not; then nothing begins behind the warm-up.
     #[must_use]
     pub fn courses(&self) -> [[u64; 3]; 2] {
-        let of = |warmup, start: Option<u64>, decay| [warmup, start.filter(|_| decay > 0).unwrap_or(warmup), decay];
+        let of = |warmup, start: Option<u64>, steps, decay| {
+            // PyTorch's schedulers give the first step the whole rate, which the reference's decay does not.
+            let first = u64::from(steps > 0 && decay != Decay::Polynomial);
+            [warmup, start.filter(|_| steps > 0).unwrap_or(warmup).max(first), steps]
+        };
         [
-            of(self.warmup_steps, self.decay_start.given(), self.decay_steps),
+            of(self.warmup_steps, self.decay_start.given(), self.decay_steps, self.decay),
             of(
                 self.warmup_steps_rows.or(self.warmup_steps),
                 self.decay_start_rows.given().or(self.decay_start.given()),
                 self.decay_steps_rows.or(self.decay_steps),
+                self.decay_rows.or(self.decay),
             ),
         ]
     }

@@ -15,7 +15,7 @@ use crate::base::console::note;
 use crate::base::units::Bytes;
 use crate::cli::collective::{Choice, Dense};
 use crate::cli::figures;
-use crate::cli::overrides::{BaseArgs, KeyArgs};
+use crate::cli::overrides::{BaseArgs, KeyArgs, sized};
 use crate::cli::ranks::{Overlap, Purpose, RankArgs, StartSpec, Started};
 use crate::cli::session::open_generated;
 use crate::cli::table::Table;
@@ -32,6 +32,7 @@ const ROWS: i64 = 1000;
 
 /// Flags of `octorec bench overlap`.
 #[derive(Debug, Clone, Args)]
+#[command(mut_arg("preset", sized))]
 pub struct OverlapArgs {
     #[command(flatten)]
     base: BaseArgs,
@@ -92,7 +93,7 @@ const DENSE: [Stage; 7] =
 
 impl OverlapArgs {
     fn config(&self) -> Result<Config> {
-        let mut layers = self.base.layers()?;
+        let mut layers = self.base.layers_with_sizes(&self.keys)?;
         layers.fix("data.source", "random", "bench overlap")?;
         // Whatever a preset of large tables says.
         if !layers.in_file("data.rows_cap") {

@@ -17,7 +17,7 @@ use crate::base::units::{Bytes, Many};
 use crate::base::{Error, Result, console};
 use crate::cli::collective::Choice;
 use crate::cli::figures;
-use crate::cli::overrides::{BaseArgs, KeyArgs};
+use crate::cli::overrides::{BaseArgs, KeyArgs, sized};
 use crate::cli::place::{PlaceArgs, RankCount};
 use crate::cli::profile::{Profiled, limits};
 use crate::cli::ranks::{ExchangeArgs, Purpose, RankArgs, Started};
@@ -26,7 +26,7 @@ use crate::cli::timing::{Steps, machine_team};
 use crate::collective::World;
 use crate::data::{Batch, Source, Split};
 use crate::machine::limits::{Bracket, Processor, Rate};
-use crate::machine::placement::CommCores;
+use crate::machine::placement::{CommCores, RankPer};
 use crate::machine::team::processors;
 use crate::machine::{Machine, place};
 use crate::model::Shape;
@@ -39,6 +39,7 @@ const MOST_MINIBATCHES: usize = 1024;
 
 /// Flags of `octorec bench step`.
 #[derive(Debug, Clone, Args)]
+#[command(mut_arg("preset", sized))]
 pub struct StepArgs {
     #[command(flatten)]
     base: BaseArgs,
@@ -110,9 +111,9 @@ pub struct Report {
 }
 
 impl StepArgs {
-    /// The preset on random data, with rows capped as the user wishes.
+    /// The model on random data, with rows capped as the user wishes.
     fn config(&self) -> Result<Config> {
-        let mut layers = self.base.layers()?;
+        let mut layers = self.base.layers_with_sizes(&self.keys)?;
         layers.fix("data.source", "random", "bench step")?;
         if let Some(zipf) = self.zipf {
             layers.set("data.zipf", zipf, "--zipf")?;
@@ -235,9 +236,14 @@ impl StepArgs {
         // Threads that share a core with another are none that one rank could use.
         config.train.threads = threads.min(processors());
         let (ranks, comm_cores) = (RankCount::Count(1), CommCores::Count(0));
+        // Ranks of several caches are held against one of their node.
+        let rank_per = match self.ranks.place.rank_per {
+            RankPer::L3 => RankPer::Node,
+            whole => whole,
+        };
         let args = RankArgs {
             plan: None,
-            place: PlaceArgs { ranks, comm_cores, ..self.ranks.place.clone() },
+            place: PlaceArgs { ranks, comm_cores, rank_per, ..self.ranks.place.clone() },
             ..self.ranks.clone()
         };
         let placement = place(own, &args.place.wishes(config.train.threads))?;

@@ -6,6 +6,7 @@
 mod halving;
 mod importance;
 mod journal;
+mod length;
 mod page;
 mod sampler;
 mod space;
@@ -35,6 +36,7 @@ use crate::machine::Machine;
 use crate::memory::{FolderLock, make_folder, write_file};
 use halving::Halving;
 use journal::{End, Found, JOURNAL, Journal, Subject, Trial};
+use length::is_open;
 use page::{Page, json_of, shown};
 use sampler::Sampler;
 use space::Space;
@@ -137,6 +139,7 @@ impl SearchArgs {
         }
         self.check_halving(&base, &space)?;
         refuse_text_folder("--out", "a search", &self.out, &base)?;
+        self.warn_of_long_warm_ups(&base, &space)?;
         for (given, key) in space.parameters.iter().filter_map(|of| Some((self.keys.origin(&of.key)?, &of.key))) {
             note!("note: {key} is searched over, as {} says: {given} changes nothing", self.space.display());
         }
@@ -216,9 +219,7 @@ impl SearchArgs {
     /// opened only where an evaluation may come late; of a search that goes on, this was checked when it began.
     fn check_halving(&self, base: &Config, space: &Space) -> Result<()> {
         let train = &base.train;
-        let lengths = ["batch", "accumulate", "steps", "epochs", "eval_every", "evals_per_epoch"];
-        let is_length = |key: &str| key.strip_prefix("train.").is_some_and(|name| lengths.contains(&name));
-        let is_open = space.parameters.iter().any(|of| is_length(&of.key) || of.key.starts_with("data."));
+        let is_open = is_open(space, &["eval_every", "evals_per_epoch"]);
         // The first of several parts of all epochs ends before the last step, unless there is one step.
         let is_early = match train.steps {
             0 => train.evals_per_epoch.saturating_mul(train.epochs) > 1,

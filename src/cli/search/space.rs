@@ -26,7 +26,7 @@ pub struct Parameter {
     pub key: String,
     pub domain: Domain,
     /// The file and the line, for messages.
-    place: String,
+    pub place: String,
 }
 
 /// What a key may be.

@@ -103,6 +103,7 @@ impl TrainArgs {
         note!("{}", recipe(&config.train));
         self.note_rates_of_others(&config.train);
         self.warn_of_late_decay(&config.train, source.samples(Split::Train));
+        self.warn_of_long_warm_up(&config.train, source.samples(Split::Train));
         if self.loader.is_some() && started.ranks.layout().ranks() == 1 {
             note!("one rank reads everything itself: --loader changes nothing");
         }
@@ -356,7 +357,7 @@ pub(in crate::cli) fn late_evaluations(train: &TrainConfig, samples: Option<u64>
 }
 
 /// How many steps a run has over so many samples; nothing where it never ends.
-fn steps_of(train: &TrainConfig, samples: Option<u64>) -> Option<u64> {
+pub(in crate::cli) fn steps_of(train: &TrainConfig, samples: Option<u64>) -> Option<u64> {
     let of_epochs = |samples: u64| train.epochs.saturating_mul(samples.div_ceil(train.minibatch() as u64));
     if train.steps > 0 { Some(train.steps) } else { samples.map(of_epochs) }
 }

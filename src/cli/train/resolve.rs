@@ -132,7 +132,9 @@ impl TrainArgs {
             Ok(None) => (weights.scales()?, Numbering::default()),
             Err(_) => (None, Numbering::default()),
         };
-        let opening = Opening { scales, numbering, begins: true, ..Opening::default() };
+        let trained = weights.header().ok().flatten();
+        let columns = trained.map(|(_, trained)| weights.columns(&trained.model)).transpose()?;
+        let opening = Opening { scales, columns, numbering, begins: true, ..Opening::default() };
         let beside = vocabulary_in(path);
         if config.data.vocab == Vocab::Hash || !beside.exists() {
             return Ok(opening);

@@ -246,6 +246,9 @@ pub fn open_for(
         Some(Format::Csv) => csv::open(path, text),
         Some(Format::Fae) => fae::open(path),
         None => {
+            if path.is_dir() {
+                parquet::refuse_below(path, |_| false)?;
+            }
             let known = Format::ALL.map(Format::name).join(", ");
             let flags = "--from-format of convert, --format of inspect and data verify";
             let reason = format!(

@@ -14,7 +14,7 @@ use std::sync::OnceLock;
 use reader::FilesReader;
 
 use super::dataset::learned;
-use super::{Dataset, Format, Member, Reading, Table, bad, csv, open_for, refuse_described, scan};
+use super::{Dataset, Format, Member, Reading, Table, bad, csv, open_for, parquet, refuse_described, scan};
 use crate::base::config::DataConfig;
 use crate::base::console::note;
 use crate::base::{Error, Result};
@@ -285,6 +285,9 @@ fn titles(dataset: &Dataset) -> Vec<(String, String)> {
 /// Opens a data set whose files tell its format; nobody can name it here.
 fn open_told(path: &Path, reading: Reading<'_>) -> Result<Dataset> {
     if path.exists() && Format::detect(path).is_none() {
+        if path.is_dir() {
+            parquet::refuse_below(path, |_| false)?;
+        }
         let known = Format::ALL.map(Format::name).join(", ");
         let reason = format!(
             "its files tell no format ({known}): name the folder or the file of a data set; text that is no log of Criteo's, a \

@@ -187,8 +187,9 @@ pub trait Table: Send + Sync {
     }
 
     /// What tells the names of their columns and their first values from others, where [`Table::fingerprint`] does not
-    /// and they can be read.
-    fn first_values(&self) -> Option<u64> {
+    /// and they can be read: in the order of the file's columns, which earlier versions kept alone, and in that of
+    /// their names, by which they are found.
+    fn first_values(&self) -> Option<[u64; 2]> {
         None
     }
 
@@ -271,6 +272,12 @@ fn sidecar(folder: &Path) -> Result<Option<Description>> {
 /// Whether a file's name ends so, in letters of either case: other systems tell no difference.
 fn ends(name: &str, ending: &str) -> bool {
     name.to_ascii_lowercase().ends_with(ending)
+}
+
+/// Whether nobody means a file or a folder of this name to be read as data: such as `_SUCCESS`, the mark of a job that
+/// is done.
+pub(in crate::data) fn is_hidden(name: &str) -> bool {
+    name.starts_with(['.', '_'])
 }
 
 /// Where files beside `path` are: itself, when it is a directory.

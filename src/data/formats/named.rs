@@ -12,21 +12,6 @@ use crate::base::{Error, Result};
 /// [`Error::BadFile`] that says what to name instead.
 pub(in crate::data) fn refuse_described(path: &Path, trained: bool) -> Result<()> {
     match Format::detect(path) {
-        Some(Format::Parquet) if path.is_dir() => {
-            let remedy = if trained {
-                "one file after another".to_owned()
-            } else {
-                let shown = path.display();
-                format!(
-                    "one, or make a data set of all its files with `octorec preprocess csv --in {shown} --schema FILE --out \
-                     BLOCKS`, and name that (a model that is trained on it predicts blocks alone)"
-                )
-            };
-            let reason = format!(
-                "is a folder of Parquet files, but data.schema (--schema) describes a single one, or text: name {remedy}"
-            );
-            Err(bad(path, reason))
-        }
         Some(format) if format.is_described() => Ok(()),
         None => Ok(()),
         Some(format) => {

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{Format, bad, csv, hugectr, mlperf, nvidia};
+use super::{Format, bad, csv, hugectr, is_hidden, mlperf, nvidia};
 use crate::base::Result;
 use crate::data::blocks::{EXTENSION, MANIFEST};
 use crate::data::unfinished::name;
@@ -61,7 +61,7 @@ pub fn refuse_text(folder: &Path) -> Result<()> {
         let day = plain.strip_prefix("day_").is_some_and(|day| day.parse::<u64>().is_ok());
         let ending = Path::new(plain).extension().unwrap_or_default();
         let sniffed = || TEXT.iter().any(|text| ending == *text) && csv::sniff::is_table(path);
-        path.is_file() && !name.starts_with(['.', '_']) && (day || ending == "csv" || sniffed())
+        path.is_file() && !is_hidden(&name) && (day || ending == "csv" || sniffed())
     };
     listed(folder, "list")?.iter().find(|path| is_text(path)).map_or(Ok(()), |path| {
         let reason = "is text, of which all files of a folder are read as one table: choose another directory, or move it \

@@ -70,10 +70,15 @@ impl Target {
                 format!("{} holds features, and the scale of column {} is not known", format.name(), column.name);
             return Err(bad(folder, reason));
         }
+        let mut description = description.clone();
+        if format != Format::Octorec {
+            // Others have no place for the files that these are.
+            description.categorical.iter_mut().for_each(|column| column.vocabulary.clear());
+        }
         Ok(Self {
             unfinished: Unfinished::begin(folder, || refuse_taken(folder, format))?,
             format,
-            description: description.clone(),
+            description,
             options,
             parts: Vec::new(),
             roles: Vec::new(),
@@ -143,12 +148,19 @@ impl Target {
         Ok(())
     }
 
-    /// Takes over the values behind row numbers, in octorec's own format; others have no place for them.
+    /// Takes over the values behind row numbers, in octorec's own format; says that others have no place for them.
     ///
     /// # Errors
     /// When they cannot be read or written.
     pub fn bring(&self, vocabularies: &[(PathBuf, u64)]) -> Result<()> {
         if self.format != Format::Octorec {
+            if !vocabularies.is_empty() {
+                note!(
+                    "warning: {} has no place for the values behind row numbers: nothing will tell these data from others, whose \
+                     numbers may stand for other values; write --format octorec, which keeps them",
+                    self.format.name()
+                );
+            }
             return Ok(());
         }
         vocabularies.iter().try_for_each(|(from, _)| {

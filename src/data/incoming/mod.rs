@@ -19,7 +19,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 pub(super) use json::{Column, Numbers, Objects, TRUTHS};
 
 use super::formats::{csv, refuse_described};
-use super::text::{Judged, Lines, packed};
+use super::text::{Judged, Lines, Wanted, packed};
 use super::unseen::UnseenCounts;
 use super::{About, Batch, OnUnseen, Opening, Reader, Schema, Source, Split, UnseenValues, Vocabulary, tsv};
 use crate::base::config::{Config, SourceKind};
@@ -191,14 +191,23 @@ impl Incoming {
     /// As [`Incoming::standard`], and when it is no file of text, or cannot be read.
     pub fn file(config: &Config, opening: Opening<'_>) -> Result<Self> {
         let path = Path::new(&config.data.path);
-        if !config.data.schema.is_empty() {
+        let is_described = !config.data.schema.is_empty();
+        if is_described {
             refuse_described(path, true)?;
         }
         if path.is_dir() {
             let reason = "is a folder, and malformed rows are answered of one file: name one file after another";
             return Err(Error::bad_file(path, reason));
         }
-        Self::of(config, opening, Lines::open(path)?, Writing::Text)
+        let lines = match is_described {
+            true => {
+                let (schema, _) =
+                    csv::TextSchema::kept_or_read(opening.schema.clone(), Path::new(&config.data.schema))?;
+                Lines::open(path, Wanted::Of(&|name| schema.reads(name)))?
+            }
+            false => Lines::open(path, Wanted::All)?,
+        };
+        Self::of(config, opening, lines, Writing::Text)
     }
 
     /// Has malformed rows answered, if anybody does.

@@ -16,7 +16,7 @@ use super::pieces::{Input, Stream};
 use super::progress::{Meter, Stage};
 use super::recipe::RowParser;
 use crate::base::{Error, Result, Unpoisoned, interrupt};
-use crate::data::text::{Columns, without_mark};
+use crate::data::text::{Columns, Wanted, without_mark};
 
 /// A finished part and where it comes from.
 #[derive(Debug, Clone)]
@@ -114,14 +114,20 @@ pub(super) fn part_path(folder: &Path, input: usize, piece: u64) -> PathBuf {
 impl Gather<'_> {
     /// Makes every part that is not there yet; returns all of them in the order of the text.
     pub(super) fn run<R: RowParser>(&self, parser: &R) -> Result<Vec<Source>> {
-        self.by(&|| {
+        let parse = &|| {
             let (mut maker, mut columns, mut own) = (Maker::new(), Columns::default(), Vec::new());
-            Box::new(move |piece| self.make(parser, piece, &mut maker, &mut columns, &mut own))
-        })
+            Box::new(move |piece: &Piece| self.make(parser, piece, &mut maker, &mut columns, &mut own)) as Parse<'_>
+        };
+        self.by(parse, &|name| parser.reads(name))
     }
 
-    /// The same by what parses pieces, which a thread begins with: compiled once for all kinds of rows.
-    fn by<'a>(&self, parser: &(dyn Fn() -> Parse<'a> + Sync)) -> Result<Vec<Source>> {
+    /// The same by what parses pieces, which a thread begins with, and by the names of columns that it reads: compiled
+    /// once for all kinds of rows.
+    fn by<'a>(
+        &self,
+        parser: &(dyn Fn() -> Parse<'a> + Sync),
+        reads: &(dyn Fn(&str) -> bool + Sync),
+    ) -> Result<Vec<Source>> {
         let (hand, decoded) = bounded::<Piece>(self.threads);
         let (used, free) = bounded::<Vec<u8>>(2 * self.threads + 2);
         let work = Work {
@@ -142,7 +148,7 @@ impl Gather<'_> {
                     while !interrupt::requested()
                         && let Some(input) = work.stream()
                     {
-                        if let Err((number, error)) = self.decode(input, &hand, work) {
+                        if let Err((number, error)) = self.decode(input, reads, &hand, work) {
                             work.failure.report((input, number), error);
                         }
                     }
@@ -187,8 +193,15 @@ impl Gather<'_> {
     }
 
     /// Hands over the pieces of a compressed file.
-    fn decode(&self, input: usize, hand: &Sender<Piece>, work: &Work) -> std::result::Result<(), (u64, Error)> {
-        let mut stream = Stream::open(&self.inputs[input], self.size).map_err(|error| (0, error))?;
+    fn decode(
+        &self,
+        input: usize,
+        reads: &dyn Fn(&str) -> bool,
+        hand: &Sender<Piece>,
+        work: &Work,
+    ) -> std::result::Result<(), (u64, Error)> {
+        let wanted = Wanted::Of(reads);
+        let mut stream = Stream::open(&self.inputs[input], self.size, wanted).map_err(|error| (0, error))?;
         let (mut next, mut before) = (0, 0);
         loop {
             let mut text = work.free.try_recv().unwrap_or_default();

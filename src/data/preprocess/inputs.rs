@@ -7,7 +7,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use crate::base::{Error, Result};
-use crate::data::unfinished::refuse_moving;
+use crate::data::formats::{is_hidden, parquet};
+use crate::data::unfinished::{name, refuse_moving};
 use crate::memory::{listed, natural};
 
 /// The input files: folders stand for what is in them, day_2 before day_10.
@@ -23,9 +24,10 @@ pub fn input_files(inputs: &[PathBuf]) -> Result<Vec<PathBuf>> {
             continue;
         }
         let mut found = listed(input, "read")?;
-        // Such as _SUCCESS, the mark of a job that is done.
-        let hidden = |path: &Path| path.file_name().is_none_or(|name| name.to_string_lossy().starts_with(['.', '_']));
-        found.retain(|path| path.is_file() && !hidden(path));
+        found.retain(|path| path.is_file() && !is_hidden(&name(path)));
+        if found.is_empty() || found.iter().any(|path| parquet::is_such(&name(path))) {
+            parquet::refuse_below(input, |_| false)?;
+        }
         // Numbers that are equal, as 1 and 01, stay in the order of the list.
         found.sort_by_cached_key(|path| natural(&path.to_string_lossy()));
         all.extend(found);

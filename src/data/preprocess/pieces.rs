@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::base::{Error, Result, input, interrupt};
-use crate::data::text::{Counted, MARK, MOST_CRS, decoded, line_ends, unreadable};
+use crate::data::text::{Counted, MARK, MOST_CRS, Wanted, decoded, line_ends, unreadable};
 
 /// Bytes of an over-long line that are kept beyond the longest that is allowed: one more than a mark and its end may
 /// have.
@@ -45,7 +45,7 @@ fn blank(text: impl Read) -> u64 {
 impl Input {
     pub(super) fn open(path: &Path, max_line: usize) -> Result<Self> {
         let data = input::metadata(path)?;
-        let (text, compressed) = decoded(input::open(path)?, path)?;
+        let (text, compressed) = decoded(input::open(path)?, path, Wanted::Names)?;
         Ok(Self { path: path.to_owned(), bytes: data.len(), compressed, blank: blank(text), max_line })
     }
 
@@ -162,10 +162,10 @@ pub(super) struct Stream {
 }
 
 impl Stream {
-    pub(super) fn open(input: &Input, size: u64) -> Result<Self> {
+    pub(super) fn open(input: &Input, size: u64, wanted: Wanted<'_>) -> Result<Self> {
         let file = File::open(&input.path).map_err(Error::io(&input.path, "open"))?;
         let read = Arc::new(AtomicU64::new(0));
-        let (decoder, _) = decoded(Counted::new(file, Arc::clone(&read)), &input.path)?;
+        let (decoder, _) = decoded(Counted::new(file, Arc::clone(&read)), &input.path, wanted)?;
         let (path, carry, kept, blank) = (input.path.clone(), Vec::new(), input.kept(), input.blank);
         let (base, number, lines) = (0, 0, 0);
         Ok(Self { path, input: decoder, blank, size, kept, carry, base, number, lines, decoded: read, ended: false })
@@ -297,7 +297,8 @@ mod tests {
     }
 
     fn streamed(input: &Input, size: u64) -> Vec<(Vec<u8>, u64)> {
-        let (mut stream, mut text, mut all) = (Stream::open(input, size).unwrap(), Vec::new(), Vec::new());
+        let mut stream = Stream::open(input, size, Wanted::All).unwrap();
+        let (mut text, mut all) = (Vec::new(), Vec::new());
         while let Some((number, lines)) = stream.next_piece(&mut text).unwrap() {
             assert_eq!(number, all.len() as u64);
             all.push((text.clone(), lines));

@@ -113,6 +113,10 @@ impl RowParser for Points {
         (0, 3)
     }
 
+    fn reads(&self, name: &str) -> bool {
+        self.text.reads(name)
+    }
+
     fn parse(&self, text: &[u8], first: bool, into: &mut Columns<u64>) -> std::result::Result<Tally, BadLine> {
         let each = 2 * self.most.max(1) as usize;
         into.reset(self.text.most_rows(text) * each, 0, 3);

@@ -29,6 +29,9 @@ pub(super) trait RowParser: Sync {
     /// Integer and categorical columns.
     fn widths(&self) -> (usize, usize);
 
+    /// Whether it reads a column of this name, where columns have names.
+    fn reads(&self, name: &str) -> bool;
+
     /// Reads whole lines; `first`: they begin with the file's first one.
     fn parse(&self, text: &[u8], first: bool, into: &mut Columns<Self::Key>) -> std::result::Result<Tally, BadLine>;
 }
@@ -50,6 +53,10 @@ impl RowParser for CriteoParser {
 
     fn widths(&self) -> (usize, usize) {
         (self.layout.dense, self.layout.categorical)
+    }
+
+    fn reads(&self, _: &str) -> bool {
+        true
     }
 
     fn parse(&self, text: &[u8], _: bool, into: &mut Columns<u32>) -> std::result::Result<Tally, BadLine> {
@@ -218,6 +225,10 @@ impl RowParser for TextParser {
         (schema.dense.len(), schema.categorical.len())
     }
 
+    fn reads(&self, name: &str) -> bool {
+        self.columns.schema.reads(name)
+    }
+
     fn parse(&self, text: &[u8], first: bool, into: &mut Columns<u64>) -> std::result::Result<Tally, BadLine> {
         let (dense, categorical) = self.widths();
         let schema = &self.columns.schema;
@@ -326,6 +337,6 @@ fn header_differs(record: &Record, expected: &[Vec<u8>]) -> String {
     );
     format!(
         "its header differs from that of the first file: it {how}: files of one data set begin with the same line, so mend \
-         it, or leave this file out of --in"
+         it (write Parquet again with the columns of the first file, in its order), or leave this file out of --in"
     )
 }

@@ -25,6 +25,7 @@ use super::targets::{Group, Target, groups, targets};
 use super::{Options, Recipe};
 use crate::base::{Error, Result};
 use crate::data::blocks::{self, BlockFile, Manifest, Part, Writer};
+use crate::data::formats::parquet::refuse_two_types;
 use crate::data::formats::{Sink, Table};
 use crate::data::key_map::Key;
 use crate::data::schema::Description;
@@ -36,7 +37,7 @@ use crate::memory::{raise_open_files, write_file};
 /// The file, beside the manifest, that says what was counted.
 pub const SUMMARY: &str = "preprocess.json";
 /// The version of what an unfinished run leaves behind: what another one has left is refused.
-const JOURNAL_VERSION: u32 = 8;
+const JOURNAL_VERSION: u32 = 9;
 
 /// What a run has found.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -82,6 +83,7 @@ fn attempt(options: &Options, meter: &Meter<'_>) -> Result<Summary> {
             let predicts = options.vocabulary.is_some() && !options.grow;
             let labels = if predicts { Labels::Optional } else { Labels::Required };
             let text = TextParser::open(layout, &paths[0], labels, options.on_bad_row, options.max_line)?;
+            refuse_two_types(paths.iter().map(|path| &**path), layout, true)?;
             let mut run = Run::new(options, paths)?;
             // Only a fraction can be missing.
             run.description.label.float = !text.is_labelled();

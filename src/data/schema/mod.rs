@@ -178,7 +178,13 @@ impl Schema {
                 _ => format!("set its first entry to {inputs}, or to 0, which takes as many as there are"),
             };
             let there = Many(own as u64, "dense feature");
-            let starts = model.bottom.first().copied().unwrap_or(0);
+            if model.bottom.is_empty() {
+                let layers = format!("[0, {}], whose 0 takes as many as there are", model.dim);
+                return fail(format!(
+                    "the data has {there} but model.bottom is [], which takes none: set it to {layers}"
+                ));
+            }
+            let starts = model.bottom[0];
             let counted = if model.ts_length > 0 { ", of which the position of a step is one" } else { "" };
             return fail(format!("the data has {there} but model.bottom starts with {starts}{counted}: {remedy}"));
         }

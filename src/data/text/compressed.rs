@@ -24,14 +24,26 @@ fn is_zstd(magic: &[u8]) -> bool {
     magic.starts_with(&ZSTD) || matches!(magic, [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..])
 }
 
-/// Whether a file that begins so is Parquet: text may begin with the same letters, but does not end with them.
-fn is_parquet(magic: &[u8], file: &mut (impl Read + Seek)) -> io::Result<bool> {
-    let mut last = Vec::with_capacity(parquet::MAGIC.len());
-    if magic.starts_with(&parquet::MAGIC) && file.seek(SeekFrom::End(0))? >= 2 * parquet::MAGIC.len() as u64 {
-        file.seek(SeekFrom::End(-(parquet::MAGIC.len() as i64)))?;
+/// Which columns of a table somebody reads: the others are blank in the text of Parquet, whatever they hold.
+#[derive(Clone, Copy)]
+pub enum Wanted<'a> {
+    /// None of them: their names alone.
+    Names,
+    /// All, as they are.
+    All,
+    /// Those whose names are such, of whose lists each value counts.
+    Of(&'a dyn Fn(&str) -> bool),
+}
+
+/// Whether a file that begins so begins and ends with this word of Parquet: text may begin with the same letters, but
+/// does not end with them.
+fn is_between(word: [u8; 4], magic: &[u8], file: &mut (impl Read + Seek)) -> io::Result<bool> {
+    let mut last = Vec::with_capacity(word.len());
+    if magic.starts_with(&word) && file.seek(SeekFrom::End(0))? >= 2 * word.len() as u64 {
+        file.seek(SeekFrom::End(-(word.len() as i64)))?;
         file.read_to_end(&mut last)?;
     }
-    Ok(last == parquet::MAGIC)
+    Ok(last == word)
 }
 
 /// Whether the file at `path` is Parquet, whose text has commas between its fields and begins with a line of names.
@@ -39,21 +51,37 @@ pub fn is_parquet_at(path: &Path) -> bool {
     // Whoever opens a pipe to look at it takes from it what its reader wants.
     let Some(mut file) = path.is_file().then(|| File::open(path).ok()).flatten() else { return false };
     let mut magic = [0; parquet::MAGIC.len()];
-    file.read_exact(&mut magic).and_then(|()| is_parquet(&magic, &mut file)).unwrap_or(false)
+    file.read_exact(&mut magic).and_then(|()| is_between(parquet::MAGIC, &magic, &mut file)).unwrap_or(false)
 }
 
-/// The text of a file, and whether it is compressed.
+/// Whether a file that is no whole Parquet was to be one, by its first bytes and its name.
+fn is_part_of_parquet(magic: &[u8], path: &Path) -> bool {
+    let named = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("parquet"));
+    magic.strip_prefix(&parquet::MAGIC).is_some_and(|behind| named || behind.starts_with(&PAGE))
+}
+
+/// The text of a file, of Parquet that of the columns that are `wanted`, and whether it is compressed.
 ///
 /// # Errors
 /// When it cannot be read, and when it is packed or written as none that is read here.
-pub fn decoded(mut file: impl Read + Seek + Send + 'static, path: &Path) -> Result<(Box<dyn Read + Send>, bool)> {
+pub fn decoded(
+    mut file: impl Read + Seek + Send + 'static,
+    path: &Path,
+    wanted: Wanted<'_>,
+) -> Result<(Box<dyn Read + Send>, bool)> {
     let fail = |error| Error::io(path, "read")(error);
     let mut magic = Vec::with_capacity(FIRST);
     file.by_ref().take(FIRST as u64).read_to_end(&mut magic).map_err(fail)?;
-    let is_parquet = is_parquet(&magic, &mut file).map_err(fail)?;
+    let is_parquet = is_between(parquet::MAGIC, &magic, &mut file).map_err(fail)?;
+    if is_between(parquet::SEALED, &magic, &mut file).map_err(fail)? {
+        return Err(Error::bad_file(path, parquet::ENCRYPTED));
+    }
     file.seek(SeekFrom::Start(0)).map_err(fail)?;
     Ok(if is_parquet {
-        (parquet::text(file, path)?, true)
+        (parquet::text(file, path, wanted)?, true)
+    } else if is_part_of_parquet(&magic, path) {
+        let reason = "begins as Parquet does, but does not end so, as a copy that was cut off: copy or write it again";
+        return Err(Error::bad_file(path, reason));
     } else if magic.starts_with(&GZIP) {
         let text = MultiGzDecoder::new(BufReader::with_capacity(CHUNK, file));
         (Box::new(Unpacked::of(text, "zcat", path)), true)
@@ -265,7 +293,8 @@ mod tests {
     #[test]
     fn files_that_are_no_text_are_told_with_what_makes_text_of_them() {
         let open =
-            |bytes: &[u8]| decoded(std::io::Cursor::new(bytes.to_vec()), Path::new("day")).map(|(_, packed)| packed);
+            |bytes: &[u8], name: &str| decoded(std::io::Cursor::new(bytes.to_vec()), Path::new(name), Wanted::All);
+        let open = |bytes: &[u8], name: &str| open(bytes, name).map(|(_, packed)| packed);
         let utf16 = |from: fn(u16) -> [u8; 2]| "\u{feff}label,user\n".encode_utf16().flat_map(from).collect::<Vec<_>>();
         for (bytes, program) in [
             (&b"\xfd7zXZ\0\0\x04"[..], "xzcat"),
@@ -275,7 +304,7 @@ mod tests {
             (&utf16(u16::to_le_bytes), "iconv -f UTF-16 -t UTF-8"),
             (&utf16(u16::to_be_bytes), "iconv -f UTF-16 -t UTF-8"),
         ] {
-            let message = open(bytes).unwrap_err().to_string();
+            let message = open(bytes, "day").unwrap_err().to_string();
             assert!(
                 message.starts_with("day: is ") && message.contains(&format!("`{program} FILE > NEW`")),
                 "{message}"
@@ -289,12 +318,24 @@ mod tests {
             zip("mimetypeapplication/vnd.oasis.opendocument.spreadsheet"),
             b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1\0\0".to_vec(),
         ] {
-            let message = open(&office).unwrap_err().to_string();
+            let message = open(&office, "day").unwrap_err().to_string();
             assert!(message.starts_with("day: is a spreadsheet") && message.contains("save it as CSV"), "{message}");
             assert!(packed(&office).unwrap().contains("what arrives is a spreadsheet"));
         }
         for text in [&b"PK,user\n"[..], b"BZh9,1\n", b"\xff\xfe,1\n", b"1"] {
-            assert!(!open(text).unwrap());
+            assert!(!open(text, "day").unwrap());
+        }
+        // Half of a copy of Parquet, and what its writer has encrypted.
+        for (bytes, name) in
+            [(&b"PAR1\x15\x04\x15\x10"[..], "day"), (b"PAR1", "day.parquet"), (b"PAR1 PAR", "a.PARQUET")]
+        {
+            let message = open(bytes, name).unwrap_err().to_string();
+            assert!(message.contains(": begins as Parquet does, but does not end so"), "{message}");
+        }
+        let message = open(b"PARE\x15\x04PARE", "day").unwrap_err().to_string();
+        assert!(message.contains("day: is encrypted Parquet"), "{message}");
+        for text in [&b"PAR1"[..], b"PAR1,user\n", b"PARENT,user\n1,2\n"] {
+            assert!(!open(text, "day").unwrap());
         }
     }
 
@@ -306,7 +347,7 @@ mod tests {
             packed
         };
         let read = |bytes: Vec<u8>| {
-            let (mut text, _) = decoded(std::io::Cursor::new(bytes), Path::new("day")).unwrap();
+            let (mut text, _) = decoded(std::io::Cursor::new(bytes), Path::new("day"), Wanted::All).unwrap();
             let mut all = Vec::new();
             text.read_to_end(&mut all).map(|_| all)
         };
@@ -334,11 +375,13 @@ mod tests {
         let mut bytes = Vec::from([0x50, 0x2a, 0x4d, 0x18, 4, 0, 0, 0]);
         bytes.extend((frame.len() as u32).to_le_bytes());
         bytes.extend(frame);
-        let (mut found, compressed) = decoded(std::io::Cursor::new(bytes.repeat(2)), Path::new("a.zst")).unwrap();
+        let (mut found, compressed) =
+            decoded(std::io::Cursor::new(bytes.repeat(2)), Path::new("a.zst"), Wanted::All).unwrap();
         let mut read = String::new();
         found.read_to_string(&mut read).unwrap();
         assert!(compressed && read == text.repeat(2));
-        let (_, compressed) = decoded(std::io::Cursor::new(b"P*M plain text".to_vec()), Path::new("a")).unwrap();
+        let plain = std::io::Cursor::new(b"P*M plain text".to_vec());
+        let (_, compressed) = decoded(plain, Path::new("a"), Wanted::All).unwrap();
         assert!(!compressed);
     }
 }

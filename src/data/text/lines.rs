@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::compressed::{Counted, decoded, unreadable};
+use super::compressed::{Counted, Wanted, decoded, unreadable};
 use super::{Judged, too_long};
 use crate::base::config::MAX_LINE;
 use crate::base::{Error, Result, input, interrupt};
@@ -80,15 +80,15 @@ pub struct Lines {
 }
 
 impl Lines {
-    /// Opens a file at its first line.
+    /// Opens a file at its first line, one of Parquet for the columns that are `wanted`.
     ///
     /// # Errors
     /// When it cannot be opened or read, or is no regular file.
-    pub fn open(path: &Path) -> Result<Self> {
+    pub fn open(path: &Path, wanted: Wanted<'_>) -> Result<Self> {
         let file = input::open(path)?;
         let bytes_total = file.metadata().map_err(Error::io(path, "open"))?.len();
         let bytes_read = Arc::new(AtomicU64::new(0));
-        let (input, compressed) = decoded(Counted::new(file, Arc::clone(&bytes_read)), path)?;
+        let (input, compressed) = decoded(Counted::new(file, Arc::clone(&bytes_read)), path, wanted)?;
         Ok(Self { compressed, bytes_read, bytes_total, ..Self::incoming(path, Box::new(input)) })
     }
 
@@ -128,8 +128,8 @@ impl Lines {
     ///
     /// # Errors
     /// When it cannot be opened or read.
-    pub fn open_at(path: &Path, place: Place) -> Result<Self> {
-        let mut lines = Self::open(path)?;
+    pub fn open_at(path: &Path, place: Place, wanted: Wanted<'_>) -> Result<Self> {
+        let mut lines = Self::open(path, wanted)?;
         if !lines.compressed && place.offset > 0 {
             let mut file = input::open(path)?;
             file.seek(SeekFrom::Start(place.offset)).map_err(Error::io(path, "read"))?;
@@ -318,7 +318,7 @@ mod tests {
     }
 
     fn all(path: &Path) -> Result<Vec<Option<Vec<u8>>>> {
-        let mut lines = Lines::open(path)?.limited(LONGEST);
+        let mut lines = Lines::open(path, Wanted::All)?.limited(LONGEST);
         let mut found = Vec::new();
         while let Some(line) = lines.next_line()? {
             found.push(match line {
@@ -358,7 +358,7 @@ mod tests {
                 .chain([(longest, "\r\r\r\n", false)])
             {
                 let file = file(("x".repeat(bytes) + end + "last" + end).as_bytes());
-                let mut lines = Lines::open(file.path()).unwrap().limited(longest);
+                let mut lines = Lines::open(file.path(), Wanted::All).unwrap().limited(longest);
                 let first = lines.next_line().unwrap().unwrap();
                 assert_eq!(first != Line::TooLong, is_taken, "{edge} {end:?}");
                 assert!(matches!(lines.next_line(), Ok(Some(Line::Text(text))) if text.starts_with(b"last")));
@@ -379,15 +379,15 @@ mod tests {
         let mut lines = Lines::incoming(Path::new("stdin"), Box::new(arriving));
         assert_eq!(lines.next_line().unwrap(), Some(Line::Text(b"1\ta")));
         assert_eq!(lines.place(), Place { offset: 8, lines: 1 });
-        let mut lines = Lines::open_at(plain.path(), lines.place()).unwrap();
+        let mut lines = Lines::open_at(plain.path(), lines.place(), Wanted::All).unwrap();
         assert_eq!(lines.next_line().unwrap(), Some(Line::Text(b"\xef\xbb\xbf2")));
-        let mut lines = Lines::open_at(plain.path(), Place::default()).unwrap();
+        let mut lines = Lines::open_at(plain.path(), Place::default(), Wanted::All).unwrap();
         assert_eq!(lines.next_line().unwrap(), Some(Line::Text(b"1\ta")));
         // It takes nothing from what a line may have, wherever the buffer ends.
         for longest in CHUNK - MARK.len() - MOST_CRS - 1..=CHUNK {
             for (bytes, is_taken) in [(longest, true), (longest + 1, false)] {
                 let file = file(("\u{feff}".to_owned() + &"x".repeat(bytes) + "\r\r\nlast").as_bytes());
-                let mut lines = Lines::open(file.path()).unwrap().limited(longest);
+                let mut lines = Lines::open(file.path(), Wanted::All).unwrap().limited(longest);
                 let first = lines.next_line().unwrap().unwrap();
                 assert_eq!(first != Line::TooLong, is_taken, "{longest}");
                 assert_eq!(lines.next_line().unwrap(), Some(Line::Text(b"last")));
@@ -398,7 +398,7 @@ mod tests {
     #[test]
     fn rows_have_the_numbers_of_their_lines_and_one_that_is_too_long_says_so() {
         let file = file(b"a\nbbbb\ncc");
-        let mut lines = Lines::open(file.path()).unwrap().limited(2);
+        let mut lines = Lines::open(file.path(), Wanted::All).unwrap().limited(2);
         assert_eq!(lines.longest(), 2);
         assert_eq!(lines.next_row().unwrap(), Some((1, Ok(&b"a"[..]))));
         assert_eq!(lines.next_row().unwrap(), Some((2, Err(too_long(2)))));
@@ -414,7 +414,7 @@ mod tests {
         let file = file(&gzip(&text));
         let found = all(file.path()).unwrap();
         assert_eq!(found, [Some(b"first".to_vec()), None, Some(b"last".to_vec())]);
-        let mut lines = Lines::open(file.path()).unwrap().limited(LONGEST);
+        let mut lines = Lines::open(file.path(), Wanted::All).unwrap().limited(LONGEST);
         while lines.next_line().unwrap().is_some() {}
         assert!(lines.buffer.len() <= 2 * LONGEST + CHUNK);
         assert_eq!(lines.place(), Place { offset: text.len() as u64, lines: 3 });
@@ -423,11 +423,11 @@ mod tests {
     #[test]
     fn a_known_place_is_reached_at_once() {
         let file = file(b"a\r\nbb\nccc");
-        let mut lines = Lines::open(file.path()).unwrap().limited(LONGEST);
+        let mut lines = Lines::open(file.path(), Wanted::All).unwrap().limited(LONGEST);
         lines.next_line().unwrap();
         let place = lines.place();
         assert_eq!(place, Place { offset: 3, lines: 1 });
-        let mut lines = Lines::open_at(file.path(), place).unwrap();
+        let mut lines = Lines::open_at(file.path(), place, Wanted::All).unwrap();
         assert_eq!(lines.next_line().unwrap(), Some(Line::Text(b"bb")));
         assert_eq!(lines.place().lines, 2);
     }
@@ -445,7 +445,7 @@ mod tests {
         packed[at] ^= 1;
         let message = all(file(&packed).path()).unwrap_err().to_string();
         assert!(message.contains("the gzip file is corrupt"), "{message}");
-        let message = Lines::open(Path::new("missing.tsv")).err().unwrap().to_string();
+        let message = Lines::open(Path::new("missing.tsv"), Wanted::All).err().unwrap().to_string();
         assert!(message.starts_with("missing.tsv: cannot open"), "{message}");
     }
 }

@@ -12,7 +12,7 @@ use crate::base::Reason;
 use crate::base::units::Bytes;
 
 pub use columns::{BadLine, Columns, Tally, line_at, line_ends, most_rows};
-pub use compressed::{Counted, decoded, is_parquet_at, packed, unreadable};
+pub use compressed::{Counted, Wanted, decoded, is_parquet_at, packed, unreadable};
 pub use lines::{LONGEST, Line, Lines, MARK, MOST_CRS, Place, without_end, without_mark};
 pub use marks::Marks;
 pub use scanned::Scanned;

@@ -12,7 +12,7 @@ use super::row::Row;
 use crate::base::config::OnBadRow;
 use crate::base::input::Found;
 use crate::base::{Error, Result, interrupt};
-use crate::data::text::{Line, Lines, Marks, Place, Scanned, Skipped};
+use crate::data::text::{Line, Lines, Marks, Place, Scanned, Skipped, Wanted};
 use crate::data::vocabulary::FirstSeen;
 use crate::data::{OnUnseen, Progress, Vocabulary};
 
@@ -162,7 +162,7 @@ impl<'a> GoodRows<'a> {
     }
 
     pub(super) fn open_at(path: &'a Path, layout: &'a Layout, on_bad_row: OnBadRow, place: Place) -> Result<Self> {
-        let lines = Lines::open_at(path, place)?.limited(layout.max_line);
+        let lines = Lines::open_at(path, place, Wanted::All)?.limited(layout.max_line);
         Ok(Self { path, layout, lines, row: Row::new(layout), skipped: Skipped::new(on_bad_row) })
     }
 

@@ -1,5 +1,7 @@
 //! The units that ranks are given: a node's, a socket's or a cache's allowed cores, and their memory.
 
+use std::collections::BTreeMap;
+
 use super::RankPer;
 use crate::base::{NodeId, PuId, even_part};
 use crate::machine::describe::{Core, Machine, Node};
@@ -41,6 +43,9 @@ pub fn shares(
     warnings: &mut Vec<String>,
 ) -> Vec<Share> {
     let mut shares: Vec<(u32, Share)> = Vec::new();
+    // Of each memory, how many nodes use it: those that have it before those that have none.
+    let at_home = machine.nodes.iter().filter(|node| has_memory(node) && node.cores.iter().any(is_allowed));
+    let mut users: BTreeMap<NodeId, usize> = at_home.map(|node| (node.id, 1)).collect();
     for node in &machine.nodes {
         let parts: Vec<&[Core]> = match rank_per {
             RankPer::L3 if !node.l3.is_empty() => {
@@ -56,7 +61,7 @@ pub fn shares(
             reasons.push(format!("{}: none of its cores is allowed, so no rank stands there", node.id));
             continue;
         }
-        let memory = memory(machine, node, warnings);
+        let memory = memory(machine, node, &mut users, warnings);
         for cores in allowed {
             let package = shares.iter_mut().find(|(package, share)| {
                 rank_per == RankPer::Socket && (*package, share.host) == (node.package, node.host)
@@ -80,23 +85,34 @@ fn allowed(cores: &[Core]) -> Vec<Vec<PuId>> {
     cores.iter().map(|core| core.allowed().collect::<Vec<_>>()).filter(|pus| !pus.is_empty()).collect()
 }
 
+fn is_allowed(core: &Core) -> bool {
+    core.allowed().next().is_some()
+}
+
+fn has_memory(node: &Node) -> bool {
+    node.memory_allowed && node.memory_bytes > 0
+}
+
 /// The node's own memory, or the nearest that is allowed on the same host; of memories at equal distance one that is
-/// said to be near this node.
-fn memory(machine: &Machine, node: &Node, warnings: &mut Vec<String>) -> NodeId {
-    if node.memory_allowed && node.memory_bytes > 0 {
+/// said to be near this node, and of those one that the fewest nodes use, so that none lies idle beside a full one.
+fn memory(machine: &Machine, node: &Node, users: &mut BTreeMap<NodeId, usize>, warnings: &mut Vec<String>) -> NodeId {
+    if has_memory(node) {
         return node.id;
     }
     let here = |id: &NodeId| machine.node(*id).is_some_and(|other| other.host == node.host);
     let nodes = machine.nodes.iter().filter(|other| other.host == node.host);
-    let nodes = nodes.filter(|other| other.memory_allowed && other.memory_bytes > 0).map(|other| (other.id, false));
+    let nodes = nodes.filter(|other| has_memory(other)).map(|other| (other.id, false));
     // A tier belongs to the hosts of the nodes that it is near.
     let tiers = machine.tiers.iter().filter(|tier| tier.memory_allowed && tier.memory_bytes > 0);
     let tiers = tiers.filter(|tier| tier.near.iter().any(here)).map(|tier| (tier.id, tier.near.contains(&node.id)));
     let far = |other: NodeId| machine.distances.between(node.id, other).unwrap_or(u32::MAX);
-    let Some((nearest, near)) = nodes.chain(tiers).min_by_key(|(other, near)| (far(*other), !near, *other)) else {
+    let used = |other: NodeId| users.get(&other).copied().unwrap_or(0);
+    let key = |(other, near): &(NodeId, bool)| (far(*other), !near, used(*other), *other);
+    let Some((nearest, near)) = nodes.chain(tiers).min_by_key(key) else {
         warnings.push(format!("{}: no memory is known that its ranks may use", node.id));
         return node.id;
     };
+    *users.entry(nearest).or_default() += 1;
     let why = if node.memory_allowed { "it has no memory" } else { "its memory is not allowed" };
     let access = if near { "which is near it" } else { "every access is remote" };
     warnings.push(format!("{}: {why}, so its ranks use that of {nearest}: {access}", node.id));

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::{LATENCY_NS, LINK_GB_S, filler};
 use crate::machine::Machine;
-use crate::machine::describe::End;
+use crate::machine::describe::{End, Link};
 
 /// One direction of a link.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -27,11 +27,6 @@ pub struct Wire {
 pub(super) fn wires(machine: &Machine, known: Option<f64>, assumptions: &mut Vec<String>) -> Vec<Wire> {
     let least = machine.links.iter().filter_map(|link| link.gb_s).min_by(f64::total_cmp);
     let (usual, why) = filler(least, LINK_GB_S, "link", "a UPI link of SC20's machine");
-    let longest = machine.links.iter().filter_map(|link| link.latency_ns).max_by(f64::total_cmp);
-    let (late, late_why) = match longest {
-        Some(longest) => (longest, "the longest of any link here"),
-        None => (LATENCY_NS, "a UPI link of SC20's machine"),
-    };
     let (of, links) = (machine.links.len(), &machine.links);
     let unknown = links.iter().filter(|link| link.gb_s.is_none()).count();
     match known {
@@ -43,20 +38,49 @@ pub(super) fn wires(machine: &Machine, known: Option<f64>, assumptions: &mut Vec
         }
         _ => (),
     }
-    let unknown = links.iter().filter(|link| link.latency_ns.is_none()).count();
-    if unknown > 0 {
-        assumptions.push(format!("{unknown} of {of} links: latency {late} ns ({late_why})"));
-    }
+    let late = latencies(machine, assumptions);
     let both = links.iter().flat_map(|link| {
         let [a, b] = link.ends;
         let gb_s = known.or(link.gb_s).unwrap_or(usual);
-        let latency_ns = link.latency_ns.unwrap_or(late);
+        let latency_ns = link.latency_ns.unwrap_or(late[usize::from(is_inside(machine, link))]);
         [(a, b), (b, a)].map(|(from, to)| {
             let name = format!("{} to {}", machine.end_name(from), machine.end_name(to));
             Wire { name, ends: [from, to], gb_s, latency_ns, core_s_per_gb: link.core_s_per_gb }
         })
     });
     both.collect()
+}
+
+/// Whether a link joins nodes of one host; where there is but one, all links are inside it.
+fn is_inside(machine: &Machine, link: &Link) -> bool {
+    let host = |end: End| match end {
+        End::Node(id) => machine.node(id).map(|node| node.host),
+        End::Switch(_) => None,
+    };
+    machine.hosts() == 1 || matches!(link.ends.map(host), [Some(a), Some(b)] if a == b)
+}
+
+/// What stands for an unknown latency in nanoseconds: of links between hosts, and of those inside one, which a network's
+/// says nothing of.
+fn latencies(machine: &Machine, assumptions: &mut Vec<String>) -> [f64; 2] {
+    [false, true].map(|inside| {
+        let links = || machine.links.iter().filter(|link| is_inside(machine, link) == inside);
+        let longest =
+            |links: &mut dyn Iterator<Item = &Link>| links.filter_map(|link| link.latency_ns).reduce(f64::max);
+        let alike = longest(&mut links());
+        let any = if inside { None } else { longest(&mut machine.links.iter()) };
+        let (late, why) = match (alike, any) {
+            (Some(alike), _) if inside => (alike, "the longest of any link inside a machine here"),
+            (Some(alike), _) => (alike, "the longest of any link between machines here"),
+            (None, Some(any)) => (any, "the longest of any link here"),
+            (None, None) => (LATENCY_NS, "a UPI link of SC20's machine"),
+        };
+        let unknown = links().filter(|link| link.latency_ns.is_none()).count();
+        if unknown > 0 {
+            assumptions.push(format!("{unknown} of {} links: latency {late} ns ({why})", machine.links.len()));
+        }
+        late
+    })
 }
 
 /// Core seconds of a byte on a way: of the machine that it leaves by the first wire that has any, and of the one that
@@ -73,6 +97,26 @@ pub(super) fn core_seconds<'a>(way: impl DoubleEndedIterator<Item = &'a Wire> + 
 mod tests {
     use super::*;
     use crate::base::NodeId;
+
+    #[test]
+    fn a_link_inside_a_machine_is_not_as_late_as_a_network() {
+        let text = "name = \"hosts\"\n[[node]]\nids = \"0-3\"\nnodes_per_host = 2\ncores = 1\nmemory_gib = 1\n\
+                    [[link]]\npairs = [[0, 1]]\ngb_s = 20\n[[link]]\npairs = [[2, 3]]\ngb_s = 20\nlatency_ns = 90\n\
+                    [[link]]\npairs = [[1, 2]]\ngb_s = 12.5\nlatency_ns = 1000\n\
+                    [[link]]\npairs = [[0, 3]]\ngb_s = 12.5\n";
+        let latencies = |text: &str| {
+            let (machine, mut told) = (Machine::parse(text, "hosts").expect("a valid machine"), Vec::new());
+            let wires = wires(&machine, None, &mut told);
+            (wires.iter().step_by(2).map(|wire| wire.latency_ns).collect::<Vec<_>>(), told)
+        };
+        let (found, told) = latencies(text);
+        assert_eq!(found, [90.0, 90.0, 1000.0, 1000.0], "{told:?}");
+        assert_eq!(told.len(), 2, "{told:?}");
+        assert!(told[1].contains("1 of 4 links: latency 90 ns (the longest of any link inside"), "{told:?}");
+        // Where no link inside has any, a usual one's; of one machine all links are inside.
+        assert_eq!(latencies(&text.replace("latency_ns = 90\n", "")).0, [LATENCY_NS, LATENCY_NS, 1000.0, 1000.0]);
+        assert_eq!(latencies(&text.replace("nodes_per_host = 2\n", "")).0, [1000.0, 90.0, 1000.0, 1000.0]);
+    }
 
     #[test]
     fn who_a_byte_leaves_and_who_it_enters_works_for_it() {

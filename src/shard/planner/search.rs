@@ -10,6 +10,7 @@ use super::candidates::{Candidate, Choice, Shape, arrangements, by_room, candida
 use crate::base::{TableId, interrupt};
 use crate::shard::cost::{Model, Score, Tally};
 use crate::shard::scheme::{Kind, Rows};
+use crate::shard::workload::Load;
 
 /// Divisions that one local search may price.
 const BUDGET: usize = 12_000;
@@ -18,7 +19,7 @@ const BUDGET: usize = 12_000;
 /// are as many as the square of all choices.
 const PAIR_BUDGET: usize = 2_000;
 
-/// The default of a small table is left only for at least this much of the slowest rank's time.
+/// The default of small tables is left only for at least this much of the slowest rank's time.
 const DEFAULT_LEFT_FOR: f64 = 0.01;
 
 /// What the greedy start prefers.
@@ -60,6 +61,11 @@ pub fn default_is_replicated(model: &Model<'_>, options: &Options, table: TableI
 fn better(a: Score, b: Score) -> bool {
     let below = |a: f64, b: f64| a < b * (1.0 - 1e-9);
     below(a.slowest_s, b.slowest_s) || (a.slowest_s <= b.slowest_s && below(a.mean_s, b.mean_s))
+}
+
+/// Whether `a` is so much better that the default of small tables is left for it.
+pub fn clearly_better(a: Score, b: Score) -> bool {
+    a.slowest_s < b.slowest_s * (1.0 - DEFAULT_LEFT_FOR)
 }
 
 /// The rank that has a table in one piece.
@@ -118,12 +124,14 @@ impl<'a> State<'a> {
         fullest
     }
 
-    /// Puts every table somewhere.
+    /// Puts every table somewhere that is not yet anywhere.
     ///
     /// # Errors
     /// The table that fits nowhere, with the rest as it was then.
     pub fn greedy(mut self, start: Start) -> Result<Self, Box<(TableId, Tally)>> {
-        for table in self.order.clone() {
+        let missing: Vec<TableId> =
+            self.order.iter().copied().filter(|table| self.choices[table.index()].is_none()).collect();
+        for table in missing {
             let mut best = None;
             let replicated = default_is_replicated(self.model, self.options, table);
             let candidates = &self.candidates[table.index()];
@@ -172,6 +180,26 @@ impl<'a> State<'a> {
 
     pub fn score(&self) -> Option<Score> {
         self.model.score(&self.tally)
+    }
+
+    /// The same without the tables that are replicated by default, to be put anew as `others` say, which have no such
+    /// default; `None` where copies take so little time that there is nothing to gain.
+    ///
+    /// A local search changes one or two tables at a time: where many copies share the time, none alone is worth a move.
+    pub fn without_copies(&self, others: &'a Options) -> Option<Self> {
+        let small = |table: &TableId| default_is_replicated(self.model, self.options, *table);
+        let replicated = |choice: &Option<Choice>| choice.as_ref().is_some_and(|at| at.how.shape == Shape::Replicated);
+        let small: Vec<TableId> = self.order.iter().copied().filter(small).collect();
+        if !small.iter().any(|table| replicated(&self.choices[table.index()])) {
+            return None;
+        }
+        let free = Tally { replicas: Load::default(), replicated: 0, ..self.tally.clone() };
+        if !clearly_better(self.model.score(&free)?, self.score()?) {
+            return None;
+        }
+        let mut state = Self { options: others, ..self.clone() };
+        small.into_iter().for_each(|table| _ = state.take(table));
+        Some(state)
     }
 
     /// Moves, swaps and divides tables anew while that helps, two together where no change of one does; returns how
@@ -287,7 +315,7 @@ impl<'a> State<'a> {
             let Some(score) = self.score_with(table, &choice) else { continue };
             let leaves_default =
                 small && current.how.shape == Shape::Replicated && choice.how.shape != Shape::Replicated;
-            let enough = !leaves_default || score.slowest_s < now.slowest_s * (1.0 - DEFAULT_LEFT_FOR);
+            let enough = !leaves_default || clearly_better(score, now);
             if enough && better(score, best.as_ref().map_or(now, |(known, _)| *known)) {
                 best = Some((score, choice));
             }

@@ -261,7 +261,8 @@ pub fn one_file(case: &mut Case<'_>) {
     let expected = fs::read(&whole).unwrap();
     let line = Line::new(&words).and(file.to_str().unwrap());
     for _ in 0..KILLS {
-        let old = b"of before\n";
+        // A picture takes the place of none but a picture.
+        let old = b"<svg>of before</svg>\n";
         fs::write(&file, old).unwrap();
         let ended = disturbed(case, &line, reference.took);
         let found = fs::read(&file).unwrap_or_default();

@@ -112,6 +112,27 @@ fn layers_are_reduced_by_the_schedule_that_is_priced() {
     assert!(many.seconds > 0.0 && many.seconds < 0.1, "{}", many.seconds);
 }
 
+#[test]
+fn schedules_between_hosts_are_priced_with_what_the_network_takes_of_cores() {
+    let layer = Reduced { gradients: 1 << 20, words: 1 << 20 };
+    let work = Workload { layers: vec![layer], ..workload(&[1_000_000; 8], 16, 1024) };
+    let dense = |core_s_per_gb: f64| {
+        let text = format!(
+            "name = \"hosts\"\n[[node]]\nids = \"0-3\"\nnodes_per_host = 2\ncores = 4\nmemory_gib = 16\nmemory_gb_s = 50\n\
+             [[switch]]\nname = \"s\"\n[[link]]\npairs = [[\"0-3\", \"s\"]]\ngb_s = 12.5\nlatency_ns = 1000\n\
+             core_s_per_gb = {core_s_per_gb:?}\n[[link]]\npairs = [[0, 1], [2, 3]]\ngb_s = 20\n"
+        );
+        let site = on(&Machine::parse(&text, "hosts").expect("a valid machine"), 4);
+        Model::new(&work, &site).dense.expect("several ranks reduce their layers")
+    };
+    let [few, more, most] = [0.3, 1.0, 20.0].map(dense);
+    assert!(few.seconds < more.seconds && more.seconds < most.seconds, "{few:?} {more:?} {most:?}");
+    // Half of the sums leave each host's eight cores and half enter them, and so do weights: what sends each rank's part
+    // to every other takes twice as long.
+    let least = 2.0 * f64::from(4 << 20) * 20e-9 / 8.0;
+    assert!(most.seconds > 0.999 * least && most.seconds < 1.3 * least, "{most:?}, not {least}");
+}
+
 fn plan_with(work: &Workload, site: &Site, kind: Kind) -> Plan {
     let model = Model::new(work, site);
     let plan = plan(&model, &Options { scheme: Some(kind), ..Options::default() }).expect("there is a plan");
@@ -172,6 +193,19 @@ fn tiny_tables_are_replicated_where_that_is_cheaper() {
     let plan = planned(&workload(&[2000; 30], 256, 64), &site);
     assert!(plan.sharding.schemes().iter().any(|scheme| scheme.kind() != Kind::Replicated));
     assert!(plan.reasons.iter().any(|reason| reason.contains("a copy on each rank is slower")), "{:?}", plan.reasons);
+}
+
+#[test]
+fn copies_of_small_tables_go_where_all_of_them_together_are_slower() {
+    // All take the same time, and none of them alone is worth a hundredth of the whole.
+    let (mut work, site) = (workload(&[1000; 8], 64, 2048), shipped("full-4", 4));
+    work.tables.iter_mut().for_each(|table| table.lookups = 50.0);
+    let free = Options { replicate_below: 0, ..Options::default() };
+    let free = plan(&Model::new(&work, &site), &free).expect("there is a plan");
+    let found = planned(&work, &site);
+    let [found_s, free_s] = [&found, &free].map(|plan| plan.cost.score.slowest_s);
+    assert!(found_s <= 1.0102 * free_s, "{found_s}, where {free_s} is to be had: {:?}", found.reasons);
+    assert!(found.reasons.iter().any(|reason| reason.contains("a copy on each rank is slower")), "{:?}", found.reasons);
 }
 
 #[test]

@@ -8,7 +8,8 @@ use octorec::data::Slice;
 use octorec::exchange::{Layout, LayoutSpec};
 use octorec::machine::{Machine, Routes};
 use octorec::math::Grains;
-use octorec::shard::{HotPrices, Kind, Model, Part, Scheme, Sharding, Workload};
+use octorec::shard::planner::price;
+use octorec::shard::{HotPrices, Kind, Model, Part, Scheme, Sharding, Workload, report};
 use proptest::prelude::*;
 
 use super::{any_sharding, linked, mesh, on, sample_rank, work_of};
@@ -221,6 +222,18 @@ fn an_exchange_takes_as_long_as_the_network_keeps_the_cores_of_a_host() {
         let more = |bytes: u64| bytes as f64 * (2e-9 / cores - 1.0 / 20e9);
         let exchanged = free_cost.exchanges.iter().map(|exchange| more(exchange.bytes)).sum::<f64>();
         let lists = more(2 * free_cost.allreduce_bytes);
+        // Which is told, where the link was before.
+        for (free, worked) in free_cost.exchanges.iter().zip(&worked_cost.exchanges).filter(|(free, _)| free.bytes > 0)
+        {
+            let wanted = worked.bytes as f64 * 2e-9 / cores;
+            let (name, found) = worked.cores.as_ref().expect("cores work for it");
+            assert!((found / wanted - 1.0).abs() < 0.01 && name.starts_with("network cores of host "), "{worked:?}");
+            assert!(free.cores.is_none() && free.wire == worked.wire, "{free:?} {worked:?}");
+        }
+        let model = Model::new(&work, &worked);
+        let text = report::text(&model, &price(&model, sharding).expect("there is room"));
+        let named = text.matches(", busiest network cores of host ").count();
+        assert_eq!(named, worked_cost.exchanges.iter().filter(|exchange| exchange.bytes > 0).count(), "{text}");
         let [free, worked] = [&free_cost, &worked_cost].map(|cost| &cost.ranks[0]);
         for (free_s, worked_s, more_s) in
             [(free.exchange_s, worked.exchange_s, exchanged), (free.allreduce_s, worked.allreduce_s, lists)]

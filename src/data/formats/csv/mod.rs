@@ -18,6 +18,7 @@ pub(in crate::data) mod scan;
 mod schema;
 pub mod sniff;
 
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -30,6 +31,7 @@ use scan::{GoodRows, InUse, Part, Pass, RowPolicy};
 pub use schema::{Clock, Span, TextCategorical, TextDense, TextSchema};
 
 use super::dataset::{Described, Member};
+use super::parquet::{is_such, refuse_two_types, role};
 use super::{Dataset, Rows, Table, bad};
 use crate::base::config::{OnBadRow, Vocab};
 pub(in crate::data) use crate::base::console::escaped;
@@ -41,6 +43,7 @@ use crate::data::samples::Samples;
 use crate::data::schema::Description;
 use crate::data::source::first_part;
 use crate::data::text::{LONGEST, SHOWN, Scanned, shown};
+use crate::data::unfinished::name as file_name;
 use crate::data::unseen::LostCounts;
 use crate::data::{Labels, Lost, OnUnseen, Progress, Split, Vocabulary};
 
@@ -267,13 +270,28 @@ fn sized_at(path: &Path, schema: &TextSchema, max_line: usize) -> Result<Vec<(Pa
             std::mem::swap(&mut empty, &mut others);
         }
         if !empty.is_empty() {
-            let name = |file: &PathBuf| file.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            let names: Vec<String> = empty.iter().map(name).collect();
-            note!("note: {}: no rows are in {}", path.display(), listed(names.iter().map(String::as_str)));
+            let names: Vec<_> = empty.iter().map(|file| file_name(file)).collect();
+            note!("note: {}: no rows are in {}", path.display(), listed(names.iter().map(|name| &**name)));
         }
         files = others;
     }
     files.into_iter().map(sized).collect()
+}
+
+/// Says which Parquet files of a folder are read with the others though their names say that they are for validation or
+/// tests, which counts where nobody describes them.
+fn note_roles(path: &Path, files: &[(PathBuf, u64)]) {
+    let names = files.iter().map(|(file, _)| file_name(file));
+    let held_out = |name: &Cow<'_, str>| matches!(role(name), Some(Split::Validation | Split::Test)) && is_such(name);
+    let held_out: Vec<_> = names.filter(held_out).collect();
+    if path.is_dir() && !held_out.is_empty() && held_out.len() < files.len() {
+        note!(
+            "note: {}: all of its files are read as one table, and so are {}: samples for tests lie in a folder of their own, \
+             which --test-data names",
+            path.display(),
+            listed(held_out.iter().map(|name| &**name))
+        );
+    }
 }
 
 /// Reads all files, then those of the test samples; tells how many are none of these.
@@ -285,6 +303,10 @@ fn scan_all(
 ) -> Result<(Vec<Part>, usize, Encoding)> {
     let sized = |path| sized_at(path, schema, choices.max_line);
     let (files, tests) = (sized(path)?, choices.test.map(sized).transpose()?.unwrap_or_default());
+    if !choices.kept {
+        note_roles(path, &files);
+    }
+    refuse_two_types(files.iter().chain(&tests).map(|(file, _)| &**file), schema, !choices.kept)?;
     let total = files.iter().chain(&tests).map(|(_, bytes)| bytes).sum();
     let mut encoding = Encoding::new(schema, choices.known, choices.grows, choices.rows_cap)?;
     let policy = choices.policy();

@@ -9,7 +9,7 @@ use std::ops::Index;
 use std::path::Path;
 
 use crate::base::Result;
-use crate::data::text::{Judged, Line, Lines, Place, too_long};
+use crate::data::text::{Judged, Line, Lines, Place, Wanted, too_long};
 
 /// The fields of a row; reused from row to row.
 #[derive(Debug, Clone, Default)]
@@ -143,8 +143,14 @@ enum Next {
 
 impl Records {
     /// Opens a file at a place that [`Records::place`] gave; the default: at its first line.
-    pub(super) fn open_at(path: &Path, delimiter: char, max_line: usize, place: Place) -> Result<Self> {
-        Ok(Self::of(Lines::open_at(path, place)?.limited(max_line), delimiter))
+    pub(super) fn open_at(
+        path: &Path,
+        delimiter: char,
+        max_line: usize,
+        place: Place,
+        wanted: Wanted<'_>,
+    ) -> Result<Self> {
+        Ok(Self::of(Lines::open_at(path, place, wanted)?.limited(max_line), delimiter))
     }
 
     /// The records of these lines.
@@ -266,7 +272,7 @@ mod tests {
     fn all(text: &[u8]) -> Vec<(u64, std::result::Result<Vec<String>, Reason>)> {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), text).unwrap();
-        let mut records = Records::open_at(file.path(), ',', LONGEST, Place::default()).unwrap();
+        let mut records = Records::open_at(file.path(), ',', LONGEST, Place::default(), Wanted::All).unwrap();
         let mut found = Vec::new();
         while let Some((line, result)) = records.next().unwrap() {
             let fields = || records.record.iter().map(|field| String::from_utf8_lossy(field).into_owned()).collect();

@@ -16,7 +16,7 @@ use super::sniff::check_header;
 use crate::base::config::OnBadRow;
 use crate::base::input::Found;
 use crate::base::{Error, Result, interrupt};
-use crate::data::text::{Marks, Place, Scanned, Skipped};
+use crate::data::text::{Marks, Place, Scanned, Skipped, Wanted};
 use crate::data::{Labels, OnUnseen, Progress};
 
 /// Rows between two places at which the file can be entered.
@@ -113,7 +113,8 @@ pub(in crate::data) fn header(
     labels: Labels,
     max_line: usize,
 ) -> Result<Vec<Vec<u8>>> {
-    let mut records = Records::open_at(path, schema.delimiter, max_line, Place::default())?;
+    let reads = |name: &str| schema.reads(name);
+    let mut records = Records::open_at(path, schema.delimiter, max_line, Place::default(), Wanted::Of(&reads))?;
     if schema.columns.is_empty() {
         return header_of(path, &mut records);
     }
@@ -212,7 +213,7 @@ fn refuse_other_lines(path: &Path, records: &Records, fits: bool) -> Result<()> 
 /// Whether a file has no row: nothing behind its header, if it is to have one, or nothing at all.
 pub(super) fn is_empty(path: &Path, schema: &TextSchema, max_line: usize) -> Result<bool> {
     let schema = schema.at(path);
-    let mut records = Records::open_at(path, schema.delimiter, max_line, Place::default())?;
+    let mut records = Records::open_at(path, schema.delimiter, max_line, Place::default(), Wanted::Names)?;
     let is_header = schema.columns.is_empty();
     Ok(is_header && records.next()?.is_none() || records.next()?.is_none())
 }
@@ -220,7 +221,9 @@ pub(super) fn is_empty(path: &Path, schema: &TextSchema, max_line: usize) -> Res
 impl<'a> GoodRows<'a> {
     fn open(path: &'a Path, columns: &'a Projection, policy: RowPolicy, place: Option<Place>) -> Result<Self> {
         let delimiter = columns.schema.delimiter;
-        let mut records = Records::open_at(path, delimiter, policy.max_line, place.unwrap_or_default())?;
+        let reads = |name: &str| columns.schema.reads(name);
+        let (place_at, wanted) = (place.unwrap_or_default(), Wanted::Of(&reads));
+        let mut records = Records::open_at(path, delimiter, policy.max_line, place_at, wanted)?;
         if place.is_none() && columns.schema.columns.is_empty() {
             records.next()?;
         }

@@ -21,6 +21,7 @@ use serde::{Deserialize, Serialize};
 use super::found_instead;
 use super::label::{Rule, finite};
 use super::lookups::{trimmed, values_of};
+use super::row::is_named;
 use crate::base::{Result, input};
 use crate::data::formats::bad;
 use crate::data::moment::Unit;
@@ -237,6 +238,17 @@ impl TextSchema {
             true => Cow::Owned(Self { delimiter: comma(), columns: Vec::new(), ..self.clone() }),
             false => Cow::Borrowed(self),
         }
+    }
+
+    /// Whether rows are read by a column of this name: what others hold does not matter.
+    pub(in crate::data) fn reads(&self, name: &str) -> bool {
+        let is_it = |own: &str| is_named(name.as_bytes(), own);
+        // The name of the label's column may look like a comparison.
+        is_it(&self.label)
+            || Rule::parse(&self.label).is_ok_and(|(column, _)| is_it(&column))
+            || self.weight.as_deref().is_some_and(is_it)
+            || self.dense.iter().any(|column| is_it(&column.column))
+            || self.categorical.iter().any(|spec| is_it(&spec.column) || spec.weights.as_deref().is_some_and(is_it))
     }
 
     /// The columns of the data set that it becomes: `float`: whether a dense column holds fractions; `table`: rows of a

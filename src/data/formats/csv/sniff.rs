@@ -16,7 +16,7 @@ use super::row::is_named;
 use super::{TextSchema, bad, listed};
 use crate::base::Result;
 use crate::data::Labels;
-use crate::data::text::{LONGEST, decoded, is_parquet_at, without_end, without_mark};
+use crate::data::text::{LONGEST, Wanted, decoded, is_parquet_at, without_end, without_mark};
 use crate::data::tsv::Layout;
 
 /// What separates columns in the field's data sets; the last is Hive's default.
@@ -167,7 +167,7 @@ fn first_lines(path: &Path) -> Option<Vec<Vec<u8>>> {
     if !std::fs::metadata(path).ok()?.is_file() {
         return None;
     }
-    let (text, _) = decoded(File::open(path).ok()?, path).ok()?;
+    let (text, _) = decoded(File::open(path).ok()?, path, Wanted::Names).ok()?;
     let mut some = Vec::new();
     text.take(LONGEST as u64).read_to_end(&mut some).ok()?;
     let whole = some.len() < LONGEST;

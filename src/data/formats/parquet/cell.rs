@@ -4,19 +4,20 @@
 //! have the fewest digits that give them back, floats a point or an exponent (`18.0`, `1e-05`), booleans are `True` and
 //! `False`. Strings are as they are, decimals have their scale; then there are `2026-01-31`, `09:30:00` and
 //! `2026-01-31 09:30:00.500` (UTC, also of a time zone). Where there is no value, or a float that is none, a cell is
-//! blank. The values of a list stand between bars. Columns that are no such text (structures, maps, lists of lists,
-//! half floats, UUIDs, intervals) are left out.
+//! blank. The values of a list stand between bars. UUIDs are `67e55044-10b1-426f-9247-bb680e5fe0c8`. Columns that are
+//! none of these (structures, maps, lists of lists, half floats, intervals) have no text, and are told.
 
 use std::io::Write;
 
-use parquet::basic::{ConvertedType, LogicalType, TimeUnit, Type as Physical};
+use parquet::basic::{ConvertedType, LogicalType, Repetition, TimeUnit, Type as Physical};
 use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
 use parquet::data_type::DataType;
 use parquet::errors::{ParquetError, Result};
-use parquet::schema::types::{ColumnDescriptor, SchemaDescriptor};
+use parquet::schema::types::{ColumnDescriptor, SchemaDescriptor, Type};
 
-use super::columns::{Leaf, leaves};
+use super::columns::{Kind, Leaf, leaves};
 use super::numbers::records;
+use crate::data::formats::csv::LeftOut;
 use crate::data::moment::DAY;
 
 /// What stands between the values of a list.
@@ -24,6 +25,9 @@ pub(super) const BAR: u8 = b'|';
 /// Digits of the largest decimals, and the bytes that hold them.
 const DIGITS: i32 = 38;
 const BYTES: usize = 16;
+/// Nanoseconds of a second, and the day of Julian's count that is the first of 1970: what INT96 counts.
+const NANOS: i64 = 1_000_000_000;
+const EPOCH: i64 = 2_440_588;
 
 /// A column that is text.
 pub(super) struct Cell {
@@ -46,26 +50,60 @@ enum Shape {
     Moment(i64),
     /// Behind the point are so many digits.
     Decimal(usize),
+    /// Two digits of 16 for each byte.
+    Uuid,
 }
 
-/// The columns of a file that are text.
-pub(super) fn cells(schema: &SchemaDescriptor) -> Vec<Cell> {
-    let root = |at: usize| schema.get_column_root_idx(at);
-    let found = leaves(schema).into_iter().zip(schema.columns()).filter_map(|(leaf, column)| {
-        let parts = column.path().parts().len();
-        // A list's values are below a group of its own, at most.
-        let deepest = if leaf.list { 3 } else { 1 };
-        let several = (0..schema.num_columns()).any(|other| other != leaf.at && root(other) == root(leaf.at));
-        let nested = column.max_rep_level() > 1 || parts > deepest || several;
-        let shape = shape(column).filter(|_| !nested)?;
-        Some(Cell { name: leaf.name.clone(), leaf, shape })
-    });
-    found.collect()
+/// The columns of a file that are text, and those that are none, each once, with the reason.
+pub(super) fn cells(schema: &SchemaDescriptor) -> (Vec<Cell>, Vec<LeftOut>) {
+    let (mut cells, mut others): (Vec<Cell>, Vec<LeftOut>) = (Vec::new(), Vec::new());
+    for (leaf, column) in leaves(schema).into_iter().zip(schema.columns()) {
+        let Some(shape) = shape(&leaf, column) else {
+            // The leaves of a column stand beside each other.
+            if others.last().is_none_or(|last| last.column != leaf.name) {
+                let what = kind(&leaf, column, schema.get_column_root(leaf.at));
+                others.push(LeftOut { column: leaf.name, reason: format!("{what}, which has no text") });
+            }
+            continue;
+        };
+        cells.push(Cell { name: leaf.name.clone(), leaf, shape });
+    }
+    (cells, others)
+}
+
+/// What a column is that has no text.
+fn kind(leaf: &Leaf, column: &ColumnDescriptor, root: &Type) -> String {
+    let group = root.get_basic_info();
+    let is_group = |logical, old| group.logical_type_ref() == Some(&logical) || group.converted_type() == old;
+    let is_repeated = group.has_repetition() && group.repetition() == Repetition::REPEATED;
+    let what = match column.logical_type_ref() {
+        _ if leaf.nested && is_group(LogicalType::Map, ConvertedType::MAP) => "a map",
+        _ if leaf.nested && (is_repeated || is_group(LogicalType::List, ConvertedType::LIST)) => {
+            "a list of lists or of structures"
+        }
+        _ if leaf.nested => "a structure",
+        Some(LogicalType::Float16) => "a half float",
+        Some(LogicalType::Bson) => "BSON",
+        Some(LogicalType::Decimal(_)) => "a decimal of more than 38 digits",
+        _ => match column.converted_type() {
+            ConvertedType::INTERVAL => "an interval",
+            ConvertedType::BSON => "BSON",
+            ConvertedType::DECIMAL => "a decimal of more than 38 digits",
+            _ => return leaf.shown(),
+        },
+    };
+    if leaf.list && !leaf.nested { format!("a list, each value of which is {what}") } else { what.to_owned() }
 }
 
 /// How a column's values are written; nothing where they are no text. Older files have but the converted type.
-fn shape(column: &ColumnDescriptor) -> Option<Shape> {
+fn shape(leaf: &Leaf, column: &ColumnDescriptor) -> Option<Shape> {
     use ConvertedType as Old;
+    match leaf.kind {
+        _ if leaf.nested => return None,
+        Kind::Whole { unsigned: true } => return Some(Shape::Unsigned),
+        Kind::Whole { unsigned: false } | Kind::Float => return Some(Shape::Plain),
+        Kind::Other(_) => (),
+    }
     let decimal = |scale: i32, digits: i32| {
         let held = digits <= DIGITS && (0..=digits).contains(&scale);
         held.then_some(Shape::Decimal(scale as usize))
@@ -73,7 +111,7 @@ fn shape(column: &ColumnDescriptor) -> Option<Shape> {
     let parts = |unit: &TimeUnit| match unit {
         TimeUnit::MILLIS => 1_000,
         TimeUnit::MICROS => 1_000_000,
-        TimeUnit::NANOS => 1_000_000_000,
+        TimeUnit::NANOS => NANOS,
     };
     let old = column.converted_type();
     match column.logical_type_ref() {
@@ -81,8 +119,9 @@ fn shape(column: &ColumnDescriptor) -> Option<Shape> {
         Some(LogicalType::Date) => return Some(Shape::Date),
         Some(LogicalType::Time(kind)) => return Some(Shape::Time(parts(&kind.unit))),
         Some(LogicalType::Timestamp(kind)) => return Some(Shape::Moment(parts(&kind.unit))),
-        Some(LogicalType::Integer(kind)) if !kind.is_signed => return Some(Shape::Unsigned),
-        Some(LogicalType::Uuid | LogicalType::Float16 | LogicalType::Bson) => return None,
+        // Of other sizes it is damaged.
+        Some(LogicalType::Uuid) => return (column.type_length() == BYTES as i32).then_some(Shape::Uuid),
+        Some(LogicalType::Float16 | LogicalType::Bson) => return None,
         _ => (),
     }
     match old {
@@ -92,9 +131,8 @@ fn shape(column: &ColumnDescriptor) -> Option<Shape> {
         Old::TIME_MICROS => Some(Shape::Time(1_000_000)),
         Old::TIMESTAMP_MILLIS => Some(Shape::Moment(1_000)),
         Old::TIMESTAMP_MICROS => Some(Shape::Moment(1_000_000)),
-        Old::UINT_8 | Old::UINT_16 | Old::UINT_32 | Old::UINT_64 => Some(Shape::Unsigned),
         Old::INTERVAL | Old::BSON => None,
-        _ if column.physical_type() == Physical::INT96 => Some(Shape::Moment(1_000_000_000)),
+        _ if column.physical_type() == Physical::INT96 => Some(Shape::Moment(NANOS)),
         _ => Some(Shape::Plain),
     }
 }
@@ -136,7 +174,7 @@ impl Fields {
                 _ => whole(shape, value, to),
             }),
             ColumnReader::Int96ColumnReader(reader) => {
-                self.take(cell, reader, rows, |value, to| whole(shape, value.to_nanos(), to))
+                self.take(cell, reader, rows, |value, to| julian(value.data(), to))
             }
             ColumnReader::FloatColumnReader(reader) => self.take(cell, reader, rows, |&value, to| float(value, to)),
             ColumnReader::DoubleColumnReader(reader) => self.take(cell, reader, rows, |&value, to| float(value, to)),
@@ -213,31 +251,55 @@ fn float(value: impl std::fmt::Debug + Into<f64> + Copy, to: &mut Vec<u8>) {
 
 /// Appends an integer, or what it stands for.
 fn whole(shape: Shape, value: i64, to: &mut Vec<u8>) {
-    let time = |value: i64, parts: i64, to: &mut Vec<u8>| {
-        let (seconds, fraction) = (value.div_euclid(parts), value.rem_euclid(parts));
-        put(to, format_args!("{:02}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60));
-        if fraction > 0 {
-            let digits = parts.ilog10() as usize;
-            put(to, format_args!(".{fraction:0digits$}"));
-        }
-    };
     match shape {
-        Shape::Plain | Shape::Unsigned => put(to, value),
+        // A UUID is bytes.
+        Shape::Plain | Shape::Unsigned | Shape::Uuid => put(to, value),
         Shape::Date => date(value, to),
         Shape::Time(parts) => time(value, parts, to),
-        Shape::Moment(parts) => {
-            let day = parts * DAY;
-            date(value.div_euclid(day), to);
-            to.push(b' ');
-            time(value.rem_euclid(day), parts, to);
-        }
+        Shape::Moment(parts) => moment(0, value, parts, to),
         Shape::Decimal(scale) => decimal(value.into(), scale, to),
     }
 }
 
-/// Appends a string, or the decimal that it stands for: an integer of big-endian bytes.
+/// Appends a time of so many parts of a second each.
+fn time(value: i64, parts: i64, to: &mut Vec<u8>) {
+    let (seconds, fraction) = (value.div_euclid(parts), value.rem_euclid(parts));
+    put(to, format_args!("{:02}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60));
+    if fraction > 0 {
+        let digits = parts.ilog10() as usize;
+        put(to, format_args!(".{fraction:0digits$}"));
+    }
+}
+
+/// Appends the moment that is so many parts of a second behind the beginning of a day since 1970.
+fn moment(day: i64, value: i64, parts: i64, to: &mut Vec<u8>) {
+    let of_day = parts * DAY;
+    date(day + value.div_euclid(of_day), to);
+    to.push(b' ');
+    time(value.rem_euclid(of_day), parts, to);
+}
+
+/// Appends the moment of an INT96: the nanoseconds of a day, in two halves, and its Julian number. One integer has no
+/// room for both: Spark writes the end of the year 9999 where there is no end.
+fn julian(parts: &[u32], to: &mut Vec<u8>) {
+    let &[low, high, day] = parts else { return };
+    let nanos = ((u64::from(high) << 32) | u64::from(low)) as i64;
+    moment(i64::from(day) - EPOCH, nanos, NANOS, to);
+}
+
+/// Appends a string, a UUID's digits, or the decimal that bytes stand for: an integer of big-endian ones.
 fn bytes(shape: Shape, value: &[u8], to: &mut Vec<u8>) {
-    let Shape::Decimal(scale) = shape else { return to.extend_from_slice(value) };
+    let scale = match shape {
+        Shape::Decimal(scale) => scale,
+        Shape::Uuid => {
+            for (at, byte) in value.iter().enumerate() {
+                let hyphen = if matches!(at, 4 | 6 | 8 | 10) { "-" } else { "" };
+                put(to, format_args!("{hyphen}{byte:02x}"));
+            }
+            return;
+        }
+        _ => return to.extend_from_slice(value),
+    };
     // Bytes before those that count repeat the sign.
     let counting = &value[value.len().saturating_sub(BYTES)..];
     let negative = value.first().is_some_and(|byte| *byte > 127);
@@ -268,6 +330,11 @@ fn date(day: i64, to: &mut Vec<u8>) {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use parquet::data_type::Int96;
+    use parquet::schema::parser::parse_message_type;
+
     use super::*;
     use crate::data::moment::Unit;
 
@@ -289,6 +356,59 @@ mod tests {
         }
         assert_eq!(text(|to| whole(Shape::Moment(1_000_000), 1_413_860_400_500_000, to)), "2014-10-21 03:00:00.500000");
         assert_eq!(text(|to| whole(Shape::Time(1_000), 34_200_000, to)), "09:30:00");
+    }
+
+    #[test]
+    fn moments_of_96_bits_have_all_years() {
+        for (day, nanos, expected) in [
+            (5_373_484, 0, "9999-12-31 00:00:00"),
+            (2_670_325, 86_399_999_999_999u64, "2598-12-31 23:59:59.999999999"),
+            (2_440_588, 0, "1970-01-01 00:00:00"),
+            (2_440_587, 34_200_500_000_000, "1969-12-31 09:30:00.500000000"),
+        ] {
+            let mut value = Int96::new();
+            value.set_data(nanos as u32, (nanos >> 32) as u32, day);
+            assert_eq!(text(|to| julian(value.data(), to)), expected);
+        }
+    }
+
+    #[test]
+    fn uuids_have_five_groups_of_digits() {
+        let value: Vec<u8> = (0..16).map(|at| 0x11 * at).collect();
+        assert_eq!(text(|to| bytes(Shape::Uuid, &value, to)), "00112233-4455-6677-8899-aabbccddeeff");
+    }
+
+    #[test]
+    fn what_has_no_text_is_told_with_what_it_is() {
+        let found = |columns: &str| {
+            let message = parse_message_type(&format!("message log {{ {columns} }}")).unwrap();
+            let (cells, others) = cells(&SchemaDescriptor::new(Arc::new(message)));
+            let cells = cells.into_iter().map(|cell| (cell.name, cell.shape)).collect::<Vec<_>>();
+            (cells, others.into_iter().map(|LeftOut { column, reason }| (column, reason)).collect::<Vec<_>>())
+        };
+        let (texts, others) = found(
+            "optional fixed_len_byte_array(16) uid (UUID); optional int64 id (INTEGER(64,false)); \
+             optional fixed_len_byte_array(2) half (FLOAT16); optional fixed_len_byte_array(12) span (INTERVAL); \
+             optional fixed_len_byte_array(18) wide (DECIMAL(40,2)); \
+             optional group st { optional int32 a; optional binary b (UTF8); } \
+             optional group m (MAP) { repeated group key_value { required int32 key; optional int32 value; } } \
+             optional group deep { optional group in (LIST) { repeated group list { optional int32 element; } } } \
+             optional group ll (LIST) { repeated group list { optional group element (LIST) { \
+                repeated group list { optional int32 element; } } } } \
+             optional group ids (LIST) { repeated group list { optional int64 element; } }",
+        );
+        let shapes = [("uid", Shape::Uuid), ("id", Shape::Unsigned), ("ids", Shape::Plain)];
+        assert_eq!(texts, shapes.map(|(name, shape)| (name.to_owned(), shape)));
+        let kinds = [
+            ("half", "a half float"),
+            ("span", "an interval"),
+            ("wide", "a decimal of more than 38 digits"),
+            ("st", "a structure"),
+            ("m", "a map"),
+            ("deep", "a structure"),
+            ("ll", "a list of lists or of structures"),
+        ];
+        assert_eq!(others, kinds.map(|(name, kind)| (name.to_owned(), format!("{kind}, which has no text"))));
     }
 
     #[test]

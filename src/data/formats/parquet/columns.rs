@@ -10,6 +10,9 @@ use crate::data::{Description, Labels};
 /// What follows a categorical column's name in that of its weights.
 pub(super) const WEIGHTS: &str = "_weights";
 
+/// What pandas calls an index, which no log has.
+pub(super) const INDEX: &str = "__index_level_0__";
+
 /// One column of a file.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Leaf {
@@ -20,6 +23,8 @@ pub(super) struct Leaf {
     pub(super) kind: Kind,
     /// Whether a row has a list of values.
     pub(super) list: bool,
+    /// Whether it is a part of something that is neither a value nor a list of values.
+    pub(super) nested: bool,
     /// The definition level of a value that is there.
     pub(super) present: i16,
     /// The least definition level of a place in a list; of a list that is there and empty, one less.
@@ -38,10 +43,12 @@ pub(super) enum Kind {
 }
 
 impl Leaf {
-    fn new(at: usize, root: usize, column: &ColumnDescriptor) -> Self {
+    /// `several`: its column has other leaves.
+    fn new(at: usize, (root, several): (usize, bool), column: &ColumnDescriptor) -> Self {
         let parts = column.path().parts();
         let levels = column.max_rep_level();
-        let nested = levels > 1 || (levels == 0 && parts.len() > 1);
+        // A list's values are below a group of its own, at most.
+        let nested = levels > 1 || parts.len() > if levels == 1 { 3 } else { 1 };
         // Older files have but the converted type.
         let old = column.converted_type();
         let (named, unsigned) = match column.logical_type_ref() {
@@ -54,7 +61,11 @@ impl Leaf {
             }
         };
         let kind = match column.physical_type() {
-            _ if nested => Kind::Other("a nested structure".to_owned()),
+            _ if nested || several => Kind::Other("a nested structure".to_owned()),
+            // A column of nothing but gaps, whose type nobody knew.
+            Physical::INT32 | Physical::INT64 if column.logical_type_ref() == Some(&LogicalType::Unknown) => {
+                Kind::Float
+            }
             Physical::BOOLEAN => Kind::Whole { unsigned: true },
             // A date or a decimal is an integer to Parquet only.
             Physical::INT32 | Physical::INT64 if !named => Kind::Whole { unsigned },
@@ -71,13 +82,14 @@ impl Leaf {
             name: parts[0].clone(),
             kind,
             list: levels == 1,
+            nested: nested || several,
             present: column.max_def_level(),
             place: column.repeated_ancestor_def_level(),
         }
     }
 
     /// Its kind, for messages.
-    fn shown(&self) -> String {
+    pub(super) fn shown(&self) -> String {
         let kind = match &self.kind {
             Kind::Whole { .. } => "whole numbers",
             Kind::Float => "floats",
@@ -89,11 +101,20 @@ impl Leaf {
     fn whole(&self) -> bool {
         matches!(self.kind, Kind::Whole { .. })
     }
+
+    /// One of its whole numbers, for messages: those without signs are read as if they had some.
+    pub(super) fn shown_value(&self, value: i64) -> String {
+        if self.kind == (Kind::Whole { unsigned: true }) { (value as u64).to_string() } else { value.to_string() }
+    }
 }
 
 /// The leaves of a file.
 pub(super) fn leaves(schema: &SchemaDescriptor) -> Vec<Leaf> {
-    let leaf = |(at, column): (usize, &_)| Leaf::new(at, schema.get_column_root_idx(at), column);
+    let root = |at: usize| schema.get_column_root_idx(at);
+    // Those of a column stand beside each other.
+    let beside = |at: usize| [at.checked_sub(1), Some(at + 1).filter(|&next| next < schema.num_columns())];
+    let several = |at: usize| beside(at).into_iter().flatten().any(|other| root(other) == root(at));
+    let leaf = |(at, column): (usize, &_)| Leaf::new(at, (root(at), several(at)), column);
     schema.columns().iter().enumerate().map(|(at, column)| leaf((at, column))).collect()
 }
 
@@ -307,7 +328,7 @@ pub(super) fn inferred(leaves: &[Leaf], merlin: Option<&Merlin>) -> Result<Descr
         return Ok(description);
     }
     let weights = |name: &str| name.strip_suffix(WEIGHTS).is_some_and(|of| find(of).is_some_and(Leaf::whole));
-    for leaf in leaves.iter().filter(|leaf| leaf.name != description.label.name) {
+    for leaf in leaves.iter().filter(|leaf| ![&*description.label.name, INDEX].contains(&&*leaf.name)) {
         match &leaf.kind {
             Kind::Float if weights(&leaf.name) => (),
             Kind::Float if !leaf.list => description.dense.push(dense(leaf)),
@@ -364,6 +385,27 @@ mod tests {
         }
         for (physical, old) in [(short, Old::INT_16), (long, Old::INT_64), (short, Old::NONE), (long, Old::NONE)] {
             assert_eq!(kind(physical, old), Kind::Whole { unsigned: false });
+        }
+    }
+
+    #[test]
+    fn lists_are_of_values_and_not_of_structures() {
+        let told = |column: &str| {
+            let leaves = leaves(&SchemaDescriptor::new(Arc::new(
+                parse_message_type(&format!("message rows {{ {column} }}")).unwrap(),
+            )));
+            inferred(&leaves, None).map(|found| found.categorical.iter().map(|column| column.hots).collect::<Vec<_>>())
+        };
+        let list = |of: &str| format!("optional group ids (LIST) {{ repeated group list {{ {of} }} }}");
+        assert_eq!(told(&list("optional int64 element;")), Ok(vec![0]));
+        assert_eq!(told("repeated int64 ids;"), Ok(vec![0]));
+        for (column, kind) in [
+            (list("optional group element { optional int64 id; }"), "lists of a nested structure"),
+            (format!("optional group ids {{ {} }}", list("optional int64 element;")), "lists of a nested structure"),
+            ("optional group ids { optional int64 id; }".to_owned(), "a nested structure"),
+        ] {
+            let message = told(&column).unwrap_err();
+            assert!(message.starts_with(&format!("column ids has {kind}, which is neither")), "{message}");
         }
     }
 

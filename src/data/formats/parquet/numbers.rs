@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
+use parquet::basic::Compression;
 use parquet::column::reader::{ColumnReader, ColumnReaderImpl, get_column_reader};
 use parquet::data_type::DataType;
 use parquet::errors::{ParquetError, Result};
@@ -87,6 +88,14 @@ pub(super) fn values(file: &Arc<Counted>, metadata: &ParquetMetaData, group: usi
     if end.is_none_or(|end| end > file.len()) {
         return Err(ParquetError::EOF("it lies beyond the file".to_owned()));
     }
+    let unread = match chunk.compression() {
+        Compression::BROTLI(_) => "brotli",
+        Compression::LZO => "LZO",
+        _ => "",
+    };
+    if !unread.is_empty() {
+        return Err(ParquetError::NYI(format!("it is packed with {unread}")));
+    }
     let pages = SerializedPageReader::new(Arc::clone(file), chunk, usize::try_from(part.num_rows())?, None)?;
     Ok(get_column_reader(chunk.column_descr_ptr(), Box::new(pages)))
 }
@@ -95,6 +104,8 @@ pub(super) fn values(file: &Arc<Counted>, metadata: &ParquetMetaData, group: usi
 pub(super) struct Numbers {
     reader: ColumnReader,
     unsigned: bool,
+    /// Whether its numbers are floats, whatever holds them.
+    float: bool,
 }
 
 impl Numbers {
@@ -111,7 +122,8 @@ impl Numbers {
 
     fn enter(file: &Arc<Counted>, metadata: &ParquetMetaData, group: usize, leaf: &Leaf, skip: usize) -> Result<Self> {
         let reader = values(file, metadata, group, leaf.at)?;
-        let mut numbers = Self { reader, unsigned: leaf.kind == Kind::Whole { unsigned: true } };
+        let (unsigned, float) = (leaf.kind == Kind::Whole { unsigned: true }, leaf.kind == Kind::Float);
+        let mut numbers = Self { reader, unsigned, float };
         numbers.pass(skip)?;
         Ok(numbers)
     }
@@ -146,8 +158,14 @@ impl Numbers {
         integers.clear();
         floats.clear();
         let levels = (present, again);
-        let unsigned = self.unsigned;
+        let (unsigned, float) = (self.unsigned, self.float);
         match &mut self.reader {
+            ColumnReader::Int32ColumnReader(reader) if float => {
+                records(reader, rows, levels, floats, |value| value as f32)
+            }
+            ColumnReader::Int64ColumnReader(reader) if float => {
+                records(reader, rows, levels, floats, |value| value as f32)
+            }
             ColumnReader::BoolColumnReader(reader) => records(reader, rows, levels, integers, i64::from),
             ColumnReader::Int32ColumnReader(reader) if unsigned => {
                 records(reader, rows, levels, integers, |value| i64::from(value as u32))

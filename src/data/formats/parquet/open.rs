@@ -5,13 +5,15 @@ use std::path::{Path, PathBuf};
 use parquet::file::statistics::Statistics;
 use rayon::prelude::*;
 
-use super::columns::{self, Columns, Kind, Leaf, Merlin};
+use super::columns::{self, Columns, INDEX, Kind, Leaf, Merlin};
 use super::numbers::{Numbers, Scratch};
-use super::read::{ParquetTable, fault};
-use super::{EXTENSION, role};
+use super::read::{NUMBERED, ParquetTable, fault};
+use super::{EXTENSION, is_such, refuse_below, role};
+use crate::base::console::note;
 use crate::base::{Error, Result, input, interrupt};
-use crate::data::formats::{Dataset, Member, Reading, SCHEMA, bad, ends, folder, sidecar};
+use crate::data::formats::{Dataset, Member, Reading, SCHEMA, bad, folder, sidecar};
 use crate::data::schema::Categorical;
+use crate::data::unfinished::name;
 use crate::data::{Description, Labels, Split};
 use crate::memory::{listed, natural};
 
@@ -47,6 +49,8 @@ pub(in crate::data::formats) fn open(path: &Path, reading: Reading<'_>) -> Resul
     let merlin = merlin(&[home, folder(first)])?;
     let mut members = Vec::new();
     let mut description = known.clone();
+    let tells_itself = known.is_none() && reading.columns.is_none() && merlin.is_none();
+    let mut names: Option<Vec<String>> = None;
     for (role, path) in &parts {
         let fail = |reason: String| bad(path, reason);
         let file = ParquetTable::open(path)?;
@@ -59,6 +63,10 @@ pub(in crate::data::formats) fn open(path: &Path, reading: Reading<'_>) -> Resul
             (None, None) => columns::inferred(&leaves, merlin.as_ref()).map_err(fail)?,
         };
         let columns = Columns::find(&leaves, &wanted, reading.labels).map_err(fail)?;
+        if tells_itself {
+            note_unread(path, &leaves, names.as_deref().map(|names| (&**first, names)));
+            names.get_or_insert_with(|| leaves.into_iter().map(|leaf| leaf.name).collect());
+        }
         members.push((*role, file.with(columns)));
         description = Some(wanted);
     }
@@ -76,7 +84,10 @@ pub(in crate::data::formats) fn open(path: &Path, reading: Reading<'_>) -> Resul
             column.rows = if rows == reading.cap { rows.max(column.rows) } else { rows };
         }
     }
-    description.check().map_err(|reason| bad(path, reason))?;
+    let is_of_values =
+        known.is_none() && description.categorical.iter().any(|column| column.rows > u64::from(u32::MAX));
+    let advice = if is_of_values { NUMBERED } else { "" };
+    description.check().map_err(|reason| bad(path, reason + advice))?;
     let longest: Vec<u32> = sizes.iter().map(|size| size.longest).collect();
     let finished = members.into_iter().map(|(role, mut table)| {
         (table.description, table.longest, table.labels) = (description.clone(), longest.clone(), reading.labels);
@@ -86,22 +97,49 @@ pub(in crate::data::formats) fn open(path: &Path, reading: Reading<'_>) -> Resul
     Ok(Dataset { sized_by_values: known.is_none(), ..Dataset::new(description, members) })
 }
 
+/// Says which columns of a file that nobody describes are left out: that of row names, as pandas writes them, and those
+/// that the first file, of these names, has not.
+fn note_unread(path: &Path, leaves: &[Leaf], first: Option<(&Path, &[String])>) {
+    let shown = path.display();
+    let Some((first, names)) = first else {
+        if leaves.iter().any(|leaf| leaf.name == INDEX) {
+            note!(
+                "note: {shown}: column {INDEX} is left out, since pandas writes an index so: where it is a feature, name it in a \
+                 {SCHEMA} beside the files"
+            );
+        }
+        return;
+    };
+    let mut new: Vec<&str> = leaves.iter().map(|leaf| &*leaf.name).collect();
+    new.retain(|name| !names.iter().any(|known| known == name));
+    new.dedup();
+    if !new.is_empty() {
+        note!(
+            "note: {shown}: left out what {}, the first file, has not: {}; a {SCHEMA} beside the files says which columns are \
+             read, where all files have them",
+            first.display(),
+            new.join(", ")
+        );
+    }
+}
+
 /// The files, those of a role in the order of the numbers in their names.
 fn parts(path: &Path) -> Result<Vec<(Split, PathBuf)>> {
-    let name = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     if !path.is_dir() {
         return Ok(vec![(role(&name(path)).unwrap_or(Split::Train), path.to_owned())]);
     }
-    let file = |path: &Path| ends(&name(path), EXTENSION) && path.is_file();
+    let file = |path: &Path| is_such(&name(path)) && path.is_file();
     let mut found = Vec::new();
     for entry in listed(path, "list")? {
         let of = role(&name(&entry));
         if file(&entry) {
             found.push((of.unwrap_or(Split::Train), entry));
         } else if let (Some(role), true) = (of, entry.is_dir()) {
+            refuse_below(&entry, |_| false)?;
             found.extend(listed(&entry, "list")?.into_iter().filter(|path| file(path)).map(|path| (role, path)));
         }
     }
+    refuse_below(path, |name| role(name).is_some())?;
     // Numbers that are equal, as 1 and 01, stay in the order of the list.
     found.sort_by_cached_key(|(role, path)| (*role as u8, natural(&path.to_string_lossy())));
     Ok(found)

@@ -12,6 +12,7 @@ use rayon::prelude::*;
 
 use super::columns::{Columns, Kind, Leaf, leaves};
 use super::numbers::{Counted, Numbers, Scratch, guarded};
+use super::{ENCRYPTED, SEALED};
 use crate::base::{Error, Result};
 use crate::data::fingerprint::of_bytes;
 use crate::data::formats::{Rows, Table, bad, unfit};
@@ -32,12 +33,23 @@ pub(super) struct ParquetTable {
     pub(super) longest: Vec<u32>,
     pub(super) labels: Labels,
     /// Read once, since a file may have a part in every split.
-    first_values: OnceLock<Option<u64>>,
+    first_values: OnceLock<Option<[u64; 2]>>,
 }
 
 /// What the library says of a column.
 pub(super) fn fault(path: &Path, group: usize, column: &str, error: ParquetError) -> Error {
-    bad(path, format!("row group {group}, column {column}: {error}: the file is damaged or truncated, get it again"))
+    let reason = match error {
+        ParquetError::NYI(what) => {
+            format!("{what}, which is not read here: write the file again with zstd or snappy and the usual encodings")
+        }
+        // So begins a page that is none, as that of a column is which its writer has encrypted.
+        error if error.to_string().contains("Required field") => format!(
+            "{error}: the column is encrypted, which is not read here: write the file again without that; or the file is \
+             damaged, get it again"
+        ),
+        error => format!("{error}: the file is damaged or truncated, get it again"),
+    };
+    bad(path, format!("row group {group}, column {column}: {reason}"))
 }
 
 impl ParquetTable {
@@ -46,6 +58,9 @@ impl ParquetTable {
         file.advise(Access::Random);
         let bytes = Arc::new(file);
         let fail = |reason: String| bad(path, format!("is no whole Parquet file: {reason}"));
+        if bytes.len() > SEALED.len() && bytes.bytes(bytes.len() - SEALED.len()..bytes.len())? == SEALED {
+            return Err(bad(path, ENCRYPTED));
+        }
         let metadata = guarded(|| ParquetMetaDataReader::new().parse_and_finish(&Counted::new(&bytes)));
         let metadata = metadata.map_err(|error| fail(error.to_string()))?;
         let mut starts = vec![0u64];
@@ -139,13 +154,17 @@ impl Table for ParquetTable {
         Some(of_bytes([bytemuck::bytes_of(&self.rows())]))
     }
 
-    fn first_values(&self) -> Option<u64> {
+    fn first_values(&self) -> Option<[u64; 2]> {
         let read = || {
             let mut leaves: Vec<&Leaf> = self.columns().all().collect();
             // In the order of the file, whatever the columns are described by.
             leaves.sort_by_key(|leaf| leaf.at);
-            let columns: Option<Vec<Vec<u8>>> = leaves.into_par_iter().map(|leaf| self.beginning(leaf)).collect();
-            Some(of_bytes(columns?.iter().map(Vec::as_slice)))
+            let columns = leaves.into_par_iter().map(|leaf| Some((&*leaf.name, self.beginning(leaf)?)));
+            let mut columns: Vec<(&str, Vec<u8>)> = columns.collect::<Option<_>>()?;
+            let all = |columns: &[(&str, Vec<u8>)]| of_bytes(columns.iter().map(|(_, bytes)| &bytes[..]));
+            let placed = all(&columns);
+            columns.sort_by_key(|(name, _)| *name);
+            Some([placed, all(&columns)])
         };
         *self.first_values.get_or_init(read)
     }
@@ -233,7 +252,8 @@ impl ParquetRows<'_> {
             read(leaf, scratch)?;
             let known = lookups.rows.len();
             let fill = |at: usize, value: i64| {
-                let row = u32::try_from(value).map_err(|_| (at, format!("{value} is no row number{NUMBERED}")))?;
+                let row = u32::try_from(value)
+                    .map_err(|_| (at, format!("{} is no row number{NUMBERED}", leaf.shown_value(value))))?;
                 if u64::from(row) >= column.rows {
                     return Err((at, beyond(row, column)));
                 }
@@ -265,7 +285,7 @@ impl ParquetRows<'_> {
 type Fault = (usize, String);
 
 /// What to do with values that are no row numbers.
-const NUMBERED: &str = ": values that are not numbered from 0 on are described by a schema (`octorec inspect FILE --label \
+pub(super) const NUMBERED: &str = ": values that are not numbered from 0 on are described by a schema (`octorec inspect FILE --label \
                         COLUMN --write-schema SCHEMA`, then --schema SCHEMA)";
 
 /// That a table has no such row.

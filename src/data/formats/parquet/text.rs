@@ -11,10 +11,13 @@ use std::sync::atomic::Ordering;
 use parquet::column::reader::ColumnReader;
 
 use super::cell::{BAR, Cell, Fields, cells};
+use super::columns::Kind;
 use super::numbers::{Counted, guarded, values};
 use super::read::{ParquetTable, fault};
-use crate::base::{Error, Result};
+use crate::base::{Error, Result, interrupt};
 use crate::data::formats::bad;
+use crate::data::formats::csv::LeftOut;
+use crate::data::text::Wanted;
 
 /// Rows that are made text at a time.
 const PORTION: u64 = 1 << 10;
@@ -25,7 +28,12 @@ struct Text<F> {
     file: F,
     table: ParquetTable,
     counted: Arc<Counted>,
+    /// The columns that are wanted.
     cells: Vec<Cell>,
+    /// Where the columns of the text are among those; nowhere: they are blank.
+    places: Vec<Option<usize>>,
+    /// Whether values of lists are to be told apart.
+    apart: bool,
     /// The row group that comes next.
     next: usize,
     /// The readers of the row group that is open, one a cell, and its rows that are left.
@@ -40,21 +48,93 @@ struct Text<F> {
     from: usize,
 }
 
-/// The text of the Parquet file at `path`; the place of `file`, which is the same, follows what was read.
+/// The text of the Parquet file at `path`, blank in columns that are not `wanted`; the place of `file`, which is the
+/// same, follows what was read.
 ///
 /// # Errors
-/// When it is no whole Parquet file, or no column of it is text.
-pub(in crate::data) fn text(file: impl Seek + Send + 'static, path: &Path) -> Result<Box<dyn Read + Send>> {
+/// When it is no whole Parquet file, no column of it is text, or one is not that is wanted by its name.
+pub(in crate::data) fn text(
+    file: impl Seek + Send + 'static,
+    path: &Path,
+    wanted: Wanted<'_>,
+) -> Result<Box<dyn Read + Send>> {
     let table = ParquetTable::open(path)?;
-    let cells = cells(table.metadata.file_metadata().schema_descr());
-    if cells.is_empty() {
+    let (all, others) = cells(table.metadata.file_metadata().schema_descr());
+    if all.is_empty() {
         return Err(bad(path, "has no column of values or of lists of values: write such columns"));
     }
+    if let Wanted::Of(reads) = wanted
+        && let Some(LeftOut { column, reason }) = others.iter().find(|other| reads(&other.column))
+    {
+        let remedy = "write it as columns of values or of lists of values, or leave it out of the schema";
+        return Err(bad(path, format!("column {column} is {reason}: {remedy}")));
+    }
     let mut text = Vec::new();
-    line(cells.iter().map(|cell| cell.name.as_bytes()), &mut text);
+    line(all.iter().map(|cell| cell.name.as_bytes()), &mut text);
+    let is_wanted = |cell: &Cell| match wanted {
+        Wanted::Names => false,
+        Wanted::All => true,
+        Wanted::Of(reads) => reads(&cell.name),
+    };
+    let (mut cells, mut places) = (Vec::new(), Vec::new());
+    for cell in all {
+        let is_wanted = is_wanted(&cell);
+        places.push(is_wanted.then_some(cells.len()));
+        cells.extend(is_wanted.then_some(cell));
+    }
     let (counted, fields) = (table.counted(), cells.iter().map(|_| Fields::default()).collect());
     let (next, open, left, rows, from) = (0, Vec::new(), 0, 0, 0);
-    Ok(Box::new(Text { file, table, counted, cells, next, open, left, rows, fields, text, from }))
+    let apart = matches!(wanted, Wanted::Of(_));
+    Ok(Box::new(Text { file, table, counted, cells, places, apart, next, open, left, rows, fields, text, from }))
+}
+
+/// The columns of the Parquet file at `path` that no schema of text can read, and why: those that have no text, and
+/// lists of which a value has a bar in it in the first `rows` rows, or in those that are made text with them.
+///
+/// # Errors
+/// When it is no whole Parquet file, or a list cannot be read.
+pub(in crate::data) fn unread(path: &Path, rows: u64) -> Result<Vec<LeftOut>> {
+    let table = ParquetTable::open(path)?;
+    let (all, mut others) = cells(table.metadata.file_metadata().schema_descr());
+    others.iter_mut().for_each(|other| other.reason.insert_str(0, "it is "));
+    // Numbers have no bars.
+    for cell in all.into_iter().filter(|cell| cell.leaf.list && matches!(cell.leaf.kind, Kind::Other(_))) {
+        if is_divided(&table, &cell, rows)? {
+            let bar = char::from(BAR);
+            let reason = format!(
+                "it is a list of which a value holds {bar}, which stands between the values of a list where they are read as \
+                 text: write the column with another character in its place"
+            );
+            others.push(LeftOut { column: cell.name, reason });
+        }
+    }
+    Ok(others)
+}
+
+/// Whether a value of a list has a bar in it.
+fn is_divided(table: &ParquetTable, cell: &Cell, rows: u64) -> Result<bool> {
+    let (counted, mut fields, mut seen) = (table.counted(), Fields::default(), 0);
+    for group in 0..table.metadata.num_row_groups() {
+        let fail = |error| fault(table.path_of(), group, &cell.name, error);
+        let mut reader = guarded(|| values(&counted, &table.metadata, group, cell.leaf.at)).map_err(fail)?;
+        let mut left = table.rows_of(group);
+        // Whoever has read so many looks whether there is another one.
+        while left > 0 && seen <= rows {
+            if interrupt::requested() {
+                return Err(Error::Interrupted);
+            }
+            let portion = left.min(PORTION);
+            guarded(|| fields.read(cell, &mut reader, portion as usize)).map_err(fail)?;
+            if fields.divided.is_some() {
+                return Ok(true);
+            }
+            (left, seen) = (left - portion, seen + portion);
+        }
+        if seen > rows {
+            break;
+        }
+    }
+    Ok(false)
 }
 
 /// Appends a line of these fields, in quotation marks where they need them.
@@ -109,11 +189,12 @@ impl<F: Seek> Text<F> {
         for ((cell, reader), fields) in self.cells.iter().zip(&mut self.open).zip(&mut self.fields) {
             guarded(|| fields.read(cell, reader, rows))
                 .map_err(|error| fault(path, self.next - 1, &cell.name, error))?;
-            if let Some(at) = fields.divided {
+            if let Some(at) = fields.divided.filter(|_| self.apart) {
                 let bar = char::from(BAR);
                 let reason = format!(
                     "row group {}, column {}, row {}: a value of its list holds {bar}, which stands between \
-                     the values of a list where they are read as text: write the column with another character in its place",
+                     the values of a list where they are read as text: write the column with another character in its place, \
+                     or leave it out of the schema",
                     self.next - 1,
                     cell.name,
                     self.rows + at as u64
@@ -122,7 +203,8 @@ impl<F: Seek> Text<F> {
             }
         }
         for at in 0..rows {
-            line(self.fields.iter().map(|fields| fields.get(at)), &mut self.text);
+            let field = |place: &Option<usize>| place.map_or(&b""[..], |place| self.fields[place].get(at));
+            line(self.places.iter().map(field), &mut self.text);
         }
         (self.left, self.rows) = (self.left - rows as u64, self.rows + rows as u64);
         let read = SeekFrom::Start(self.counted.read.load(Ordering::Relaxed));

@@ -43,6 +43,7 @@ use self::proto::{EXTERNAL, Entry, FLOAT, INT64, Model, OperatorSet};
 use self::series::series;
 use super::{Exported, Number};
 use crate::base::config::{Composition, Pooling};
+use crate::base::console::note;
 use crate::base::{Error, Result};
 use crate::memory::WholeFile;
 use crate::model::Parameter;
@@ -140,6 +141,7 @@ pub fn write(model: &Exported<'_>, path: &Path, bags: Bags, external_above: u64)
         // The graph that had its weights there is gone.
         let left = data_path(path);
         std::fs::remove_file(&left).map_err(Error::io(&left, "remove"))?;
+        note!("note: {} is removed: it held the weights of the graph that was there", left.display());
     }
     Ok(beside)
 }

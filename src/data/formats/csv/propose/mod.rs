@@ -24,9 +24,9 @@ use crate::base::console::note;
 use crate::base::error::meant;
 use crate::base::units::Count;
 use crate::base::{Error, Result, interrupt};
-use crate::data::formats::bad;
+use crate::data::formats::{bad, parquet};
 use crate::data::schema::is_weight;
-use crate::data::text::Place;
+use crate::data::text::{Place, Wanted, is_parquet_at};
 
 /// The one name by which a column is taken for that of samples' weights: `weight` alone is as often a body's.
 const SAMPLE_WEIGHT: &str = "sample_weight";
@@ -63,7 +63,10 @@ pub struct LeftOut {
 /// When the file cannot be read, or no column can be the label.
 pub fn propose(path: &Path, rows: u64, label: Option<&str>, max_line: usize, on_bad_row: OnBadRow) -> Result<Proposal> {
     let delimiter = delimiter(path);
-    let mut records = Records::open_at(path, delimiter, max_line, Place::default())?;
+    // No schema of text reads all that Parquet may hold.
+    let unread = if is_parquet_at(path) { parquet::unread(path, rows)? } else { Vec::new() };
+    let reads = |name: &str| !unread.iter().any(|out| out.column == name);
+    let mut records = Records::open_at(path, delimiter, max_line, Place::default(), Wanted::Of(&reads))?;
     let bare = TextSchema {
         label: String::new(),
         weight: None,
@@ -112,7 +115,7 @@ pub fn propose(path: &Path, rows: u64, label: Option<&str>, max_line: usize, on_
     let missing: Vec<String> = MISSING.into_iter().filter(lacks_by).map(str::to_owned).collect();
     columns.iter_mut().for_each(|column| column.settle(&missing));
     let (rule, at, label_reason) = match label {
-        Some(rule) => given(rule, &columns, &missing).map_err(|reason| Error::config("--label", reason))?,
+        Some(rule) => given(rule, &columns, &missing, &unread).map_err(|reason| Error::config("--label", reason))?,
         None => label::label(&columns, on_bad_row == OnBadRow::Skip).map_err(|reason| {
             // The names of a table may be numbers, but then something else tells its label.
             let is_row = names.iter().any(|name| name.trim_ascii().is_empty() || number(name).is_some());
@@ -134,15 +137,24 @@ pub fn propose(path: &Path, rows: u64, label: Option<&str>, max_line: usize, on_
     }
     let schema = TextSchema { label: rule, missing, ..bare };
     let mut proposal = Proposal { schema, left_out: Vec::new(), label_reason, reasons: Vec::new(), whole };
-    let features = columns.iter().enumerate().filter(|(column, _)| *column != at);
+    let features = columns.iter().enumerate().filter(|(column, seen)| *column != at && reads(&seen.name));
     features.for_each(|(at, column)| proposal.add(at, column));
+    proposal.left_out.extend(unread);
     proposal.schema = proposal.schema.weighing();
     Ok(proposal)
 }
 
-/// The label that a person names, where these texts count as blank.
-fn given(rule: &str, columns: &[Seen], missing: &[String]) -> std::result::Result<label::Found, String> {
+/// The label that a person names, where these texts count as blank and these columns are not read.
+fn given(
+    rule: &str,
+    columns: &[Seen],
+    missing: &[String],
+    unread: &[LeftOut],
+) -> std::result::Result<label::Found, String> {
     let (name, kind) = Rule::of(rule, columns.iter().map(|seen| seen.name.as_bytes()))?;
+    if let Some(LeftOut { column, reason }) = unread.iter().find(|out| out.column == name) {
+        return Err(format!("column {column} cannot be the label: {reason}"));
+    }
     kind.check_missing(&name, missing)?;
     let at = columns.iter().position(|seen| seen.name == name).ok_or_else(|| {
         let names = || columns.iter().map(|seen| &*seen.name);

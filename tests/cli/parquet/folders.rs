@@ -1,0 +1,290 @@
+//! Folders of Parquet, as Spark writes them, are one table to a schema, with the bits of the same rows as text; which
+//! files of a folder are read, what is said of those that are not, and of columns that files have in different types.
+
+use std::fs;
+use std::ops::Range;
+use std::path::Path;
+
+use super::{Column, LAYERS, fail, json, labels, numbered, predict, succeed, write};
+
+const SCHEMA: &str = "label = \"label\"\ndense = [{ column = \"price\", float = true }]\n\
+                      categorical = [{ column = \"user\" }, { column = \"item\" }]\n";
+
+const COLUMNS: [&str; 4] =
+    ["optional int32 label;", "optional binary user (UTF8);", "optional double price;", "optional int64 item;"];
+
+fn user(n: i32) -> Option<String> {
+    (n % 17 > 0).then(|| format!("u{}", n * 7 % 40))
+}
+
+fn price(n: i32) -> Option<f64> {
+    (n % 5 > 0).then_some(f64::from(n) / 8.0)
+}
+
+/// Writes rows of a log as Parquet; `turned`: with its columns from the last to the first.
+fn part(path: &Path, rows: Range<i32>, turned: bool) {
+    let mut columns = vec![
+        labels(rows.clone()),
+        Column::Text(rows.clone().map(user).collect()),
+        Column::Float(rows.clone().map(price).collect()),
+        Column::Whole(rows.clone().map(|n| Some(i64::from(n * n % 30))).collect()),
+    ];
+    let mut names = COLUMNS;
+    if turned {
+        columns.reverse();
+        names.reverse();
+    }
+    write(path, &names.join(" "), &columns, rows.len());
+}
+
+/// The same as text.
+fn text(path: &Path, rows: Range<i32>) {
+    let line = |n: i32| {
+        let (label, item) = (i32::from(n % 3 == 0), n * n % 30);
+        let price = price(n).map_or_else(String::new, |price| format!("{price:?}"));
+        format!("{label},{},{price},{item}\n", user(n).unwrap_or_default())
+    };
+    fs::write(path, "label,user,price,item\n".to_owned() + &rows.map(line).collect::<String>()).unwrap();
+}
+
+/// What a command says beside its results.
+fn told(line: &str) -> String {
+    String::from_utf8(succeed(line).stderr).unwrap()
+}
+
+#[test]
+fn a_folder_that_a_schema_describes_is_one_table() {
+    let home = tempfile::tempdir().unwrap();
+    let at = |name: &str| home.path().join(name);
+    let shown = |name: &str| at(name).display().to_string();
+    fs::write(at("log.toml"), SCHEMA).unwrap();
+    text(&at("log.csv"), 0..400);
+    fs::create_dir(at("spark")).unwrap();
+    part(&at("spark/part-10.snappy.parquet"), 300..400, false);
+    part(&at("spark/part-2.snappy.parquet"), 150..300, true);
+    part(&at("spark/part-0.snappy.parquet"), 0..150, false);
+    part(&at("spark/part-3.snappy.parquet"), 0..0, false);
+    // None of these is read.
+    part(&at("spark/_tmp.parquet"), 0..50, false);
+    for name in ["_SUCCESS", "_metadata", ".part-0.snappy.parquet.crc", "._part-0.snappy.parquet"] {
+        fs::write(at("spark").join(name), "nothing").unwrap();
+    }
+    let by = format!("--schema {}", shown("log.toml"));
+    for name in ["log.csv", "spark"] {
+        let output =
+            told(&format!("train --data {} {by} {LAYERS} --out {}", shown(name), shown(&format!("run_{name}"))));
+        let is_told = output.contains("no rows are in part-3.snappy.parquet");
+        assert!(is_told == (name == "spark"), "{output}");
+        succeed(&format!("convert {} {} {by}", shown(name), shown(&format!("blocks_{name}"))));
+        let run = shown("run_log.csv");
+        succeed(&format!("inspect {} --against {run}", shown(name)));
+    }
+    let expected = predict(&at("run_log.csv"), &at("log.csv"));
+    assert_eq!(expected.len(), 400);
+    for (run, data) in [("run_log.csv", "spark"), ("run_spark", "log.csv"), ("run_spark", "spark")] {
+        assert!(predict(&at(run), &at(data)) == expected, "{run} on {data}");
+    }
+    let [text_scores, scores] = ["log.csv", "spark"]
+        .map(|data| json(&format!("eval --checkpoint {} --data {} --json", shown("run_spark"), shown(data))));
+    assert_eq!((&scores["samples"], &scores["auc"]), (&text_scores["samples"], &text_scores["auc"]));
+    assert_eq!(scores["samples"], 400);
+    let [text_seen, seen] = ["log.csv", "spark"].map(|data| json(&format!("inspect {} {by} --json", shown(data))));
+    assert_eq!((&seen["schema"], &seen["rows_total"]), (&text_seen["schema"], &text_seen["rows_total"]));
+    let blocks = |name: &str| json(&format!("inspect {} --json", shown(name)));
+    assert_eq!(blocks("blocks_log.csv"), blocks("blocks_spark"));
+    // A run does not go into the folder that it reads.
+    let message = fail(&format!("train --data {} {by} {LAYERS} --out {}", shown("spark"), shown("spark")));
+    assert!(message.contains("all of whose files are read as data"), "{message}");
+    // Whoever reads pieces of all files at the same time needs the same line of names in each.
+    let make = |name: &str, out: &str| format!("preprocess csv --in {} {by} --out {}", shown(name), shown(out));
+    let message = fail(&make("spark", "made"));
+    let remedy = "write Parquet again with the columns of the first file, in its order";
+    assert!(message.contains("part-2.snappy.parquet") && message.contains(remedy), "{message}");
+    fs::create_dir(at("alike")).unwrap();
+    part(&at("alike/part-0.parquet"), 0..150, false);
+    part(&at("alike/part-1.parquet"), 150..400, false);
+    succeed(&make("alike", "made_alike"));
+    succeed(&make("log.csv", "made_text"));
+    assert_eq!(blocks("made_alike"), blocks("made_text"));
+    // What names say of tests counts where nothing is described.
+    fs::rename(at("alike/part-1.parquet"), at("alike/test-1.parquet")).unwrap();
+    let seen = succeed(&format!("inspect {} {by} --json", shown("alike")));
+    let note = String::from_utf8(seen.stderr).unwrap();
+    assert!(note.contains("read as one table, and so are test-1.parquet: samples for tests lie"), "{note}");
+}
+
+#[test]
+fn whole_numbers_of_one_file_are_no_floats_of_another() {
+    let home = tempfile::tempdir().unwrap();
+    let shown = |name: &str| home.path().join(name).display().to_string();
+    fs::write(home.path().join("log.toml"), SCHEMA).unwrap();
+    let by = format!("--schema {}", shown("log.toml"));
+    fs::create_dir(home.path().join("gap")).unwrap();
+    let floats = |name: &str, item: &dyn Fn(i32) -> Option<f64>| {
+        let columns = [
+            labels(0..60),
+            Column::Text((0..60).map(user).collect()),
+            Column::Float((0..60).map(price).collect()),
+            Column::Float((0..60).map(item).collect()),
+        ];
+        write(&home.path().join(name), &COLUMNS.join(" ").replace("int64", "double"), &columns, 60);
+    };
+    part(&home.path().join("gap/day_0.parquet"), 0..60, false);
+    floats("gap/day_1.parquet", &|n| (n != 4).then_some(f64::from(n)));
+    let make = format!("preprocess csv --in {} {by} --out {}", shown("gap"), shown("made"));
+    let inspect = format!("inspect {} {by}", shown("gap"));
+    for line in [&make, &inspect, &format!("train --data {} {by} {LAYERS}", shown("gap"))] {
+        let message = fail(line);
+        let expected =
+            format!("gap/day_1.parquet: column item has floats, and whole numbers in {}", shown("gap/day_0.parquet"));
+        assert!(message.contains(&expected) && message.contains("Int64"), "{message}");
+    }
+    // Test samples are of the same table.
+    let days = ["gap/day_0.parquet", "gap/day_1.parquet"].map(shown);
+    let message = fail(&format!("train --data {} --test-data {} {by} --threads 1", days[0], days[1]));
+    assert!(message.contains("column item has floats, and whole numbers in"), "{message}");
+    // Of one file alone nobody knows what others have.
+    let note = "column item has floats, which are whole numbers as far as its first values tell";
+    assert!(told(&format!("inspect {} {by}", days[1])).contains(note));
+    assert!(!told(&format!("inspect {} {by}", days[0])).contains(note));
+    // Floats that are none tell that they were meant, and nothing but gaps tells nothing.
+    floats("half.parquet", &|n| Some(f64::from(n) / 2.0));
+    assert!(!told(&format!("inspect {} {by}", shown("half.parquet"))).contains(note));
+    floats("gap/day_1.parquet", &|_| None);
+    assert!(!told(&inspect).contains(note));
+}
+
+/// Rows with numbers of rows, which need no schema.
+fn rows(path: &Path, count: i64) {
+    let [price, user, item] = numbered(0..count);
+    let names = "optional int32 label; optional double price; optional int64 user; optional int32 item;";
+    write(path, names, &[labels(0..count as i32), price, user, item], count as usize);
+}
+
+#[test]
+fn what_is_not_read_is_nothing_that_was_meant() {
+    let home = tempfile::tempdir().unwrap();
+    let at = |name: &str| home.path().join(name);
+    let inspect = |name: &str, more: &str| format!("inspect {} {more}", at(name).display());
+    fs::create_dir_all(at("days/date=2026-01-31")).unwrap();
+    rows(&at("days/a.parquet"), 40);
+    // What nobody means: a job's, a Mac's, and what is yet to become a file.
+    rows(&at("days/_tmp.parquet"), 20);
+    rows(&at("days/.hidden.parquet"), 20);
+    fs::write(at("days/._a.parquet"), "nothing").unwrap();
+    rows(&at("days/values.parquet"), 30);
+    let seen = json(&inspect("days", "--json"));
+    assert_eq!((&seen["rows_total"], &seen["format"]), (&70.into(), &"parquet".into()));
+    let out = at("run").display().to_string();
+    succeed(&format!("train --data {} {LAYERS} --out {out}", at("days").display()));
+    assert_eq!(predict(&at("run"), &at("days")).len(), 70);
+    // Files of folders within are told, whatever reads: of a partitioned table there are no others.
+    let below = at("days/date=2026-01-31");
+    rows(&below.join("b.parquet"), 10);
+    fs::write(at("log.toml"), SCHEMA).unwrap();
+    let by = format!("--schema {}", at("log.toml").display());
+    let named = format!("has Parquet files in {}, a folder within it", below.display());
+    for alone in [false, true] {
+        if alone {
+            for name in ["a.parquet", "values.parquet"] {
+                fs::remove_file(at("days").join(name)).unwrap();
+            }
+        }
+        let days = at("days").display().to_string();
+        for line in [
+            inspect("days", ""),
+            inspect("days", &by),
+            format!("train --data {days} {LAYERS}"),
+            format!("train --data {days} {by} {LAYERS}"),
+            format!("preprocess csv --in {days} {by} --out {}", at("made").display()),
+        ] {
+            let message = fail(&line);
+            assert!(message.contains(&named), "octorec {line}\n{message}");
+        }
+    }
+}
+
+#[test]
+fn columns_that_files_without_a_schema_leave_out_are_told() {
+    let home = tempfile::tempdir().unwrap();
+    let at = |name: &str| home.path().join(name);
+    let inspect = |name: &str| format!("inspect {}", at(name).display());
+    let write_with = |name: &str, column: &str, values: Column| {
+        let [price, user, item] = numbered(0..40);
+        let names = "optional int32 label; optional double price; optional int64 user; optional int32 item;";
+        write(&at(name), &format!("{names} {column}"), &[labels(0..40), price, user, item, values], 40);
+    };
+    fs::create_dir(at("days")).unwrap();
+    rows(&at("days/day_0.parquet"), 40);
+    write_with("days/day_1.parquet", "optional int64 brand;", Column::Whole((0..40).map(Some).collect()));
+    let note = told(&inspect("days"));
+    assert!(note.contains("day_1.parquet: left out what ") && note.contains("has not: brand; a schema.toml"), "{note}");
+    let index = "optional int64 __index_level_0__;";
+    write_with("index.parquet", index, Column::Whole((0..40).map(|n| Some(n * 3)).collect()));
+    let note = told(&inspect("index.parquet"));
+    assert!(note.contains("index.parquet: column __index_level_0__ is left out"), "{note}");
+    let seen = json(&format!("{} --json", inspect("index.parquet")));
+    assert_eq!(seen["schema"]["categorical"].as_array().unwrap().len(), 2);
+    // Identifiers are no numbers of rows.
+    write_with("ids.parquet", "optional int64 uid;", Column::Whole((0..40).map(|n| Some(i64::MAX - n)).collect()));
+    let message = fail(&inspect("ids.parquet"));
+    assert!(
+        message.contains("column uid has 9223372036854775808 rows; 1 to 2^32 - 1 are possible: values that"),
+        "{message}"
+    );
+    assert!(message.contains("--label COLUMN --write-schema SCHEMA"), "{message}");
+    let unsigned = Column::Whole((0..40).map(|n| Some(if n == 7 { -1 } else { n })).collect());
+    write_with("ids.parquet", "optional int64 uid (UINT_64);", unsigned);
+    let message = fail(&inspect("ids.parquet"));
+    assert!(message.contains("column uid, row 7: 18446744073709551615 is no row number"), "{message}");
+    // Without rows there is nothing that fewer tests would help.
+    rows(&at("none.parquet"), 0);
+    let message = fail(&format!("train --data {} {LAYERS}", at("none.parquet").display()));
+    assert!(message.contains("name data with samples"), "{message}");
+}
+
+#[test]
+fn another_day_is_read_by_the_rows_of_the_model_that_training_begins_with() {
+    let home = tempfile::tempdir().unwrap();
+    let at = |name: &str| home.path().join(name);
+    rows(&at("day_0.parquet"), 400);
+    let [run, next] = ["run", "next"].map(|name| at(name).display().to_string());
+    succeed(&format!("train --data {} {LAYERS} --out {run}", at("day_0.parquet").display()));
+    // Users and items of smaller numbers, and prices that all are whole.
+    let day = |users: &dyn Fn(i64) -> i64| {
+        let [_, _, item] = numbered(0..60);
+        let price = Column::Whole((0..60).map(|n| (n % 7 > 0).then_some(n)).collect());
+        let user = Column::Whole((0..60).map(|n| Some(users(n))).collect());
+        let names = "optional int64 price; optional int32 label; optional int64 user; optional int32 item;";
+        write(&at("day_1.parquet"), names, &[price, labels(0..60), user, item], 60);
+        format!("train --data {} {LAYERS} --init {run} --out {next} --force", at("day_1.parquet").display())
+    };
+    succeed(&day(&|n| n));
+    assert_eq!(predict(&at("next"), &at("day_0.parquet")).len(), 400);
+    let message = fail(&day(&|n| if n == 3 { 400 } else { n }));
+    assert!(message.contains("column user, row 3: row 400 is beyond the 400 rows of its table"), "{message}");
+}
+
+#[test]
+fn a_file_with_its_columns_in_another_order_is_the_one_that_it_was() {
+    let home = tempfile::tempdir().unwrap();
+    let data = home.path().join("log.parquet");
+    let run = home.path().join("run").display().to_string();
+    rows(&data, 100);
+    succeed(&format!("train --data {} {LAYERS} --out {run}", data.display()));
+    let score = format!("eval --checkpoint {run} --split train --json");
+    let before = json(&score);
+    let turned = |user: Column| {
+        let [price, _, item] = numbered(0..100);
+        let names = "optional int32 item; optional int64 user; optional double price; optional int32 label;";
+        write(&data, names, &[item, user, price, labels(0..100)], 100);
+    };
+    let [_, user, _] = numbered(0..100);
+    turned(user);
+    let after = json(&score);
+    assert_eq!((&after["samples"], &after["auc"]), (&before["samples"], &before["auc"]));
+    assert_eq!(after["samples"], 100);
+    turned(Column::Whole((0..100).map(|n| Some(n * 3 % 100)).collect()));
+    let message = fail(&score);
+    assert!(message.contains("are others, or have changed or grown since"), "{message}");
+}
