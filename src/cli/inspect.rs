@@ -176,11 +176,12 @@ impl InspectArgs {
     fn propose(&self, path: &Path, limit: u64) -> Result<(Seen, String)> {
         let (max_line, on_bad_row) = (self.keys.max_line(), self.keys.on_bad_row()?);
         let proposal = csv::propose(path, limit, self.label.as_deref(), max_line, on_bad_row)?;
-        let (proposed, whole) = (proposal.to_toml(), proposal.is_whole());
         let choices = csv::Choices { max_line, on_bad_row, rows: limit, ..csv::Choices::default() };
-        let dataset = csv::open_as(path, proposal.schema, &choices, &mut |_, _| {})?;
+        let dataset = csv::open_as(path, proposal.schema.clone(), &choices, &mut |_, _| {})?;
+        let rows = dataset.members.iter().map(|member| member.table.rows()).sum();
+        let proposed = proposal.to_toml(rows);
         let seen = surveyed(&dataset, Format::detect(path).map_or("csv", Format::name), limit)?;
-        let rows_total = seen.rows_total.filter(|_| whole);
+        let rows_total = seen.rows_total.filter(|_| proposal.is_whole());
         Ok((Seen { left_out: proposal.left_out, rows_total, ..seen }, proposed))
     }
 }

@@ -134,11 +134,11 @@ pub fn data_name(data: &DataConfig) -> &str {
 }
 
 /// One line on the data and one on the model and the machine. `kept` are the scales that the model had with which
-/// training begins.
+/// training begins or goes on, and what this comes from, for people.
 ///
 /// # Errors
 /// When a rank fails.
-pub fn describe(config: &Config, source: &dyn Source, started: &Started, kept: Option<&Scales>) -> Result<()> {
+pub fn describe(config: &Config, source: &dyn Source, started: &Started, kept: Option<(&Scales, &str)>) -> Result<()> {
     let samples = |split| source.samples(split).map_or("endless".to_owned(), |count| Count(count).to_string());
     let schema = source.schema();
     let rows: u64 = schema.tables.iter().map(|column| column.rows).sum();
@@ -183,15 +183,18 @@ pub fn describe(config: &Config, source: &dyn Source, started: &Started, kept: O
     Ok(())
 }
 
-/// What was learned of dense columns, in their order, now or for the model that training begins with: a line for each
-/// of a few.
-fn describe_scales(source: &dyn Source, kept: Option<&Scales>) -> Result<()> {
+/// What was learned of dense columns, in their order, now or for the model that training begins or goes on with: a line
+/// for each of a few.
+fn describe_scales(source: &dyn Source, kept: Option<(&Scales, &str)>) -> Result<()> {
     const FEW: usize = 10;
     let (columns, scales) = (&source.about().dense_columns, source.scales()?);
-    let is_kept = |name: &String| kept.is_some_and(|kept| kept.contains_key(name));
+    let kept_from = |name: &String| kept.and_then(|(kept, from)| kept.contains_key(name).then_some(from));
     if scales.len() > FEW {
-        let (many, old) = (Many(scales.len() as u64, "column"), scales.keys().filter(|name| is_kept(name)).count());
-        let of = if old > 0 { format!(", those of {old} of them kept from --init") } else { String::new() };
+        let (many, old) = (Many(scales.len() as u64, "column"), scales.keys().filter_map(kept_from));
+        let of = match (kept, old.count()) {
+            (Some((_, from)), old) if old > 0 => format!(", those of {old} of them kept from {from}"),
+            _ => String::new(),
+        };
         note!("{many}: means and standard deviations learned from training samples, which the checkpoint keeps{of}");
         return Ok(());
     }
@@ -199,7 +202,8 @@ fn describe_scales(source: &dyn Source, kept: Option<&Scales>) -> Result<()> {
     scales.sort_by_key(|(name, _)| columns.iter().position(|(column, _)| column == name));
     for (name, Scale { newest, mean, deviation }) in scales {
         let age = if newest == 0 { "" } else { " days of age" };
-        let whence = if is_kept(&name) { "kept from --init" } else { "learned from training samples" };
+        let whence =
+            kept_from(&name).map_or("learned from training samples".to_owned(), |from| format!("kept from {from}"));
         note!("column {}: mean {mean:.6}{age}, standard deviation {deviation:.6}, {whence}", escaped(&name));
     }
     Ok(())

@@ -144,8 +144,22 @@ impl Trained {
 ///
 /// # Errors
 /// When it is text with a header, and the run has no schema that would describe it; text whose values the model does
-/// not know; or Parquet of row numbers that need not be those of the model's vocabulary.
+/// not know, as one of generated samples knows none; or Parquet of row numbers that need not be those of the model's
+/// vocabulary.
 pub fn whole_file(config: &mut Config, trained: &Trained, (origin, path): (&str, &Path)) -> Result<()> {
+    let schema = match Format::detect(path) {
+        Some(Format::Csv) => Some(" --schema FILE"),
+        _ => (path.is_file() && source_of(path) == SourceKind::Tsv).then_some(""),
+    };
+    if let Some(schema) = schema.filter(|_| !config.data.is_stored()) {
+        let path = path.display();
+        let reason = format!(
+            "{path} is text, whose values this model has no rows for, since it was trained on generated samples, whose row \
+             numbers stand for no values: use a model that was trained on such text (octorec train --data {path}{schema} --out \
+             DIR)"
+        );
+        return Err(Error::config(origin, reason));
+    }
     if config.data.schema.is_empty() && Format::detect(path) == Some(Format::Csv) {
         let (path, blocks) = (path.display(), &config.data.path);
         let further = match Format::detect(Path::new(blocks)) {

@@ -519,7 +519,8 @@ fn json_counts_this_process_and_tells_where_the_run_stands() {
     }
     let done = run(&format!("train --resume {}", out.display()));
     let message = String::from_utf8_lossy(&done.stderr).into_owned();
-    assert!(message.contains("no step was left to train: the run stands at step 80"), "{message}");
+    let told = "no step was left to train: the run stands at step 80, and no further one is asked for";
+    assert!(message.contains(told), "{message}");
 }
 
 #[test]

@@ -5,7 +5,8 @@ use std::fs;
 use std::ops::Range;
 use std::path::Path;
 
-use safetensors::SafeTensors;
+use safetensors::tensor::TensorView;
+use safetensors::{SafeTensors, serialize};
 
 use super::{fail, json, run, succeed};
 
@@ -340,4 +341,62 @@ fn what_cannot_grow_is_refused_with_what_to_do() {
     let message = fail(&grow);
     assert!(message.contains("has no column click"), "{message}");
     assert!(!Path::new(&days.at("blocks1")).join("dataset.toml").exists());
+}
+
+#[test]
+fn text_goes_on_with_text_and_blocks_with_blocks() {
+    let days = Days::of(USERS_AND_GENRES);
+    days.write("day.csv", 0..12);
+    // The same rows from the last to the first: as many values, which have other numbers.
+    let day = fs::read_to_string(days.at("day.csv")).unwrap();
+    let (header, rows) = day.split_once('\n').unwrap();
+    let rows: String = rows.lines().rev().map(|row| format!("{row}\n")).collect();
+    fs::write(days.at("turned.csv"), format!("{header}\n{rows}")).unwrap();
+    let schema = format!("--schema {}", days.at("day.toml"));
+    succeed(&days.train("day.csv", 3, "of-text", &schema));
+    for name in ["day", "turned"] {
+        succeed(&days.preprocess(&format!("{name}.csv"), name, ""));
+    }
+    succeed(&days.train("day", 3, "of-blocks", ""));
+    let (text, blocks) = (days.at("text/model.safetensors"), days.at("blocks/model.safetensors"));
+    for (run, export) in [("of-text", &text), ("of-blocks", &blocks)] {
+        succeed(&format!("export --checkpoint {} --format torch --out {export}", days.at(run)));
+    }
+    let init =
+        |data: &str, model: &str, more: &str| days.train(data, 1, "next", &format!("--force {more} --init {model}"));
+    let told = |line: &str| String::from_utf8(succeed(line).stderr).unwrap();
+    for model in [&days.at("of-text"), &text] {
+        for data in ["day", "turned"] {
+            let message = fail(&init(data, model, ""));
+            let why = format!("{} has numbers of rows, which may be those of other values", days.at(data));
+            assert!(message.contains(model) && message.contains(&why), "{message}");
+        }
+        // The remedies.
+        succeed(&init("turned.csv", model, &schema));
+        succeed(&init("day", model, "--no-verify"));
+        let hashed = fail(&init("day.csv", model, &format!("{schema} --vocab hash --rows-cap 12")));
+        assert!(hashed.contains("get theirs by a hash"), "{hashed}");
+    }
+    for model in [&days.at("of-blocks"), &blocks] {
+        let message = fail(&init("day.csv", model, &schema));
+        assert!(message.contains(model) && message.contains("values of text would get others"), "{message}");
+        let message = fail(&init("turned", model, ""));
+        assert!(message.contains(OTHER) && message.contains("values of column "), "{message}");
+        let said = told(&init("day", model, ""));
+        assert!(!said.contains("does not tell which value"), "{said}");
+    }
+    succeed(&format!("{} --vocabulary {}", days.preprocess("turned.csv", "again", ""), days.at("day")));
+    succeed(&init("again", &blocks, ""));
+    // From a state dict a model does not grow, and from its run it does.
+    days.write("day1.csv", 2..15);
+    succeed(&days.grow("day1.csv", "day", "grown"));
+    let message = fail(&init("grown", &blocks, ""));
+    assert!(message.contains(OTHER) && message.contains("(--init RUN)"), "{message}");
+    succeed(&init("grown", &days.at("of-blocks"), ""));
+    // As PyTorch writes it again.
+    let whole = fs::read(&blocks).unwrap();
+    let tensors = SafeTensors::deserialize(&whole).unwrap().tensors();
+    fs::write(&blocks, serialize::<_, TensorView<'_>, _>(tensors, None).unwrap()).unwrap();
+    let said = told(&init("day", &blocks, ""));
+    assert!(said.contains("does not tell which value each of its rows belongs to: right only if"), "{said}");
 }

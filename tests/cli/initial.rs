@@ -385,6 +385,7 @@ fn columns_of_other_names_are_told_before_values_are_looked_at() {
     let data = day(folder.path(), "day0.csv", 0..12);
     let train = format!("train {data} {DAILY} --steps 2");
     succeed(&format!("{train} --out {}", to("run")));
+    let resume = format!("train --resume {} --schema {} --steps 4", to("run"), to("day.toml"));
     let schema = fs::read_to_string(to("day.toml")).unwrap();
     let genre = "[[categorical]]\ncolumn = 'genre'\n";
     let more = "[[categorical]]\ncolumn = 'price'\nname = 'bucket'\n";
@@ -395,14 +396,20 @@ fn columns_of_other_names_are_told_before_values_are_looked_at() {
         (turned, "describe them in the model's, user, genre"),
     ] {
         fs::write(to("day.toml"), text).unwrap();
-        let message = fail(&format!("{train} --init {}", to("run")));
-        assert!(message.contains(told) && message.contains("run/checkpoint.safetensors"), "{message}");
+        for begins in [&format!("{train} --init {}", to("run")), &resume] {
+            let message = fail(begins);
+            assert!(message.contains(told) && message.contains("run/checkpoint.safetensors"), "{message}");
+        }
     }
+    // Columns that nobody has described.
+    let criteo = tsv(&folder.path().join("raw.tsv"), 50);
+    let message = fail(&format!("train --data {} {DAILY} --steps 2 --init {}", criteo.display(), to("run")));
+    let told = "user, genre, which they lack (describe it as it was); C1, C2, ";
+    assert!(message.contains(told) && message.contains("these are the columns of Criteo's text"), "{message}");
     // As many rows, which are other values' now.
     let users = rows_of(&folder.path().join("run"), "emb_l.0.weight").len();
     let user = "column = 'user'\n";
     fs::write(to("day.toml"), schema.replace(user, &format!("{user}rows = {users}\n"))).unwrap();
-    let resume = format!("train --resume {} --schema {} --steps 4", to("run"), to("day.toml"));
     for line in [&format!("{train} --init {}", to("run")), &resume] {
         let message = fail(line);
         let told =
@@ -482,4 +489,25 @@ fn a_hashed_column_of_other_rows_is_named_and_ages_that_log_makes_nothing_of_are
     let rows = "--init: column user has 40 rows in these data, and 20 in the model that the run begins with: describe it as \
                 it was (rows = 20 of one that is hashed), or";
     assert!(message.contains(rows), "{message}");
+}
+
+#[test]
+fn a_model_of_generated_samples_names_no_vocabulary_for_text() {
+    let folder = tempfile::tempdir().unwrap();
+    let to = |name: &str| folder.path().join(name).display().to_string();
+    succeed(&format!("{} --steps 2 --out {}", tiny_training(), to("run")));
+    let criteo = tsv(&folder.path().join("raw.tsv"), 50).display().to_string();
+    day(folder.path(), "day.csv", 0..12);
+    for (data, schema) in [(criteo, ""), (to("day.csv"), " --schema FILE")] {
+        for line in [
+            format!("eval --checkpoint {} --data {data}", to("run")),
+            format!("predict --checkpoint {} --data {data}", to("run")),
+            format!("inspect {data} --against {}", to("run")),
+        ] {
+            let message = fail(&line);
+            let remedy = format!("octorec train --data {data}{schema} --out DIR");
+            assert!(message.contains("was trained on generated samples") && message.contains(&remedy), "{message}");
+            assert!(!message.contains("--vocabulary"), "{message}");
+        }
+    }
 }

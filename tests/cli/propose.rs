@@ -609,3 +609,15 @@ fn files_of_other_formats_are_told_as_what_they_are() {
         assert!(message.contains("FILE > NEW"), "{name}: {message}");
     }
 }
+
+#[test]
+fn rows_that_are_left_out_are_none_of_those_that_a_schema_is_proposed_from() {
+    let folder = tempfile::tempdir().unwrap();
+    let (data, schema) = (folder.path().join("log.csv"), folder.path().join("schema.toml"));
+    let label = |n: u32| if n % 5 == 3 { "" } else { ["0", "1"][(n % 2) as usize] };
+    let rows: String = (0..200).map(|n| format!("{},u{},{}.5\n", label(n), n % 7, n % 11)).collect();
+    fs::write(&data, format!("click,user,price\n{rows}")).unwrap();
+    succeed(&format!("inspect {} --on-bad-row skip --write-schema {}", data.display(), schema.display()));
+    let proposed = fs::read_to_string(&schema).unwrap();
+    assert!(proposed.starts_with("# Proposed by octorec inspect from all 160 rows: "), "{proposed}");
+}

@@ -1,10 +1,12 @@
 //! Dense columns that are standardised or ages, and times as hours and weekdays: the same features in training,
 //! evaluation, prediction and every format, learned from the training samples alone.
 
+use std::collections::HashMap;
 use std::fmt::Write;
 use std::fs;
 
-use safetensors::SafeTensors;
+use safetensors::tensor::TensorView;
+use safetensors::{SafeTensors, serialize};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -230,7 +232,10 @@ fn several_ranks_and_a_resumed_run_read_the_same_features() {
     let before = folder.scales("resumed");
     assert!(before["price"]["mean"].is_string() && before["age"]["newest"].is_number(), "{before}");
     fs::write(folder.at("log.csv"), text.replace(",u1\n", ",u2\n").replace(",49", ",59")).unwrap();
-    succeed(&format!("train --resume {} --steps {}", folder.at("resumed"), steps + 5));
+    let output = succeed(&format!("train --resume {} --steps {}", folder.at("resumed"), steps + 5));
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("column price: mean") && said.contains(", kept from the run"), "{said}");
+    assert!(!said.contains("learned from training samples"), "{said}");
     assert_eq!(folder.scales("resumed"), before);
     // And so is the vocabulary: another one is refused.
     let message = fail(&format!("train --resume {} --vocab train --steps {}", folder.at("resumed"), steps + 6));
@@ -285,6 +290,28 @@ fn weights_are_taken_with_what_was_learned_of_their_columns() {
         assert_eq!(tuned[column], known[column], "{column}");
     }
     assert_eq!((&tuned["calls"], &tuned["visits"]), (&fresh["calls"], &Value::Null));
+}
+
+#[test]
+fn an_export_gives_back_what_was_learned_of_dense_columns() {
+    let folder = Folder::new();
+    folder.losses("log.csv", &format!("--out {}", folder.at("run")));
+    let (known, export) = (folder.scales("run"), folder.at("exported/model.safetensors"));
+    succeed(&format!("export --checkpoint {} --format torch --out {export}", folder.at("run")));
+    let text = fs::read_to_string(folder.at("log.csv")).unwrap();
+    fs::write(folder.at("log.csv"), text.replace(",49", ",59")).unwrap();
+    let (_, said) = folder.losses("log.csv", &format!("--init {export} --out {}", folder.at("tuned")));
+    assert!(said.contains("kept from --init") && !said.contains("learned from training samples"), "{said}");
+    assert_eq!(folder.scales("tuned"), known);
+    // What cannot be read is not left out.
+    let whole = fs::read(&export).unwrap();
+    let file = SafeTensors::deserialize(&whole).unwrap();
+    let price = r#"{"dense_columns": [{"name": "price", "read": "standardised", "mean": "much", "deviation": "1"}]}"#;
+    let told = HashMap::from([("octorec.model".to_owned(), price.to_owned())]);
+    fs::write(&export, serialize::<_, TensorView<'_>, _>(file.tensors(), Some(told)).unwrap()).unwrap();
+    let (log, schema) = (folder.at("log.csv"), folder.at("schema.toml"));
+    let message = fail(&format!("train {ONE_EPOCH} {MODEL} --data {log} --schema {schema} --init {export}"));
+    assert!(message.contains(&export) && message.contains("octorec.model") && message.contains("much"), "{message}");
 }
 
 #[test]

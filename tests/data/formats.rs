@@ -891,7 +891,7 @@ fn text_is_entered_anywhere_and_a_schema_is_proposed() {
     assert_eq!(names(&proposed.categorical), ["user", "genres", "age"]);
     assert_eq!(proposed.categorical[1].separator.as_deref(), Some("|"));
     assert_eq!((proposed.dense.len(), &proposal.left_out[0].column[..]), (0, "price"), "it counts rows");
-    let again = text(folder.path(), &many, &proposal.to_toml()).unwrap();
+    let again = text(folder.path(), &many, &proposal.to_toml(9000)).unwrap();
     assert_eq!(again.rows(Split::Train), 9000);
 }
 

@@ -193,7 +193,7 @@ fn read_table(table: &[u8], schema: &[u8]) {
         let _ = formats::verify(&dataset, |_| ());
     }
     if let Ok(schema) = csv::propose(&path, u64::MAX, None, 1 << 20, OnBadRow::Fail) {
-        let _ = schema.to_toml();
+        let _ = schema.to_toml(1);
     }
 }
 

@@ -77,7 +77,8 @@ impl TrainArgs {
         refuse_endless_rates(&config.train)?;
         self.check_outputs(world, &config, output.as_ref(), resumed.is_some())?;
         let mut mllog = self.begin_mllog(world, &config)?;
-        let kept_scales = opening.scales.clone().filter(|_| self.init.is_some());
+        let from_where = if self.resume.is_some() { "the run" } else { "--init" };
+        let kept_scales = opening.scales.clone();
         let numbers = opening.known.as_ref().filter(|_| self.init.is_some()).map(digest);
         let Opened { source, hot } = self.open(world, &mut config, opening)?;
         let from = resumed.as_ref().map_or(0, |resumed| resumed.progress.sample);
@@ -92,7 +93,7 @@ impl TrainArgs {
             self.describe_in_log(log, &config, &*source)?;
         }
         let loss_trace = self.trace_loss.as_deref().filter(|_| world.is_first()).map(LossTrace::create).transpose()?;
-        describe(&config, &*source, &started, kept_scales.as_ref())?;
+        describe(&config, &*source, &started, kept_scales.as_ref().map(|kept| (kept, from_where)))?;
         if source.samples(Split::Validation) != Some(0) && evaluated(&config.train, &*source) == Split::Test {
             note!(
                 "note: train.eval_split = \"test\": the validation samples are left unused (octorec eval --split validation \
@@ -232,7 +233,7 @@ impl TrainArgs {
                 let weights = self.verify.open(&file)?;
                 let About { vocabulary, growth, .. } = source.about();
                 let numbers = vocabulary.as_deref().map(|vocabulary| numbers.unwrap_or_else(|| digest(vocabulary)));
-                let doubt = weights.check_numbers(numbers.as_deref(), &vocabulary_in(path))?;
+                let doubt = weights.check_numbers(numbers.as_deref(), config, source, &vocabulary_in(path))?;
                 doubt.iter().for_each(|reason| note!("warning: {reason}"));
                 match config.data.is_stored() {
                     true => init::check_columns(&weights, config, source)?,

@@ -197,7 +197,7 @@ fn spent(summary: &Summary) -> String {
     if steps == 0 {
         let why = if is_finished(summary) { "left to train" } else { "made" };
         let more = match summary.outcome {
-            Outcome::AlreadyFinished => ", where it had ended before (a larger --epochs or --steps goes on)",
+            Outcome::AlreadyFinished => ", and no further one is asked for (a larger --epochs or --steps goes on)",
             _ => "",
         };
         return format!("no step was {why}: the run stands at step {}{more}", Count(summary.step));

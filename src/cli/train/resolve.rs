@@ -5,13 +5,14 @@ use std::path::{Path, PathBuf};
 
 use super::TrainArgs;
 use super::init::FROM_THE_START;
-use crate::base::config::{Command, Config, Hot, Layers, TrainConfig, Vocab};
+use crate::base::config::{Command, Config, DataConfig, Hot, Layers, SourceKind, TrainConfig, Vocab};
 use crate::base::console::note;
 use crate::base::input::read_text;
 use crate::base::{Error, Result};
 use crate::cli::trained::Trained;
-use crate::data::Opening;
 use crate::data::formats::csv::{TextCategorical, TextDense, TextSchema};
+use crate::data::tsv::Layout;
+use crate::data::{Labels, Numbering, Opening, Schema};
 use crate::train::{Checkpoint, Progress, checkpoint_in, load_vocabulary, resume_in, vocabulary_in};
 
 /// A run that is asked for.
@@ -75,6 +76,8 @@ impl TrainArgs {
         let is_named = self.keys.origin("data.schema").is_some() && !self.auto_resume;
         if is_named || before.data.schema != trained.data.schema {
             opening.schema = None;
+            let weights = Checkpoint::open_as(&path, false)?;
+            check_names(&weights, &config.data, "or begin another run, without --resume")?;
         }
         let kept = [
             ("data.vocab", config.data.vocab == trained.data.vocab),
@@ -131,15 +134,14 @@ impl TrainArgs {
         };
         let file = checkpoint_in(path);
         let weights = Checkpoint::open_as(&file, false)?;
-        if !config.data.schema.is_empty() {
-            let schema = TextSchema::read(Path::new(&config.data.schema))?;
-            let features = schema.dense.iter().filter(|column| !column.weighs);
-            let dense: Vec<_> = features.map(TextDense::name).collect();
-            let categorical: Vec<_> = schema.categorical.iter().map(TextCategorical::name).collect();
-            weights.check_names(&dense, &categorical, FROM_THE_START)?;
-        }
+        check_names(&weights, &config.data, FROM_THE_START)?;
         // Of a damaged header the weights are as good.
-        let (scales, numbering) = (weights.scales().ok().flatten(), weights.numbering().unwrap_or_default());
+        let (scales, numbering) = match weights.header() {
+            Ok(Some(_)) => (weights.scales()?, weights.numbering()?),
+            // Under which limit its tables have their rows nothing tells: it begins with data that have not grown.
+            Ok(None) => (weights.scales()?, Numbering::default()),
+            Err(_) => (None, Numbering::default()),
+        };
         let trained = weights.header().ok().flatten();
         let columns = trained.map(|(_, trained)| weights.columns(&trained.model)).transpose()?;
         let opening = Opening { scales, columns, numbering, begins: true, ..Opening::default() };
@@ -163,6 +165,26 @@ impl TrainArgs {
         let known = Some(load_vocabulary(&beside, !self.verify.no_verify)?);
         Ok(Opening { known, ..opening })
     }
+}
+
+/// Checks, before any value is looked at, that text has the columns of the model whose run goes on with it, or with
+/// whose weights one begins; `otherwise` is what else can be done about others.
+fn check_names(weights: &Checkpoint<'_>, data: &DataConfig, otherwise: &str) -> Result<()> {
+    if !data.schema.is_empty() {
+        let schema = TextSchema::read(Path::new(&data.schema))?;
+        let features = schema.dense.iter().filter(|column| !column.weighs);
+        let dense: Vec<_> = features.map(TextDense::name).collect();
+        let categorical: Vec<_> = schema.categorical.iter().map(TextCategorical::name).collect();
+        return weights.check_names(&dense, &categorical, otherwise);
+    }
+    if data.source != SourceKind::Tsv {
+        return Ok(());
+    }
+    let layout = Layout::criteo(Labels::default(), data.max_line);
+    let names = Schema::criteo(layout.dense, &vec![0; layout.categorical]).names();
+    let names: Vec<_> = names.iter().map(|name| &**name).collect();
+    let otherwise = format!("these are the columns of Criteo's text, as which {} is read; {otherwise}", data.path);
+    weights.check_names(&[], &names, &otherwise)
 }
 
 /// With what configuration the run in a folder goes on that was resumed with another one than its checkpoint's, and has

@@ -18,6 +18,7 @@
 //! renamed, so a full disk, a crash or a signal leaves the previous one untouched.
 
 mod columns;
+mod exported;
 mod floats;
 mod head;
 mod kinds;
@@ -289,14 +290,6 @@ impl<'a> Checkpoint<'a> {
         Ok(self.own_header()?.map(|header| (header.progress, header.config.clone())))
     }
 
-    /// What the model has learned of its data's dense columns; `None` in another program's file.
-    ///
-    /// # Errors
-    /// As [`Checkpoint::header`].
-    pub fn scales(&self) -> Result<Option<Scales>> {
-        Ok(self.own_header()?.map(|header| header.scales.clone()))
-    }
-
     /// The text of the schema that described its data; `None` where none did, or the file does not say.
     ///
     /// # Errors
@@ -328,7 +321,7 @@ impl<'a> Checkpoint<'a> {
     /// # Errors
     /// [`Error::Checkpoint`] with the first one that is not.
     pub fn check_columns(&self, source: &dyn Source, begins: bool) -> Result<()> {
-        let Some(header) = self.sound_header() else { return Ok(()) };
+        let Some(header) = self.sound_header() else { return self.check_numbering(source, begins) };
         let plain = |names: Vec<String>| names.into_iter().map(|name| (name, String::new())).collect::<Vec<_>>();
         let categories = [header.config.model.columns.clone(), source.schema().names()].map(plain);
         let About { dense_columns: has_dense, schema_text, .. } = source.about();

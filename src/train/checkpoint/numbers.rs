@@ -4,8 +4,8 @@ use std::path::Path;
 
 use super::Checkpoint;
 use crate::base::Result;
+use crate::base::config::{Config, SourceKind};
 use crate::data::{About, Numbering, Source, Vocabulary};
-use crate::train::export::torch::MODEL;
 use crate::train::vocabulary::digest;
 
 impl Checkpoint<'_> {
@@ -30,22 +30,39 @@ impl Checkpoint<'_> {
         }
     }
 
-    /// Checks that a run may begin with these weights: that rows of embeddings are those of the same values, where both
-    /// number values by a vocabulary; `numbers` is the [`digest`] of that of the data, before they add values to it.
-    /// `beside` is where the model's is looked for. Where the file does not tell by which vocabulary its rows are
-    /// numbered, and none is there: what may be wrong, for people.
+    /// Checks that a run of this configuration, on the data of `source`, may begin with these weights: that rows of
+    /// embeddings are those of the same values, as far as the file tells how they are numbered; `numbers` is the
+    /// [`digest`] of the vocabulary of the data, if they have one, before they add values to it. `beside` is where the
+    /// model's is looked for. Where the file does not tell by which vocabulary its rows are numbered, and none is
+    /// there: what may be wrong, for people.
     ///
     /// # Errors
     /// [`Error::Checkpoint`](crate::base::Error::Checkpoint) when they are not.
-    pub fn check_numbers(&self, numbers: Option<&str>, beside: &Path) -> Result<Option<String>> {
-        let Some(numbers) = numbers else { return Ok(None) };
+    pub fn check_numbers(
+        &self,
+        numbers: Option<&str>,
+        config: &Config,
+        source: &dyn Source,
+        beside: &Path,
+    ) -> Result<Option<String>> {
+        let about = source.about();
+        let is_text = numbers.is_some() || about.schema_text.is_some() || config.data.source == SourceKind::Tsv;
+        if is_text {
+            self.refuse_text()?;
+        }
+        let Some(numbers) = numbers else {
+            if config.data.is_stored() {
+                self.refuse_rows(is_text, &config.data.path)?;
+            }
+            return self.doubt_of_blocks(&about.numbering);
+        };
         let place = beside.display();
         match self.numbered_by() {
             Some(wanted) if numbers != wanted => Err(self.fail(format!(
                 "values of these data get other rows than this model has for them: put the vocabulary that it was trained with \
                  at {place}, or train from the start"
             ))),
-            None if beside.exists() && self.exported_by().is_some_and(|told| told.is_null()) => Ok(Some(format!(
+            None if beside.exists() && self.exported("vocabulary").is_some_and(|told| told.is_null()) => Ok(Some(format!(
                 "{} was trained without a vocabulary, but values of these data are numbered by {place}, which may give them rows \
                  of other values: remove that unless it is this model's",
                 self.path.display()
@@ -60,6 +77,57 @@ impl Checkpoint<'_> {
         }
     }
 
+    /// Refuses text for a model whose rows are numbered by the vocabularies of blocks; not where nothing is verified.
+    fn refuse_text(&self) -> Result<()> {
+        if !self.verified || self.sound_numbering()?.is_empty() {
+            return Ok(());
+        }
+        Err(self.fail(format!(
+            "its rows are those of values of the vocabulary of {}, and values of text would get others: make blocks of the text \
+             with `octorec preprocess` and its --vocabulary DIR, which names that data set, and --grow, by which new values get \
+             rows, and name these, or train from the start, without --init",
+            self.trained_path().unwrap_or("the data set that it was trained on")
+        )))
+    }
+
+    /// Refuses data whose row numbers are given, or follow from a hash, for a model whose rows are numbered by a
+    /// vocabulary of text; not where nothing is verified.
+    fn refuse_rows(&self, is_text: bool, path: &str) -> Result<()> {
+        if !self.verified || self.numbered_by().is_none() {
+            return Ok(());
+        }
+        let reason = match is_text {
+            true => {
+                "its rows are those of values of its vocabulary, and values of these data get theirs by a hash: give them the \
+                 same --vocab as where it was trained and columns without `rows`, or train from the start, without --init"
+                    .to_owned()
+            }
+            false => format!(
+                "its rows are those of values of its vocabulary, and {path} has numbers of rows, which may be those of other \
+                 values: name the text that these were made of, or train from the start, without --init; if they are the rows \
+                 of its vocabulary, --no-verify takes them"
+            ),
+        };
+        Err(self.fail(reason))
+    }
+
+    /// What may be wrong with blocks that tell which values their rows belong to, where nothing in the file does.
+    fn doubt_of_blocks(&self, numbering: &Numbering) -> Result<Option<String>> {
+        let is_told = !matches!(self.header, Ok(None)) || !self.sound_numbering()?.is_empty();
+        Ok((!is_told && !numbering.is_empty()).then(|| {
+            format!(
+                "{} does not tell which value each of its rows belongs to: right only if the model was trained by the \
+                 vocabulary of these data",
+                self.path.display()
+            )
+        }))
+    }
+
+    /// The data that it was trained on, where the file tells it.
+    fn trained_path(&self) -> Option<&str> {
+        Some(&*self.sound_header()?.config.data.path)
+    }
+
     /// Checks that row numbers of stored data stand for the values that they stood for where the model was trained, as
     /// far as both tell, or, where the data have been compared with its vocabulary, for these and new ones; not where
     /// nothing is verified. `begins`: training is to begin with the model.
@@ -67,30 +135,42 @@ impl Checkpoint<'_> {
     /// # Errors
     /// [`Error::Checkpoint`](crate::base::Error::Checkpoint) with the first column of which they do not.
     pub(super) fn check_numbering(&self, source: &dyn Source, begins: bool) -> Result<()> {
-        // Of a damaged header the weights are as good.
-        let Some(header) = self.own_header().ok().flatten().filter(|_| self.verified) else { return Ok(()) };
+        if !self.verified {
+            return Ok(());
+        }
+        let known = self.sound_numbering()?;
         let About { growth, numbering, .. } = source.about();
         let has_grown = |column: &str| growth.iter().any(|grown| grown.new > 0 && grown.column == column);
-        let mut others = numbering.differences(&header.numbering);
+        let mut others = numbering.differences(&known);
         let Some(column) = others.find(|name| !has_grown(name)) else { return Ok(()) };
-        let growing = match begins {
-            true => "; with --grow new values get rows, and `octorec train --init` goes on with them",
-            false => "",
+        let growing = match (begins, self.sound_header()) {
+            (true, Some(_)) => "; with --grow new values get rows, and `octorec train --init` goes on with them",
+            (true, None) => "; with blocks that have grown by --grow, begin with the run's own directory (--init RUN)",
+            (false, _) => "",
         };
         Err(self.fail(format!(
             "the vocabulary of these data is not the vocabulary that this model was trained with: values of column {column} \
              would get other rows; make the data again with `octorec preprocess` and its --vocabulary DIR, which names the \
-             data set that it was trained on ({}) or one that was made by its vocabulary{growing}",
-            header.config.data.path
+             data set that it was trained on{} or one that was made by its vocabulary{growing}",
+            self.trained_path().map_or_else(String::new, |path| format!(" ({path})"))
         )))
     }
 
-    /// Which values the rows of the stored data stood for that the model was trained on, as far as the file tells.
+    /// Which values the rows of the stored data stood for that the model was trained on, as far as the file tells: a
+    /// checkpoint, or a state dict that was exported from one.
     ///
     /// # Errors
-    /// As [`Checkpoint::header`].
+    /// As [`Checkpoint::header`], and when what the state dict says of it is damaged.
     pub fn numbering(&self) -> Result<Numbering> {
-        Ok(self.own_header()?.map(|header| header.numbering.clone()).unwrap_or_default())
+        match self.own_header()? {
+            Some(header) => Ok(header.numbering.clone()),
+            None => self.exported("numbering").map_or_else(|| Ok(Numbering::default()), |told| self.told_as(told)),
+        }
+    }
+
+    /// The same, of a damaged header nothing: the weights are as good.
+    fn sound_numbering(&self) -> Result<Numbering> {
+        if self.header.is_err() { Ok(Numbering::default()) } else { self.numbering() }
     }
 
     /// The [`digest`] of the vocabulary that its rows are numbered by, where the file tells it: a checkpoint, or a
@@ -100,13 +180,6 @@ impl Checkpoint<'_> {
         if let Some(header) = self.sound_header() {
             return header.vocabulary.clone();
         }
-        self.exported_by()?.as_str().map(str::to_owned)
-    }
-
-    /// What a state dict says of the vocabulary of the model that it was exported from: its [`digest`], or null.
-    fn exported_by(&self) -> Option<serde_json::Value> {
-        let described = self.metadata.metadata().as_ref()?.get(MODEL)?;
-        let mut described: serde_json::Value = serde_json::from_str(described).ok()?;
-        described.get_mut("vocabulary").map(serde_json::Value::take)
+        self.exported("vocabulary")?.as_str().map(str::to_owned)
     }
 }

@@ -15,6 +15,7 @@ use serde::Serialize;
 use super::Checkpoint;
 use crate::base::config::{Config, DENSE, ModelConfig, NamedLayer, Precision, SourceKind, Triangle, Vocab, Widths};
 use crate::base::{Error, Result};
+use crate::data::Numbering;
 use crate::data::formats::csv::{self, TextSchema};
 use crate::data::schema::Scale;
 use crate::embedding::TableTensor;
@@ -40,6 +41,8 @@ pub struct Exported<'a> {
     dense: Vec<DenseColumn>,
     /// What described its data, where they were described text, with the rows of all columns that are hashed.
     schema: Option<TextSchema>,
+    /// Which values the rows of its data stood for, where they were stored.
+    numbering: Numbering,
 }
 
 /// How a dense feature is made of a column.
@@ -108,7 +111,20 @@ impl<'a> Exported<'a> {
             Ok(schema)
         });
         let schema = schema.transpose()?;
-        Ok(Some(Self { checkpoint, config, weights, network, widths, weighted, sequences, composed, dense, schema }))
+        let numbering = checkpoint.numbering()?;
+        Ok(Some(Self {
+            checkpoint,
+            config,
+            weights,
+            network,
+            widths,
+            weighted,
+            sequences,
+            composed,
+            dense,
+            schema,
+            numbering,
+        }))
     }
 
     /// How it was trained.

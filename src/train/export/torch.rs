@@ -12,6 +12,7 @@ use serde::Serialize;
 use super::{DenseColumn, Exported, Number};
 use crate::base::config::{Composition, LayerKind, Pooling, SourceKind, Triangle, Vocab};
 use crate::base::{Error, Result};
+use crate::data::Numbering;
 use crate::data::formats::csv::TextSchema;
 use crate::memory::WholeFile;
 use crate::model::{LayerWeights, Parameter};
@@ -66,6 +67,9 @@ struct Description<'a> {
     numbered: bool,
     /// What tells that vocabulary from every other, whatever the text.
     vocabulary: Option<String>,
+    /// Which values the rows of stored data stand for; left out where nothing tells.
+    #[serde(skip_serializing_if = "Numbering::is_empty")]
+    numbering: &'a Numbering,
 }
 
 /// A layer between the features and the logit.
@@ -182,5 +186,6 @@ fn describe<'a>(model: &'a Exported<'_>) -> Description<'a> {
         criteo_cap: (data.source == SourceKind::Tsv).then_some(data.rows_cap),
         numbered: data.source == SourceKind::Tsv && data.vocab != Vocab::Hash,
         vocabulary: model.checkpoint.numbered_by(),
+        numbering: &model.numbering,
     }
 }

@@ -42,8 +42,7 @@ pub struct Proposal {
     label_reason: String,
     /// Why columns are what they are: those of `schema.dense`, then those of `schema.categorical`.
     reasons: Vec<String>,
-    /// Rows that were seen, and whether these are all.
-    rows: u64,
+    /// Whether all rows of the file were seen.
     whole: bool,
 }
 
@@ -137,7 +136,7 @@ pub fn propose(path: &Path, rows: u64, label: Option<&str>, max_line: usize, on_
         );
     }
     let schema = TextSchema { label: rule, missing, ..bare };
-    let mut proposal = Proposal { schema, left_out: Vec::new(), label_reason, reasons: Vec::new(), rows: seen, whole };
+    let mut proposal = Proposal { schema, left_out: Vec::new(), label_reason, reasons: Vec::new(), whole };
     let features = columns.iter().enumerate().filter(|(column, seen)| *column != at && reads(&seen.name));
     features.for_each(|(at, column)| proposal.add(at, column));
     proposal.left_out.extend(unread);
@@ -217,13 +216,14 @@ impl Proposal {
         self.schema.categorical.extend(categorical);
     }
 
-    /// The schema as a TOML document, with the reasons as comments.
+    /// The schema as a TOML document, with the reasons as comments; `rows` are those that were seen and are not left
+    /// out as malformed.
     #[must_use]
-    pub fn to_toml(&self) -> String {
+    pub fn to_toml(&self, rows: u64) -> String {
         let all = if self.whole { "all" } else { "the first" };
         let mut text = format!(
             "# Proposed by octorec inspect from {all} {} rows: edit it as you know better. Every key: octorec schema\n\n",
-            Count(self.rows)
+            Count(rows)
         );
         // Whatever a header holds: a comment ends with its line.
         let comment = |text: &str| format!("# {}\n", text.replace(|c: char| c.is_control(), " "));
