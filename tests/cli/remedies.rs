@@ -87,10 +87,9 @@ fn a_warm_up_that_outlasts_the_run_or_a_trial_is_told() {
     let base = include_str!("../fixtures/one-epoch.toml").to_owned() + "warmup_steps = 40\n";
     fs::write(at("base.toml"), base).unwrap();
     fs::write(at("rows.toml"), "[train]\nwarmup_steps_rows = { from = 0, to = 9 }\n").unwrap();
-    let line = |base: &str, space: &str, out: &str| {
-        told(&format!("search {base} {TINY} --threads 1 --space {} --out {} --trials 1", at(space), at(out)))
-    };
-    let long = line(&format!("--preset demo --config {}", at("base.toml")), "rows.toml", "all");
+    let [base, space, out] = ["base.toml", "rows.toml", "all"].map(at);
+    let base = format!("--preset demo --config {base} {TINY} --threads 1");
+    let long = told(&format!("search {base} --space {space} --out {out} --trials 1"));
     let warning =
         "warning: the rate of layers rises until step 40, and a trial has 40 steps, so that all of it is warm-up";
     assert!(long.contains(warning) && long.contains("below 40 ends it within a trial"), "{long}");
