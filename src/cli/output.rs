@@ -35,18 +35,18 @@ pub fn refuse_overwriting(outputs: &[(&str, Option<&Path>)], inputs: &[&Path]) -
     Ok(())
 }
 
-/// Refuses outputs that are data or a schema of the run whose model a command takes: `eval` and `train --resume` read
-/// them, be it that this command does not.
+/// Refuses outputs that are data, a schema, a hot set or tuned blocking of the run whose model a command takes: `eval`
+/// and `train --resume` read them, be it that this command does not.
 ///
 /// # Errors
 /// [`Error::Config`] that names the flag.
 pub fn refuse_losing_data(outputs: &[(&str, Option<&Path>)], run: &Path, config: &Config) -> Result<()> {
-    let data = if config.data.is_stored() { config.input_files(Command::Train) } else { Vec::new() };
-    let whose = format!("what the run in {} was trained on", run.display());
+    let read = config.input_files(Command::Train);
+    let whose = format!("part of the data or configuration that the run of {} reads", run.display());
     outputs
         .iter()
         .filter_map(|&(flag, out)| Some((flag, out?)))
-        .try_for_each(|(flag, out)| refuse_losing(flag, out, &data, &whose))
+        .try_for_each(|(flag, out)| refuse_losing(flag, out, &read, &whose))
 }
 
 /// Refuses a picture where another file is, which somebody may have written.
@@ -60,10 +60,13 @@ fn refuse_other_than_picture(flag: &str, out: &Path) -> Result<()> {
     if head.is_empty() || String::from_utf8_lossy(&head).contains("<svg") {
         return Ok(());
     }
-    let reason = format!(
-        "{} is there and is no picture, which would be lost: name another file, or remove that one",
-        out.display()
-    );
+    let reason = if same_file(out, Path::new("/dev/stdout")) {
+        "standard output goes to a file with something else in it, which the picture would replace: name a file of its own"
+            .to_owned()
+    } else {
+        let out = out.display();
+        format!("{out} is there and is no picture, which would be lost: name another file, or remove that one")
+    };
     Err(Error::config(flag, reason))
 }
 

@@ -33,7 +33,7 @@ const SIZED_PRESET: &str = "kaggle";
 pub(super) fn sized(preset: Arg) -> Arg {
     preset.help(format!(
         "Start from a built-in model whose tables have sizes (see `octorec config --list`); default: {SIZED_PRESET}, or \
-         {DEFAULT_PRESET} where model.rows is set"
+         {DEFAULT_PRESET} where model.rows is set; with --config: the plain defaults"
     ))
 }
 
@@ -297,6 +297,11 @@ impl KeyArgs {
             self.set.iter().find(named).map(|text| format!("--set {text}"))
         };
         flag.map(|(flag, _, _)| flag.to_owned()).or_else(set)
+    }
+
+    /// Whether the user asks for this key: on the command line, or in a file that is among these layers.
+    pub fn ask_for(&self, key: &str, layers: &Layers) -> bool {
+        layers.in_file(key) || self.origin(key).is_some()
     }
 
     /// What describes text.

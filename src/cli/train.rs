@@ -14,6 +14,7 @@ use serde::Serialize;
 use self::prepare::Prepared;
 pub(super) use self::prepare::{late_evaluations, steps_of};
 use self::resolve::Resumed;
+pub(super) use self::warm_up::{asked_warm_ups, long_warm_ups};
 use super::collective::Choice;
 use super::copies::CopyArgs;
 use super::heed_signals;

@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::Value;
 
-use super::{fail, run, succeed, tiny_training};
+use super::{fail, run, succeed, tiny_training, tsv};
 
 /// What a command printed on both streams.
 fn told(line: &str) -> (Value, String) {
@@ -122,12 +122,19 @@ fn hot_rows_are_those_of_a_file_if_it_is_of_these_data() {
         at("hot")
     ));
     let train = format!("{train} {data} --threads 1 --ranks 2");
-    let (results, said) = told(&format!("{train} --hot exact --hot-set {}", at("hot")));
+    let (results, said) = told(&format!("{train} --hot exact --hot-set {} --out {}", at("hot"), at("run")));
     assert!(said.contains(&format!("; as in {}", at("hot"))) && sent(&results, "hot_rows") > 0, "{said}");
     let refused = |line: &str, words: &[&str]| {
         let message = fail(line);
         assert!(words.iter().all(|word| message.contains(word)), "{line}: {message}");
     };
+    // `train --resume` reads them again, also where the data are generated.
+    let (clicks, hot) = (tsv(&folder.path().join("clicks.tsv"), 20), fs::read(at("hot")).unwrap());
+    for command in [format!("predict --data {}", clicks.display()), "export --format torch".to_owned()] {
+        let line = format!("{command} --checkpoint {} --out {}", at("run"), at("hot"));
+        refused(&line, &["--out: ", "hot is part of the data or configuration that the run of ", "would be lost"]);
+        assert!(fs::read(at("hot")).unwrap() == hot, "{command}");
+    }
     let missing = at("missing");
     refused(&format!("{train} --hot exact --hot-set {missing}"), &[&missing]);
     fs::write(at("text"), "rows").unwrap();
@@ -277,7 +284,7 @@ fn hot_inputs_are_those_of_a_file_that_tells_them_or_told_by_its_rows() {
     refused(&other, &["samples that are told to be hot look up rows that are not", "--hot-set", "--inputs"]);
     refused(
         &format!("{train} --hot-budget 64"),
-        &["--hot-budget", "hot as a whole", "of 64 B that are allowed: allow at least "],
+        &["--hot-budget", "hot as a whole", "of 64 B that are allowed: allow more than "],
     );
     let none = "train --preset rmc1 --rows-cap 90000 --set data.train_samples=1280 --batch 64 --threads 1 --hot fae";
     refused(none, &["--hot fae: no training sample looks up hot rows alone", "--hot-budget", "octorec inspect --hot"]);

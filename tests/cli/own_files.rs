@@ -784,7 +784,10 @@ fn what_a_run_was_trained_on_and_text_that_is_no_picture_are_not_replaced() {
             "export --format onnx".to_owned(),
         ] {
             let message = fail(&format!("{command} --checkpoint {run} --out {}", to(out)));
-            let told = format!("--out: {} is what the run in {run} was trained on, which would be lost", to(out));
+            let told = format!(
+                "--out: {} is part of the data or configuration that the run of {run} reads, which would be lost",
+                to(out)
+            );
             assert!(message.contains(&told), "{command}: {message}");
             assert!(held(folder.path()) == before, "{command}");
         }
@@ -794,6 +797,13 @@ fn what_a_run_was_trained_on_and_text_that_is_no_picture_are_not_replaced() {
         assert!(message.contains(&format!("--svg: {} is there and is no picture", to("schema.toml"))), "{message}");
         assert!(held(folder.path()) == before, "{command}");
     }
+    // Where standard output goes to such a file, that one need not be removed.
+    fs::write(to("log"), "before\n").unwrap();
+    let log = fs::File::options().append(true).open(to("log")).unwrap();
+    let output = octorec().args(["config", "--svg", "/dev/stdout"]).stdout(log).output().unwrap();
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert!(message.contains("--svg: standard output goes to a file with something else in it"), "{message}");
+    assert_eq!(fs::read_to_string(to("log")).unwrap(), "before\n");
     // A picture is drawn again, and so is an empty file.
     fs::write(to("net.svg"), "").unwrap();
     for _ in 0..2 {

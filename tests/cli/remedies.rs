@@ -14,7 +14,10 @@ fn benches_of_steps_need_no_preset_and_name_the_one_that_they_take() {
     for bench in ["step", "overlap"] {
         let help = String::from_utf8(succeed(&format!("bench {bench} --help")).stdout).unwrap();
         let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
-        assert!(help.contains("default: kaggle, or demo where model.rows is set"), "{help}");
+        assert!(
+            help.contains("default: kaggle, or demo where model.rows is set; with --config: the plain defaults"),
+            "{help}"
+        );
     }
     let help = String::from_utf8(succeed("train --help").stdout).unwrap();
     assert!(help.contains("--preset") && !help.contains("default: kaggle"), "{help}");
@@ -66,6 +69,10 @@ fn a_warm_up_that_outlasts_the_run_or_a_trial_is_told() {
     assert!(long.contains("--set train.warmup_steps=0 leaves the warm-up away"), "{long}");
     let short = train(39);
     assert!(!short.contains("warm-up"), "{short}");
+    // A preset's, which is for longer runs, beside a file that has other keys.
+    let preset = ONE_EPOCH.replace("--preset demo", "--preset mlperf-v1");
+    let preset = told(&format!("train {preset} {TINY} --rows-cap 100 --threads 1"));
+    assert!(!preset.contains("warm-up") && !preset.contains("the rate decays"), "{preset}");
     let search = |to: u64| {
         let space = at(&format!("{to}.toml"));
         fs::write(&space, format!("[train]\nwarmup_steps = {{ from = 0, to = {to} }}\n")).unwrap();
@@ -76,4 +83,24 @@ fn a_warm_up_that_outlasts_the_run_or_a_trial_is_told() {
     assert!(long.contains(warning), "{long}");
     let short = search(39);
     assert!(!short.contains("warm-up"), "{short}");
+    // One that all trials have, from a file; that of rows is searched over.
+    let base = include_str!("../fixtures/one-epoch.toml").to_owned() + "warmup_steps = 40\n";
+    fs::write(at("base.toml"), base).unwrap();
+    fs::write(at("rows.toml"), "[train]\nwarmup_steps_rows = { from = 0, to = 9 }\n").unwrap();
+    let [base, space, out] = ["base.toml", "rows.toml", "all"].map(at);
+    let base = format!("--preset demo --config {base} {TINY} --threads 1");
+    let long = told(&format!("search {base} --space {space} --out {out} --trials 1"));
+    let warning =
+        "warning: the rate of layers rises until step 40, and a trial has 40 steps, so that all of it is warm-up";
+    assert!(long.contains(warning) && long.contains("below 40 ends it within a trial"), "{long}");
+    assert!(!long.contains("the rate of rows") && !long.contains("goes up to"), "{long}");
+    // Nobody can count the steps on data that a model does not fit, and every trial has another model.
+    let data = tsv(&folder.path().join("clicks.tsv"), 400);
+    let text = "[model]\nbottom = { choices = [[13, 8], [13, 9, 8]] }\n[train]\nwarmup_steps = { from = 0, to = 9 }\n";
+    fs::write(at("bottom.toml"), text).unwrap();
+    let other = format!("--data {} --test-fraction 0.4 --epochs 1", data.display());
+    let base =
+        "--set model.bottom=[5,8] --set model.top=[8,1] --set model.dim=8 --set train.evals_per_epoch=0 --batch 64";
+    let (space, out) = (at("bottom.toml"), at("fits"));
+    succeed(&format!("search {other} {base} --threads 1 --space {space} --out {out} --trials 1"));
 }

@@ -345,7 +345,11 @@ fn a_bench_of_one_rank_calibrates_what_is_predicted() {
     assert!(message.contains("rates.toml") && message.contains("unknown field `layer`"), "{message}");
     std::fs::write(&bench, "{}").unwrap();
     let message = fail(&format!("{line} {calibrate}"));
-    assert!(message.contains("bench.json") && message.contains("octorec bench step --ranks 1 --json"), "{message}");
+    assert!(
+        message.contains("bench.json")
+            && message.contains("octorec bench step --ranks 1 --json` prints, with the --preset and keys"),
+        "{message}"
+    );
 }
 
 #[test]

@@ -27,16 +27,12 @@ use crate::base::units::{Many, Seconds};
 use crate::base::{Error, PuId, Result, Unpoisoned, console, even_part, input, interrupt};
 use crate::cli::heed_signals;
 use crate::cli::output::refuse_text_folder;
-use crate::cli::session::open_data;
 use crate::cli::table::Table;
-use crate::cli::train::late_evaluations;
-use crate::data::{Opening, Split};
 use crate::ffi::linux::pin_current_thread;
 use crate::machine::Machine;
 use crate::memory::{FolderLock, make_folder, write_file};
 use halving::Halving;
 use journal::{End, Found, JOURNAL, Journal, Subject, Trial};
-use length::is_open;
 use page::{Page, json_of, shown};
 use sampler::Sampler;
 use space::Space;
@@ -129,7 +125,8 @@ impl SearchArgs {
     /// Searches, and tells what was found.
     pub fn run(&self) -> Result<()> {
         heed_signals()?;
-        let base = self.keys.finish(self.base.layers()?, Command::Train)?;
+        let layers = self.base.layers()?;
+        let base = self.keys.finish(layers.clone(), Command::Train)?;
         self.check(&base)?;
         let space = Space::read(&self.space)?;
         space.check(&base)?;
@@ -137,9 +134,8 @@ impl SearchArgs {
         if !self.out.join(JOURNAL).exists() {
             space.check_courses(&base)?;
         }
-        self.check_halving(&base, &space)?;
         refuse_text_folder("--out", "a search", &self.out, &base)?;
-        self.warn_of_long_warm_ups(&base, &space)?;
+        self.check_length(&layers, &base, &space)?;
         for (given, key) in space.parameters.iter().filter_map(|of| Some((self.keys.origin(&of.key)?, &of.key))) {
             note!("note: {key} is searched over, as {} says: {given} changes nothing", self.space.display());
         }
@@ -212,25 +208,6 @@ impl SearchArgs {
             );
         }
         Ok(())
-    }
-
-    /// Refuses to stop trials by evaluations of which none comes before their last step. Where it is searched over how
-    /// many steps or samples there are, some trials may have one. The data, whose samples may have to be counted, are
-    /// opened only where an evaluation may come late; of a search that goes on, this was checked when it began.
-    fn check_halving(&self, base: &Config, space: &Space) -> Result<()> {
-        let train = &base.train;
-        let is_open = is_open(space, &["eval_every", "evals_per_epoch"]);
-        // The first of several parts of all epochs ends before the last step, unless there is one step.
-        let is_early = match train.steps {
-            0 => train.evals_per_epoch.saturating_mul(train.epochs) > 1,
-            steps => (1..steps).contains(&train.eval_every),
-        };
-        if self.halving == 0 || is_open || is_early || self.out.join(JOURNAL).exists() {
-            return Ok(());
-        }
-        let source = open_data(&mut base.clone(), Opening::default())?;
-        let late = late_evaluations(train, source.samples(Split::Train));
-        late.map_or(Ok(()), |reason| Err(Error::config(format!("--halving {}", self.halving), reason)))
     }
 
     /// The table, what matters, and the page.

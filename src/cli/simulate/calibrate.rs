@@ -35,7 +35,7 @@ struct MeasuredStage {
 pub(super) fn read(path: &Path, parameters: usize) -> Result<Measured> {
     let text = input::read_text(path)?;
     let measured: Measured = serde_json::from_str(&text).map_err(|error| {
-        let reason = format!("{error}: this is not what `octorec bench step --ranks 1 --json` prints");
+        let reason = format!("{error}: this is not what `octorec bench step --ranks 1 --json` prints, with the --preset and keys of this model");
         Error::config(path.display().to_string(), reason)
     })?;
     if measured.ranks != 1 {

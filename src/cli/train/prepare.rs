@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::resolve::{Resolved, Resumed};
 use super::{TrainArgs, init};
-use crate::base::config::{Command, Config, Decay, EvalSplit, TrainConfig};
+use crate::base::config::{Command, Config, Decay, EvalSplit, Layers, TrainConfig};
 use crate::base::console::note;
 use crate::base::units::{Count, Many};
 use crate::base::{Error, Result};
@@ -73,7 +73,7 @@ fn refuse_endless_rates(train: &TrainConfig) -> Result<()> {
 impl TrainArgs {
     /// Opens the data, starts the ranks and sets their weights, but for those of a run that is continued.
     pub(super) fn prepare(&self, world: &World, asked: Resolved, output: Option<OutputDir>) -> Result<Prepared> {
-        let Resolved { mut config, opening, resumed } = asked;
+        let Resolved { mut config, opening, resumed, layers } = asked;
         refuse_endless_rates(&config.train)?;
         self.check_outputs(world, &config, output.as_ref(), resumed.is_some())?;
         let mut mllog = self.begin_mllog(world, &config)?;
@@ -102,8 +102,8 @@ impl TrainArgs {
         }
         note!("{}", recipe(&config.train));
         self.note_rates_of_others(&config.train);
-        self.warn_of_late_decay(&config.train, source.samples(Split::Train));
-        self.warn_of_long_warm_up(&config.train, source.samples(Split::Train));
+        self.warn_of_late_decay(&layers, &config.train, source.samples(Split::Train));
+        self.warn_of_long_warm_up(&layers, &config.train, source.samples(Split::Train));
         if self.loader.is_some() && started.ranks.layout().ranks() == 1 {
             note!("one rank reads everything itself: --loader changes nothing");
         }
@@ -145,10 +145,10 @@ impl TrainArgs {
 
     /// Warns of decays that the user asks for, and that the run, of so many samples, ends before; those of a preset are
     /// for longer runs.
-    fn warn_of_late_decay(&self, train: &TrainConfig, samples: Option<u64>) {
+    fn warn_of_late_decay(&self, asked: &Layers, train: &TrainConfig, samples: Option<u64>) {
         let Some(steps) = steps_of(train, samples) else { return };
-        let given = |keys: [&str; 3]| keys.into_iter().any(|key| self.keys.origin(key).is_some());
-        let layers = self.base.config.is_some() || given(["train.decay", "train.decay_start", "train.decay_steps"]);
+        let given = |keys: [&str; 3]| keys.into_iter().any(|key| self.keys.ask_for(key, asked));
+        let layers = given(["train.decay", "train.decay_start", "train.decay_steps"]);
         // Rows follow where they have no keys of their own.
         let rows = layers || given(["train.decay_rows", "train.decay_start_rows", "train.decay_steps_rows"]);
         late_decays(train, steps, [layers, rows]).iter().for_each(|told| note!("warning: {told}"));

@@ -22,6 +22,8 @@ pub(super) struct Resolved {
     pub opening: Opening<'static>,
     /// Where it goes on, if it does.
     pub resumed: Option<Resumed>,
+    /// The preset and the file that it is asked for with; of an earlier run that goes on as it was, none.
+    pub layers: Layers,
 }
 
 /// Where an earlier run stopped.
@@ -39,10 +41,11 @@ impl TrainArgs {
         match self.resume.as_deref() {
             Some(run) => self.resolve_resumed(Trained::find(run, true, self.verify)?, run),
             None => {
-                let config = self.keys.finish_with(self.base.layers()?, Command::Train, self.copies.values()?)?;
+                let layers = self.base.layers()?;
+                let config = self.keys.finish_with(layers.clone(), Command::Train, self.copies.values()?)?;
                 config.train.check_ends_of_warm_up()?;
                 let opening = self.opening_of_init(&config)?;
-                Ok(Resolved { config, opening, resumed: None })
+                Ok(Resolved { config, opening, resumed: None, layers })
             }
         }
     }
@@ -57,8 +60,9 @@ impl TrainArgs {
         let stored = |config: &Config| Layers::from_config(config, "--resume");
         let noted = noted_in(run)?;
         let before = noted.as_ref().unwrap_or(&trained);
+        let layers = if self.auto_resume { self.base.layers()? } else { Layers::default() };
         let config = if self.auto_resume {
-            let asked = self.keys.finish_with(self.base.layers()?, Command::Train, self.copies.values()?)?;
+            let asked = self.keys.finish_with(layers.clone(), Command::Train, self.copies.values()?)?;
             refuse_another(&asked, before, run)?;
             stored(before).finish(Command::Train)?
         } else {
@@ -108,7 +112,7 @@ impl TrainArgs {
             let origin = "train.hot_set or train.hot_budget with --resume".to_owned();
             return Err(Error::config(origin, reason));
         }
-        Ok(Resolved { config, opening, resumed: Some(Resumed { path, progress, is_changed }) })
+        Ok(Resolved { config, opening, resumed: Some(Resumed { path, progress, is_changed }), layers })
     }
 
     /// Tells those who give a run another rate which of its other rates do not move with it, as they were given before,

@@ -11,7 +11,7 @@ use super::log::Kind;
 use super::optimizer::Tried;
 use super::sample::{inputs, stretch};
 use super::search::Search;
-use crate::base::units::{Bytes, spelled};
+use crate::base::units::Bytes;
 use crate::base::{Error, Result};
 use crate::data::{Schema, Source, Split};
 
@@ -75,16 +75,12 @@ impl Options {
         if whole <= budget {
             return Ok(());
         }
-        // Each other table's hottest row has to have room, too.
-        let others = schema.tables.iter().filter(|column| !self.small(column.rows)).count() as u64;
-        let least = whole + others * self.row_bytes;
-        let unit = if least < 1 << 20 { 1 << 10 } else { 1 << 20 };
+        // How much more the hottest rows of the others take, only a sample tells.
         let reason = format!(
-            "tables of less than {} are hot as a whole, and take {}, of {} that are allowed: allow at least {}",
+            "tables of less than {} are hot as a whole, and take {}, of {} that are allowed: allow more than {whole}B",
             Bytes(self.whole_below),
             Bytes(whole),
-            Bytes(budget),
-            spelled(least.next_multiple_of(unit))
+            Bytes(budget)
         );
         Err(Error::config("--hot-budget", reason))
     }

@@ -12,7 +12,7 @@ use super::profile::{Options, TableProfile};
 use super::rates::{MOST, Rates};
 use super::sample::{Drawn, inputs, stream, stretch};
 use crate::base::rng::{Random, Stream};
-use crate::base::units::{Bytes, Count};
+use crate::base::units::{Bytes, Count, spelled};
 use crate::base::{Error, Result};
 use crate::data::schema::Column;
 use crate::data::{Batch, Source};
@@ -114,11 +114,16 @@ impl<'a> Search<'a> {
             tried.threshold >= least && tried.bytes.high <= budget as f64 && tried.counted_bytes <= budget
         };
         tried.iter().rposition(fits).ok_or_else(|| {
+            // Its rows are the fewest, and it is tried whatever the budget.
+            let highest = tried.first().expect("a threshold of 1 is tried");
+            let needed = (highest.bytes.high.ceil() as u64).max(highest.counted_bytes);
+            let unit = if needed < 1 << 20 { 1 << 10 } else { 1 << 20 };
             let reason = format!(
-                "the tables that are hot as a whole take {}, and the hottest row of each other table more than is left \
-                 of {}: allow more",
+                "the tables that are hot as a whole take {}, and the hottest rows of the others, as a sample tells, may \
+                 take more than is left of {}: allow {}",
                 Bytes(self.options.whole_bytes(self.source.schema())),
-                Bytes(budget)
+                Bytes(budget),
+                spelled(needed.next_multiple_of(unit))
             );
             Error::config("--hot-budget", reason)
         })
