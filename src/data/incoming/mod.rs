@@ -203,7 +203,7 @@ impl Incoming {
             true => {
                 let (schema, _) =
                     csv::TextSchema::kept_or_read(opening.schema.clone(), Path::new(&config.data.schema))?;
-                Lines::open(path, Wanted::Of(&|name| schema.reads(name)))?
+                Lines::open(path, Wanted::Of(&|name| schema.reads(name, opening.labels)))?
             }
             false => Lines::open(path, Wanted::All)?,
         };

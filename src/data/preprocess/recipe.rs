@@ -226,7 +226,7 @@ impl RowParser for TextParser {
     }
 
     fn reads(&self, name: &str) -> bool {
-        self.columns.schema.reads(name)
+        self.columns.schema.reads(name, Labels::Required)
     }
 
     fn parse(&self, text: &[u8], first: bool, into: &mut Columns<u64>) -> std::result::Result<Tally, BadLine> {

@@ -20,7 +20,7 @@ pub(in crate::data) struct Projection {
     /// The label's column and its rule.
     label_name: String,
     rule: Rule,
-    labels: Labels,
+    pub(super) labels: Labels,
     /// Whether the schema is one that a trained model keeps.
     kept: bool,
     /// Whether dense columns that the schema does not call fractions must hold integers.

@@ -113,7 +113,7 @@ pub(in crate::data) fn header(
     labels: Labels,
     max_line: usize,
 ) -> Result<Vec<Vec<u8>>> {
-    let reads = |name: &str| schema.reads(name);
+    let reads = |name: &str| schema.reads(name, labels);
     let mut records = Records::open_at(path, schema.delimiter, max_line, Place::default(), Wanted::Of(&reads))?;
     if schema.columns.is_empty() {
         return header_of(path, &mut records);
@@ -221,7 +221,7 @@ pub(super) fn is_empty(path: &Path, schema: &TextSchema, max_line: usize) -> Res
 impl<'a> GoodRows<'a> {
     fn open(path: &'a Path, columns: &'a Projection, policy: RowPolicy, place: Option<Place>) -> Result<Self> {
         let delimiter = columns.schema.delimiter;
-        let reads = |name: &str| columns.schema.reads(name);
+        let reads = |name: &str| columns.schema.reads(name, columns.labels);
         let (place_at, wanted) = (place.unwrap_or_default(), Wanted::Of(&reads));
         let mut records = Records::open_at(path, delimiter, policy.max_line, place_at, wanted)?;
         if place.is_none() && columns.schema.columns.is_empty() {

@@ -23,6 +23,7 @@ use super::label::{Rule, finite};
 use super::lookups::{trimmed, values_of};
 use super::row::is_named;
 use crate::base::{Result, input};
+use crate::data::Labels;
 use crate::data::formats::bad;
 use crate::data::moment::Unit;
 use crate::data::schema::{Categorical, Dense, Description, Label, Transform, check_names};
@@ -241,13 +242,14 @@ impl TextSchema {
     }
 
     /// Whether rows are read by a column of this name: what others hold does not matter.
-    pub(in crate::data) fn reads(&self, name: &str) -> bool {
+    pub(in crate::data) fn reads(&self, name: &str, labels: Labels) -> bool {
         let is_it = |own: &str| is_named(name.as_bytes(), own);
         // The name of the label's column may look like a comparison.
-        is_it(&self.label)
-            || Rule::parse(&self.label).is_ok_and(|(column, _)| is_it(&column))
-            || self.weight.as_deref().is_some_and(is_it)
-            || self.dense.iter().any(|column| is_it(&column.column))
+        let is_label = || is_it(&self.label) || Rule::parse(&self.label).is_ok_and(|(column, _)| is_it(&column));
+        let weighs = labels == Labels::Required;
+        labels != Labels::Unused && is_label()
+            || weighs && self.weight.as_deref().is_some_and(is_it)
+            || self.dense.iter().any(|column| (!column.weighs || weighs) && is_it(&column.column))
             || self.categorical.iter().any(|spec| is_it(&spec.column) || spec.weights.as_deref().is_some_and(is_it))
     }
 
