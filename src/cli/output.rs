@@ -13,7 +13,7 @@ use crate::train::run_of;
 
 /// Refuses outputs, each with its flag, of which one is another, or one of the command's inputs, or a file in a folder
 /// that is one, unless it is a picture or TOML other than a data set's; one that would be read as a file of a folder of
-/// text ([`is_text_folder`]); a file of any run; and pictures (`--svg`) where something else is.
+/// data ([`reads`]); a file of any run; and pictures (`--svg`) where something else is.
 ///
 /// # Errors
 /// [`Error::Config`] that names the flag.
@@ -87,7 +87,7 @@ fn refuse_losing(flag: &str, out: &Path, inputs: &[&Path], told: &str) -> Result
         let name = out.file_name()?;
         let is_read =
             !name.to_string_lossy().starts_with(['.', '_']) && out.extension().is_none_or(|kind| kind != "toml");
-        let holds = |input: &&&Path| is_text_folder(input) && same_file(&input.join(name), out);
+        let holds = |input: &&&Path| reads(input, out) && same_file(&input.join(name), out);
         inputs.iter().find(holds).filter(|_| is_read)
     };
     if lost(out) {
@@ -100,6 +100,12 @@ fn refuse_losing(flag: &str, out: &Path, inputs: &[&Path], told: &str) -> Result
         return Err(Error::config(flag, reason));
     }
     joins(out).map_or(Ok(()), |folder| Err(read_as_data(flag, out, folder)))
+}
+
+/// Whether a file of the name of `out` is read in a folder, unless it is hidden: of text any, of Parquet its own alone.
+fn reads(folder: &Path, out: &Path) -> bool {
+    let is_such = out.extension().is_some_and(|end| end.eq_ignore_ascii_case("parquet"));
+    is_text_folder(folder) || is_such && folder.is_dir() && Format::detect(folder) == Some(Format::Parquet)
 }
 
 /// Whether all files in a folder are read as one table: it tells no format.
@@ -119,11 +125,12 @@ pub fn refuse_text_folder(flag: &str, what: &str, out: &Path, config: &Config) -
     found.map_or(Ok(()), |folder| Err(read_as_data(flag, Path::new(what), folder)))
 }
 
-/// The error of an output that whoever reads a folder of text would take for a part of it.
+/// The error of an output that whoever reads a folder would take for a part of it.
 fn read_as_data(flag: &str, out: &Path, folder: &Path) -> Error {
+    let which = if is_text_folder(folder) { "files" } else { "*.parquet" };
     let (out, folder) = (out.display(), folder.display());
     let reason =
-        format!("{out} lies in {folder}, all of whose files are read as data: name a place outside that folder");
+        format!("{out} lies in {folder}, all of whose {which} are read as data: name a place outside that folder");
     Error::config(flag, reason)
 }
 

@@ -176,9 +176,7 @@ pub fn whole_file(config: &mut Config, trained: &Trained, (origin, path): (&str,
         return Err(Error::config(origin, reason));
     }
     let is_numbered = trained.opening.known.is_some() || config.data.source == SourceKind::Tsv;
-    let beside = if path.is_dir() { path.join(SCHEMA) } else { path.with_file_name(SCHEMA) };
-    if config.data.schema.is_empty() && is_numbered && Format::detect(path) == Some(Format::Parquet) && !beside.exists()
-    {
+    if config.data.schema.is_empty() && is_numbered && is_bare_parquet(path) {
         let reason = format!(
             "{} is Parquet, whose whole numbers are numbers of rows, but this model was trained on values of text: name text \
              of the kind that it was trained on; or, if these are the rows of its vocabulary, say so in a {SCHEMA} beside \
@@ -202,6 +200,12 @@ pub fn whole_file(config: &mut Config, trained: &Trained, (origin, path): (&str,
     config.data.test_path.clear();
     (config.data.test_fraction, config.data.validation_fraction) = (0.0, 0.0);
     Ok(())
+}
+
+/// Whether whole numbers of a path are taken for numbers of rows: it is Parquet, which nothing beside it describes.
+pub fn is_bare_parquet(path: &Path) -> bool {
+    let beside = if path.is_dir() { path.join(SCHEMA) } else { path.with_file_name(SCHEMA) };
+    Format::detect(path) == Some(Format::Parquet) && !beside.exists()
 }
 
 /// Refuses data whose values got other row numbers than the model's.

@@ -210,6 +210,9 @@ fn a_model_of_text_does_not_take_numbers_for_its_rows() {
         let message = fail(&format!("{command} --checkpoint {} --data {}", run.display(), data.display()));
         assert!(message.contains("trained on values of text") && message.contains("schema.toml"), "{message}");
     }
+    let (run, data) = (at("run"), at("log.parquet"));
+    let message = fail(&format!("train --data {} {LAYERS} --init {}", data.display(), run.display()));
+    assert!(message.contains("trained on values of text") && message.contains("name text"), "{message}");
 }
 
 /// A table of `rows` rows with values of all kinds, as Parquet and as the text that pandas writes.

@@ -5,11 +5,11 @@ use std::path::Path;
 
 use safetensors::tensor::{Dtype, SafeTensors};
 
-use crate::base::config::{Config, ModelConfig};
+use crate::base::config::{Config, DataConfig, ModelConfig, SourceKind};
 use crate::base::console::note;
 use crate::base::units::Count;
 use crate::base::{Error, Result};
-use crate::cli::trained::VerifyArgs;
+use crate::cli::trained::{VerifyArgs, is_bare_parquet};
 use crate::data::{Growth, Source};
 use crate::memory::FileMap;
 use crate::model::{Project, is_of_model};
@@ -139,6 +139,32 @@ fn broken_tensor(path: &Path) -> Option<String> {
 
 /// What can be done about data whose columns are others.
 pub(super) const FROM_THE_START: &str = "or train from the start, without --init";
+
+/// Refuses Parquet that nobody describes for a model of text, whose rows are those of values, by a vocabulary or by a
+/// hash: identifiers would be taken for numbers of these rows.
+///
+/// # Errors
+/// [`Error::Config`] with the path.
+pub(super) fn refuse_identifiers(weights: &Checkpoint<'_>, data: &DataConfig) -> Result<()> {
+    // Of a damaged header the weights are as good.
+    let Some((_, trained)) = weights.header().ok().flatten() else { return Ok(()) };
+    let is_of_text = trained.data.source == SourceKind::Tsv || !trained.data.schema.is_empty();
+    if !is_of_text || !data.is_stored() || !data.schema.is_empty() {
+        return Ok(());
+    }
+    let mut paths = [&data.path, &data.test_path].into_iter().filter(|path| !path.is_empty());
+    paths.find(|path| is_bare_parquet(Path::new(path))).map_or(Ok(()), |path| {
+        let remedy = match trained.data.schema.is_empty() {
+            true => "name text of the kind that it was trained on".to_owned(),
+            false => format!("describe the values by the schema that it was trained with (--schema {})", trained.data.schema),
+        };
+        let reason = format!(
+            "{path} is Parquet, whose whole numbers are numbers of rows, but this model was trained on values of text: {remedy}, \
+             {FROM_THE_START}; if these are the rows of its values, --no-verify takes them"
+        );
+        Err(Error::config("--init", reason))
+    })
+}
 
 /// Checks that data have the columns of the model whose weights the run begins with, and that these are looked up as
 /// they were, however many values have come, and have as many rows where none has.

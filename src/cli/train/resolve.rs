@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use super::TrainArgs;
-use super::init::FROM_THE_START;
+use super::init::{FROM_THE_START, refuse_identifiers};
 use crate::base::config::{Command, Config, DataConfig, Hot, Layers, SourceKind, TrainConfig, Vocab};
 use crate::base::console::note;
 use crate::base::input::read_text;
@@ -139,6 +139,9 @@ impl TrainArgs {
         let file = checkpoint_in(path);
         let weights = Checkpoint::open_as(&file, false)?;
         check_names(&weights, &config.data, FROM_THE_START)?;
+        if !self.verify.no_verify {
+            refuse_identifiers(&weights, &config.data)?;
+        }
         // Of a damaged header the weights are as good.
         let (scales, numbering) = match weights.header() {
             Ok(Some(_)) => (weights.scales()?, weights.numbering()?),

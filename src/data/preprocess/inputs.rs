@@ -6,12 +6,15 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use crate::base::console::note;
 use crate::base::{Error, Result};
+use crate::data::formats::csv::listed as listed_names;
 use crate::data::formats::{is_hidden, parquet};
 use crate::data::unfinished::{name, refuse_moving};
 use crate::memory::{listed, natural};
 
-/// The input files: folders stand for what is in them, day_2 before day_10.
+/// The input files: folders stand for what is in them, day_2 before day_10, those of Parquet for
+/// that alone.
 ///
 /// # Errors
 /// When there are none, one comes twice, or they stand in the order in which a shell sorts names.
@@ -23,8 +26,7 @@ pub fn input_files(inputs: &[PathBuf]) -> Result<Vec<PathBuf>> {
             all.push(input.clone());
             continue;
         }
-        let mut found = listed(input, "read")?;
-        found.retain(|path| path.is_file() && !is_hidden(&name(path)));
+        let [mut found, _] = files_in(input)?;
         if found.is_empty() || found.iter().any(|path| parquet::is_such(&name(path))) {
             parquet::refuse_below(input, |_| false)?;
         }
@@ -47,6 +49,35 @@ pub fn input_files(inputs: &[PathBuf]) -> Result<Vec<PathBuf>> {
     }
     refuse_twice(&all)?;
     Ok(all)
+}
+
+/// The files of a folder that are read and those that are not: beside Parquet lie notes, or the same rows as text.
+fn files_in(folder: &Path) -> Result<[Vec<PathBuf>; 2]> {
+    let mut found = listed(folder, "read")?;
+    found.retain(|path| path.is_file() && !is_hidden(&name(path)));
+    let (such, others): (Vec<_>, Vec<_>) = found.into_iter().partition(|path| parquet::is_such(&name(path)));
+    Ok(if such.is_empty() { [others, such] } else { [such, others] })
+}
+
+/// Says which files of an input, where it is a folder, are not read, but for what describes the others.
+///
+/// # Errors
+/// When the folder cannot be read.
+pub(in crate::data) fn note_left_out(input: &Path) -> Result<()> {
+    if !input.is_dir() {
+        return Ok(());
+    }
+    let [_, mut others] = files_in(input)?;
+    others.retain(|file| file.extension().is_none_or(|end| end != "toml"));
+    if !others.is_empty() {
+        let names: Vec<_> = others.iter().map(|file| name(file)).collect();
+        note!(
+            "note: {}: its *.parquet alone are read, not {}",
+            input.display(),
+            listed_names(names.iter().map(|name| &**name))
+        );
+    }
+    Ok(())
 }
 
 /// Two neighbours of the same kind that come by their digits, not by their numbers, where all names do. The last file

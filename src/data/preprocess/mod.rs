@@ -36,6 +36,7 @@ use serde::{Deserialize, Serialize};
 
 pub use super::vocabulary::file::fingerprint;
 pub use inputs::input_files;
+pub(in crate::data) use inputs::note_left_out;
 pub use progress::{Stage, Watch};
 pub use recipe::{avazu, taobao, taobao_sequences};
 pub use run::{SUMMARY, Summary, preprocess};

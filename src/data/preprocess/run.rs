@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::disk::{full, held, warn_of_small};
 use super::gather::{Gather, Source};
 use super::ids::{Column, Numbering};
-use super::inputs::{input_files, refuse_empty};
+use super::inputs::{input_files, note_left_out, refuse_empty};
 use super::journal::{Journal, Stamp, WorkSizes};
 use super::known::{Known, growth};
 use super::output::{Output, Start};
@@ -73,6 +73,7 @@ fn attempt(options: &Options, meter: &Meter<'_>) -> Result<Summary> {
     // Those of all columns' ids are open at a time.
     raise_open_files();
     let paths = input_files(&options.inputs)?;
+    options.inputs.iter().try_for_each(|input| note_left_out(input))?;
     refuse_only_day(options, paths.len())?;
     match &options.recipe {
         Recipe::CriteoKaggle | Recipe::CriteoTerabyte => {

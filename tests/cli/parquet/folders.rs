@@ -94,7 +94,7 @@ fn a_folder_that_a_schema_describes_is_one_table() {
     assert_eq!(blocks("blocks_log.csv"), blocks("blocks_spark"));
     // A run does not go into the folder that it reads.
     let message = fail(&format!("train --data {} {by} {LAYERS} --out {}", shown("spark"), shown("spark")));
-    assert!(message.contains("all of whose files are read as data"), "{message}");
+    assert!(message.contains("all of whose *.parquet are read as data"), "{message}");
     // Whoever reads pieces of all files at the same time needs the same line of names in each.
     let make = |name: &str, out: &str| format!("preprocess csv --in {} {by} --out {}", shown(name), shown(out));
     let message = fail(&make("spark", "made"));
@@ -152,6 +152,47 @@ fn whole_numbers_of_one_file_are_no_floats_of_another() {
     assert!(!told(&format!("inspect {} {by}", shown("half.parquet"))).contains(note));
     floats("gap/day_1.parquet", &|_| None);
     assert!(!told(&inspect).contains(note));
+    // Nor do gaps that are NaN.
+    floats("gap/day_1.parquet", &|_| Some(f64::NAN));
+    assert!(!told(&inspect).contains(note));
+    // Columns are found but for blanks around their names.
+    floats("gap/day_1.parquet", &|n| (n != 4).then_some(f64::from(n)));
+    fs::write(home.path().join("blank.toml"), SCHEMA.replace("\"item\"", "\"item \"")).unwrap();
+    let message = fail(&format!("inspect {} --schema {}", shown("gap"), shown("blank.toml")));
+    assert!(message.contains("has floats, and whole numbers in"), "{message}");
+}
+
+#[test]
+fn files_beside_parquet_are_none_of_its_rows() {
+    let home = tempfile::tempdir().unwrap();
+    let at = |name: &str| home.path().join(name);
+    let shown = |name: &str| at(name).display().to_string();
+    fs::write(at("log.toml"), SCHEMA).unwrap();
+    let by = format!("--schema {}", shown("log.toml"));
+    fs::create_dir(at("spark")).unwrap();
+    part(&at("spark/part-0.parquet"), 0..100, false);
+    succeed(&format!("train --data {} {by} {LAYERS} --out {}", shown("spark"), shown("run")));
+    let expected = predict(&at("run"), &at("spark"));
+    assert_eq!(expected.len(), 100);
+    // The same rows once more, and what is no table.
+    text(&at("spark/log.csv"), 0..100);
+    fs::write(at("spark/README.md"), "rows of a week").unwrap();
+    fs::write(at("spark/spark.toml"), SCHEMA).unwrap();
+    let note = "its *.parquet alone are read, not README.md, log.csv";
+    let inspect = format!("inspect {} {by} --json", shown("spark"));
+    assert_eq!(json(&inspect)["rows_total"], 100);
+    let make = format!("preprocess csv --in {} {by} --out {}", shown("spark"), shown("made"));
+    for line in [&inspect, &make] {
+        let said = told(line);
+        assert!(said.contains(note) && !said.contains("spark.toml"), "octorec {line}\n{said}");
+    }
+    // An output of another ending is read by nobody.
+    let predicts = format!("predict --checkpoint {} --data {} --out", shown("run"), shown("spark"));
+    succeed(&format!("{predicts} {}", shown("spark/p.csv")));
+    assert!(predict(&at("run"), &at("spark")) == expected);
+    let message = fail(&format!("{predicts} {}", shown("spark/p.parquet")));
+    assert!(message.contains("p.parquet lies in ") && message.contains("*.parquet are read as data"), "{message}");
+    assert!(!at("spark/p.parquet").exists());
 }
 
 /// Rows with numbers of rows, which need no schema.
@@ -219,6 +260,22 @@ fn columns_that_files_without_a_schema_leave_out_are_told() {
     write_with("days/day_1.parquet", "optional int64 brand;", Column::Whole((0..40).map(Some).collect()));
     let note = told(&inspect("days"));
     assert!(note.contains("day_1.parquet: left out what ") && note.contains("has not: brand; a schema.toml"), "{note}");
+    // Once, of however many files.
+    write_with("days/day_2.parquet", "optional int64 brand;", Column::Whole((0..40).map(Some).collect()));
+    let note = told(&inspect("days"));
+    assert!(note.contains("day_1.parquet and 1 more file: left out what "), "{note}");
+    assert_eq!(note.matches("left out what ").count(), 1, "{note}");
+    // Words alone tell what rows are for.
+    fs::create_dir(at("held")).unwrap();
+    for name in ["a.parquet", "testfold0.parquet", "testimonials.parquet", "values.parquet"] {
+        rows(&at("held").join(name), 40);
+    }
+    let note = told(&inspect("held"));
+    assert!(note.contains("for training, too, are those of testimonials.parquet, values.parquet: by"), "{note}");
+    let index = "optional int64 __index_level_1__;";
+    write_with("index.parquet", index, Column::Whole((0..40).map(|n| Some(n * 3)).collect()));
+    let note = told(&inspect("index.parquet"));
+    assert!(note.contains("index.parquet: column __index_level_1__ is left out"), "{note}");
     let index = "optional int64 __index_level_0__;";
     write_with("index.parquet", index, Column::Whole((0..40).map(|n| Some(n * 3)).collect()));
     let note = told(&inspect("index.parquet"));
@@ -263,6 +320,28 @@ fn another_day_is_read_by_the_rows_of_the_model_that_training_begins_with() {
     assert_eq!(predict(&at("next"), &at("day_0.parquet")).len(), 400);
     let message = fail(&day(&|n| if n == 3 { 400 } else { n }));
     assert!(message.contains("column user, row 3: row 400 is beyond the 400 rows of its table"), "{message}");
+}
+
+#[test]
+fn identifiers_are_no_rows_of_a_model_of_text_with_which_training_begins() {
+    let home = tempfile::tempdir().unwrap();
+    let shown = |name: &str| home.path().join(name).display().to_string();
+    fs::write(home.path().join("log.toml"), SCHEMA).unwrap();
+    text(&home.path().join("log.csv"), 0..100);
+    // Numbers below the sizes of the model's tables, in columns of its names.
+    let [price, _, item] = numbered(0..60);
+    let user = Column::Whole((0..60).map(|n| Some(n % 9)).collect());
+    let names = "optional int32 label; optional double price; optional int64 user; optional int32 item;";
+    write(&home.path().join("day.parquet"), names, &[labels(0..60), price, user, item], 60);
+    let by = format!("--schema {}", shown("log.toml"));
+    for (run, vocab) in [("hashed", "--vocab hash --rows-cap 50"), ("numbered", "")] {
+        succeed(&format!("train --data {} {by} {vocab} {LAYERS} --out {}", shown("log.csv"), shown(run)));
+        let init = format!("train --data {} {vocab} {LAYERS} --init {}", shown("day.parquet"), shown(run));
+        let message = fail(&init);
+        assert!(message.contains("day.parquet is Parquet, whose whole numbers are numbers of rows"), "{message}");
+        assert!(message.contains(&format!("trained with ({by})")), "{message}");
+        succeed(&format!("{init} {by}"));
+    }
 }
 
 #[test]

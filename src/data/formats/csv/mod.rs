@@ -38,7 +38,7 @@ pub(in crate::data) use crate::base::console::escaped;
 use crate::base::console::note;
 use crate::base::units::{Count, Many};
 use crate::base::{Error, Result};
-use crate::data::preprocess::input_files;
+use crate::data::preprocess::{input_files, note_left_out};
 use crate::data::samples::Samples;
 use crate::data::schema::Description;
 use crate::data::source::first_part;
@@ -238,8 +238,8 @@ pub fn hash(schema: &mut TextSchema, rows_cap: u64) -> Result<()> {
         )))
 }
 
-/// The text files that a path names: of a folder those in it, in the order of their names. What describes them may lie
-/// beside them.
+/// The text files that a path names: of a folder those in it, in the order of their names, of one with Parquet these
+/// alone. What describes them may lie beside them.
 ///
 /// # Errors
 /// When the folder cannot be read, or has none.
@@ -259,6 +259,7 @@ fn sized_at(path: &Path, schema: &TextSchema, max_line: usize) -> Result<Vec<(Pa
         Ok((file, bytes))
     };
     let mut files = files_at(path)?;
+    note_left_out(path)?;
     if path.is_dir() {
         let (mut empty, mut others) = (Vec::new(), Vec::new());
         for file in files {
@@ -362,7 +363,7 @@ struct CsvTable {
 }
 
 /// Names of a file's for a message: the first of many.
-fn listed<'a>(names: impl ExactSizeIterator<Item = &'a str>) -> String {
+pub(in crate::data) fn listed<'a>(names: impl ExactSizeIterator<Item = &'a str>) -> String {
     const FIRST: usize = 10;
     const LONGEST: usize = 64;
     let more = names.len().saturating_sub(FIRST);

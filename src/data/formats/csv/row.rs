@@ -251,7 +251,7 @@ fn place(names: &[Vec<u8>], name: &str, are_header: bool) -> std::result::Result
 }
 
 /// Whether a field is a name, but for blanks around both.
-pub(super) fn is_named(field: &[u8], name: &str) -> bool {
+pub(in crate::data) fn is_named(field: &[u8], name: &str) -> bool {
     trimmed(field) == trimmed(name.as_bytes())
 }
 

@@ -10,8 +10,11 @@ use crate::data::{Description, Labels};
 /// What follows a categorical column's name in that of its weights.
 pub(super) const WEIGHTS: &str = "_weights";
 
-/// What pandas calls an index, which no log has.
-pub(super) const INDEX: &str = "__index_level_0__";
+/// Whether a name is that of an index, as pandas writes each level of it that has none, which no log has.
+pub(super) fn is_index(name: &str) -> bool {
+    let level = name.strip_prefix("__index_level_").and_then(|rest| rest.strip_suffix("__"));
+    level.is_some_and(|level| level.parse::<u32>().is_ok())
+}
 
 /// One column of a file.
 #[derive(Debug, Clone, PartialEq)]
@@ -328,7 +331,7 @@ pub(super) fn inferred(leaves: &[Leaf], merlin: Option<&Merlin>) -> Result<Descr
         return Ok(description);
     }
     let weights = |name: &str| name.strip_suffix(WEIGHTS).is_some_and(|of| find(of).is_some_and(Leaf::whole));
-    for leaf in leaves.iter().filter(|leaf| ![&*description.label.name, INDEX].contains(&&*leaf.name)) {
+    for leaf in leaves.iter().filter(|leaf| leaf.name != description.label.name && !is_index(&leaf.name)) {
         match &leaf.kind {
             Kind::Float if weights(&leaf.name) => (),
             Kind::Float if !leaf.list => description.dense.push(dense(leaf)),

@@ -71,7 +71,10 @@ pub(in crate::data) const ENCRYPTED: &str = "is encrypted Parquet, which is not 
 pub(super) const EXTENSION: &str = ".parquet";
 
 /// What may stand behind `train`, `val` and `test` in a word that says the same.
-const FORMS: [&[&str]; 3] = [&["", "ing"], &["", "id", "idation"], &["", "ing"]];
+const FORMS: [&[&str]; 3] = [&["", "ing"], &["", "id", "idate", "idation"], &["", "ing"]];
+
+/// What a word may end with that says it of several rows.
+const ENDINGS: [&str; 6] = ["set", "data", "fold", "part", "split", "file"];
 
 /// What the word that a file's or folder's name begins with says its rows are for: `train-0`, `valid`, `testA` and
 /// `testset` tell it, `values` and `testimonials` do not.
@@ -85,7 +88,8 @@ pub(super) fn role(name: &str) -> Option<Split> {
     let word = name[..end.unwrap_or(name.len())].to_lowercase();
     let is_of = |role: &Split| {
         word.strip_prefix(role.of(super::ROLES)).is_some_and(|rest| {
-            let rest = ["set", "data", "s"].iter().find_map(|end| rest.strip_suffix(end)).unwrap_or(rest);
+            let rest = rest.strip_suffix('s').unwrap_or(rest);
+            let rest = ENDINGS.iter().find_map(|end| rest.strip_suffix(end)).unwrap_or(rest);
             role.of(FORMS).contains(&rest)
         })
     };
@@ -152,8 +156,14 @@ mod tests {
                 "train train.parquet train_0 train0 TRAIN.PARQUET trainA trainData training-1 trainset traindata.parquet",
                 train,
             ),
-            ("val val.parquet valid validation-00000-of-00001.parquet Valid_2 valset valB.parquet", validation),
-            ("test test.parquet testA.parquet Test testing tests.parquet testset test-1 testData", test),
+            (
+                "val val.parquet valid validation-00000-of-00001.parquet Valid_2 valset valB.parquet validate.parquet valfold1.parquet",
+                validation,
+            ),
+            (
+                "test test.parquet testA.parquet Test testing tests.parquet testset test-1 testData testfold0.parquet testpart0 testsplit.parquet testfiles",
+                test,
+            ),
             (
                 "values.parquet validated_clicks.parquet valued.parquet testimonials.parquet tested trainer a.parquet",
                 None,

@@ -5,12 +5,14 @@ use std::path::{Path, PathBuf};
 use parquet::file::statistics::Statistics;
 use rayon::prelude::*;
 
-use super::columns::{self, Columns, INDEX, Kind, Leaf, Merlin};
+use super::columns::{self, Columns, Kind, Leaf, Merlin, is_index};
 use super::numbers::{Numbers, Scratch};
 use super::read::{NUMBERED, ParquetTable, fault};
 use super::{EXTENSION, is_such, refuse_below, role};
 use crate::base::console::note;
+use crate::base::units::Many;
 use crate::base::{Error, Result, input, interrupt};
+use crate::data::formats::csv::listed as listed_names;
 use crate::data::formats::{Dataset, Member, Reading, SCHEMA, bad, folder, sidecar};
 use crate::data::schema::Categorical;
 use crate::data::unfinished::name;
@@ -51,6 +53,10 @@ pub(in crate::data::formats) fn open(path: &Path, reading: Reading<'_>) -> Resul
     let mut description = known.clone();
     let tells_itself = known.is_none() && reading.columns.is_none() && merlin.is_none();
     let mut names: Option<Vec<String>> = None;
+    let mut unread = Vec::new();
+    if path.is_dir() && reading.labels == Labels::Required {
+        note_unheeded(path, &parts);
+    }
     for (role, path) in &parts {
         let fail = |reason: String| bad(path, reason);
         let file = ParquetTable::open(path)?;
@@ -64,12 +70,24 @@ pub(in crate::data::formats) fn open(path: &Path, reading: Reading<'_>) -> Resul
         };
         let columns = Columns::find(&leaves, &wanted, reading.labels).map_err(fail)?;
         if tells_itself {
-            note_unread(path, &leaves, names.as_deref().map(|names| (&**first, names)));
-            names.get_or_insert_with(|| leaves.into_iter().map(|leaf| leaf.name).collect());
+            match &names {
+                Some(names) => {
+                    let mut new: Vec<String> = leaves.into_iter().map(|leaf| leaf.name).collect();
+                    new.retain(|name| !names.contains(name));
+                    if !new.is_empty() {
+                        unread.push((path, new));
+                    }
+                }
+                None => {
+                    note_index(path, &leaves);
+                    names = Some(leaves.into_iter().map(|leaf| leaf.name).collect());
+                }
+            }
         }
         members.push((*role, file.with(columns)));
         description = Some(wanted);
     }
+    note_unread(first, &unread);
     let mut description = description.expect("there is a file");
     let tables: Vec<_> = members.iter().map(|(_, table)| table).collect();
     let sizes = sizes(&tables, &description)?;
@@ -97,28 +115,50 @@ pub(in crate::data::formats) fn open(path: &Path, reading: Reading<'_>) -> Resul
     Ok(Dataset { sized_by_values: known.is_none(), ..Dataset::new(description, members) })
 }
 
-/// Says which columns of a file that nobody describes are left out: that of row names, as pandas writes them, and those
-/// that the first file, of these names, has not.
-fn note_unread(path: &Path, leaves: &[Leaf], first: Option<(&Path, &[String])>) {
-    let shown = path.display();
-    let Some((first, names)) = first else {
-        if leaves.iter().any(|leaf| leaf.name == INDEX) {
-            note!(
-                "note: {shown}: column {INDEX} is left out, since pandas writes an index so: where it is a feature, name it in a \
-                 {SCHEMA} beside the files"
-            );
-        }
-        return;
-    };
-    let mut new: Vec<&str> = leaves.iter().map(|leaf| &*leaf.name).collect();
-    new.retain(|name| !names.iter().any(|known| known == name));
-    new.dedup();
-    if !new.is_empty() {
+/// Says that columns of row names, as pandas writes them, are left out of files that nobody describes.
+fn note_index(path: &Path, leaves: &[Leaf]) {
+    for Leaf { name, .. } in leaves.iter().filter(|leaf| is_index(&leaf.name)) {
         note!(
-            "note: {shown}: left out what {}, the first file, has not: {}; a {SCHEMA} beside the files says which columns are \
-             read, where all files have them",
-            first.display(),
-            new.join(", ")
+            "note: {}: column {name} is left out, since pandas writes an index so: where it is a feature, name it in a {SCHEMA} \
+             beside the files",
+            path.display()
+        );
+    }
+}
+
+/// Says which columns of files that nobody describes are left out, since the first file has not these.
+fn note_unread(first: &Path, unread: &[(&PathBuf, Vec<String>)]) {
+    let Some(((path, _), others)) = unread.split_first() else { return };
+    let more = match others.len() as u64 {
+        0 => String::new(),
+        count => format!(" and {}", Many(count, "more file")),
+    };
+    let mut columns: Vec<&str> = Vec::new();
+    for column in unread.iter().flat_map(|(_, columns)| columns) {
+        if !columns.contains(&&**column) {
+            columns.push(column);
+        }
+    }
+    note!(
+        "note: {}{more}: left out what {}, the first file, has not: {}; a {SCHEMA} beside the files says which columns are read, \
+         where all files have them",
+        path.display(),
+        first.display(),
+        columns.join(", ")
+    );
+}
+
+/// Says which files of a folder are for training though their names begin as those of samples that are held out do.
+fn note_unheeded(folder: &Path, parts: &[(Split, PathBuf)]) {
+    let begins = |name: &str| ["val", "test"].iter().any(|word| name.to_lowercase().starts_with(word));
+    let files = parts.iter().map(|(_, path)| path).filter(|path| path.parent() == Some(folder));
+    let names: Vec<_> = files.map(|path| name(path)).filter(|name| begins(name) && role(name).is_none()).collect();
+    if !names.is_empty() {
+        note!(
+            "note: {}: samples for training, too, are those of {}: by a name the words train, val (valid, validation) and test \
+             alone, as in test-0{EXTENSION}, tell what else they are for",
+            folder.display(),
+            listed_names(names.iter().map(|name| &**name))
         );
     }
 }
