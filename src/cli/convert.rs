@@ -13,7 +13,7 @@ use crate::base::console::note;
 use crate::base::units::{Bytes, Count, Many};
 use crate::base::{Error, Result, console};
 use crate::data::blocks::{Codec, Options};
-use crate::data::formats::{self, Dataset, Format, Member, Target};
+use crate::data::formats::{self, Dataset, Format, Target};
 use crate::data::hot::{HotInputs, Inputs};
 use crate::data::{Description, Split, Unfinished};
 use crate::memory::same_file;
@@ -145,9 +145,7 @@ impl ConvertArgs {
         if chosen.0.holds_features() {
             dataset.learn_scales()?;
         }
-        // What is known of the samples before all are read tells these from others.
-        let tables = dataset.members.iter().map(|Member { table, .. }| (table.fingerprint(), table.first_values()));
-        let task = format!("convert {self:?} {:?} {:?}", dataset.description, tables.collect::<Vec<_>>());
+        let task = self.task(&dataset, total)?;
         let (doing, hot) = (("converting", total), self.to.join(HOT));
         let bytes = write_samples((&self.to, &task), chosen, &dataset.description, doing, |target, bar| {
             if dataset.hot.is_some() && hot.exists() {
@@ -164,6 +162,13 @@ impl ConvertArgs {
             console::json(&Results { out, format, samples: total, bytes, hot })?;
         }
         Ok(())
+    }
+
+    /// What the bytes of this command follow from: its flags, but for what it prints, and the files that it reads.
+    fn task(&self, dataset: &Dataset, total: u64) -> Result<String> {
+        let Self { from, to: _, output, from_format, text, json: _ } = self;
+        let (description, schema, found) = (&dataset.description, &dataset.schema_text, dataset.found()?);
+        Ok(format!("convert {from:?} {output:?} {from_format:?} {text:?} {total} {description:?} {schema:?} {found:?}"))
     }
 
     /// Refuses to write to the folder of the text that is read, whatever its files are called.

@@ -13,7 +13,7 @@ use super::output::refuse_overwriting;
 use super::overrides::{BaseArgs, KeyArgs};
 use super::terminal::bar;
 use super::text::TextArgs;
-use crate::base::config::{Command, SourceKind};
+use crate::base::config::{Command, Config, SourceKind};
 use crate::base::console::note;
 use crate::base::units::{Count, Many};
 use crate::base::{Error, Result, console, interrupt};
@@ -244,14 +244,17 @@ impl ProfileArgs {
 }
 
 impl GenerateArgs {
-    /// A trace a column, where rows are drawn by stack distance.
-    fn traces(&self, seed: u64, columns: usize) -> Result<Vec<StackTrace>> {
+    /// What the bytes of this command follow from: its flags, but for what it prints; more is told of the profiles.
+    fn task(&self, config: &Config) -> String {
+        // All that `base` and `keys` say is in the configuration.
+        let Self { to: _, base: _, keys: _, output, text, access, trace, json: _ } = self;
+        format!("generate {output:?} {text:?} {access:?} {trace:?} {config:?}")
+    }
+
+    /// A profile a column, where rows are drawn by stack distance.
+    fn profiles(&self, columns: usize) -> Result<Vec<StackProfile>> {
         let (Access::Lru, Some(pattern)) = (self.access, &self.trace) else { return Ok(Vec::new()) };
-        let trace = |column: usize| {
-            let profile = StackProfile::read(&profile_path(pattern, column)?)?;
-            Ok(StackTrace::new(profile, seed, column as u32))
-        };
-        (0..columns).map(trace).collect()
+        (0..columns).map(|column| StackProfile::read(&profile_path(pattern, column)?)).collect()
     }
 
     /// Writes a file a day, all of them or none; returns their bytes.
@@ -270,6 +273,7 @@ impl GenerateArgs {
         // A day without rows is none, to `preprocess` either.
         let counts = days.map(|(_, split)| log.samples(split).unwrap_or(0));
         let written = || days.into_iter().zip(counts).filter(|(_, count)| *count > 0);
+        let last = written().next_back().map_or(days[0].0, |((name, _), _)| name);
         let mut bytes = 0;
         for ((name, split), count) in written() {
             let bar = bar(count, "generating");
@@ -279,7 +283,7 @@ impl GenerateArgs {
             })?;
             bytes += file.finish()?;
         }
-        unfinished.finish(days[1].0, (task, bytes))?;
+        unfinished.finish(last, (task, bytes))?;
         for ((name, _), count) in written() {
             note!("{}: {}", self.to.join(name).display(), Many(count, "sample"));
         }
@@ -293,7 +297,7 @@ impl GenerateArgs {
             let reason = "is what --access lru follows: name that, too, or leave it away".to_owned();
             return Err(Error::config("--trace", reason));
         }
-        let task = format!("generate {self:?} {config:?}");
+        let task = self.task(&config);
         let (data, rows, dense) = (&config.data, &config.model.rows[..], config.model.dense());
         let (train, test) = (data.train_samples, data.test_samples);
         if train == 0 && test == 0 {
@@ -320,7 +324,12 @@ impl GenerateArgs {
             }
         };
         let mut samples = Samples::new(&description);
-        let mut traces = self.traces(config.data.seed, description.categorical.len())?;
+        let profiles = self.profiles(description.categorical.len())?;
+        let told: Vec<u64> = profiles.iter().map(StackProfile::fingerprint).collect();
+        let task = format!("{task} {told:x?}");
+        let traces = profiles.into_iter().zip(0..);
+        let mut traces: Vec<_> =
+            traces.map(|(profile, column)| StackTrace::new(profile, config.data.seed, column)).collect();
         let doing = ("generating", train + test);
         let bytes = write_samples((&self.to, &task), chosen, &description, doing, |target, bar| {
             let splits = [(Split::Train, train), (Split::Test, test)].into_iter().filter(|(_, count)| *count > 0);

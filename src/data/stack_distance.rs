@@ -15,6 +15,7 @@ use std::path::Path;
 
 use crate::base::rng::{Random, Stream};
 use crate::base::{Error, Result, input};
+use crate::data::fingerprint::of_bytes;
 use crate::memory::write_file;
 
 /// The locality of a trace.
@@ -177,6 +178,13 @@ impl StackProfile {
             line,
             reason: reason.into(),
         })
+    }
+
+    /// What tells it from others.
+    #[must_use]
+    pub fn fingerprint(&self) -> u64 {
+        let Self { rows, distances, cumulative } = self;
+        of_bytes([bytemuck::cast_slice(rows), bytemuck::cast_slice(distances), bytemuck::cast_slice(cumulative)])
     }
 
     fn parse(text: &str) -> std::result::Result<Self, (u64, String)> {

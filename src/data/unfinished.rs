@@ -22,11 +22,14 @@ pub(super) const WORK: &str = "unfinished";
 /// The file in it of work that goes on after a kill.
 pub(super) const JOURNAL: &str = "journal.json";
 /// The file in it of work that begins anew after a kill; once all is whole, it says how many bytes of rows there are,
-/// and what was asked for.
+/// which file moves last, and what was asked for of which version.
 const ANEW: &str = ".octorec-anew";
 /// The file in it that lists what is whole and on its way out.
 const MOVING: &str = "moving";
 const MARKS: [&str; 3] = [JOURNAL, ANEW, MOVING];
+
+/// The version, as finished work tells it: another one may write other files.
+const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// A folder that is being written to, by nobody else.
 #[derive(Debug)]
@@ -73,15 +76,21 @@ impl Unfinished {
     /// # Errors
     /// [`Error::OutputBusy`] when another process writes to the folder, and when the system refuses.
     pub fn end(folder: &Path, task: &str) -> Result<Option<u64>> {
-        if !is_moving(folder) {
+        let work = folder.join(WORK);
+        if finished(&work, task).is_none() {
             return Ok(None);
         }
         let mut left = Self::take(folder)?;
         left.anew = true;
-        let said = fs::read_to_string(left.work.join(ANEW)).unwrap_or_default();
-        let (bytes, of) = said.split_once('\n').unwrap_or_default();
-        let Some(bytes) = bytes.parse().ok().filter(|_| of == task && is_moving(folder)) else { return Ok(None) };
-        left.move_out()?;
+        let Some((bytes, last)) = finished(&work, task) else { return Ok(None) };
+        if is_moving(folder) {
+            left.move_out()?;
+        } else if folder.join(&last).exists() && !work.join(&last).exists() {
+            // All has moved, but for the mark.
+            left.sweep()?;
+        } else {
+            return Ok(None);
+        }
         note!("note: {}: what this command had finished when it was killed is in its place now", folder.display());
         Ok(Some(bytes))
     }
@@ -121,7 +130,7 @@ impl Unfinished {
     /// # Errors
     /// When somebody else's files are in it, and when the system refuses.
     pub(super) fn empty(&self, other: &str) -> Result<()> {
-        let is_ours = MARKS.iter().any(|mark| self.work.join(mark).exists());
+        let is_ours = MARKS.iter().any(|mark| self.work.join(mark).is_file());
         if !is_ours && !listed(&self.work)?.iter().all(|path| is_mark(path)) {
             let reason =
                 format!("is where unfinished work goes, and holds something else: move it away, or choose {other}");
@@ -131,22 +140,24 @@ impl Unfinished {
         fs::create_dir_all(&self.work).map_err(Error::io(&self.work, "create"))
     }
 
-    /// Removes the working folder. A mark is the first that comes, in a file beside its own, and the last that goes.
+    /// Removes the working folder. A mark is the first that comes, in a file beside its own, and the last that goes;
+    /// the one that tells what was asked for goes after all others.
     fn sweep(&self) -> Result<()> {
-        let (marks, others): (Vec<_>, Vec<_>) = listed(&self.work)?.into_iter().partition(|path| is_mark(path));
+        let (mut marks, others): (Vec<_>, Vec<_>) = listed(&self.work)?.into_iter().partition(|path| is_mark(path));
+        marks.sort_by_key(|path| whole_name(&name(path)) == ANEW);
         for path in others.iter().chain(&marks) {
             if path.is_dir() { remove_folder(path)? } else { remove(path)? }
         }
         remove_folder(&self.work)
     }
 
-    /// Everything in the working folder is whole, with so many bytes of rows, and takes its place, the file `last`
-    /// last: `task` is what was asked for, by which the same command knows it again ([`Unfinished::end`]).
+    /// Everything in the working folder is whole, with so many bytes of rows, and takes its place, the file `last`, one
+    /// of them, last: `task` is what was asked for, by which the same command knows it again ([`Unfinished::end`]).
     ///
     /// # Errors
     /// When the system refuses; whoever writes to the folder next goes on from there.
     pub fn finish(self, last: &str, (task, bytes): (&str, u64)) -> Result<()> {
-        write_file(&self.work.join(ANEW), format!("{bytes}\n{task}").as_bytes())?;
+        write_file(&self.work.join(ANEW), format!("{bytes}\n{last}\n{VERSION}\n{task}").as_bytes())?;
         let mut written = Vec::new();
         for path in listed(&self.work)?.into_iter().filter(|path| !is_mark(path)) {
             if path.is_dir() {
@@ -236,10 +247,16 @@ impl Drop for Unfinished {
 /// # Errors
 /// That names it.
 pub(super) fn refuse_moving(path: &Path) -> Result<()> {
-    let whole = std::path::absolute(path).map_err(Error::io(path, "open"))?;
+    let named = std::path::absolute(path).map_err(Error::io(path, "open"))?;
+    // Where links lead; what is not there is told by whoever opens it.
+    let real = fs::canonicalize(path).unwrap_or_else(|_| named.clone());
     // What moves lies in the folder, or in one within it.
-    let Some(folder) = whole.ancestors().take(3).find(|folder| moves(folder, &whole)) else { return Ok(()) };
-    let what = match folder == whole {
+    let moving = |whole: &Path| {
+        let folder = whole.ancestors().take(3).find(|folder| moves(folder, whole))?;
+        Some((folder.to_owned(), folder == whole))
+    };
+    let Some((folder, is_whole)) = moving(&named).or_else(|| moving(&real)) else { return Ok(()) };
+    let what = match is_whole {
         true => "holds the beginning of what moves into its place".to_owned(),
         false => format!("is a part of what moves into its place in {}", folder.display()),
     };
@@ -250,22 +267,35 @@ pub(super) fn refuse_moving(path: &Path) -> Result<()> {
 }
 
 /// Whether something is on its way into its place in this folder that is at `path`, or within that; or whatever it is,
-/// where nobody can tell.
+/// where nobody can tell. A list that stands there without a mark is somebody's own, which tells nothing of what lies
+/// beside its folder.
 fn moves(folder: &Path, path: &Path) -> bool {
     let Some(within) = path.strip_prefix(folder).ok().filter(|_| is_moving(folder)) else { return false };
-    let list = fs::read_to_string(folder.join(WORK).join(MOVING)).unwrap_or_default();
-    Move::parse(&list)
-        .is_none_or(|Move { old, new }| old.iter().chain(&new).any(|name| Path::new(name).starts_with(within)))
+    let work = folder.join(WORK);
+    let list = fs::read_to_string(work.join(MOVING)).unwrap_or_default();
+    match Move::parse(&list) {
+        Some(Move { old, new }) => old.iter().chain(&new).any(|name| Path::new(name).starts_with(within)),
+        None => folder == path || [JOURNAL, ANEW].iter().any(|mark| work.join(mark).is_file()),
+    }
+}
+
+/// What a working folder tells of work at this `task` that is whole: the bytes of its rows, and the file that moves
+/// last.
+fn finished(work: &Path, task: &str) -> Option<(u64, String)> {
+    let said = fs::read_to_string(work.join(ANEW)).ok()?;
+    let mut parts = said.splitn(4, '\n');
+    let (bytes, last) = (parts.next()?.parse().ok()?, parts.next()?);
+    (parts.next() == Some(VERSION) && parts.next() == Some(task)).then(|| (bytes, last.to_owned()))
 }
 
 /// Whether something is on its way into its place in this folder; nobody does it any more where its lock is free.
 pub(super) fn is_moving(folder: &Path) -> bool {
-    folder.join(WORK).join(MOVING).exists()
+    folder.join(WORK).join(MOVING).is_file()
 }
 
 /// Whether a file of the working folder is a mark, whole or not.
 fn is_mark(path: &Path) -> bool {
-    MARKS.contains(&whole_name(&name(path)))
+    path.is_file() && MARKS.contains(&whole_name(&name(path)))
 }
 
 /// The name of a file.
@@ -363,6 +393,43 @@ mod tests {
         assert_eq!(end("it\nall").unwrap(), Some(8));
         assert_eq!(names(folder.path()), ["a", "whole"]);
         assert_eq!(end("it\nall").unwrap(), None, "it is whole");
+        // Killed behind that, before the last mark went; and, of another attempt, before anything moved.
+        let work = folder.path().join(WORK);
+        for (last, found) in [("whole", Some(8)), ("b", None)] {
+            fs::create_dir(&work).unwrap();
+            fs::write(work.join(ANEW), format!("8\n{last}\n{VERSION}\nit\nall")).unwrap();
+            assert_eq!(end("another").unwrap(), None);
+            assert_eq!(end("it\nall").unwrap(), found);
+            assert_eq!(names(folder.path()), ["a", "whole"]);
+        }
+        // Another version may write other files.
+        fs::create_dir(&work).unwrap();
+        fs::write(work.join(ANEW), "8\nwhole\n0.0.0-other\nit\nall").unwrap();
+        assert_eq!(end("it\nall").unwrap(), None);
+    }
+
+    #[test]
+    fn what_moves_is_found_through_links_and_somebodys_own_list_moves_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        fs::create_dir_all(at("data/unfinished")).unwrap();
+        ["data/a", "mine"].iter().for_each(|name| fs::write(at(name), "text").unwrap());
+        fs::write(at("data/unfinished/moving"), r#"{"old": [], "new": ["a", "whole"]}"#).unwrap();
+        std::os::unix::fs::symlink("data/a", at("latest")).unwrap();
+        let told = refuse_moving(&at("latest")).unwrap_err().to_string();
+        assert!(told.contains("latest: is a part of what moves into its place in "), "{told}");
+        // A file, and a folder, that are called as the list is.
+        fs::create_dir(at("unfinished")).unwrap();
+        fs::write(at("unfinished/moving"), "to another town").unwrap();
+        refuse_moving(&at("mine")).unwrap();
+        refuse_moving(folder.path()).unwrap_err();
+        fs::write(at("unfinished").join(ANEW), "").unwrap();
+        refuse_moving(&at("mine")).unwrap_err();
+        fs::remove_dir_all(at("unfinished")).unwrap();
+        fs::create_dir_all(at("unfinished/moving/boxes")).unwrap();
+        refuse_moving(folder.path()).unwrap();
+        let told = Unfinished::begin(folder.path(), || Ok(())).unwrap_err().to_string();
+        assert!(told.contains("holds something else") && at("unfinished/moving/boxes").exists(), "{told}");
     }
 
     #[test]

@@ -260,6 +260,19 @@ fn each_row_without_names_tells_whether_it_has_a_label() {
         assert!(!output.status.success() && message.contains("remove the line, or, of a schema"), "{message}");
     }
 
+    // Nor is an object of JSON, whatever its commas are: what reads it is told.
+    fs::write(at("rows.jsonl"), "{\"price\": 3, \"item\": \"i1\"}\n").unwrap();
+    let output = |flag: &str| {
+        let stream = fs::File::open(at("rows.jsonl")).unwrap();
+        octorec().args(format!("{predict} - {flag}").split_whitespace()).stdin(stream).output().unwrap()
+    };
+    let message = String::from_utf8_lossy(&output("").stderr).into_owned();
+    assert!(
+        message.contains("holds objects of JSON, a line each, which only `predict --data - --format json`"),
+        "{message}"
+    );
+    assert!(output("--format json").status.success());
+
     // Of a label and a weight that stand beside each other one may be missing, and of others both.
     let weight = "weight = \"w\"\n";
     for (name, columns, order) in [

@@ -465,6 +465,12 @@ fn test_samples_and_sizes_come_from_what_the_reference_leaves_beside() {
         // Three samples, and the first half of them, rounded up.
         let expected = serde_json::json!([[0, [4, 5], [1, 1]], [1, [6, 7], [2, 2]]]);
         assert_eq!(listed(&rows(&dataset, Split::Test)), expected);
+        // All of them tell these samples from others.
+        let found = dataset.found().unwrap();
+        let mut names: Vec<_> = found.keys().map(|path| path.file_name().unwrap().to_string_lossy()).collect();
+        names.sort_unstable();
+        let beside = ["kaggle_processed.npz", "train_day_count.npz"];
+        assert!(names.len() == 5 && NAMES.iter().chain(&beside).all(|name| names.iter().any(|found| found == name)));
         write_arrays(&place.join("train_fea_count.npz"), &counts("counts", &[100, 4]));
         assert_eq!(open(&folder).unwrap().description, Description::criteo(2, &[100, 4]));
     }

@@ -329,6 +329,80 @@ fn a_killed_conversion_leaves_no_data_set_and_is_done_again() {
     assert!(own.iter().all(|path| std::fs::read_to_string(path).unwrap() == "mine"));
 }
 
+/// Runs a command of whose files the rows find their name taken, as if a kill had come while they moved.
+fn halted(line: &str, to: &Path) {
+    let taken = to.join("part-00000.octo");
+    std::fs::create_dir_all(taken.join("mine")).unwrap();
+    assert!(fail(line).contains("part-00000.octo: cannot create"));
+    std::fs::remove_dir_all(taken).unwrap();
+}
+
+#[test]
+fn what_a_killed_command_had_finished_is_not_that_of_other_inputs() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let shown = |name: &str| at(name).display().to_string();
+    let text = format!("label,user\n{}", "1,12\n0,34\n".repeat(4000));
+    let schema = "label = 'label'\n[[categorical]]\ncolumn = 'user'\nrows = 100\n";
+    let write = |name: &str, text: &str| std::fs::write(at(name), text).unwrap();
+    let middle = text.len() / 2 + text[text.len() / 2..].find("\n1").unwrap() + 1;
+    let mended = format!("{}0{}", &text[..middle], &text[middle + 1..]);
+    let (grown, missing) = (format!("{text}1,56\n"), format!("missing = ['34']\n{schema}"));
+    // Nothing changes but what is printed, a file grows or has a label mended, or the schema says something else.
+    let changes = [("log.csv", &*grown), ("log.csv", &*mended), ("s.toml", &*missing)];
+    for (n, change) in [None].into_iter().chain(changes.map(Some)).enumerate() {
+        write("log.csv", &text);
+        write("s.toml", schema);
+        let to = format!("blocks{n}");
+        let line = format!("convert {} {} --schema {}", shown("log.csv"), shown(&to), shown("s.toml"));
+        halted(&line, &at(&to));
+        let Some((name, text)) = change else {
+            let output = run(&format!("{line} --json"), 0);
+            assert!(String::from_utf8_lossy(&output.stderr).contains("is in its place now"));
+            continue;
+        };
+        write(name, text);
+        let message = fail(&line);
+        assert!(message.contains("whole now") && message.contains("holds a data set already"), "{n}: {message}");
+    }
+    // Arrays, of which both ends stay as they are.
+    generate(&at("arrays"), "torchrec");
+    let line = format!("convert {} {}", shown("arrays"), shown("of_arrays"));
+    halted(&line, &at("of_arrays"));
+    let sparse = at("arrays/day_0_sparse.npy");
+    let mut bytes = std::fs::read(&sparse).unwrap();
+    let middle = bytes.len() / 8 * 4;
+    bytes[middle..middle + 4].fill(0);
+    std::fs::write(&sparse, bytes).unwrap();
+    assert!(fail(&line).contains("holds a data set already"));
+    // Profiles of other look-ups.
+    let profile = format!("data profile {} --trace {}", shown("arrays"), shown("dist_j.log"));
+    run(&profile, 0);
+    let small = "--set data.train_samples=128 --set data.test_samples=32";
+    let line = format!("data generate {} {small} --access lru --trace {}", shown("generated"), shown("dist_j.log"));
+    halted(&line, &at("generated"));
+    run(&format!("{profile} --rows 100"), 0);
+    assert!(fail(&line).contains("holds a data set already"));
+}
+
+#[test]
+fn a_day_of_text_is_not_read_while_the_others_move() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let days = at("days").display().to_string();
+    run(&format!("data generate {days} --text --set data.train_samples=128 --set data.test_samples=32"), 0);
+    // As a kill leaves them between the two.
+    std::fs::create_dir(at("days/unfinished")).unwrap();
+    std::fs::rename(at("days/day_1"), at("days/unfinished/day_1")).unwrap();
+    std::fs::write(at("days/unfinished/moving"), r#"{"old": [], "new": ["day_0", "day_1"]}"#).unwrap();
+    std::fs::copy(at("days/day_0"), at("other")).unwrap();
+    let other = at("other").display().to_string();
+    for data in [format!("--data {days}/day_0"), format!("--data {other} --test-data {days}/day_0")] {
+        let message = fail(&format!("train {TINY} {data}"));
+        assert!(message.contains("day_0: is a part of what moves into its place in"), "{message}");
+    }
+}
+
 #[test]
 fn a_command_that_was_killed_while_its_data_moved_ends_well_when_it_is_given_again() {
     let folder = tempfile::tempdir().unwrap();
@@ -344,14 +418,7 @@ fn a_command_that_was_killed_while_its_data_moved_ends_well_when_it_is_given_aga
         let (fresh, to) = (format!("fresh{n}"), format!("to{n}"));
         let mut expected = json(&line(&fresh, more));
         expected["out"] = Value::from(at(&to));
-        // Of what moves, the rows find their name taken, as if a kill had come there.
-        let halted = |more: &str| {
-            let taken = Path::new(&at(&to)).join("part-00000.octo");
-            std::fs::create_dir_all(taken.join("mine")).unwrap();
-            assert!(fail(&line(&to, more)).contains("part-00000.octo: cannot create"));
-            std::fs::remove_dir_all(taken).unwrap();
-        };
-        halted(more);
+        halted(&line(&to, more), Path::new(&at(&to)));
         let output = run(&line(&to, more), 0);
         assert!(
             String::from_utf8_lossy(&output.stderr).contains("had finished when it was killed is in its place now")
@@ -362,7 +429,7 @@ fn a_command_that_was_killed_while_its_data_moved_ends_well_when_it_is_given_aga
         run(&format!("data verify {}", at(&to)), 0);
         // Another command has not made them, and is told so.
         std::fs::remove_dir_all(at(&to)).unwrap();
-        halted(more);
+        halted(&line(&to, more), Path::new(&at(&to)));
         let message = fail(&line(&to, &format!("{more} --codec raw")));
         assert!(message.contains("whole now") && message.contains("holds a data set already"), "{message}");
         assert!(part(&to) == part(&fresh));

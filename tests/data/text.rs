@@ -336,7 +336,7 @@ fn b2_malformed_rows_of_text_are_named_or_left_out() {
         (
             &long,
             "the line is longer than 1.0 MiB: allow longer lines with --max-line, or make line feeds of CRs where these \
-             alone end lines (`tr '\\r' '\\n' < FILE > NEW`), or is this no text file?",
+             alone end lines (`tr '\\r' '\\n' < FILE > NEW`, FILE unpacked), or is this no text file?",
         ),
     ];
     for (line, reason) in broken {
@@ -860,6 +860,19 @@ fn lines_without_a_header_are_told_as_what_they_are() {
     for lines in ["\"{\"\"a\"\": 1}\",1\nb,0\n", "\"a\rb\",1\nb,0\n"] {
         assert_eq!(ids(&open(&config(&folder.file("rows.txt", lines), &listed)), Split::Train), [0, 1], "{lines:?}");
     }
+    // One before good rows is a malformed row like others.
+    for first in ["\"a\rb\",1,3", "{\"user\": \"a\", \"age\": 3, \"label\": 1}", "{\"user\": \"a\", \"label\": 1}"] {
+        let path = folder.file("rows.txt", format!("{first}\nb,0\nc,1\n"));
+        let config = config(&path, &listed);
+        assert!(message(&config).contains("rows.txt: line 1: "), "{first}");
+        let config = DataConfig { on_bad_row: OnBadRow::Skip, ..config };
+        assert_eq!(ids(&open(&config), Split::Train), [0, 1], "{first}");
+    }
+    // Packed text is unpacked first.
+    let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    packed.write_all(b"a,1\rb,0\r").unwrap();
+    let told = message(&config(&folder.file("rows.gz", packed.finish().unwrap()), &listed));
+    assert!(told.contains("(`zcat FILE | tr '\\r' '\\n' > NEW`)"), "{told}");
 }
 
 #[test]

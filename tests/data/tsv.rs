@@ -248,7 +248,7 @@ fn malformed_rows_are_named_or_left_out() {
         (
             "x".repeat(18 << 20),
             "line 2: the line is longer than 16.0 MiB: allow longer lines with --max-line, or make line feeds of CRs where these \
-             alone end lines (`tr '\\r' '\\n' < FILE > NEW`), or is this no text file?",
+             alone end lines (`tr '\\r' '\\n' < FILE > NEW`, FILE unpacked), or is this no text file?",
         ),
     ];
     for (line, expected) in &broken {

@@ -159,7 +159,8 @@ fn doubts(run: &Run, summary: &Summary) -> Vec<String> {
     let is_missed = train.target_auc > 0.0 && auc.is_some() && is_told && !is_reached;
     let target = is_missed.then(|| format!("train.target_auc = {} was not reached", train.target_auc));
     // Of samples without weight nothing was learned, which is told, and no other rate would help.
-    let is_weightless = summary.final_loss == Some(0.0);
+    let has_weights = run.source.about().weight.is_some() || run.config.model.loss == Loss::Wbce;
+    let is_weightless = has_weights && summary.final_loss == Some(0.0);
     let entropy = summary.normalised_entropy.filter(|entropy| *entropy > 1.0 && !is_weightless);
     let worse = entropy.map(|entropy| {
         format!(

@@ -1,6 +1,6 @@
 //! A data set of any format on disk.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,6 +11,7 @@ use super::{
     Format, SCHEMA, Table, bad, csv, fae, hugectr, mlperf, nvidia, octorec, parquet, refuse_described, scan, torchrec,
 };
 use crate::base::config::OnBadRow;
+use crate::base::input::Found;
 use crate::base::{Error, Result};
 use crate::data::hot::HotInputs;
 use crate::data::schema::feature::Learner;
@@ -44,6 +45,10 @@ pub struct Dataset {
     pub vocabularies: Vec<(PathBuf, u64)>,
     /// Its hot rows, and which training samples look up no others, where its files tell.
     pub hot: Option<HotInputs>,
+    /// Further files that its rows and its hot rows follow from.
+    pub(in crate::data) beside: Vec<PathBuf>,
+    /// What describes it, where it is text.
+    pub schema_text: Option<String>,
 }
 
 /// Some rows of a data set.
@@ -67,7 +72,22 @@ impl Dataset {
             blanks: Vec::new(),
             vocabularies: Vec::new(),
             hot: None,
+            beside: Vec::new(),
+            schema_text: None,
         }
+    }
+
+    /// All files that its rows, their values and its hot rows are read from, as they are now.
+    ///
+    /// # Errors
+    /// When one of them is gone.
+    pub fn found(&self) -> Result<BTreeMap<PathBuf, Found>> {
+        let of_rows = self.members.iter().flat_map(|member| member.table.files());
+        // Of values that are missing, whoever needs them tells.
+        let values = self.vocabularies.iter().map(|(path, _)| path).filter(|path| path.is_file());
+        let beside = values.chain(&self.beside).map(PathBuf::as_path);
+        let all: BTreeSet<&Path> = of_rows.chain(beside).collect();
+        all.into_iter().map(|path| Ok((path.to_owned(), Found::at(path)?))).collect()
     }
 
     /// Gives tables the rows that the values of `other` ask for, too, where nobody has said how many they have.

@@ -156,6 +156,11 @@ pub trait Table: Send + Sync {
     /// Where they are, for messages.
     fn path(&self) -> &Path;
 
+    /// The files that they are read from.
+    fn files(&self) -> Vec<&Path> {
+        vec![self.path()]
+    }
+
     /// The most look-ups of a row, one entry a categorical column.
     fn longest(&self) -> Vec<u32> {
         self.description().categorical.iter().map(|column| column.hots).collect()

@@ -312,11 +312,15 @@ impl Table for Strided {
         self.path_of(&self.layout.label)
     }
 
+    fn files(&self) -> Vec<&Path> {
+        self.layout.fields().map(|field| self.path_of(field)).collect()
+    }
+
     fn fingerprint(&self) -> Option<u64> {
         if self.told_as_file {
             return of_ends(self.path());
         }
-        let mut paths: Vec<&Path> = self.layout.fields().map(|field| self.path_of(field)).collect();
+        let mut paths = self.files();
         paths.dedup();
         let files: Vec<u64> = paths.into_iter().map(of_ends).collect::<Option<_>>()?;
         Some(of_bytes([bytemuck::cast_slice(&files)]))

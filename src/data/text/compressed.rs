@@ -32,6 +32,7 @@ pub enum Wanted<'a> {
     /// All, as they are.
     All,
     /// Those whose names are such, of whose lists each value counts.
+    #[cfg_attr(not(feature = "parquet"), expect(dead_code, reason = "what reads Parquet is not built"))]
     Of(&'a dyn Fn(&str) -> bool),
 }
 
@@ -211,6 +212,22 @@ fn kind(path: &Path) -> &'static str {
     if read.is_ok() && is_zstd(&magic) { "zstd" } else { "gzip" }
 }
 
+/// The command that makes line feeds of the CRs in a file's text; nothing of Parquet, in whose fields they stand.
+pub fn line_feeds(path: &Path) -> Option<String> {
+    if is_parquet_at(path) {
+        return None;
+    }
+    let mut magic = [0; 4];
+    // Whoever opens a pipe to look at it takes from it what its reader wants.
+    let is_read = path.is_file() && File::open(path).and_then(|mut file| file.read_exact(&mut magic)).is_ok();
+    let made = "tr '\\r' '\\n'";
+    Some(match is_read {
+        true if magic.starts_with(&GZIP) => format!("zcat FILE | {made} > NEW"),
+        true if is_zstd(&magic) => format!("zstdcat FILE | {made} > NEW"),
+        _ => format!("{made} < FILE > NEW"),
+    })
+}
+
 /// What compressed data begin with, what they are called, and the program that writes their text to a pipe.
 const PACKED: [(&[u8], &str, &str); 5] = [
     (&GZIP, "gzip", "zcat"),
@@ -277,6 +294,21 @@ pub fn packed(first: &[u8]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn line_feeds_are_made_of_what_a_packed_file_holds() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let told = |bytes: &[u8]| {
+            std::fs::write(file.path(), bytes).unwrap();
+            line_feeds(file.path())
+        };
+        let plain = "tr '\\r' '\\n' < FILE > NEW";
+        assert_eq!(told(b"a,1\rb,0\r").as_deref(), Some(plain));
+        assert_eq!(told(b"\x1f\x8b\x08\0").as_deref(), Some("zcat FILE | tr '\\r' '\\n' > NEW"));
+        assert_eq!(told(&ZSTD).as_deref(), Some("zstdcat FILE | tr '\\r' '\\n' > NEW"));
+        assert_eq!(told(b"PAR1....PAR1"), None);
+        assert_eq!(line_feeds(Path::new("standard input")).as_deref(), Some(plain));
+    }
 
     #[test]
     fn what_arrives_compressed_is_told_by_its_first_bytes() {

@@ -12,7 +12,7 @@ use crate::base::Reason;
 use crate::base::units::Bytes;
 
 pub use columns::{BadLine, Columns, Tally, line_at, line_ends, most_rows};
-pub use compressed::{Counted, Wanted, decoded, is_parquet_at, packed, unreadable};
+pub use compressed::{Counted, Wanted, decoded, is_parquet_at, line_feeds, packed, unreadable};
 pub use lines::{LONGEST, Line, Lines, MARK, MOST_CRS, Place, without_end, without_mark};
 pub use marks::Marks;
 pub use scanned::Scanned;
@@ -37,6 +37,6 @@ pub fn too_long(limit: usize) -> Reason {
     let limit = Bytes(limit as u64);
     Reason::with_remedy(format!(
         "the line is longer than {limit}: allow longer lines with --max-line, or make line feeds of CRs where these alone end \
-         lines (`tr '\\r' '\\n' < FILE > NEW`), or is this no text file?"
+         lines (`tr '\\r' '\\n' < FILE > NEW`, FILE unpacked), or is this no text file?"
     ))
 }

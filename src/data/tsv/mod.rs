@@ -30,6 +30,7 @@ use table::CriteoTable;
 use super::formats::{Dataset, Member, Table};
 use super::source::first_part;
 use super::text::Scanned;
+use super::unfinished::refuse_moving;
 use super::vocabulary::FirstSeen;
 use super::{OnUnseen, Opening, Split, Vocabulary};
 use crate::base::config::{DataConfig, OnBadRow, Vocab};
@@ -47,6 +48,7 @@ pub(super) fn open(config: &DataConfig, model_rows: &[u64], opening: Opening<'_>
     let mut progress = opening.progress;
     let path = Path::new(&config.path);
     let test_path = (!config.test_path.is_empty()).then(|| Path::new(&config.test_path));
+    [Some(path), test_path].into_iter().flatten().try_for_each(refuse_moving)?;
     let bytes = Found::at(path)?.bytes();
     let total = bytes + test_path.map(Found::at).transpose()?.map_or(0, |found| found.bytes());
     let mut pass = |path: &Path, task: Task<'_>, done: u64| {

@@ -8,7 +8,7 @@ use super::bad;
 use super::encoding::Encoding;
 use super::records::{Record, Records};
 use super::row::{Projection, Row};
-use super::scan::{header_of, refuse_names, row_columns};
+use super::scan::{header_of, refuse_names, refuse_objects, row_columns};
 use super::schema::TextSchema;
 use super::sniff::check_header;
 use crate::base::config::{DataConfig, Vocab};
@@ -129,11 +129,13 @@ impl Parse for Arriving {
             }
             Writing::Text => {
                 let mut records = Records::of(lines, text.delimiter);
-                let all = match text.columns.is_empty() {
-                    true => vec![header_of(&path, &mut records)?],
-                    false => row_columns(&path, text, Labels::Unused)?,
+                let is_listed = !text.columns.is_empty();
+                let all = match is_listed {
+                    false => vec![header_of(&path, &mut records)?],
+                    true => row_columns(&path, text, Labels::Unused)?,
                 };
-                (Written::Text(Box::new(records)), all)
+                let listed = is_listed.then(|| (path.clone(), all.clone()));
+                (Written::Text(Box::new(TextRows { records, listed })), all)
             }
         };
         let find = |names: &Vec<Vec<u8>>| {
@@ -141,19 +143,23 @@ impl Parse for Arriving {
             Ok(Projection::find(&path, text, names, Labels::Unused)?.kept(true))
         };
         let columns = all.iter().map(find).collect::<Result<Vec<_>>>()?;
-        let is_listed = self.writing == Writing::Text && !text.columns.is_empty();
-        let listed = is_listed.then_some((path.clone(), all));
         let (row, scratch) = (Row::new(&columns[0]), Samples::new(&self.description));
-        Ok(Box::new(Arrivals { of: self, rows, columns, listed, row, scratch }))
+        Ok(Box::new(Arrivals { of: self, rows, columns, row, scratch }))
     }
 }
 
 /// How rows are written.
 enum Written {
     /// Behind a header, or as the schema lists the columns.
-    Text(Box<Records>),
+    Text(Box<TextRows>),
     /// A line each.
     Objects(Box<ObjectRows>),
+}
+
+struct TextRows {
+    records: Records,
+    /// The names that rows without a header have, which the first of them must not be, and whose rows these are.
+    listed: Option<(PathBuf, Vec<Vec<Vec<u8>>>)>,
 }
 
 struct ObjectRows {
@@ -166,8 +172,13 @@ impl Written {
     /// The fields of the next row; nothing at the end.
     fn next(&mut self) -> Result<Option<Judged<&Record>>> {
         match self {
-            Self::Text(records) => {
+            Self::Text(rows) => {
+                let TextRows { records, listed } = &mut **rows;
                 let next = records.next()?;
+                if let (Some((path, all)), Some((_, Ok(())))) = (listed.take(), &next) {
+                    refuse_names(&path, &records.record, &all)?;
+                    refuse_objects(&path, records)?;
+                }
                 Ok(next.map(|(line, whole)| (line, whole.map(|()| &records.record))))
             }
             Self::Objects(rows) => {
@@ -185,8 +196,6 @@ struct Arrivals<'a> {
     rows: Written,
     /// What a row may have, by its width: with all columns, first, and without some that it may lack.
     columns: Vec<Projection>,
-    /// The names that rows without a header have, which the first of them must not be, and whose rows these are.
-    listed: Option<(PathBuf, Vec<Vec<Vec<u8>>>)>,
     row: Row<u32>,
     /// Rows that are not in the minibatch yet.
     scratch: Samples,
@@ -195,9 +204,6 @@ struct Arrivals<'a> {
 impl Next for Arrivals<'_> {
     fn next(&mut self) -> Result<Option<Judged<()>>> {
         let Some((line, record)) = self.rows.next()? else { return Ok(None) };
-        if let (Some((path, all)), Ok(record)) = (self.listed.take(), &record) {
-            refuse_names(&path, record, &all)?;
-        }
         let encoding = &self.of.encoding;
         let row_of = |at, spec: &_, value: &_| encoding.row(at, spec, value, UNSEEN);
         let read = record.and_then(|record| {
@@ -208,8 +214,8 @@ impl Next for Arrivals<'_> {
     }
 
     fn stand_in(&mut self) {
-        if let Written::Text(records) = &mut self.rows {
-            records.keep_first_line();
+        if let Written::Text(rows) = &mut self.rows {
+            rows.records.keep_first_line();
         }
         self.row.stand_in(&self.columns[0]);
     }
@@ -235,7 +241,7 @@ impl Next for Arrivals<'_> {
 
     fn waits(&mut self) -> bool {
         match &mut self.rows {
-            Written::Text(records) => records.wait(),
+            Written::Text(rows) => rows.records.wait(),
             Written::Objects(rows) => rows.lines.wait(),
         }
     }

@@ -38,7 +38,7 @@ impl TextSchema {
     pub(super) fn check_weight(&self) -> std::result::Result<(), String> {
         let Some(weight) = &self.weight else { return Ok(()) };
         let (label, _) = self.rule()?;
-        let of_label = (*weight == label).then(|| format!("label = {:?}", self.label));
+        let of_label = is_named(weight.as_bytes(), &label).then(|| format!("label = {:?}", self.label));
         of_label.or_else(|| self.reading(weight)).map_or(Ok(()), |line| {
             Err(format!(
                 "weight = {weight:?} says how much each row counts, of which a model knows nothing when it serves, and {line} \

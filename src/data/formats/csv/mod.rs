@@ -61,7 +61,9 @@ pub fn open(path: &Path, text: Option<Described<'_>>) -> Result<Dataset> {
         return Err(bad(path, reason));
     };
     let choices = Choices { max_line, on_bad_row, ..Choices::default() };
-    open_as(path, TextSchema::read(schema)?, &choices, &mut |_, _| {})
+    let (schema, text) = TextSchema::kept_or_read(None, schema)?;
+    let dataset = open_as(path, schema, &choices, &mut |_, _| {})?;
+    Ok(Dataset { schema_text: Some(text), ..dataset })
 }
 
 /// How a text file is opened, beyond its schema.

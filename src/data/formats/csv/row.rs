@@ -220,7 +220,7 @@ impl Projection {
 ///
 /// # Errors
 /// That there is none, or another one of that name, and what to do.
-fn place(names: &[Vec<u8>], name: &str, are_header: bool) -> std::result::Result<usize, String> {
+pub(super) fn place(names: &[Vec<u8>], name: &str, are_header: bool) -> std::result::Result<usize, String> {
     let is_exact = names.iter().any(|field| field == name.as_bytes());
     let is_it = |field: &[u8]| if is_exact { field == name.as_bytes() } else { is_named(field, name) };
     let mut found = (0..).zip(names).filter(|(_, field)| is_it(field)).map(|(at, _)| at);

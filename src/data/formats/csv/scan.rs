@@ -10,13 +10,13 @@ use super::bad;
 use super::encoding::Encoding;
 use super::label::{Rule, finite};
 use super::records::{Record, Records};
-use super::row::{Projection, Row};
+use super::row::{Projection, Row, place};
 use super::schema::TextSchema;
 use super::sniff::check_header;
 use crate::base::config::OnBadRow;
 use crate::base::input::Found;
 use crate::base::{Error, Result, interrupt};
-use crate::data::text::{Marks, Place, Scanned, Skipped, Wanted};
+use crate::data::text::{Marks, Place, Scanned, Skipped, Wanted, line_feeds};
 use crate::data::{Labels, OnUnseen, Progress};
 
 /// Rows between two places at which the file can be entered.
@@ -119,13 +119,11 @@ pub(in crate::data) fn header(
         return header_of(path, &mut records);
     }
     let (first, mut all) = (records.next()?, row_columns(path, schema, labels)?);
-    let is_whole = matches!(first, Some((_, Ok(()))));
-    if is_whole {
+    let mut found = None;
+    if let Some((_, Ok(()))) = first {
         refuse_names(path, &records.record, &all)?;
-    }
-    let found = all.iter().position(|names| is_whole && names.len() == records.record.len());
-    if is_whole {
-        refuse_other_lines(path, &records, found.is_some())?;
+        found = all.iter().position(|names| names.len() == records.record.len());
+        refuse_other_lines(path, &mut records, &all)?;
     }
     Ok(all.swap_remove(found.unwrap_or(0)))
 }
@@ -134,21 +132,23 @@ pub(in crate::data) fn header(
 /// and the weight, if there is one; of these two one alone may be missing where they stand beside each other, so that
 /// it does not matter which.
 pub(super) fn row_columns(path: &Path, schema: &TextSchema, labels: Labels) -> Result<Vec<Vec<Vec<u8>>>> {
-    let names = schema.columns.iter().map(String::as_bytes);
-    let (label, _) = Rule::of(&schema.label, names).map_err(|reason| bad(path, reason))?;
-    let place = |name: &str| schema.columns.iter().position(|column| column == name);
-    let without = |absent: &[&str]| {
-        let names = schema.columns.iter().filter(|name| !absent.contains(&name.as_str()));
-        names.map(|name| name.clone().into_bytes()).collect()
+    let names: Vec<Vec<u8>> = schema.columns.iter().map(|name| name.clone().into_bytes()).collect();
+    let (label, _) = Rule::of(&schema.label, names.iter().map(Vec::as_slice)).map_err(|reason| bad(path, reason))?;
+    // What is wrong with a name is told by whoever reads all columns.
+    let place = |name: &str| place(&names, name, false).ok();
+    let label = place(&label);
+    let without = |absent: &[Option<usize>]| -> Vec<Vec<u8>> {
+        let others = names.iter().enumerate().filter(|(at, _)| !absent.contains(&Some(*at)));
+        others.map(|(_, name)| name.clone()).collect()
     };
-    let mut all = vec![without(&[])];
-    match &schema.weight {
+    let mut all = vec![names.clone()];
+    match schema.weight.as_deref().map(place) {
         _ if labels == Labels::Required => (),
-        None => all.push(without(&[&label])),
+        None => all.push(without(&[label])),
         Some(weight) => {
-            let beside = place(&label).zip(place(weight)).is_some_and(|(a, b)| a.abs_diff(b) == 1);
-            all.extend(beside.then(|| without(&[&label])));
-            all.push(without(&[&label, weight]));
+            let beside = label.zip(weight).is_some_and(|(a, b)| a.abs_diff(b) == 1);
+            all.extend(beside.then(|| without(&[label])));
+            all.push(without(&[label, weight]));
         }
     }
     Ok(all)
@@ -175,7 +175,7 @@ pub(super) fn header_of(path: &Path, records: &mut Records) -> Result<Vec<Vec<u8
     match records.next()? {
         Some((_, Ok(()))) => {
             let names: Vec<_> = records.record.iter().map(<[u8]>::to_vec).collect();
-            refuse_other_lines(path, records, false)?;
+            refuse_other_lines(path, records, &[])?;
             Ok(names)
         }
         Some((line, Err(reason))) => {
@@ -196,18 +196,37 @@ fn has_lone_cr(field: &[u8]) -> bool {
     field.split(|&byte| byte == b'\r').skip(1).any(|behind| behind.first() != Some(&b'\n'))
 }
 
-/// Refuses lines that are written otherwise than rows of text, as their first one shows, which was read; in a row that
+/// What is said of lines that are objects.
+const OBJECTS: &str = "holds objects of JSON, a line each, which only `predict --data - --format json` reads, as they arrive: write \
+                       it as CSV or Parquet (pandas: read_json(FILE, lines=True).to_csv(NEW, index=False))";
+
+/// How lines are written, where the one that was read last shows that it is otherwise than rows of text; in a row that
 /// `fits`, having as many fields as there are columns, a quoted field may have any character.
-fn refuse_other_lines(path: &Path, records: &Records, fits: bool) -> Result<()> {
-    let reason = if records.line().is_some_and(is_object) {
-        "holds objects of JSON, a line each, which only `predict --data - --format json` reads, as they arrive: write it as CSV \
-         or Parquet (pandas: read_json(FILE, lines=True).to_csv(NEW, index=False))"
-    } else if !fits && records.record.iter().any(has_lone_cr) {
-        "has lines that end with CR alone: make line feeds of them (`tr '\\r' '\\n' < FILE > NEW`)"
-    } else {
-        return Ok(());
-    };
-    Err(bad(path, reason))
+fn other_lines(path: &Path, records: &Records, fits: bool) -> Option<String> {
+    if records.line().is_some_and(is_object) {
+        return Some(OBJECTS.to_owned());
+    }
+    if fits || !records.record.iter().any(has_lone_cr) {
+        return None;
+    }
+    line_feeds(path).map(|command| format!("has lines that end with CR alone: make line feeds of them (`{command}`)"))
+}
+
+/// Refuses lines that are written otherwise than rows of text, as their first one shows, which was read: a header or,
+/// where there is none, a row of `all` these columns. One such row before good ones is malformed, and no more.
+fn refuse_other_lines(path: &Path, records: &mut Records, all: &[Vec<Vec<u8>>]) -> Result<()> {
+    let fits = |records: &Records| all.iter().any(|names| names.len() == records.record.len());
+    let Some(reason) = other_lines(path, records, fits(records)) else { return Ok(()) };
+    let is_one = !all.is_empty()
+        && matches!(records.next()?, Some((_, Ok(()))))
+        && fits(records)
+        && other_lines(path, records, true).is_none();
+    if is_one { Ok(()) } else { Err(bad(path, reason)) }
+}
+
+/// Refuses objects among rows that arrive, of which one was read: nobody waits for the next to tell.
+pub(super) fn refuse_objects(path: &Path, records: &Records) -> Result<()> {
+    if records.line().is_some_and(is_object) { Err(bad(path, OBJECTS)) } else { Ok(()) }
 }
 
 /// Whether a file has no row: nothing behind its header, if it is to have one, or nothing at all.
@@ -357,5 +376,24 @@ fn no_rows(schema: &TextSchema, skipped: u64) -> String {
         _ => format!(
             "the file has no usable row: all {skipped} are malformed; without --on-bad-row skip the first is described"
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_may_lack_what_nobody_needs_whatever_blanks_its_name_has() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("s.toml");
+        let user = "[[categorical]]\ncolumn = 'user'\n";
+        for names in ["'user', 'w', 'label'", "'user', ' w', ' label'"] {
+            std::fs::write(&path, format!("label = 'label'\nweight = 'w'\ncolumns = [{names}]\n{user}")).unwrap();
+            let schema = TextSchema::read(&path).unwrap();
+            let found = row_columns(&path, &schema, Labels::Optional).unwrap();
+            assert_eq!(found.iter().map(Vec::len).collect::<Vec<_>>(), [3, 2, 1], "{names}");
+            assert_eq!(found[2], [b"user".to_vec()]);
+        }
     }
 }

@@ -333,7 +333,7 @@ impl TextCategorical {
     fn check_weights(&self) -> std::result::Result<(), String> {
         let reason = match (&self.weights, &self.weight_separator) {
             (Some(_), Some(_)) => "weights and weight_separator exclude each other".to_owned(),
-            (Some(weights), None) if *weights == self.column => {
+            (Some(weights), None) if is_named(weights.as_bytes(), &self.column) => {
                 "its weights stand in a column of their own, or behind a weight_separator".to_owned()
             }
             (None, Some(separator)) if separator.is_empty() || self.separator.as_ref() == Some(separator) => {
@@ -450,6 +450,21 @@ mod tests {
         std::fs::write(&path, format!("{columns}{user}[[dense]]\ncolumn = \" rating\"\n")).unwrap();
         let message = TextSchema::read(&path).unwrap_err().to_string();
         assert!(message.contains("[[dense]] column = \" rating\" reads as a feature"), "{message}");
+        // So with weights, of rows and of look-ups.
+        for (text, told) in [
+            (
+                format!("weight = \" label\"\nlabel = \"label\"\ncolumns = [\"label\", \"user\"]\n{user}"),
+                "weight = \" label\" says how much each row counts",
+            ),
+            (
+                format!("label = \"y\"\n{user}separator = \"|\"\nweights = \" user\"\n"),
+                "its weights stand in a column of their own",
+            ),
+        ] {
+            std::fs::write(&path, text).unwrap();
+            let message = TextSchema::read(&path).unwrap_err().to_string();
+            assert!(message.contains(told), "{message}");
+        }
         // What no version has taken is refused of both.
         let message = TextSchema::kept_or_read(Some(format!("label = \"y\"\ndelimiter = '\"'\n{user}")), &path);
         assert!(message.unwrap_err().to_string().contains("the checkpoint's schema: delimiter"));

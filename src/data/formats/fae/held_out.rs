@@ -77,6 +77,11 @@ impl Beside {
         path.map(|path| Ok((npz::counts(path)?, path.clone()))).transpose()
     }
 
+    /// The file with the days' samples, by which some are test samples.
+    pub(super) fn days(&self) -> Option<&Path> {
+        self.days.as_deref()
+    }
+
     /// FAE's test samples, where both files are there that tell them.
     ///
     /// # Errors

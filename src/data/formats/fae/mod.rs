@@ -111,6 +111,7 @@ pub(super) fn open(path: &Path) -> Result<Dataset> {
     }
     let mut dataset = Dataset::new(description, members);
     dataset.hot = Some(HotInputs { set, tags });
+    dataset.beside = [dictionary.path()].into_iter().chain(beside.days()).map(Path::to_owned).collect();
     Ok(dataset)
 }
 

@@ -246,11 +246,13 @@ fn categorical(leaves: &[Leaf], leaf: &Leaf) -> Categorical {
 }
 
 impl Merlin {
-    fn label(&self) -> Result<Label, String> {
-        let [label] = &self.labels[..] else {
-            return Err(format!("_metadata.json has {} labels: name one in a schema.toml", self.labels.len()));
-        };
-        Ok(Label { name: label.col_name.clone(), float: false })
+    /// The label; nothing where several are named, or none, and nobody reads one.
+    fn label(&self, labels: Labels) -> Result<Option<Label>, String> {
+        match &self.labels[..] {
+            [label] => Ok(Some(Label { name: label.col_name.clone(), float: false })),
+            _ if labels == Labels::Unused => Ok(None),
+            others => Err(format!("_metadata.json has {} labels: name one in a schema.toml", others.len())),
+        }
     }
 }
 
@@ -266,7 +268,7 @@ pub(super) fn of_trained(
     labels: Labels,
 ) -> Result<Description, String> {
     if trained.names.is_empty() {
-        return inferred(leaves, merlin);
+        return inferred(leaves, merlin, labels);
     }
     let find = |name: &str| leaves.iter().find(|leaf| leaf.name == name);
     let dense_names = trained.dense.iter().flatten().map(|(name, _)| name);
@@ -294,13 +296,13 @@ pub(super) fn of_trained(
     let own = trained.label.clone().filter(|own| find(&own.name).is_some() || find(&usual.name).is_none());
     let mut dense = match &trained.dense {
         Some(columns) => columns.iter().map(read).collect::<Result<_, String>>()?,
-        None => inferred(leaves, merlin)?.dense,
+        None => inferred(leaves, merlin, labels)?.dense,
     };
     dense.retain(|column| Some(&column.name) != trained.weight.as_ref());
     dense.extend(weight.map(|name| Dense { name: name.clone(), float: true, ..Dense::default() }));
     Ok(Description {
         weight: weight.cloned(),
-        label: merlin.map(Merlin::label).transpose()?.or(own).unwrap_or(usual),
+        label: merlin.map(|told| told.label(labels)).transpose()?.flatten().or(own).unwrap_or(usual),
         dense,
         categorical: trained
             .names
@@ -314,14 +316,14 @@ pub(super) fn of_trained(
 ///
 /// # Errors
 /// A sentence that names the column which cannot be told.
-pub(super) fn inferred(leaves: &[Leaf], merlin: Option<&Merlin>) -> Result<Description, String> {
+pub(super) fn inferred(leaves: &[Leaf], merlin: Option<&Merlin>, labels: Labels) -> Result<Description, String> {
     let find = |name: &str| leaves.iter().find(|leaf| leaf.name == name);
     let mut description = Description::default();
     if let Some(merlin) = merlin {
         let leaf = |named: &Named| {
             find(&named.col_name).ok_or_else(|| format!("has no column {}, which _metadata.json names", named.col_name))
         };
-        description.label = merlin.label()?;
+        description.label = merlin.label(labels)?.unwrap_or_default();
         for named in &merlin.conts {
             description.dense.push(dense(leaf(named)?));
         }
@@ -397,7 +399,8 @@ mod tests {
             let leaves = leaves(&SchemaDescriptor::new(Arc::new(
                 parse_message_type(&format!("message rows {{ {column} }}")).unwrap(),
             )));
-            inferred(&leaves, None).map(|found| found.categorical.iter().map(|column| column.hots).collect::<Vec<_>>())
+            let found = inferred(&leaves, None, Labels::Required);
+            found.map(|found| found.categorical.iter().map(|column| column.hots).collect::<Vec<_>>())
         };
         let list = |of: &str| format!("optional group ids (LIST) {{ repeated group list {{ {of} }} }}");
         assert_eq!(told(&list("optional int64 element;")), Ok(vec![0]));
@@ -443,6 +446,25 @@ mod tests {
                 weight: None,
             };
             assert_eq!(of_trained(&leaves, None, &trained, Labels::Required).unwrap().label, label(name));
+        }
+    }
+
+    #[test]
+    fn labels_that_metadata_name_matter_to_those_who_read_one() {
+        let message = "message rows { required int32 a; required int32 b; required float price; required int64 user; }";
+        let leaves = leaves(&SchemaDescriptor::new(Arc::new(parse_message_type(message).unwrap())));
+        let columns = r#""conts": [{"col_name": "price"}], "cats": [{"col_name": "user"}]"#;
+        for (labels, count) in [("", 0), (r#"{"col_name": "a"}, {"col_name": "b"}"#, 2)] {
+            let merlin: Merlin = serde_json::from_str(&format!(r#"{{"labels": [{labels}], {columns}}}"#)).unwrap();
+            for names in [vec!["user".to_owned()], Vec::new()] {
+                // Without names, and of dense columns that no earlier version has kept, all is told by the files.
+                let trained = TrainedColumns { rows: vec![10], names, dense: None, label: None, weight: None };
+                let found = |labels| of_trained(&leaves, Some(&merlin), &trained, labels);
+                let told = format!("_metadata.json has {count} labels: name one in a schema.toml");
+                assert_eq!(found(Labels::Optional).unwrap_err(), told);
+                let found = found(Labels::Unused).unwrap();
+                assert_eq!((&*found.dense[0].name, &*found.categorical[0].name), ("price", "user"));
+            }
         }
     }
 

@@ -33,7 +33,8 @@ pub fn tells_columns(path: &Path) -> Result<bool> {
         return Ok(true);
     }
     let leaves = ParquetTable::open(path)?.leaves();
-    let found = columns::inferred(&leaves, None).and_then(|told| Columns::find(&leaves, &told, Labels::Required));
+    let found = columns::inferred(&leaves, None, Labels::Required)
+        .and_then(|told| Columns::find(&leaves, &told, Labels::Required));
     Ok(found.is_ok())
 }
 
@@ -66,7 +67,7 @@ pub(in crate::data::formats) fn open(path: &Path, reading: Reading<'_>) -> Resul
             (None, Some(trained)) => {
                 columns::of_trained(&leaves, merlin.as_ref(), trained, reading.labels).map_err(fail)?
             }
-            (None, None) => columns::inferred(&leaves, merlin.as_ref()).map_err(fail)?,
+            (None, None) => columns::inferred(&leaves, merlin.as_ref(), reading.labels).map_err(fail)?,
         };
         let columns = Columns::find(&leaves, &wanted, reading.labels).map_err(fail)?;
         if tells_itself {
