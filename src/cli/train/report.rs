@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::path::Path;
 
 use super::{Results, TrainArgs};
-use crate::base::config::BestBy;
+use crate::base::config::{BestBy, Loss};
 use crate::base::console::note;
 use crate::base::units::{Bytes, Count, Many, Seconds};
 use crate::base::{Error, Result, console};
