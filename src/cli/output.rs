@@ -82,7 +82,9 @@ fn refuse_losing(flag: &str, out: &Path, inputs: &[&Path], told: &str) -> Result
     };
     // An input may also have the name of a file that is not whole yet.
     let is = |out: &Path, input: &Path| same_file(out, input) || same_file(&partial_of(out), input);
-    let lost = |out: &Path| inputs.iter().any(|input| is(out, input) || within(out, input));
+    // Of a folder of Parquet nothing else is read.
+    let is_part = |out: &Path, input: &Path| within(out, input) && (reads(input, out) || !is_of_parquet(input));
+    let lost = |out: &Path| inputs.iter().any(|input| is(out, input) || is_part(out, input));
     let joins = |out: &Path| {
         let name = out.file_name()?;
         let is_read =
@@ -105,7 +107,12 @@ fn refuse_losing(flag: &str, out: &Path, inputs: &[&Path], told: &str) -> Result
 /// Whether a file of the name of `out` is read in a folder, unless it is hidden: of text any, of Parquet its own alone.
 fn reads(folder: &Path, out: &Path) -> bool {
     let is_such = out.extension().is_some_and(|end| end.eq_ignore_ascii_case("parquet"));
-    is_text_folder(folder) || is_such && folder.is_dir() && Format::detect(folder) == Some(Format::Parquet)
+    is_text_folder(folder) || is_such && is_of_parquet(folder)
+}
+
+/// Whether `*.parquet` alone are read in a folder.
+fn is_of_parquet(path: &Path) -> bool {
+    path.is_dir() && Format::detect(path) == Some(Format::Parquet)
 }
 
 /// Whether all files in a folder are read as one table: it tells no format.

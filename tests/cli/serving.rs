@@ -245,9 +245,11 @@ fn each_row_without_names_tells_whether_it_has_a_label() {
     };
     // A malformed row is not what tells it of all others.
     let (expected, predict) = trained("run", "\"clicked\", \"price\", \"item\"", "", &[0, 1, 2]);
-    fs::write(at("bad.csv"), "0,x,i1\n".to_owned() + &rows(&[1, 2])).unwrap();
-    let found = lines(&succeed(&format!("{predict} {} --on-bad-row answer", at("bad.csv"))).stdout);
-    assert!(found[0] == "nan" && found[1..] == expected, "{found:?}");
+    for bad in ["0,x,i1\n", "{\"price\": 3, \"item\": \"i1\"}\n"] {
+        fs::write(at("bad.csv"), bad.to_owned() + &rows(&[1, 2])).unwrap();
+        let found = lines(&succeed(&format!("{predict} {} --on-bad-row answer", at("bad.csv"))).stdout);
+        assert!(found[0] == "nan" && found[1..] == expected, "{bad}: {found:?}");
+    }
 
     // A header is no row: neither of a file nor of a stream, with the label or without it.
     for (header, fields) in [("clicked,price,item\n", &[0, 1, 2][..]), ("price,item\n", &[1, 2][..])] {

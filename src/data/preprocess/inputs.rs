@@ -13,8 +13,8 @@ use crate::data::formats::{is_hidden, parquet};
 use crate::data::unfinished::{name, refuse_moving};
 use crate::memory::{listed, natural};
 
-/// The input files: folders stand for what is in them, day_2 before day_10, those of Parquet for
-/// that alone.
+/// The input files: folders stand for what is in them, day_2 before day_10, those of Parquet for that
+/// alone.
 ///
 /// # Errors
 /// When there are none, one comes twice, or they stand in the order in which a shell sorts names.

@@ -8,7 +8,7 @@ use super::bad;
 use super::encoding::Encoding;
 use super::records::{Record, Records};
 use super::row::{Projection, Row};
-use super::scan::{header_of, refuse_names, refuse_objects, row_columns};
+use super::scan::{header_of, refuse_names, refuse_object, row_columns};
 use super::schema::TextSchema;
 use super::sniff::check_header;
 use crate::base::config::{DataConfig, Vocab};
@@ -175,9 +175,9 @@ impl Written {
             Self::Text(rows) => {
                 let TextRows { records, listed } = &mut **rows;
                 let next = records.next()?;
-                if let (Some((path, all)), Some((_, Ok(())))) = (listed.take(), &next) {
+                if let (Some((path, all)), Some((line, Ok(())))) = (listed.take(), &next) {
                     refuse_names(&path, &records.record, &all)?;
-                    refuse_objects(&path, records)?;
+                    return Ok(Some((*line, refuse_object(records).map(|()| &records.record))));
                 }
                 Ok(next.map(|(line, whole)| (line, whole.map(|()| &records.record))))
             }

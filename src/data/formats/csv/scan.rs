@@ -224,9 +224,9 @@ fn refuse_other_lines(path: &Path, records: &mut Records, all: &[Vec<Vec<u8>>]) 
     if is_one { Ok(()) } else { Err(bad(path, reason)) }
 }
 
-/// Refuses objects among rows that arrive, of which one was read: nobody waits for the next to tell.
-pub(super) fn refuse_objects(path: &Path, records: &Records) -> Result<()> {
-    if records.line().is_some_and(is_object) { Err(bad(path, OBJECTS)) } else { Ok(()) }
+/// What is wrong with a row that arrives as an object of JSON: nobody waits for the next one to tell.
+pub(super) fn refuse_object(records: &Records) -> std::result::Result<(), Reason> {
+    if records.line().is_some_and(is_object) { Err(Reason::with_remedy(OBJECTS)) } else { Ok(()) }
 }
 
 /// Whether a file has no row: nothing behind its header, if it is to have one, or nothing at all.

@@ -40,10 +40,7 @@ pub(super) struct ParquetTable {
 pub(super) fn fault(path: &Path, group: usize, column: &str, error: ParquetError) -> Error {
     let reason = match error {
         ParquetError::NYI(what) => {
-            format!(
-                "{what}, which is not read here: write the file again with zstd or snappy and the usual encodings; \
-             or the file is damaged, get it again"
-            )
+            format!("{what}, which is not read here: write the file again with zstd or snappy and the usual encodings")
         }
         // So begins a page that is none, as that of a column is which its writer has encrypted.
         error if error.to_string().contains("Required field") => format!(
