@@ -16,7 +16,9 @@ use super::importance::{Importance, importance};
 use super::ranks::Started;
 use super::session::{open_columns, open_watched, report_skipped};
 use super::text::of_text;
-use super::trained::{Trained, TrainedArgs, beside_checks, open_trained, refuse_own_numbers, whole_file};
+use super::trained::{
+    ANOTHER_MODEL, Trained, TrainedArgs, beside_checks, open_trained, refuse_own_numbers, whole_file,
+};
 use super::unseen::{Unknown, Unseen};
 use crate::base::config::{Config, OnBadRow, Vocab};
 use crate::base::console::note;
@@ -221,7 +223,7 @@ impl EvalArgs {
     /// Its checkpoint, for use on these samples.
     fn opened<'a>(&self, subject: &'a Subject) -> Result<Checkpoint<'a>> {
         let Subject { path, config, source, split, .. } = subject;
-        let checkpoint = open_trained(path, self.trained.verify, &**source)?;
+        let checkpoint = open_trained(path, self.trained.verify, (config, &**source), ANOTHER_MODEL)?;
         checkpoint
             .other_sample_weights(&**source)
             .iter()

@@ -13,7 +13,9 @@ use super::output::{refuse_losing_data, refuse_mixing, refuse_overwriting};
 use super::ranks::Started;
 use super::session::{open_data, open_incoming};
 use super::text::of_text;
-use super::trained::{Trained, TrainedArgs, beside_checks, open_trained, refuse_own_numbers, whole_file};
+use super::trained::{
+    ANOTHER_MODEL, Trained, TrainedArgs, beside_checks, open_trained, refuse_own_numbers, whole_file,
+};
 use super::unseen::{Unknown, Unseen};
 use crate::base::config::OnBadRow;
 use crate::base::console::note;
@@ -170,7 +172,7 @@ impl PredictArgs {
         };
         refuse_own_numbers(&*source)?;
         config.use_here(self.trained.threads);
-        let checkpoint = open_trained(&trained.path, self.trained.verify, &*source)?;
+        let checkpoint = open_trained(&trained.path, self.trained.verify, (&config, &*source), ANOTHER_MODEL)?;
         let Started { ranks, .. } = self.trained.ranks.start_trained(world, &config, &*source, &checkpoint)?;
         let of = (Split::Train, config.train.eval_batch);
         let predict = |to: &mut dyn Taker| {

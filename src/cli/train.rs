@@ -60,7 +60,7 @@ pub struct TrainArgs {
     /// Start from the weights of a run's directory or of a safetensors file (octorec's or a PyTorch state dict, whose
     /// numbers may be F32, BF16 or F16); values of text keep the rows that the vocabulary beside it gives them, if
     /// there is one, new values of training samples get new rows, and dense columns keep the means, deviations and
-    /// newest moments that octorec's checkpoint has of them.
+    /// newest moments that octorec's checkpoint or export has of them.
     #[arg(long, value_name = "DIR|FILE", help_heading = MODEL)]
     init: Option<PathBuf>,
 

@@ -10,7 +10,7 @@ use super::help::MODEL;
 use super::overrides::{named, source_of};
 use super::ranks::RankArgs;
 use super::text::{max_line, of_text};
-use crate::base::config::{Config, SourceKind, Vocab};
+use crate::base::config::{Config, DataConfig, SourceKind, Vocab};
 use crate::base::console::note;
 use crate::base::{Error, Result};
 use crate::data::formats::{Format, SCHEMA};
@@ -18,7 +18,9 @@ use crate::data::{Opening, Source};
 use crate::machine::team::roam;
 use crate::memory::FolderLock;
 use crate::model::Parameter;
-use crate::train::{Checkpoint, Progress, Ranks, checkpoint_in, has_begun, load_vocabulary, vocabulary_in};
+use crate::train::{
+    Checkpoint, Instead, Progress, Ranks, RowsBy, checkpoint_in, has_begun, load_vocabulary, vocabulary_in,
+};
 
 /// Whether what a model's files hold is checked.
 #[derive(Debug, Clone, Copy, Args)]
@@ -208,6 +210,33 @@ pub fn is_bare_parquet(path: &Path) -> bool {
     Format::detect(path) == Some(Format::Parquet) && !beside.exists()
 }
 
+/// Refuses data by whose kind it is known, before they are read, that their rows are those of other values than the
+/// model's: text for a model of blocks, numbers of rows for one of text. What cannot be read is told later, and Parquet
+/// with a schema beside it has the rows that somebody says it has.
+///
+/// # Errors
+/// As [`Checkpoint::check_rows`].
+pub fn refuse_other_rows(weights: &Checkpoint<'_>, data: &DataConfig, instead: Instead) -> Result<()> {
+    let path = Path::new(&data.path);
+    if !data.is_stored() || !path.exists() {
+        return Ok(());
+    }
+    let by_values = if data.vocab == Vocab::Hash { RowsBy::Hash } else { RowsBy::Vocabulary };
+    let by = match (Format::detect(path), data.schema.is_empty()) {
+        (None | Some(Format::Csv | Format::Parquet), false) => by_values,
+        (None, true) if data.source == SourceKind::Tsv => by_values,
+        (Some(Format::Parquet), true) if !is_bare_parquet(path) => return Ok(()),
+        // With or without a schema, whoever opens these tells what is missing or too much.
+        (None | Some(Format::Csv), true) | (Some(_), false) => return Ok(()),
+        (Some(_), true) => RowsBy::Number,
+    };
+    weights.check_rows(by, &data.path, instead)
+}
+
+/// What `eval` and `predict` can do in the place of reading data whose rows are those of other values.
+pub const ANOTHER_MODEL: Instead =
+    Instead { otherwise: "or use a model that was trained on such data", begins: false, may_skip: true };
+
 /// Refuses data whose values got other row numbers than the model's.
 pub fn refuse_own_numbers(source: &dyn Source) -> Result<()> {
     if !source.about().numbers_own_values {
@@ -219,13 +248,21 @@ pub fn refuse_own_numbers(source: &dyn Source) -> Result<()> {
     Err(Error::config("data.schema", reason))
 }
 
-/// Opens a trained model's checkpoint for use on this data; says if the data differs from what it was trained on in
-/// whether look-ups have weights.
+/// Opens a trained model's checkpoint for use on this data, which `config` names; says if the data differs from what it
+/// was trained on in whether look-ups have weights.
 ///
 /// # Errors
-/// As [`Checkpoint::open`].
-pub fn open_trained<'a>(path: &'a Path, verify: VerifyArgs, source: &dyn Source) -> Result<Checkpoint<'a>> {
+/// As [`Checkpoint::open`], and when the data's rows are those of other values, with what to do `instead`.
+pub fn open_trained<'a>(
+    path: &'a Path,
+    verify: VerifyArgs,
+    (config, source): (&Config, &dyn Source),
+    instead: Instead,
+) -> Result<Checkpoint<'a>> {
     let checkpoint = Checkpoint::open_as(path, !verify.no_verify)?;
+    if !verify.no_verify {
+        refuse_other_rows(&checkpoint, &config.data, instead)?;
+    }
     checkpoint.check_columns(source, false)?;
     checkpoint.other_weights(source.schema())?.iter().for_each(|reason| note!("warning: {reason}"));
     Ok(checkpoint)

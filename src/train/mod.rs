@@ -39,7 +39,7 @@ mod verify;
 mod vocabulary;
 
 pub use best::{Best, Evaluations};
-pub use checkpoint::{Checkpoint, Origin, Progress, Start, TrainedOn, Writers, save};
+pub use checkpoint::{Checkpoint, Instead, Origin, Progress, RowsBy, Start, TrainedOn, Writers, save};
 pub use clock::{Breakdown, Clock, Span};
 pub use evaluation::{GroupBy, Questions, Taker, evaluate, evaluated, predict};
 pub use feed::InputStream;

@@ -138,7 +138,7 @@ impl Run {
         }
         // Before what the optimizer kept is looked for by such names.
         checkpoint.check_project(&self.ranks)?;
-        if !checkpoint.has_moments(&self.ranks)? {
+        if checkpoint.has_moments(&self.ranks)?.contains(&Some(false)) {
             return Err(Error::Checkpoint {
                 path: path.to_owned(),
                 reason: "lacks what these optimizers keep: start from its weights with --init".to_owned(),

@@ -8,7 +8,7 @@ use std::path::Path;
 use safetensors::tensor::TensorView;
 use safetensors::{SafeTensors, serialize};
 
-use super::{fail, json, run, succeed};
+use super::{TINY, fail, json, run, succeed, tsv};
 
 /// A model of such days that trains in a fraction of a second.
 const DAILY: &str = "--set model.bottom=[0,8,8] --set model.top=[8,1] --set model.dim=8 --batch 50 --threads 1 \
@@ -377,9 +377,17 @@ fn text_goes_on_with_text_and_blocks_with_blocks() {
         let hashed = fail(&init("day.csv", model, &format!("{schema} --vocab hash --rows-cap 12")));
         assert!(hashed.contains("get theirs by a hash"), "{hashed}");
     }
-    for model in [&days.at("of-blocks"), &blocks] {
-        let message = fail(&init("day.csv", model, &schema));
-        assert!(message.contains(model) && message.contains("values of text would get others"), "{message}");
+    // Which is known before the text is read, a row of which is malformed here.
+    fs::write(days.at("bad.csv"), format!("{day}1,x,u1,g1\n")).unwrap();
+    for (model, growing) in [
+        (&days.at("of-blocks"), "which names that data set, and --grow, by which new values get rows, and name these"),
+        (&blocks, "with --grow, and begin with the run's own directory, --init RUN), and name these"),
+    ] {
+        for text in ["day.csv", "bad.csv"] {
+            let message = fail(&init(text, model, &schema));
+            assert!(message.contains(model) && message.contains("values of text would get others"), "{message}");
+            assert!(message.contains(growing), "{message}");
+        }
         let message = fail(&init("turned", model, ""));
         assert!(message.contains(OTHER) && message.contains("values of column "), "{message}");
         let said = told(&init("day", model, ""));
@@ -399,4 +407,58 @@ fn text_goes_on_with_text_and_blocks_with_blocks() {
     fs::write(&blocks, serialize::<_, TensorView<'_>, _>(tensors, None).unwrap()).unwrap();
     let said = told(&init("day", &blocks, ""));
     assert!(said.contains("does not tell which value each of its rows belongs to: right only if"), "{said}");
+}
+
+#[test]
+fn rows_of_other_values_are_neither_scored_nor_gone_on_with() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    let text = tsv(&folder.path().join("clicks.tsv"), 300).display().to_string();
+    let (blocks, of_text, of_blocks) = (at("blocks"), at("of-text"), at("of-blocks"));
+    succeed(&format!("preprocess criteo-kaggle --in {text} --out {blocks} --threads 1"));
+    let train = format!("train {TINY} --test-fraction 0 --threads 1 --steps 2");
+    for (data, run) in [(&text, &of_text), (&blocks, &of_blocks)] {
+        succeed(&format!("{train} --data {data} --out {run}"));
+        succeed(&format!("eval --checkpoint {run} --data {data}"));
+    }
+    let uses = |run: &str, data: &str| {
+        [
+            format!("eval --checkpoint {run} --data {data}"),
+            format!("predict --checkpoint {run} --data {data}"),
+            format!("inspect {data} --against {run}"),
+            format!("train --resume {run} --steps 4 --data {data}"),
+        ]
+    };
+    // Tables have as many rows as these blocks, so that nothing else would tell.
+    for line in uses(&of_text, &blocks) {
+        let message = fail(&line);
+        let told =
+            format!("{blocks} has numbers of rows, which may be those of other values: name the text that these");
+        assert!(message.contains(&of_text) && message.contains(&told), "{line}: {message}");
+        assert_eq!(message.contains("--no-verify takes them"), !line.starts_with("inspect"), "{line}: {message}");
+    }
+    succeed(&format!("{} --no-verify", uses(&of_text, &blocks)[0]));
+    // Parquet has the rows that somebody says it has.
+    if cfg!(feature = "parquet") {
+        let parquet = at("parquet");
+        succeed(&format!("convert {blocks} {parquet} --format parquet"));
+        let [eval, predict, inspect, resume] = uses(&of_text, &parquet);
+        for line in [eval, predict, inspect, format!("{train} --data {parquet} --init {of_text}")] {
+            succeed(&line);
+        }
+        fs::remove_file(at("parquet/schema.toml")).unwrap();
+        for line in [resume, format!("{train} --data {parquet} --init {of_text}")] {
+            let message = fail(&line);
+            assert!(message.contains("is Parquet, whose whole numbers are numbers of rows"), "{message}");
+            assert!(message.contains("say so in a schema.toml beside the files"), "{message}");
+        }
+    }
+    // By a vocabulary of text, which is no model's of blocks.
+    fs::copy(at("of-text/vocabulary.safetensors"), at("of-blocks/vocabulary.safetensors")).unwrap();
+    for line in uses(&of_blocks, &text) {
+        let message = fail(&line);
+        let told = format!("of values of the vocabulary of {blocks}, and values of text would get others");
+        assert!(message.contains(&of_blocks) && message.contains(&told), "{line}: {message}");
+        assert!(!message.contains("--grow"), "{line}: {message}");
+    }
 }

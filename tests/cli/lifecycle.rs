@@ -497,6 +497,13 @@ fn with_what_the_sums_of_an_optimizer_began_stays_where_they_are_taken() {
             "note: --set train.initial_accumulator=0.5 changes nothing: the optimizer's sums are taken from --init";
         assert_eq!(said.contains(note), is_told, "{from}: {said}");
     }
+    // Of layers alone there are some, and the sums of rows begin as they are told to.
+    let halves = format!("{} --optimizer adagrad --optimizer-rows sgd --steps 3", tiny_training());
+    succeed(&format!("{halves} --out {}", at("halves")));
+    let begun = format!("{line} 1 --init {} --set train.initial_accumulator=0.5", at("halves"));
+    let said = String::from_utf8(succeed(&begun).stderr).unwrap();
+    let note = "train.initial_accumulator=0.5 changes nothing of layers: the optimizer's sums of layers are taken from";
+    assert!(said.contains(note), "{said}");
 }
 
 /// A disk that is full looks to a program like this limit on the size of its files.

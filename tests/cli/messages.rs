@@ -138,6 +138,8 @@ fn help_begins_with_what_is_used_most_and_hides_what_is_not_honoured() {
     let place = |what: &str| train.find(what).unwrap_or_else(|| panic!("{what}: {train}"));
     let order = ["--data <", "--epochs <", "--lr <", "--ranks <", "\nData:", "\nModel:", "\nTraining:", "\nOutput:"];
     assert!(order.windows(2).all(|pair| place(pair[0]) < place(pair[1])), "{train}");
+    let words = train.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.contains("newest moments that octorec's checkpoint or export has of them"), "{words}");
     let plan = help(&["plan"]);
     assert!(plan.contains("--batch <") && !plan.contains("--lr <") && !plan.contains("--target-auc"), "{plan}");
     let message = fail("plan --lr 3");

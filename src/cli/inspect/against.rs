@@ -24,7 +24,10 @@ use crate::data::derived::Derived;
 use crate::data::schema::{Dense, Transform};
 use crate::data::statistics::{CategoricalStatistics, DenseStatistics, Known, Statistics};
 use crate::data::{Feature, Labels, OnUnseen, Opening, Source, Split};
-use crate::train::Checkpoint;
+use crate::train::{Checkpoint, Instead};
+
+/// What can be done about data whose columns or rows are others.
+const ANOTHER: &str = "or name a run of such data with --against";
 
 /// A column of whose values more than this share are unseen is likely to be another one, or to be written otherwise.
 const MOSTLY: f64 = 0.5;
@@ -108,11 +111,12 @@ pub(super) fn compare(day: &Path, run: &Path, keys: &KeyArgs, json: bool) -> Res
     let data = open_columns(&mut config, opening)?;
     let source = Derived::of(&config.model, Arc::clone(&data))?;
     refuse_own_numbers(&*data)?;
-    let checkpoint = open_trained(&trained.path, verify, &*source)?;
+    let instead = Instead { otherwise: ANOTHER, begins: false, may_skip: false };
+    let checkpoint = open_trained(&trained.path, verify, (&config, &*source), instead)?;
     let dense: Vec<&str> = data.about().dense_columns.iter().map(|(name, _)| &**name).collect();
     let categorical = data.schema().names();
     let categorical: Vec<&str> = categorical.iter().map(|name| &**name).collect();
-    checkpoint.check_names(&dense, &categorical, "or name a run of such data with --against")?;
+    checkpoint.check_names(&dense, &categorical, ANOTHER)?;
     source.schema().check_model(&config.model)?;
 
     let before = checkpoint.statistics()?.filter(|before| fits(before, &*data));

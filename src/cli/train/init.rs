@@ -5,15 +5,16 @@ use std::path::Path;
 
 use safetensors::tensor::{Dtype, SafeTensors};
 
-use crate::base::config::{Config, DataConfig, ModelConfig, SourceKind};
+use crate::base::config::{Config, DataConfig, ModelConfig, OptimizerName, SourceKind};
 use crate::base::console::note;
 use crate::base::units::Count;
 use crate::base::{Error, Result};
 use crate::cli::trained::{VerifyArgs, is_bare_parquet};
+use crate::data::formats::SCHEMA;
 use crate::data::{Growth, Source};
 use crate::memory::FileMap;
 use crate::model::{Project, is_of_model};
-use crate::train::{Checkpoint, Start, checkpoint_in};
+use crate::train::{Checkpoint, Instead, Start, checkpoint_in};
 
 /// What files of PyTorch and NumPy begin with: archives, arrays, pickles.
 const FOREIGN: [&[u8]; 3] = [b"PK\x03\x04", b"\x93NUMPY", b"\x80"];
@@ -95,13 +96,26 @@ pub(super) fn refuse_another(init: Option<&Path>, run: &Path, verify: VerifyArgs
     Err(Error::config("--init with --auto-resume", reason))
 }
 
-/// Tells whoever says by `origin` with what the optimizer's sums begin that those of --init are taken.
-pub(super) fn tell_of_sums(origin: &str, path: &Path, growth: &[Growth]) {
-    let what = match growth.iter().any(|column| column.new > 0) {
-        true => "begins those of new values alone",
-        false => "changes nothing",
+/// What is left for a key to change that says with what sums of optimizers begin, where --init has them, for people;
+/// nothing where it has none. `found`: whether it has what optimizers keep of layers, and of rows.
+pub(super) fn taken_sums(config: &Config, found: [Option<bool>; 2], growth: &[Growth]) -> Option<String> {
+    let Config { model, train, .. } = config;
+    let sums = |optimizer: OptimizerName| {
+        matches!(optimizer, OptimizerName::Adagrad | OptimizerName::RowwiseAdagrad | OptimizerName::Ftrl)
     };
-    note!("note: {origin} {what}: the optimizer's sums are taken from --init {}", path.display());
+    let wide = model.wide && sums(train.optimizer_wide);
+    let [layers, rows] = [train.optimizer, train.optimizer_rows].map(|optimizer| wide || sums(optimizer));
+    let taken = [layers && found[0] == Some(true), rows && found[1] == Some(true)];
+    let grows = taken[1] && growth.iter().any(|column| column.new > 0);
+    let (what, of) = match taken {
+        [false, false] => return None,
+        [true, false] if rows => ("changes nothing of layers", " of layers"),
+        [false, true] if layers && grows => ("begins of rows those of new values alone", " of rows"),
+        [false, true] if layers => ("changes nothing of rows", " of rows"),
+        _ if grows => ("begins those of new values alone", ""),
+        _ => ("changes nothing", ""),
+    };
+    Some(format!("{what}: the optimizer's sums{of} are"))
 }
 
 /// The error of a run that began with these weights: where it diverged and they are no numbers, that is the cause.
@@ -140,12 +154,20 @@ fn broken_tensor(path: &Path) -> Option<String> {
 /// What can be done about data whose columns are others.
 pub(super) const FROM_THE_START: &str = "or train from the start, without --init";
 
+/// What can be done about data whose rows are others.
+pub(super) const INSTEAD: Instead = Instead { otherwise: FROM_THE_START, begins: true, may_skip: true };
+
 /// Refuses Parquet that nobody describes for a model of text, whose rows are those of values, by a vocabulary or by a
-/// hash: identifiers would be taken for numbers of these rows.
+/// hash: identifiers would be taken for numbers of these rows. `flag` is that by which training begins or goes on, and
+/// `otherwise` what else can be done.
 ///
 /// # Errors
 /// [`Error::Config`] with the path.
-pub(super) fn refuse_identifiers(weights: &Checkpoint<'_>, data: &DataConfig) -> Result<()> {
+pub(super) fn refuse_identifiers(
+    weights: &Checkpoint<'_>,
+    data: &DataConfig,
+    (flag, otherwise): (&str, &str),
+) -> Result<()> {
     // Of a damaged header the weights are as good.
     let Some((_, trained)) = weights.header().ok().flatten() else { return Ok(()) };
     let is_of_text = trained.data.source == SourceKind::Tsv || !trained.data.schema.is_empty();
@@ -160,9 +182,9 @@ pub(super) fn refuse_identifiers(weights: &Checkpoint<'_>, data: &DataConfig) ->
         };
         let reason = format!(
             "{path} is Parquet, whose whole numbers are numbers of rows, but this model was trained on values of text: {remedy}, \
-             {FROM_THE_START}; if these are the rows of its values, --no-verify takes them"
+             {otherwise}; if these are the rows of its values, say so in a {SCHEMA} beside the files"
         );
-        Err(Error::config("--init", reason))
+        Err(Error::config(flag, reason))
     })
 }
 

@@ -233,7 +233,7 @@ impl TrainArgs {
                 let weights = self.verify.open(&file)?;
                 let About { vocabulary, growth, .. } = source.about();
                 let numbers = vocabulary.as_deref().map(|vocabulary| numbers.unwrap_or_else(|| digest(vocabulary)));
-                let doubt = weights.check_numbers(numbers.as_deref(), config, source, &vocabulary_in(path))?;
+                let doubt = weights.check_numbers(numbers.as_deref(), source, &vocabulary_in(path), init::INSTEAD)?;
                 doubt.iter().for_each(|reason| note!("warning: {reason}"));
                 match config.data.is_stored() {
                     true => init::check_columns(&weights, config, source)?,
@@ -245,9 +245,11 @@ impl TrainArgs {
                     .for_each(|reason| note!("warning: --init {}: {reason}", path.display()));
                 weights.begin(&started.ranks, growth, config.train.seed)?;
                 note!("--init {}: {}", path.display(), weights.told(&started.ranks)?);
-                let has_sums = weights.has_moments(&started.ranks)?;
-                let origin = self.keys.origin("train.initial_accumulator").filter(|_| has_sums);
-                origin.iter().for_each(|origin| init::tell_of_sums(origin, path, growth));
+                let found = weights.has_moments(&started.ranks)?;
+                let told = init::taken_sums(config, found, growth);
+                if let Some((origin, told)) = self.keys.origin("train.initial_accumulator").zip(told) {
+                    note!("note: {origin} {told} taken from --init {}", path.display());
+                }
                 growth_told(config.data.rows_cap, growth)
                     .iter()
                     .for_each(|told| note!("--init {}: {told}", path.display()));

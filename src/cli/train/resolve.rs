@@ -4,16 +4,19 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use super::TrainArgs;
-use super::init::{FROM_THE_START, refuse_identifiers};
+use super::init::{FROM_THE_START, INSTEAD, refuse_identifiers};
 use crate::base::config::{Command, Config, DataConfig, Hot, Layers, SourceKind, TrainConfig, Vocab};
 use crate::base::console::note;
 use crate::base::input::read_text;
 use crate::base::{Error, Result};
-use crate::cli::trained::Trained;
+use crate::cli::trained::{Trained, refuse_other_rows};
 use crate::data::formats::csv::{TextCategorical, TextDense, TextSchema};
 use crate::data::tsv::Layout;
 use crate::data::{Labels, Numbering, Opening, Schema};
-use crate::train::{Checkpoint, Progress, checkpoint_in, load_vocabulary, resume_in, vocabulary_in};
+use crate::train::{Checkpoint, Instead, Progress, checkpoint_in, load_vocabulary, resume_in, vocabulary_in};
+
+/// What can be done about data that a run cannot go on with.
+const ANOTHER_RUN: &str = "or begin another run, without --resume";
 
 /// A run that is asked for.
 pub(super) struct Resolved {
@@ -80,8 +83,7 @@ impl TrainArgs {
         let is_named = self.keys.origin("data.schema").is_some() && !self.auto_resume;
         if is_named || before.data.schema != trained.data.schema {
             opening.schema = None;
-            let weights = Checkpoint::open_as(&path, false)?;
-            check_names(&weights, &config.data, "or begin another run, without --resume")?;
+            check_names(&Checkpoint::open_as(&path, false)?, &config.data, ANOTHER_RUN)?;
         }
         let kept = [
             ("data.vocab", config.data.vocab == trained.data.vocab),
@@ -91,6 +93,12 @@ impl TrainArgs {
             let reason =
                 "a run keeps the vocabulary that it began with: leave the key away, or begin another with --out";
             return Err(Error::config(format!("{key} with --resume"), reason));
+        }
+        if !self.verify.no_verify {
+            let weights = Checkpoint::open_as(&path, false)?;
+            refuse_identifiers(&weights, &config.data, ("--resume", ANOTHER_RUN))?;
+            let instead = Instead { otherwise: ANOTHER_RUN, begins: false, may_skip: true };
+            refuse_other_rows(&weights, &config.data, instead)?;
         }
         // What the optimizers have summed up since is the checkpoint's: no other beginning would move a bit of it.
         let begun = |config: &Config| config.train.initial_accumulator;
@@ -140,7 +148,8 @@ impl TrainArgs {
         let weights = Checkpoint::open_as(&file, false)?;
         check_names(&weights, &config.data, FROM_THE_START)?;
         if !self.verify.no_verify {
-            refuse_identifiers(&weights, &config.data)?;
+            refuse_identifiers(&weights, &config.data, ("--init", FROM_THE_START))?;
+            refuse_other_rows(&weights, &config.data, INSTEAD)?;
         }
         // Of a damaged header the weights are as good.
         let (scales, numbering) = match weights.header() {

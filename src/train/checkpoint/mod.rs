@@ -29,6 +29,7 @@ mod start;
 mod weights;
 mod writers;
 
+pub use numbers::{Instead, RowsBy};
 pub use place::TrainedOn;
 pub use start::Start;
 pub use writers::Writers;

@@ -4,9 +4,30 @@ use std::path::Path;
 
 use super::Checkpoint;
 use crate::base::Result;
-use crate::base::config::{Config, SourceKind};
 use crate::data::{About, Numbering, Source, Vocabulary};
 use crate::train::vocabulary::digest;
+
+/// How data tell which row of a table a look-up is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RowsBy {
+    /// By the values of text, which have rows by a vocabulary.
+    Vocabulary,
+    /// By the values of text, which all have rows by a hash, or as a schema says.
+    Hash,
+    /// By numbers of rows.
+    Number,
+}
+
+/// What a command can do in the place of reading data whose rows are those of other values.
+#[derive(Debug, Clone, Copy)]
+pub struct Instead {
+    /// That, in words: "or ...".
+    pub otherwise: &'static str,
+    /// Whether training begins with the model, whose tables may then grow.
+    pub begins: bool,
+    /// Whether the command has --no-verify.
+    pub may_skip: bool,
+}
 
 impl Checkpoint<'_> {
     /// Checks that this vocabulary, read from `path` or not there, is the one that the model was trained with; where
@@ -30,31 +51,28 @@ impl Checkpoint<'_> {
         }
     }
 
-    /// Checks that a run of this configuration, on the data of `source`, may begin with these weights: that rows of
-    /// embeddings are those of the same values, as far as the file tells how they are numbered; `numbers` is the
-    /// [`digest`] of the vocabulary of the data, if they have one, before they add values to it. `beside` is where the
-    /// model's is looked for. Where the file does not tell by which vocabulary its rows are numbered, and none is
-    /// there: what may be wrong, for people.
+    /// Checks that a run on the data of `source` may begin with these weights: that rows of embeddings are those of
+    /// the same values, as far as the file tells how they are numbered; `numbers` is the [`digest`] of the vocabulary
+    /// of the data, if they have one, before they add values to it. `beside` is where the model's is looked for. Where
+    /// the file does not tell by which vocabulary its rows are numbered, and none is there: what may be wrong, for
+    /// people. Data of another kind are [`Checkpoint::check_rows`]' to refuse.
     ///
     /// # Errors
     /// [`Error::Checkpoint`](crate::base::Error::Checkpoint) when they are not.
     pub fn check_numbers(
         &self,
         numbers: Option<&str>,
-        config: &Config,
         source: &dyn Source,
         beside: &Path,
+        instead: Instead,
     ) -> Result<Option<String>> {
-        let about = source.about();
-        let is_text = numbers.is_some() || about.schema_text.is_some() || config.data.source == SourceKind::Tsv;
-        if is_text {
-            self.refuse_text()?;
-        }
+        let About { schema_text, numbering, .. } = source.about();
         let Some(numbers) = numbers else {
-            if config.data.is_stored() {
-                self.refuse_rows(is_text, &config.data.path)?;
+            // That no column of a schema is numbered is known once it is read.
+            if schema_text.is_some() && self.verified {
+                self.check_rows(RowsBy::Hash, "", instead)?;
             }
-            return self.doubt_of_blocks(&about.numbering);
+            return self.doubt_of_blocks(numbering);
         };
         let place = beside.display();
         match self.numbered_by() {
@@ -77,38 +95,44 @@ impl Checkpoint<'_> {
         }
     }
 
-    /// Refuses text for a model whose rows are numbered by the vocabularies of blocks; not where nothing is verified.
-    fn refuse_text(&self) -> Result<()> {
-        if !self.verified || self.sound_numbering()?.is_empty() {
+    /// Checks, before they are read, that data at `path` are of the kind whose rows the model has: those of values of
+    /// text, by a vocabulary, or those that blocks have. Where nothing is to be verified, nobody asks.
+    ///
+    /// # Errors
+    /// [`Error::Checkpoint`](crate::base::Error::Checkpoint) when they are not, with what to do `instead`.
+    pub fn check_rows(&self, by: RowsBy, path: &str, instead: Instead) -> Result<()> {
+        let Instead { otherwise, begins, may_skip } = instead;
+        if by != RowsBy::Number && !self.sound_numbering()?.is_empty() {
+            let growing = match (begins, self.sound_header()) {
+                (true, Some(_)) => ", and --grow, by which new values get rows,",
+                (true, None) => {
+                    " (where values are new, with --grow, and begin with the run's own directory, --init RUN),"
+                }
+                (false, _) => ",",
+            };
+            return Err(self.fail(format!(
+                "its rows are those of values of the vocabulary of {}, and values of text would get others: make blocks of the \
+                 text with `octorec preprocess` and its --vocabulary DIR, which names that data set{growing} and name these, \
+                 {otherwise}",
+                self.trained_path().unwrap_or("the data set that it was trained on")
+            )));
+        }
+        if by == RowsBy::Vocabulary || self.numbered_by().is_none() {
             return Ok(());
         }
-        Err(self.fail(format!(
-            "its rows are those of values of the vocabulary of {}, and values of text would get others: make blocks of the text \
-             with `octorec preprocess` and its --vocabulary DIR, which names that data set, and --grow, by which new values get \
-             rows, and name these, or train from the start, without --init",
-            self.trained_path().unwrap_or("the data set that it was trained on")
-        )))
-    }
-
-    /// Refuses data whose row numbers are given, or follow from a hash, for a model whose rows are numbered by a
-    /// vocabulary of text; not where nothing is verified.
-    fn refuse_rows(&self, is_text: bool, path: &str) -> Result<()> {
-        if !self.verified || self.numbered_by().is_none() {
-            return Ok(());
-        }
-        let reason = match is_text {
-            true => {
-                "its rows are those of values of its vocabulary, and values of these data get theirs by a hash: give them the \
-                 same --vocab as where it was trained and columns without `rows`, or train from the start, without --init"
-                    .to_owned()
+        Err(self.fail(match by {
+            RowsBy::Number => {
+                let skips = if may_skip { "; if they are the rows of its vocabulary, --no-verify takes them" } else { "" };
+                format!(
+                    "its rows are those of values of its vocabulary, and {path} has numbers of rows, which may be those of \
+                     other values: name the text that these were made of, {otherwise}{skips}"
+                )
             }
-            false => format!(
-                "its rows are those of values of its vocabulary, and {path} has numbers of rows, which may be those of other \
-                 values: name the text that these were made of, or train from the start, without --init; if they are the rows \
-                 of its vocabulary, --no-verify takes them"
+            RowsBy::Hash | RowsBy::Vocabulary => format!(
+                "its rows are those of values of its vocabulary, and values of these data get theirs by a hash: give them the \
+                 same --vocab as where it was trained and columns without `rows`, {otherwise}"
             ),
-        };
-        Err(self.fail(reason))
+        }))
     }
 
     /// What may be wrong with blocks that tell which values their rows belong to, where nothing in the file does.

@@ -34,13 +34,13 @@ struct Grown<'a> {
 type TakeRows<'a> = &'a mut dyn FnMut(Range<usize>, &[f32]) -> Result<()>;
 
 impl Checkpoint<'_> {
-    /// Whether it has what the ranks' optimizers keep, or they keep nothing.
+    /// Whether it has what the ranks' optimizers keep of layers, and of rows; `None` of those that keep nothing.
     ///
     /// # Errors
     /// When a rank has failed.
-    pub fn has_moments(&self, ranks: &Ranks) -> Result<bool> {
+    pub fn has_moments(&self, ranks: &Ranks) -> Result<[Option<bool>; 2]> {
         let kept = self.moments(ranks, &ranks.parameters()?);
-        Ok(kept.iter().all(|(moments, found)| *found || moments.is_empty()))
+        Ok(kept.map(|(moments, found)| (!moments.is_empty()).then_some(found)))
     }
 
     /// What the optimizers of layers and of rows keep beside these tensors, each with whether the file has it: some of
