@@ -15,7 +15,7 @@ use super::schema::TextSchema;
 use super::sniff::check_header;
 use crate::base::config::OnBadRow;
 use crate::base::input::Found;
-use crate::base::{Error, Result, interrupt};
+use crate::base::{Error, Reason, Result, interrupt};
 use crate::data::text::{Marks, Place, Scanned, Skipped, Wanted, line_feeds};
 use crate::data::{Labels, OnUnseen, Progress};
 
