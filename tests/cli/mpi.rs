@@ -100,6 +100,11 @@ fn alone(folder: &Path, words: &str) -> (Vec<u8>, Vec<u8>) {
     results(folder, "alone")
 }
 
+/// Words by which tables are divided as they were there: otherwise a network between ranks may divide them otherwise.
+fn by_plan_of_one(folder: &Path) -> String {
+    format!("--plan {}", folder.join("alone/run/plan.toml").display())
+}
+
 /// The same, on so many machines with so many ranks each; nothing where that is impossible here.
 fn together(folder: &Path, [machines, ranks]: [usize; 2], wire: Wire, words: &str) -> Option<(Vec<u8>, Vec<u8>)> {
     let name = format!("{machines}x{ranks}-{wire:?}");
@@ -276,6 +281,7 @@ fn machines_sum_what_ranks_of_one_sum() {
         let folder = tempdir().unwrap();
         let words = format!("{words} --steps 12");
         let whole = alone(folder.path(), &format!("{words} --ranks 2 --threads 1"));
+        let words = format!("{words} {}", by_plan_of_one(folder.path()));
         let Some(found) = together(folder.path(), [2, 1], Wire::SharedMemory, &words) else { return };
         assert!(found.0 == whole.0, "{words}: other losses");
         assert!(weights(&found.1) == weights(&whole.1), "{words}: other weights");
@@ -286,10 +292,11 @@ fn machines_sum_what_ranks_of_one_sum() {
 fn machines_of_one_rank_have_communication_cores() {
     let folder = tempdir().unwrap();
     let whole = alone(folder.path(), "--steps 12 --ranks 2 --threads 1");
+    let plan = by_plan_of_one(folder.path());
     for (name, overlap) in [("on", "--overlap on"), ("off", "--overlap off")] {
         let folder = folder.path().join(name);
         fs::create_dir(&folder).unwrap();
-        let words = format!("--steps 12 --comm-cores 1 {overlap}");
+        let words = format!("--steps 12 --comm-cores 1 {overlap} {plan}");
         let Some(found) = together(&folder, [2, 1], Wire::SharedMemory, &words) else { return };
         assert!(found.0 == whole.0 && weights(&found.1) == weights(&whole.1), "{overlap}: other bits");
     }
