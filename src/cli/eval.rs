@@ -223,7 +223,7 @@ impl EvalArgs {
     /// Its checkpoint, for use on these samples.
     fn opened<'a>(&self, subject: &'a Subject) -> Result<Checkpoint<'a>> {
         let Subject { path, config, source, split, .. } = subject;
-        let checkpoint = open_trained(path, self.trained.verify, (config, &**source), ANOTHER_MODEL)?;
+        let checkpoint = open_trained(path, self.trained.verify, (Some(&config.data), &**source), ANOTHER_MODEL)?;
         checkpoint
             .other_sample_weights(&**source)
             .iter()

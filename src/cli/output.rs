@@ -83,7 +83,11 @@ fn refuse_losing(flag: &str, out: &Path, inputs: &[&Path], told: &str) -> Result
     // An input may also have the name of a file that is not whole yet.
     let is = |out: &Path, input: &Path| same_file(out, input) || same_file(&partial_of(out), input);
     // Of a folder of Parquet nothing else is read.
-    let is_part = |out: &Path, input: &Path| within(out, input) && (reads(input, out) || !is_of_parquet(input));
+    let is_part = |out: &Path, input: &Path| {
+        // What a link names counts, whatever its own name.
+        let file = out.canonicalize().unwrap_or_else(|_| out.to_owned());
+        within(out, input) && (reads(input, &file) || !is_of_parquet(input))
+    };
     let lost = |out: &Path| inputs.iter().any(|input| is(out, input) || is_part(out, input));
     let joins = |out: &Path| {
         let name = out.file_name()?;

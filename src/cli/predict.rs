@@ -172,7 +172,9 @@ impl PredictArgs {
         };
         refuse_own_numbers(&*source)?;
         config.use_here(self.trained.threads);
-        let checkpoint = open_trained(&trained.path, self.trained.verify, (&config, &*source), ANOTHER_MODEL)?;
+        // What arrives was named nowhere.
+        let named = Some(&config.data).filter(|_| !arrives);
+        let checkpoint = open_trained(&trained.path, self.trained.verify, (named, &*source), ANOTHER_MODEL)?;
         let Started { ranks, .. } = self.trained.ranks.start_trained(world, &config, &*source, &checkpoint)?;
         let of = (Split::Train, config.train.eval_batch);
         let predict = |to: &mut dyn Taker| {

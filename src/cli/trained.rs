@@ -223,8 +223,9 @@ pub fn refuse_other_rows(weights: &Checkpoint<'_>, data: &DataConfig, instead: I
     }
     let by_values = if data.vocab == Vocab::Hash { RowsBy::Hash } else { RowsBy::Vocabulary };
     let by = match (Format::detect(path), data.schema.is_empty()) {
+        // Text of Criteo's layout may have any name.
+        _ if data.source == SourceKind::Tsv => by_values,
         (None | Some(Format::Csv | Format::Parquet), false) => by_values,
-        (None, true) if data.source == SourceKind::Tsv => by_values,
         (Some(Format::Parquet), true) if !is_bare_parquet(path) => return Ok(()),
         // With or without a schema, whoever opens these tells what is missing or too much.
         (None | Some(Format::Csv), true) | (Some(_), false) => return Ok(()),
@@ -248,20 +249,20 @@ pub fn refuse_own_numbers(source: &dyn Source) -> Result<()> {
     Err(Error::config("data.schema", reason))
 }
 
-/// Opens a trained model's checkpoint for use on this data, which `config` names; says if the data differs from what it
-/// was trained on in whether look-ups have weights.
+/// Opens a trained model's checkpoint for use on this data, where `data` has named it; says if the data differs from
+/// what it was trained on in whether look-ups have weights.
 ///
 /// # Errors
 /// As [`Checkpoint::open`], and when the data's rows are those of other values, with what to do `instead`.
 pub fn open_trained<'a>(
     path: &'a Path,
     verify: VerifyArgs,
-    (config, source): (&Config, &dyn Source),
+    (data, source): (Option<&DataConfig>, &dyn Source),
     instead: Instead,
 ) -> Result<Checkpoint<'a>> {
     let checkpoint = Checkpoint::open_as(path, !verify.no_verify)?;
-    if !verify.no_verify {
-        refuse_other_rows(&checkpoint, &config.data, instead)?;
+    if let Some(data) = data.filter(|_| !verify.no_verify) {
+        refuse_other_rows(&checkpoint, data, instead)?;
     }
     checkpoint.check_columns(source, false)?;
     checkpoint.other_weights(source.schema())?.iter().for_each(|reason| note!("warning: {reason}"));

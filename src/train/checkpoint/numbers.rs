@@ -102,7 +102,8 @@ impl Checkpoint<'_> {
     /// [`Error::Checkpoint`](crate::base::Error::Checkpoint) when they are not, with what to do `instead`.
     pub fn check_rows(&self, by: RowsBy, path: &str, instead: Instead) -> Result<()> {
         let Instead { otherwise, begins, may_skip } = instead;
-        if by != RowsBy::Number && !self.sound_numbering()?.is_empty() {
+        // Who has taken both kinds, unverified, knows what they are.
+        if by != RowsBy::Number && self.numbered_by().is_none() && !self.sound_numbering()?.is_empty() {
             let growing = match (begins, self.sound_header()) {
                 (true, Some(_)) => ", and --grow, by which new values get rows,",
                 (true, None) => {

@@ -193,6 +193,10 @@ fn files_beside_parquet_are_none_of_its_rows() {
     let message = fail(&format!("{predicts} {}", shown("spark/p.parquet")));
     assert!(message.contains("p.parquet lies in ") && message.contains("*.parquet are read as data"), "{message}");
     assert!(!at("spark/p.parquet").exists());
+    // Nor is a part lost to which a link leads, whatever the link's name.
+    std::os::unix::fs::symlink(at("spark/part-0.parquet"), at("link.csv")).unwrap();
+    let message = fail(&format!("{predicts} {}", shown("link.csv")));
+    assert!(message.contains("link.csv is ") && message.contains("which would be lost"), "{message}");
 }
 
 /// Rows with numbers of rows, which need no schema.
