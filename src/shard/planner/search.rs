@@ -191,12 +191,15 @@ impl<'a> State<'a> {
         let small = |table: &TableId| default_is_replicated(self.model, self.options, *table);
         let replicated = |choice: &Option<Choice>| choice.as_ref().is_some_and(|at| at.how.shape == Shape::Replicated);
         let small: Vec<TableId> = self.order.iter().copied().filter(small).collect();
-        if !small.iter().any(|table| replicated(&self.choices[table.index()])) {
+        if small.is_empty() {
             return None;
         }
-        let free = Tally { replicas: Load::default(), replicated: 0, ..self.tally.clone() };
-        if !clearly_better(self.model.score(&free)?, self.score()?) {
-            return None;
+        // Where none has kept its copies, they were left one by one, which may have ended elsewhere.
+        if small.iter().any(|table| replicated(&self.choices[table.index()])) {
+            let free = Tally { replicas: Load::default(), replicated: 0, ..self.tally.clone() };
+            if !clearly_better(self.model.score(&free)?, self.score()?) {
+                return None;
+            }
         }
         let mut state = Self { options: others, ..self.clone() };
         small.into_iter().for_each(|table| _ = state.take(table));
