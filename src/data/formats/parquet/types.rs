@@ -25,7 +25,7 @@ const PORTION: u64 = 1 << 12;
 /// `told`: where all files have floats that are whole numbers, that is said.
 ///
 /// # Errors
-/// [`Error::BadFile`](crate::base::Error::BadFile) with the column and both files, and when one of them is no whole
+/// [`Error::BadFile`] with the column and both files, and when one of them is no whole
 /// Parquet file.
 pub(in crate::data) fn refuse_two_types<'a>(
     files: impl Iterator<Item = &'a Path>,
