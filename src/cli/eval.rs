@@ -24,7 +24,7 @@ use crate::base::config::{Config, OnBadRow, Vocab};
 use crate::base::console::note;
 use crate::base::error::meant;
 use crate::base::units::Many;
-use crate::base::{Error, Result, TableId, console};
+use crate::base::{Deadline, Error, Result, TableId, console};
 use crate::collective::World;
 use crate::data::derived::Derived;
 use crate::data::formats::csv::{TextCategorical, TextSchema};
@@ -120,6 +120,11 @@ struct Subject {
 }
 
 impl EvalArgs {
+    /// How long ranks and machines wait for each other.
+    pub const fn deadline(&self) -> Deadline {
+        self.trained.ranks.timeout
+    }
+
     /// Prints the scores.
     pub fn run(&self, world: &World) -> Result<()> {
         heed_signals()?;

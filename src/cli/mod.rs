@@ -49,9 +49,10 @@ use clap::{Parser, Subcommand};
 
 use crate::base::config::refuse_several;
 use crate::base::console::note;
-use crate::base::{Error, Result, console};
+use crate::base::{Deadline, Error, Result, console};
 use crate::collective::World;
 use crate::ffi::signals;
+use crate::train::DEADLINE;
 
 /// Train deep recommenders (DLRM) on CPU servers.
 #[derive(Debug, Parser)]
@@ -159,6 +160,17 @@ impl Cli {
             refuse_several("search")?;
         }
         World::find()
+    }
+
+    /// How long the machines of a job wait for each other.
+    #[must_use]
+    pub const fn deadline(&self) -> Deadline {
+        match &self.command {
+            Command::Train(args) => args.deadline(),
+            Command::Eval(args) => args.deadline(),
+            Command::Predict(args) => args.deadline(),
+            _ => DEADLINE,
+        }
     }
 
     /// Runs the command, on all machines of a job at the same time.
