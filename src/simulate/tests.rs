@@ -194,6 +194,18 @@ fn a_rank_alone_takes_the_sum_of_its_stages_and_waits_for_nobody() {
 }
 
 #[test]
+fn an_update_of_replicated_tables_is_told_where_it_limits_a_step() {
+    let (shape, mut rates) = (shape(&[64], None), Rates::at_the_limits());
+    rates.of_limit[Stage::UpdateRows as usize] = 0.01;
+    for (scheme, told) in
+        [(Kind::Table, "% of the step)"), (Kind::Replicated, "% of the step, most of it of replicated tables)")]
+    {
+        let limit = divided(MACHINE, scheme, (2, 0, false), 4096, &shape, &rates).bottleneck();
+        assert!(limit.starts_with("update rows (") && limit.ends_with(told), "{limit}");
+    }
+}
+
+#[test]
 fn outcomes_of_two_orders_are_mixed_by_their_shares() {
     let rates = Rates::at_the_limits();
     let [a, b] = [64, 256].map(|top| step(1, 0, true, 4096, &shape(&[top], None), &rates));
