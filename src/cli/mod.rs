@@ -52,6 +52,7 @@ use crate::base::console::note;
 use crate::base::{Deadline, Error, Result, console};
 use crate::collective::World;
 use crate::ffi::signals;
+use crate::machine::team::fit_pool;
 use crate::train::DEADLINE;
 
 /// Train deep recommenders (DLRM) on CPU servers.
@@ -181,6 +182,7 @@ impl Cli {
         if !world.is_first() {
             console::speak_as_other_machine(world.machine());
         }
+        fit_pool()?;
         machines::bound(world).iter().for_each(|reason| note!("warning: {reason}"));
         let remedies = self.command.remedies();
         let done = match self.command {
