@@ -216,9 +216,12 @@ impl Outcome {
             // What exchanges keep busy for much less than ranks wait is not what they wait for. Those that copy are
             // busy whenever links and memories are, so these are to blame first.
             let least = 0.5 * self.exposed_s[kind as usize] / self.step_s;
-            let named =
-                |start: &str| self.exchanging.iter().find(|(name, share)| name.starts_with(start) && *share >= least);
-            let shared = ["link", "memory", "communication cores", "compute cores"].into_iter().find_map(named);
+            let named = |starts: &[&str]| {
+                let is_one = |name: &String| starts.iter().any(|start| name.starts_with(start));
+                self.exchanging.iter().find(|(name, share)| *share >= least && is_one(name))
+            };
+            let shared = [&["link", "memory"][..], &["communication cores"], &["compute cores"]];
+            let shared = shared.into_iter().find_map(named);
             let Some((name, _)) = shared else { return format!("{}: ranks wait for each other", kind.name()) };
             let busy = self.busy.iter().find(|(own, _)| own == name).map_or(0.0, |(_, share)| *share);
             return format!("{} on {name} ({:.0} % busy)", kind.name(), busy * 1e2);

@@ -274,6 +274,15 @@ fn two_ranks_halve_what_they_compute_and_wait_for_a_slow_link() {
 }
 
 #[test]
+fn a_memory_that_exchanges_keep_busier_than_the_link_is_what_limits_them() {
+    // 32 MiB of sums and as much of weights each way: 1.7 ms of the link. Of a memory a byte is read, and where it lands
+    // read and written as often as it takes to add it to what is there: 3 ms.
+    let machine = MACHINE.replace("gb_s = 10\n", "gb_s = 40\n");
+    let limit = divided(&machine, Kind::Table, (2, 0, false), 64, &shape(&[87_381], None), &Rates::at_the_limits());
+    assert!(limit.bottleneck().starts_with("dense gradients on memory of node "), "{}", limit.bottleneck());
+}
+
+#[test]
 fn layers_are_reduced_behind_the_backward_pass_or_waited_for() {
     // Half of 64 MiB each way over the link, as gradients and as weights; nobody is slowed by copying.
     let (wide, rates) = (shape(&[87_381], None), Rates { core_gb_s: 1e3, ..Rates::at_the_limits() });

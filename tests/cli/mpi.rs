@@ -483,14 +483,14 @@ fn a_machine_at_work_behind_its_last_step_is_waited_for_and_one_that_stands_stil
         assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
         // Behind the checkpoint the first machine has a timeline to write, which it does when somebody reads: here
         // after longer than others wait for one that is silent, or never, since it is stopped.
-        let then = if stops { "sleep 1; kill -STOP $$".to_owned() } else { format!("sleep 5; cat {}", pipe.display()) };
+        let then = if stops { "sleep 1; kill -STOP $$".to_owned() } else { format!("sleep 7; cat {}", pipe.display()) };
         let saved = format!("[ -e {} ]", run.join("checkpoint.safetensors").display());
         let meanwhile =
             format!("(for _ in $(seq 600); do if {saved}; then {then}; break; fi; sleep 0.1; done) >/dev/null &");
         let first = format!("{meanwhile}\nexec {program} \"$@\"");
         let Some(mut command) = two(folder.path(), [&first, &format!("exec {program} \"$@\"")]) else { return };
         let line = format!(
-            "train {TINY} --steps 3 --ranks 1 --threads 1 --source random --set model.rows=[10,20] --timeout 3 --trace {} \
+            "train {TINY} --steps 3 --ranks 1 --threads 1 --source random --set model.rows=[10,20] --timeout 5 --trace {} \
              --out {}",
             pipe.display(),
             run.display()
@@ -500,7 +500,7 @@ fn a_machine_at_work_behind_its_last_step_is_waited_for_and_one_that_stands_stil
         let told = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.success(), !stops, "{told}");
         assert_eq!(
-            told.contains("cannot end the job: machine 0 (") && told.contains(" no sign of life for 3 s"),
+            told.contains("cannot end the job: machine 0 (") && told.contains(" no sign of life for 5 s"),
             stops,
             "{told}"
         );
