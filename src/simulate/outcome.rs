@@ -47,8 +47,9 @@ pub(super) enum Label {
         /// Whether it is work on replicated tables, which each rank has a copy of.
         is_replicated: bool,
     },
-    /// A message to some ranks of one host, the first of which is named, on its way while its senders compute.
-    Way { to: usize, receivers: usize, step: usize, kind: MessageKind },
+    /// A message to some ranks of one host, the first of which is named, on its way while its senders compute. Where it
+    /// takes turns with the reduction of layers, it could have begun after `ready`.
+    Way { to: usize, receivers: usize, step: usize, kind: MessageKind, ready: Option<usize> },
     /// The end of a layer's reduction on a rank, which began with another activity.
     Layer { rank: usize, step: usize, layer: usize, began: usize },
 }
@@ -106,6 +107,12 @@ impl Outcome {
         let (mut compute_s, mut exposed_s, mut total_s) =
             (0.0, [0.0; MessageKind::ALL.len()], [0.0; MessageKind::ALL.len()]);
         let mut spans = Vec::new();
+        // By step, from when to when lists for replicated tables let layers go before.
+        let turns = labels.iter().zip(&flowed).filter_map(|(label, at)| match label {
+            Some(Label::Way { step, ready: Some(ready), .. }) => Some((*step, [flowed[*ready].gone_s, at.began_s])),
+            _ => None,
+        });
+        let turns: BTreeMap<usize, [f64; 2]> = turns.collect();
         // By the first receiver and kind.
         let mut under_way = BTreeMap::<(usize, usize), UnderWay>::new();
         for (label, at) in labels.iter().zip(&flowed) {
@@ -119,7 +126,7 @@ impl Outcome {
             }
             let took_s = at.gone_s - at.began_s;
             match label {
-                Label::Stage { rank, stage, alone_s, sends, wait, is_replicated, .. } => {
+                Label::Stage { rank, stage, step, alone_s, sends, wait, is_replicated } => {
                     let own_s = if sends.is_some() { took_s.min(alone_s) } else { took_s };
                     compute_s += own_s;
                     stages[rank][stage as usize] += own_s / counted;
@@ -128,7 +135,14 @@ impl Outcome {
                         exposed_s[kind as usize] += took_s - own_s;
                     }
                     if let Some(Wait { kind, after }) = wait {
-                        exposed_s[kind as usize] += at.began_s - after.map_or(0.0, |after| flowed[after].gone_s);
+                        let since_s = after.map_or(0.0, |after| flowed[after].gone_s);
+                        // Whoever waits for lists waits for the layers that go before them.
+                        let turn = turns.get(&step).filter(|_| kind == MessageKind::ReplicaGradients);
+                        let layers_s = turn.map_or(0.0, |[ready_s, began_s]| {
+                            (began_s.min(at.began_s) - ready_s.max(since_s)).max(0.0)
+                        });
+                        exposed_s[kind as usize] += at.began_s - since_s - layers_s;
+                        exposed_s[MessageKind::DenseGradients as usize] += layers_s;
                     }
                 }
                 Label::Way { to, receivers, kind, .. } => {

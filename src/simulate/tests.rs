@@ -206,6 +206,17 @@ fn an_update_of_replicated_tables_is_told_where_it_limits_a_step() {
 }
 
 #[test]
+fn who_waits_for_lists_behind_layers_waits_for_the_layers() {
+    // 64 MiB of a layer's sums and weights are on the link for some milliseconds, short lists for microseconds.
+    let (wide, rates) = (shape(&[87_381], None), Rates { core_gb_s: 1e3, ..Rates::at_the_limits() });
+    let outcome = divided(MACHINE, Kind::Replicated, (2, 1, true), 64, &wide, &rates);
+    let [lists, dense] =
+        [MessageKind::ReplicaGradients, MessageKind::DenseGradients].map(|kind| outcome.exposed_s[kind as usize]);
+    assert!(lists < 0.1 * dense, "{lists:e}, {dense:e}");
+    assert!(outcome.bottleneck().starts_with("dense gradients on link node "), "{}", outcome.bottleneck());
+}
+
+#[test]
 fn outcomes_of_two_orders_are_mixed_by_their_shares() {
     let rates = Rates::at_the_limits();
     let [a, b] = [64, 256].map(|top| step(1, 0, true, 4096, &shape(&[top], None), &rates));
