@@ -286,8 +286,8 @@ fn two_ranks_halve_what_they_compute_and_wait_for_a_slow_link() {
 
 #[test]
 fn a_memory_that_exchanges_keep_busier_than_the_link_is_what_limits_them() {
-    // 32 MiB of sums and as much of weights each way: 1.7 ms of the link. Of a memory a byte is read, and where it lands
-    // read and written as often as it takes to add it to what is there: 3 ms.
+    // 32 MiB of sums and as much of weights each way: 1.7 ms of the link. Of a memory a byte is read, and where it
+    // lands read and written as often as it takes to add it to what is there: 3 ms.
     let machine = MACHINE.replace("gb_s = 10\n", "gb_s = 40\n");
     let limit = divided(&machine, Kind::Table, (2, 0, false), 64, &shape(&[87_381], None), &Rates::at_the_limits());
     assert!(limit.bottleneck().starts_with("dense gradients on memory of node "), "{}", limit.bottleneck());
