@@ -277,13 +277,7 @@ impl EvalArgs {
     }
 
     /// Its scores.
-    fn score(
-        &self,
-        world: &World,
-        subject: &Subject,
-        checkpoint: &Checkpoint<'_>,
-        so_far: &SoFar,
-    ) -> Result<Scored> {
+    fn score(&self, world: &World, subject: &Subject, checkpoint: &Checkpoint<'_>, so_far: &SoFar) -> Result<Scored> {
         let Subject { config, data, source, split, .. } = subject;
         so_far.samples.set(source.samples(*split));
         let groupings = self.groupings(config, &**source, *split)?;

@@ -65,7 +65,8 @@ fn refuse_other_than_picture(flag: &str, out: &Path) -> Result<()> {
         return Ok(());
     }
     let out = out.display();
-    let reason = format!("{out} is there and is no picture, which would be lost: name another file, or remove that one");
+    let reason =
+        format!("{out} is there and is no picture, which would be lost: name another file, or remove that one");
     Err(Error::config(flag, reason))
 }
 

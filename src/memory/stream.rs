@@ -104,7 +104,8 @@ mod tests {
         let mut own = File::options().append(true).open(&log).unwrap();
         let number = own.as_raw_fd();
         symlink(format!("/dev/fd/{number}"), &link).unwrap();
-        let names = ["/dev/fd", "/proc/self/fd", "/proc/thread-self/fd"].map(|of| PathBuf::from(of).join(number.to_string()));
+        let names =
+            ["/dev/fd", "/proc/self/fd", "/proc/thread-self/fd"].map(|of| PathBuf::from(of).join(number.to_string()));
         let mut expected = "before\n".to_owned();
         for name in names.iter().chain([&link]) {
             assert!(is_stream(name) && descriptor(name) == Some(number), "{}", name.display());

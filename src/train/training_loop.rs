@@ -217,7 +217,8 @@ impl<'a> TrainingLoop<'a> {
             let choice = self.run.ranks.update_choice()?.map(|choice| format!("update of embedding rows: {choice}"));
             let doubt = self.run.doubt(&self.order, &made.step);
             let doubt = doubt.map(|doubt| format!("warning: the loss of the first step is {doubt}"));
-            choice.into_iter().chain(doubt).for_each(|told| self.reporter.say(&told));
+            let all = choice.into_iter().chain(doubt).chain(self.run.unused_plans());
+            all.for_each(|told| self.reporter.say(&told));
         }
         let progress = &mut self.run.state.progress;
         // A minibatch without weight has none.

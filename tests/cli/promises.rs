@@ -223,7 +223,11 @@ fn devices_and_links_stay_what_they_are() {
         assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
     };
     let train = format!("{} --steps 3 --mllog /dev/stdout --trace-loss", tiny_training());
-    let lines = [format!("{predict} --out /dev/stdout"), format!("{train} /proc/self/fd/1"), format!("{predict} --out /dev/fd/1")];
+    let lines = [
+        format!("{predict} --out /dev/stdout"),
+        format!("{train} /proc/self/fd/1"),
+        format!("{predict} --out /dev/fd/1"),
+    ];
     lines.iter().for_each(|line| append(line));
     let (text, found) = (fs::read_to_string(&log).unwrap(), succeed(&predict).stdout);
     let found = String::from_utf8(found).unwrap();
