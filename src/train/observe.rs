@@ -8,7 +8,7 @@ use crate::base::units::Many;
 use crate::math::brgemm::unmatched;
 
 /// Shapes that a message names at most.
-const SHAPES: usize = 8;
+const SHAPES: usize = 16;
 
 /// What the user should know of a file of measured plans, where passes were run and none of them was of a shape that it
 /// has a plan for; the ranks of a run train `batch` samples each.
