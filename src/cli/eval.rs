@@ -144,7 +144,7 @@ impl SoFar {
             Some(all) => format!("after {} of {}{several}", Count(scored), Many(all, "sample")),
             None => format!("after {}", Many(scored, "sample")),
         };
-        note!("interrupted {done}: no scores are printed, which are those of all samples; nothing else is written");
+        note!("interrupted {done}: no scores are printed, since they are of all samples, and nothing else is written");
     }
 }
 

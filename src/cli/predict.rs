@@ -224,7 +224,7 @@ impl PredictArgs {
         let written = match &self.out {
             Some(out) if !is_stream(out) => {
                 let stays = if out.exists() { "is what it was" } else { "is not there" };
-                format!("none of their probabilities is written: {} {stays}", out.display())
+                format!("no probability is written: {} {stays}", out.display())
             }
             _ if rows == 0 => "no probability is written".to_owned(),
             Some(out) => format!("their probabilities are written to {}, those of others are not", out.display()),

@@ -94,7 +94,7 @@ fn an_interrupted_prediction_tells_which_rows_have_their_probabilities() {
         until("it writes", || partial.exists());
         ask(&child, Signal::TERM);
         let (printed, said) = ended(child);
-        assert!(printed.is_empty() && said.contains("none of their probabilities is written: "), "{said}");
+        assert!(printed.is_empty() && said.contains("no probability is written: "), "{said}");
         assert!(said.contains(told), "{said}");
         assert_eq!((fs::read_to_string(&found).ok().as_deref(), partial.exists()), (before, false), "{said}");
     }
