@@ -49,6 +49,7 @@ pub use metrics::{
     Bucket, ByValue, EachSample, Evaluation, Grouped, MOST_VALUES, Scores, StandardErrors, ValueScores, paired_errors,
 };
 pub use mllog::{Benchmark, MlLog, Submission};
+pub use observe::unused_plans;
 pub use order::{Judged, Shuffled};
 pub use output::{OutputDir, checkpoint_in, has_begun, hot_in, plan_in, resume_in, run_files, run_of, vocabulary_in};
 pub use profile::{Profile, StageTime, StepWork};

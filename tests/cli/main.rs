@@ -24,6 +24,7 @@ mod hot;
 mod idle_flags;
 mod initial;
 mod integrity;
+mod interrupts;
 #[path = "../support/keyed_once.rs"]
 mod keyed_once;
 mod learning;
