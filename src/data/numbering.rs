@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use super::fingerprint::of_bytes;
@@ -32,7 +33,7 @@ impl Numbering {
         Ok(Self(columns))
     }
 
-    /// That of columns of these names whose values have their rows by a vocabulary: as of files that hold its values. No
+    /// That of columns of these names whose values have their rows by a vocabulary, as of files with its values. No
     /// table has more than `cap` rows (0: no limit), modulo which rows of stored data are taken. Those of text are not
     /// where the row of unseen values is the last one, and they have a numbering of their own.
     pub(super) fn by<'a>(vocabulary: &Vocabulary, names: impl Iterator<Item = &'a str>, cap: u64) -> Self {
@@ -42,7 +43,8 @@ impl Numbering {
             let told = if is_cut { of_bytes([identity, cap].iter().map(bytemuck::bytes_of)) } else { identity };
             Some((name.to_owned(), format!("{told:016x}")))
         };
-        Self(names.enumerate().filter_map(column).collect())
+        let columns: Vec<(usize, &str)> = names.enumerate().collect();
+        Self(columns.into_par_iter().filter_map(column).collect())
     }
 
     /// Whether it tells of each column of which others do, which are some.
