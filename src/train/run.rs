@@ -109,8 +109,8 @@ impl Run {
         evaluated(&self.config.train, &*self.source)
     }
 
-    /// Takes weights and position from a checkpoint of this model, `verified` as by [`Checkpoint::open_as`]; rows of the
-    /// data are those of the model where they are `taken` for them.
+    /// Takes weights and position from a checkpoint of this model, `verified` as by [`Checkpoint::open_as`]; rows of
+    /// the data are those of the model where they are `taken` for them.
     ///
     /// # Errors
     /// When the file does not fit the model, is damaged, was trained on other data or in another order within a pass,

@@ -129,9 +129,9 @@ impl Checkpoint<'_> {
         }
     }
 
-    /// Checks, before they are read, that data at `path` have the rows that the model has: those of values of text, by a
-    /// vocabulary, or numbers that stand for the values that they stood for where it was trained, as far as both tell; a
-    /// model of text takes no others, unless it has before. Where nothing is to be verified, nobody asks.
+    /// Checks, before they are read, that data at `path` have the rows that the model has: those of values of text, by
+    /// a vocabulary, or numbers that stand for the values that they stood for where it was trained, as far as both
+    /// tell; a model of text takes no others, unless it has before. Where nothing is to be verified, nobody asks.
     ///
     /// # Errors
     /// [`Error::Checkpoint`](crate::base::Error::Checkpoint) when they are not, with what to do `instead`.
