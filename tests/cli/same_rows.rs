@@ -15,8 +15,8 @@ const OTHERS: [&str; 2] =
     ["these data have other values in the rows of column ", "is not the vocabulary that this model was trained with"];
 
 /// A log in Criteo's layout as text and as blocks; the same from its last row to its first, whose tables have as many
-/// rows, so that nothing but values tells them apart; and blocks of the first without their values, twice. Models of 5 steps, a whole
-/// pass, of its text and of its blocks.
+/// rows, so that nothing but values tells them apart; and blocks of the first without their values, twice. Models of 5
+/// steps, a whole pass, of its text and of its blocks.
 struct Log(tempfile::TempDir);
 
 impl Log {
