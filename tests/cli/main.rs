@@ -45,6 +45,7 @@ mod ranks;
 mod remedies;
 #[path = "../support/requirement.rs"]
 mod requirement;
+mod same_rows;
 #[path = "../support/sample.rs"]
 mod sample;
 mod sample_weights;
