@@ -25,7 +25,7 @@ use crate::data::source::first_part;
 use crate::data::unseen::UnseenCounts;
 use crate::data::wide::EXPECTED_MOST;
 use crate::data::{
-    About, Description, Labels, Lost, Opening, Reader, Schema, Source, Split, TakeStored, UnseenValues, tsv,
+    About, Description, Labels, Lost, Numbering, Opening, Reader, Schema, Source, Split, TakeStored, UnseenValues, tsv,
 };
 
 /// A data set to train on.
@@ -78,7 +78,7 @@ impl Files {
         let reading = Reading { columns, labels, cap: config.rows_cap };
         let mut dataset = open_told(path, reading)?;
         dataset.growth = dataset.growth_since(&opening.numbering)?;
-        let mut test = None;
+        let (mut test, mut numbering) = (None, Numbering::default());
         if !config.test_path.is_empty() {
             let (train, path) = (path, Path::new(&config.test_path));
             let mut other = open_told(path, reading)?;
@@ -88,7 +88,8 @@ impl Files {
                 let reason = format!("has other columns than {}: {difference}", config.path);
                 return Err(bad(path, reason));
             }
-            if let Some(column) = other.numbering()?.difference(&dataset.numbering()?) {
+            numbering = other.numbering()?;
+            if let Some(column) = numbering.difference(&dataset.numbering()?) {
                 let reason = format!(
                     "has other values in the rows of column {column} than {}: make both by one vocabulary, this one with \
                      `octorec preprocess` and its --vocabulary {}",
@@ -102,7 +103,9 @@ impl Files {
         // Other formats number their columns, or have names of their own.
         let is_named = matches!(Format::detect(path), Some(Format::Parquet | Format::Octorec));
         let dense_columns = if is_named { titles(&dataset) } else { Vec::new() };
-        let about = About { dense_columns, label: Some(dataset.description.label.clone()), ..About::default() };
+        let label = Some(dataset.description.label.clone());
+        // Of columns of which the files for training tell nothing, those for tests may.
+        let about = About { dense_columns, label, numbering, ..About::default() };
         Ok(Self { scales, begins, labels, ..Self::over(dataset, test, config, whole, about)? })
     }
 
@@ -127,7 +130,11 @@ impl Files {
         whole: bool,
         about: About,
     ) -> Result<Self> {
-        let numbering = dataset.numbering()?;
+        let names = dataset.description.categorical.iter().map(|column| &*column.name);
+        let numbering = match &dataset.vocabulary {
+            Some(vocabulary) => Numbering::by(vocabulary, names, config.rows_cap),
+            None => dataset.numbering()?.or(&about.numbering),
+        };
         let Dataset { description, mut members, learned, vocabulary, growth, blanks, .. } = dataset;
         let share = |members: &[Member], from: usize, role: Option<Split>| -> Vec<Share> {
             let wanted = members.iter().enumerate().skip(from);
