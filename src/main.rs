@@ -35,8 +35,9 @@ fn run() -> ExitCode {
         Ok(world) => world,
         Err(error) => return told(&error),
     };
+    let deadline = cli.deadline();
     // A process that leaves MPI long before the others is taken for a failed one: the launcher would end the job.
-    match cli.run(&world).and_then(|()| world.all_done("end the job")) {
+    match cli.run(&world).and_then(|()| world.all_done("end the job", deadline)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if world.machines() > 1 => ended(&world, &error),
         Err(Error::Interrupted) => ExitCode::from(interrupt::EXIT_CODE),

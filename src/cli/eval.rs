@@ -26,7 +26,7 @@ use crate::base::config::{Config, OnBadRow, Vocab};
 use crate::base::console::note;
 use crate::base::error::meant;
 use crate::base::units::{Count, Many};
-use crate::base::{Error, Result, TableId, console};
+use crate::base::{Deadline, Error, Result, TableId, console};
 use crate::collective::World;
 use crate::data::derived::Derived;
 use crate::data::formats::csv::{TextCategorical, TextSchema};
@@ -149,6 +149,11 @@ impl SoFar {
 }
 
 impl EvalArgs {
+    /// How long ranks and machines wait for each other.
+    pub const fn deadline(&self) -> Deadline {
+        self.trained.ranks.timeout
+    }
+
     /// Prints the scores; whoever interrupts that is told how far it came.
     pub fn run(&self, world: &World) -> Result<()> {
         heed_signals()?;

@@ -49,9 +49,11 @@ use clap::{Parser, Subcommand};
 
 use crate::base::config::refuse_several;
 use crate::base::console::note;
-use crate::base::{Error, Result, console};
+use crate::base::{Deadline, Error, Result, console};
 use crate::collective::World;
 use crate::ffi::signals;
+use crate::machine::team::fit_pool;
+use crate::train::DEADLINE;
 
 /// Train deep recommenders (DLRM) on CPU servers.
 #[derive(Debug, Parser)]
@@ -161,6 +163,17 @@ impl Cli {
         World::find()
     }
 
+    /// How long the machines of a job wait for each other.
+    #[must_use]
+    pub const fn deadline(&self) -> Deadline {
+        match &self.command {
+            Command::Train(args) => args.deadline(),
+            Command::Eval(args) => args.deadline(),
+            Command::Predict(args) => args.deadline(),
+            _ => DEADLINE,
+        }
+    }
+
     /// Runs the command, on all machines of a job at the same time.
     ///
     /// # Errors
@@ -169,6 +182,7 @@ impl Cli {
         if !world.is_first() {
             console::speak_as_other_machine(world.machine());
         }
+        fit_pool()?;
         machines::bound(world).iter().for_each(|reason| note!("warning: {reason}"));
         let remedies = self.command.remedies();
         let done = match self.command {

@@ -21,7 +21,7 @@ use super::unseen::{Unknown, Unseen};
 use crate::base::config::OnBadRow;
 use crate::base::console::note;
 use crate::base::units::Many;
-use crate::base::{Error, Result, console};
+use crate::base::{Deadline, Error, Result, console};
 use crate::collective::World;
 use crate::data::incoming::{Malformed, Writing};
 use crate::data::{Labels, OnUnseen, Opening, Split};
@@ -102,6 +102,11 @@ enum BadRow {
 const STDOUT: &str = "stdout";
 
 impl PredictArgs {
+    /// How long ranks and machines wait for each other.
+    pub const fn deadline(&self) -> Deadline {
+        self.trained.ranks.timeout
+    }
+
     /// Whether the rows are those of all files of a folder.
     pub fn is_of_folder(&self) -> bool {
         self.data.is_dir()

@@ -25,7 +25,7 @@ use super::ranks::{ExchangeArgs, RankArgs};
 use super::trained::{VerifyArgs, saved_in};
 use super::unseen::Unseen;
 use crate::base::console::note;
-use crate::base::{Error, Result};
+use crate::base::{Deadline, Error, Result};
 use crate::collective::World;
 use crate::data::LoaderMode;
 use crate::exchange::Traffic;
@@ -132,6 +132,11 @@ struct Results<'a> {
 }
 
 impl TrainArgs {
+    /// How long ranks and machines wait for each other.
+    pub const fn deadline(&self) -> Deadline {
+        self.ranks.timeout
+    }
+
     /// Trains, reports and, if the user interrupted, fails with [`Error::Interrupted`] after saving.
     pub fn run(mut self, world: &World) -> Result<()> {
         heed_signals()?;

@@ -64,6 +64,12 @@ pub enum Buffers {
 /// or writes a vocabulary.
 const OWN_PACE: Duration = Duration::from_secs(3600);
 
+/// How often a machine tells the others that its process lives, whatever that works on.
+pub(super) const BEAT: Duration = Duration::from_millis(500);
+
+/// How long a process that lives may seem silent: its thread for that waits for a core, or its message for others.
+const SILENCE: Duration = BEAT.saturating_mul(4);
+
 /// The stage in which a machine tells why it ends.
 pub(super) const END: &str = "end";
 
@@ -74,6 +80,32 @@ pub(super) enum Takers {
     All,
     /// The first one.
     First,
+}
+
+/// How long a machine waits for the others.
+#[cfg_attr(not(feature = "mpi"), allow(dead_code))]
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Waiting {
+    /// Until one of them gives something at this stage.
+    pub deadline: Deadline,
+    /// Until one that is waited for gives a sign of life, where it may work for longer than that; none where it may
+    /// not: then the deadline is earlier.
+    pub silence: Option<Deadline>,
+    /// Whether the wish to stop ends it.
+    pub heeds: bool,
+}
+
+impl Waiting {
+    /// For those that are as far as this one.
+    pub const fn until(deadline: Deadline) -> Self {
+        Self { deadline, silence: None, heeds: false }
+    }
+
+    /// For those that work so long at most, and are silent no longer than `silence`.
+    fn beside_work(time: Duration, silence: Deadline) -> Self {
+        let silent = Some(silence.at_least(SILENCE));
+        Self { deadline: silence.at_least(time), silence: silent, heeds: false }
+    }
 }
 
 /// The processes that a launcher has started, one a machine. What several do together all do at the same time.
@@ -91,13 +123,15 @@ pub(super) trait ProcessGroup: Send + Sync {
     fn describe(&self) -> String;
 
     /// What all machines give, by machine: for all of them, or for the first alone, where the others get nothing but
-    /// their own; `stage` says what for, and all must mean the same. `waiting` says how long, and whether the wish to
-    /// stop ends it.
+    /// their own; `stage` says what for, and all must mean the same.
     ///
     /// # Errors
-    /// [`Error::Mpi`] when a machine does not give its own within that time, has failed, or means something else;
-    /// [`Error::Interrupted`] when it ends because of the wish to stop, or this one does.
-    fn gather(&self, stage: &'static str, own: &[u8], to: Takers, waiting: (Deadline, bool)) -> Result<Vec<Vec<u8>>>;
+    /// [`Error::Mpi`] when a machine does not give its own within that time, is silent, has failed, or means something
+    /// else; [`Error::Interrupted`] when it ends because of the wish to stop, or this one does.
+    fn gather(&self, stage: &'static str, own: &[u8], to: Takers, waiting: Waiting) -> Result<Vec<Vec<u8>>>;
+
+    /// Gives no more signs of life: what this machine gives from now on is its last, and nobody waits for more.
+    fn fall_silent(&self);
 
     /// As [`World::fabric`].
     fn fabric(&self, job: &Job, machines: &Machines, lanes: Vec<LaneSpec>) -> Result<Box<dyn Fabric>>;
@@ -225,16 +259,17 @@ impl World {
     /// [`Error::Mpi`] when a machine does not give its own within `deadline`, has failed, or is at another stage, and
     /// [`Error::Interrupted`] when it was asked to stop.
     pub fn all_gather(&self, stage: &'static str, own: Vec<u8>, deadline: Deadline) -> Result<Vec<Vec<u8>>> {
-        self.gather_to(Takers::All, stage, own, (deadline, false))
+        self.gather_to(Takers::All, stage, own, Waiting::until(deadline))
     }
 
     /// Waits until all machines have come to this stage by themselves, each at its own pace, which is no step's: an
-    /// hour at least. The wish to stop ends it.
+    /// hour at least, but not for longer than `deadline` for one that gives no sign of life. The wish to stop ends it.
     ///
     /// # Errors
     /// As [`World::all_gather`], and [`Error::Interrupted`].
     pub fn meet(&self, stage: &'static str, deadline: Deadline) -> Result<()> {
-        self.gather_to(Takers::All, stage, Vec::new(), (deadline.at_least(OWN_PACE), true)).map(|_| ())
+        let waiting = Waiting { heeds: true, ..Waiting::beside_work(OWN_PACE, deadline) };
+        self.gather_to(Takers::All, stage, Vec::new(), waiting).map(|_| ())
     }
 
     /// As [`World::meet`], but for the wish to stop, which ends nothing: it may be why one of them writes something
@@ -243,18 +278,21 @@ impl World {
     /// # Errors
     /// As [`World::all_gather`].
     pub fn meet_anyway(&self, stage: &'static str, deadline: Deadline) -> Result<()> {
-        self.all_gather(stage, Vec::new(), deadline.at_least(OWN_PACE)).map(|_| ())
+        self.gather_to(Takers::All, stage, Vec::new(), Waiting::beside_work(OWN_PACE, deadline)).map(|_| ())
     }
 
     /// Waits, for as long as it takes, until all machines have done this, and all have done it well: at the end of a
     /// job, where the first one may be at work alone for days (`octorec preprocess`), and those that wait have nothing
     /// else to do. The wish to stop is for those to heed that still work: they may be writing what this job was for.
-    /// That a process has died is the launcher's to notice, which then ends all.
+    /// That a process has died is the launcher's to notice, which then ends all; one that stands still, or that the
+    /// network has lost, gives no sign of life, and nobody waits for that longer than `silence`.
     ///
     /// # Errors
-    /// [`Error::Mpi`] when another machine has failed, and [`Error::Interrupted`] when it was asked to stop.
-    pub fn all_done(&self, stage: &'static str) -> Result<()> {
-        self.all_gather(stage, Vec::new(), Deadline::fixed(Duration::MAX)).map(|_| ())
+    /// [`Error::Mpi`] when another machine has failed or is silent, and [`Error::Interrupted`] when it was asked to
+    /// stop.
+    pub fn all_done(&self, stage: &'static str, silence: Deadline) -> Result<()> {
+        self.fall_silent();
+        self.gather_to(Takers::All, stage, Vec::new(), Waiting::beside_work(Duration::MAX, silence)).map(|_| ())
     }
 
     /// Whether all machines have the same of something that each has made for itself.
@@ -274,6 +312,7 @@ impl World {
     /// # Errors
     /// When another machine does not end within `patience`: it has to be ended.
     pub fn end(&self, reason: String, patience: Duration) -> Result<Vec<String>> {
+        self.fall_silent();
         let all = self.all_gather(END, reason.into_bytes(), Deadline::fixed(patience))?;
         Ok(all.into_iter().map(|reason| String::from_utf8_lossy(&reason).into_owned()).collect())
     }
@@ -283,16 +322,15 @@ impl World {
     /// # Errors
     /// As [`World::all_gather`].
     pub fn gather(&self, stage: &'static str, own: Vec<u8>, deadline: Deadline) -> Result<Vec<Vec<u8>>> {
-        self.gather_to(Takers::First, stage, own, (deadline, false))
+        self.gather_to(Takers::First, stage, own, Waiting::until(deadline))
     }
 
-    fn gather_to(
-        &self,
-        to: Takers,
-        stage: &'static str,
-        own: Vec<u8>,
-        waiting: (Deadline, bool),
-    ) -> Result<Vec<Vec<u8>>> {
+    /// As [`ProcessGroup::fall_silent`].
+    fn fall_silent(&self) {
+        self.0.iter().for_each(|processes| processes.fall_silent());
+    }
+
+    fn gather_to(&self, to: Takers, stage: &'static str, own: Vec<u8>, waiting: Waiting) -> Result<Vec<Vec<u8>>> {
         match &self.0 {
             None => Ok(vec![own]),
             Some(processes) => processes.gather(stage, &own, to, waiting),

@@ -309,7 +309,9 @@ impl Communicator {
         let (to, tag) = (to as c_int, c_int::from(tag));
         let bytes = |part: &[T]| c_int::try_from(size_of_val(part)).expect("less than 2 GiB");
         let filled = || parts.iter().filter(|part| part.used > 0).map(|part| &part.memory[..part.used]);
-        if let (Some(only), None) = (filled().next(), filled().nth(1)) {
+        if filled().nth(1).is_none() {
+            // A message of nothing has no part.
+            let only = filled().next().unwrap_or_default();
             let at: *const c_void = only.as_ptr().cast();
             // SAFETY: the part lies there, is not written, and does not move until the request is done: `Sending` owns
             // it.

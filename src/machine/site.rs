@@ -10,7 +10,7 @@ use std::ops::Add;
 
 use serde::Serialize;
 
-use super::describe::{End, Node};
+use super::describe::{End, Hosts, Node};
 use super::placement::RankPlace;
 use super::ranges::ranges;
 use super::{Machine, Placement, Routes};
@@ -219,8 +219,15 @@ impl Site {
         let path = |from: NodeId, to: NodeId| routes.path(from, to).iter().map(|hop| hop.wire()).collect();
         let paths: Vec<Vec<Vec<usize>>> =
             nodes.iter().map(|from| nodes.iter().map(|to| path(*from, *to)).collect()).collect();
-        let core_s = |path: &Vec<usize>| core_seconds(path.iter().map(|wire| &wires[*wire]));
-        let core_s = paths.iter().map(|from| from.iter().map(core_s).collect()).collect();
+        // Ranks of one host write into each other's memory, whatever joins its nodes.
+        let hosts = Hosts::of(machine);
+        let host_of: Vec<Option<u32>> = nodes.iter().map(|node| hosts.end(End::Node(*node))).collect();
+        let core_s = |from: usize, to: usize| match host_of[from] == host_of[to] {
+            true => [0.0; 2],
+            false => core_seconds(paths[from][to].iter().map(|wire| &wires[*wire])),
+        };
+        let homes = || 0..nodes.len();
+        let core_s = homes().map(|from| homes().map(|to| core_s(from, to)).collect()).collect();
         let home = |node: NodeId| nodes.binary_search(&node).expect("every rank's node is in the list");
         let hosts: Vec<&[RankPlace]> = placement.ranks.chunk_by(|a, b| a.host == b.host).collect();
         let local = hosts.first().map_or(0, |host| host.len());

@@ -12,6 +12,8 @@ use std::sync::{OnceLock, mpsc};
 use crate::base::config::tells_rayon;
 use crate::base::{Error, PuId, Result};
 use crate::ffi::linux::{HUGE_PAGE_BYTES, current_affinity, pin_current_thread};
+use crate::machine::describe::CpuQuota;
+use crate::machine::discover;
 use crate::simd::Isa;
 use crate::sync::{Crew, Parts, Patience, Rows, each_alone};
 
@@ -85,7 +87,7 @@ impl Team {
         // The first team sees the process as it was started, and so does rayon's pool: later its one thread would be
         // here.
         if PERMITTED.get().is_none() {
-            start_pool(before.len())?;
+            start_pool()?;
         }
         PERMITTED.get_or_init(|| before.clone());
         pin_current_thread(&pus[..1])?;
@@ -164,10 +166,16 @@ impl Deref for Team {
 /// As many threads as have a processor to themselves here.
 #[must_use]
 pub fn processors() -> usize {
-    // The standard library knows quotas. Its set of cpus ends at 1024: where the kernel counts more, it takes all cpus
-    // that there are as this thread's.
+    // The standard library's set of cpus ends at 1024: where the kernel counts more, it takes all cpus that there are
+    // as this thread's, and looks for no quota.
     let allowed = current_affinity().map_or(usize::MAX, |pus| pus.len());
-    std::thread::available_parallelism().map_or(1, std::num::NonZero::get).min(allowed)
+    let granted = discover::cpu_quota().as_ref().map_or(usize::MAX, CpuQuota::whole);
+    found_by_std().min(allowed).min(granted)
+}
+
+/// What the standard library, and with it rayon, takes for that.
+fn found_by_std() -> usize {
+    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
 }
 
 /// How many threads rayon is told to start where nobody says: 0, which is what its own variable says, or as many as
@@ -187,13 +195,22 @@ pub fn pool(threads: usize) -> Result<rayon::ThreadPool> {
     pool.map_err(std::io::Error::other).map_err(Error::threads(threads))
 }
 
-/// Starts rayon's pool on the processing units of this thread, so many, unless there is one.
-fn start_pool(pus: usize) -> Result<()> {
-    let threads = if pus > POOL { POOL } else { threads_of_pool() };
+/// Starts rayon's pool now where it would have threads for cpus that this process may not use: on a kernel that counts
+/// more than 1,024 of them. For those who read data before the first team is there, or without any.
+///
+/// # Errors
+/// When the system refuses a thread.
+pub fn fit_pool() -> Result<()> {
+    if !tells_rayon() && processors() < found_by_std() { start_pool() } else { Ok(()) }
+}
+
+/// Starts rayon's pool on the processing units of this thread, unless there is one.
+fn start_pool() -> Result<()> {
+    let threads = threads_of_pool().min(POOL);
     match rayon::ThreadPoolBuilder::new().num_threads(threads).build_global() {
         // It has no source where there is a pool.
         Err(error) if std::error::Error::source(&error).is_some() => {
-            Err(Error::Threads { wanted: pus.min(POOL), source: std::io::Error::other(error) })
+            Err(Error::Threads { wanted: threads, source: std::io::Error::other(error) })
         }
         _ => Ok(()),
     }
@@ -295,6 +312,15 @@ mod tests {
         pin_current_thread(&home[..1]).expect("an allowed processing unit");
         assert_eq!(processors(), 1);
         pin_current_thread(&home).expect("the way back");
+    }
+
+    #[test]
+    fn rayon_has_no_threads_for_cpus_that_are_not_this_processs() {
+        let granted = discover::cpu_quota().map_or(usize::MAX, |quota| quota.whole());
+        assert!(processors() <= granted.min(found_by_std()), "{} of {granted}", processors());
+        // In this process the first to ask for it, this or a team, starts it; here it is right by itself.
+        fit_pool().expect("threads");
+        assert!(rayon::current_num_threads() <= processors().max(1) || tells_rayon());
     }
 
     #[test]

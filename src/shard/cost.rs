@@ -157,8 +157,13 @@ impl<'a> Model<'a> {
     }
 
     /// Seconds in which the gradients of all layers are reduced and the weights come back.
-    fn dense_s(&self) -> f64 {
+    pub(super) fn dense_s(&self) -> f64 {
         self.dense.as_ref().map_or(0.0, |dense| dense.seconds)
+    }
+
+    /// Seconds of a rank's MLPs.
+    pub(super) fn mlp_s(&self, rank: usize) -> f64 {
+        self.mlp_s[rank]
     }
 
     /// Samples of a rank's slice of the minibatch.
@@ -404,7 +409,7 @@ impl<'a> Model<'a> {
     }
 
     /// Seconds of look-up and update.
-    fn local_s(&self, load: &Load, rank: usize) -> [f64; 2] {
+    pub(super) fn local_s(&self, load: &Load, rank: usize) -> [f64; 2] {
         let at = &self.site.ranks[rank];
         let (row, update, stream) = (at.row_gb_s * 1e9, at.row_update_gb_s * 1e9, at.gb_s * 1e9);
         [
@@ -415,22 +420,14 @@ impl<'a> Model<'a> {
 
     /// Seconds of look-up, exchange, all-reduce, update and MLPs of a rank; `wires_s` are those of [`Model::busiest`].
     pub(super) fn seconds(&self, tally: &Tally, rank: usize, wires_s: ExchangesS, allreduce_wire_s: f64) -> [f64; 5] {
-        let at = &self.site.ranks[rank];
-        let past_caches = at.stream_copy_gb_s * 1e9;
         let mut own = tally.ranks[rank];
         own += tally.replicas;
         let [lookup, update] = self.local_s(&own, rank);
         let latency = |is_sent: bool, seconds: &[f64]| if is_sent { seconds[rank] } else { 0.0 };
-        let exchange = |(exchange, wire_s): (Exchanged, f64)| {
-            let [received, sent] = self.exchanged(tally, rank, exchange);
-            ((received + sent) as f64 / past_caches).max(wire_s)
-        };
-        // Who only predicts sends no gradients.
-        let count = if self.workload.learns { Exchanged::ALL.len() } else { Exchanged::Gradients as usize };
+        let exchange = |(exchange, wire_s): (Exchanged, f64)| f64::max(self.copied_s(tally, rank, exchange), wire_s);
+        let count = self.exchanges();
         let exchanges: f64 = Exchanged::ALL.into_iter().zip(wires_s).take(count).map(exchange).sum();
-        let ranks = self.ranks() as f64;
-        // Read where they are sent, written where they are received.
-        let reduced = 2.0 * tally.replicated as f64 * WORD_BYTES * (ranks - 1.0) / (at.copy_gb_s * 1e9);
+        let reduced = self.lists_copied_s(tally, rank);
         [
             lookup,
             exchanges + count as f64 * latency(tally.all.columns > 0, &self.ways.latency_s),
@@ -440,15 +437,37 @@ impl<'a> Model<'a> {
         ]
     }
 
+    /// How many of [`Exchanged::ALL`] there are: who only predicts sends no gradients.
+    pub(super) const fn exchanges(&self) -> usize {
+        if self.workload.learns { Exchanged::ALL.len() } else { Exchanged::Gradients as usize }
+    }
+
+    /// Seconds in which a rank reads what it sends in an exchange, and stores what it receives.
+    pub(super) fn copied_s(&self, tally: &Tally, rank: usize, exchange: Exchanged) -> f64 {
+        let [received, sent] = self.exchanged(tally, rank, exchange);
+        (received + sent) as f64 / (self.site.ranks[rank].stream_copy_gb_s * 1e9)
+    }
+
+    /// Seconds in which a rank reads lists for replicated tables where it sends them, and writes what it receives.
+    pub(super) fn lists_copied_s(&self, tally: &Tally, rank: usize) -> f64 {
+        let others = (self.ranks() - 1) as f64;
+        2.0 * tally.replicated as f64 * WORD_BYTES * others / (self.site.ranks[rank].copy_gb_s * 1e9)
+    }
+
+    /// The wire or host that is busy longest with lists for replicated tables, and its seconds.
+    pub(super) fn busiest_of_lists(&self, tally: &Tally) -> Option<(usize, f64)> {
+        let list = tally.replicated as f64 * WORD_BYTES;
+        let ring = self.ways.ring.iter().zip(&self.ways.rates);
+        let slowest =
+            ring.map(|(lists, rate)| *lists as f64 / rate).enumerate().reduce(|a, b| if b.1 > a.1 { b } else { a });
+        slowest.map(|(at, seconds)| (at, list * seconds)).filter(|(_, seconds)| *seconds > 0.0)
+    }
+
     /// Seconds of the most loaded wire or host of each exchange, and of lists for replicated tables.
     pub(super) fn wires_s(&self, tally: &Tally) -> (ExchangesS, f64) {
         let all = 0..self.reached();
         let busiest = |exchange| self.busiest(tally, exchange, all.clone()).map_or(0.0, |(_, seconds)| seconds);
-        let seconds = Exchanged::ALL.map(busiest);
-        let list = tally.replicated as f64 * WORD_BYTES;
-        let ring = self.ways.ring.iter().zip(&self.ways.rates);
-        let slowest = ring.map(|(lists, rate)| *lists as f64 / rate).fold(0.0, f64::max);
-        (seconds, list * slowest)
+        (Exchanged::ALL.map(busiest), self.busiest_of_lists(tally).map_or(0.0, |(_, seconds)| seconds))
     }
 
     /// Seconds of every rank's whole minibatch.

@@ -2,11 +2,21 @@
 
 use serde::Serialize;
 
-use super::cost::{Model, Score};
+use super::cost::{Model, Score, Tally};
 use super::scheme::Sharding;
 use super::traffic::{Exchanged, ID_BYTES, WORD_BYTES};
 use crate::base::RankId;
 use crate::machine::Site;
+
+/// The one that takes longer, or else the first.
+fn longer<T>(a: (T, f64), b: (T, f64)) -> (T, f64) {
+    if b.1 > a.1 { b } else { a }
+}
+
+/// What people call a rank that reads what it sends and stores what it receives.
+pub(super) fn copier_name(rank: RankId) -> String {
+    format!("{rank}, which copies")
+}
 
 /// A rank's share of a minibatch, predicted.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -52,6 +62,20 @@ pub struct ExchangeCost {
     pub wire: Option<(String, u64, f64)>,
     /// The host whose cores work longest for the network, and for how many seconds; none where they have nothing to do.
     pub cores: Option<(String, f64)>,
+    /// The rank that takes longest to read what it sends and to store what it receives, and its seconds; none where
+    /// nothing is sent.
+    pub copies: Option<(RankId, f64)>,
+}
+
+/// What takes most of the slowest rank's minibatch.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Limit {
+    /// The rank.
+    pub rank: RankId,
+    /// What it is, and what limits that, in words.
+    pub what: String,
+    /// Its seconds.
+    pub seconds: f64,
 }
 
 /// A division's cost.
@@ -67,6 +91,10 @@ pub struct Cost {
     pub exchanges: Vec<ExchangeCost>,
     /// Bytes that a rank gives to all others for the replicated tables.
     pub allreduce_bytes: u64,
+    /// What is busy longest with these, in words, and for how many seconds; none where there are none.
+    pub allreduce_busiest: Option<(String, f64)>,
+    /// What limits it.
+    pub limit: Limit,
 }
 
 impl Model<'_> {
@@ -129,8 +157,12 @@ impl Model<'_> {
                 (self.site.wires[wire].name.clone(), bytes, seconds)
             });
             let bytes = if self.ranks() == 1 { 0.0 } else { leaves.sum::<f64>() };
-            ExchangeCost { name: exchange.name(), bytes: bytes.round() as u64, wire, cores }
+            let copies = self.slowest(|rank| self.copied_s(&tally, rank, exchange));
+            ExchangeCost { name: exchange.name(), bytes: bytes.round() as u64, wire, cores, copies }
         };
+        let of_lists = self.slowest(|rank| self.lists_copied_s(&tally, rank));
+        let of_lists = of_lists.map(|(rank, seconds)| (copier_name(rank), seconds));
+        let on_lists = self.busiest_of_lists(&tally).map(|(at, seconds)| (self.way_name(at), seconds));
         let totals = ranks.iter().map(RankCost::total_s);
         let slowest_s = totals.clone().fold(0.0, f64::max);
         Cost {
@@ -138,7 +170,53 @@ impl Model<'_> {
             pool_bytes: (0..self.site.pools.len()).map(|pool| self.wanted(&tally, pool) as u64).collect(),
             exchanges: Exchanged::ALL.into_iter().map(exchange).collect(),
             allreduce_bytes: tally.replicated as u64 * WORD_BYTES as u64,
+            allreduce_busiest: on_lists.into_iter().chain(of_lists).reduce(longer),
+            limit: self.limit(&tally),
             ranks,
         }
+    }
+
+    /// The rank that takes longest for something, where any takes time.
+    fn slowest(&self, seconds: impl Fn(usize) -> f64) -> Option<(RankId, f64)> {
+        let all = (0..self.ranks()).map(|rank| (RankId(rank as u32), seconds(rank)));
+        all.filter(|(_, seconds)| *seconds > 0.0).reduce(longer)
+    }
+
+    /// What people call a wire or, behind them, a host's cores that work for the network.
+    fn way_name(&self, at: usize) -> String {
+        let wires = self.site.wires.len();
+        if at < wires { self.site.resource_name(at) } else { Site::cores_name(at - wires) }
+    }
+
+    /// What takes most of the slowest rank's minibatch.
+    fn limit(&self, tally: &Tally) -> Limit {
+        let (wires, lists_s) = self.wires_s(tally);
+        let seconds = |rank: usize| self.seconds(tally, rank, wires, lists_s).iter().sum::<f64>();
+        let slowest = self.slowest(seconds).map_or(RankId(0), |(rank, _)| rank);
+        let rank = slowest.index();
+        let [own, copies] = [&tally.ranks[rank], &tally.replicas].map(|load| self.local_s(load, rank));
+        let on = |copied_s: f64, busiest: Option<(usize, f64)>| match busiest.filter(|(_, seconds)| *seconds > copied_s)
+        {
+            Some((at, seconds)) => (format!("on {}", self.way_name(at)), seconds),
+            None => ("as the rank copies".to_owned(), copied_s),
+        };
+        let schedule = self.dense.as_ref().map_or_else(String::new, |dense| format!(" by {}", dense.reduction.name));
+        let mut all = vec![
+            ("look-up of its tables".to_owned(), own[0]),
+            ("look-up of replicated tables".to_owned(), copies[0]),
+            ("update of its tables".to_owned(), own[1]),
+            ("update of replicated tables".to_owned(), copies[1]),
+            (format!("all-reduce of the MLPs' gradients{schedule}"), self.dense_s()),
+            ("MLPs".to_owned(), self.mlp_s(rank)),
+        ];
+        for exchange in Exchanged::ALL.into_iter().take(self.exchanges()) {
+            let busiest = self.busiest(tally, exchange, 0..self.reached());
+            let (by, seconds) = on(self.copied_s(tally, rank, exchange), busiest);
+            all.push((format!("exchange of {} {by}", exchange.name()), seconds));
+        }
+        let (by, seconds) = on(self.lists_copied_s(tally, rank), self.busiest_of_lists(tally));
+        all.push((format!("gradients of replicated tables {by}"), seconds));
+        let (what, seconds) = all.into_iter().reduce(longer).expect("a rank has work");
+        Limit { rank: slowest, what, seconds }
     }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use super::cost::Model;
+use super::forecast::{Limit, copier_name};
 use super::planner::{Alternative, Plan};
 use super::scheme::{Kind, Scheme};
 use super::workload::Workload;
@@ -54,6 +55,9 @@ fn write(model: &Model<'_>, plan: &Plan, out: &mut String) -> std::fmt::Result {
             Count(plan.priced as u64)
         )?;
     }
+    let Limit { rank, what, seconds } = &cost.limit;
+    let share = 100.0 * seconds / slowest.max(f64::MIN_POSITIVE);
+    writeln!(out, "limited by {what}, {} of {} ms on {rank} ({share:.0} %)", ms(*seconds), ms(slowest))?;
     tables(model, plan, out)?;
     ranks(model, plan, out)?;
     bars(plan, out)?;
@@ -185,7 +189,11 @@ fn exchanges(plan: &Plan, out: &mut String) -> std::fmt::Result {
         });
         let cores = exchange.cores.as_ref();
         let cores = cores.map(|(name, seconds)| (*seconds, format!("busiest {name}: {} ms", ms(*seconds))));
-        let busiest = wire.into_iter().chain(cores).reduce(|a, b| if b.0 > a.0 { b } else { a });
+        let leaves = wire.is_some();
+        let copies = exchange.copies.filter(|_| leaves);
+        let copies =
+            copies.map(|(rank, seconds)| (seconds, format!("busiest {}: {} ms", copier_name(rank), ms(seconds))));
+        let busiest = wire.into_iter().chain(cores).chain(copies).reduce(|a, b| if b.0 > a.0 { b } else { a });
         let busiest = busiest.map_or_else(|| "none leave their node".to_owned(), |(_, words)| words);
         writeln!(out, "  {:<12} {:>10} between ranks, {busiest}", exchange.name, Bytes(exchange.bytes).to_string())?;
     }
@@ -193,7 +201,9 @@ fn exchanges(plan: &Plan, out: &mut String) -> std::fmt::Result {
         let replicated = plan.sharding.schemes().iter().filter(|scheme| scheme.kind() == Kind::Replicated).count();
         let (bytes, tables) =
             (Bytes(plan.cost.allreduce_bytes).to_string(), Many(replicated as u64, "replicated table"));
-        writeln!(out, "  {:<12} {bytes:>10} of gradients of {tables}", "all-reduce")?;
+        let busiest = plan.cost.allreduce_busiest.as_ref();
+        let busiest = busiest.map_or_else(String::new, |(name, s)| format!(", busiest {name}: {} ms", ms(*s)));
+        writeln!(out, "  {:<12} {bytes:>10} of gradients of {tables}{busiest}", "all-reduce")?;
     }
     writeln!(
         out,

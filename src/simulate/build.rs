@@ -189,7 +189,8 @@ impl<'a> Builder<'a> {
         let last = self.walkers[rank].last;
         let comes = waits.map_or_else(Vec::new, |kind| std::mem::take(&mut self.walkers[rank].comes[kind as usize]));
         let wait = waits.map(|kind| Wait { kind, after: last });
-        let label = Label::Stage { rank, stage, step: self.step, alone_s, sends: extra.kind, wait };
+        let sends = extra.kind;
+        let label = Label::Stage { rank, stage, step: self.step, alone_s, sends, wait, is_replicated: false };
         let after: Vec<After> = last.map(After::Gone).into_iter().chain(comes).collect();
         let number = self.add(Activity { amount, takes, latency_s: extra.latency_s }, after, label);
         self.walkers[rank].last = Some(number);
@@ -321,6 +322,7 @@ impl<'a> Builder<'a> {
         self.listed.clear();
         for (rank, of) in self.scene.rows.iter().enumerate().filter(|(_, of)| of.list > 0.0) {
             let listed = self.rows(rank, Stage::UpdateRows, of.listed, None);
+            self.is_replicated(listed);
             self.listed.push(listed);
         }
         self.exchange(MessageKind::Gradients, Stage::PackGradients, |builder, from, to| {
@@ -398,7 +400,15 @@ impl<'a> Builder<'a> {
             if self.ranks() > 1 {
                 self.walk(rank, Stage::ReduceDense, 0.0, 0.0, Extra::default(), Some(MessageKind::ReplicaGradients));
             }
-            self.rows(rank, Stage::UpdateRows, of.update_replicas, None);
+            let update = self.rows(rank, Stage::UpdateRows, of.update_replicas, None);
+            self.is_replicated(update);
+        }
+    }
+
+    /// Notes of a stage's activity that it is one of replicated tables.
+    fn is_replicated(&mut self, activity: usize) {
+        if let Some(Label::Stage { is_replicated, .. }) = &mut self.labels[activity] {
+            *is_replicated = true;
         }
     }
 

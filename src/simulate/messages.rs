@@ -86,7 +86,7 @@ impl Builder<'_> {
             latency_s = f64::max(latency_s, self.site.latency_s(RankId(*from as u32), RankId(*to as u32)));
         }
         let receivers: Vec<usize> = (0..self.ranks()).filter(|rank| self.place(*rank).host == host).collect();
-        let label = Label::Way { to: receivers[0], receivers: receivers.len(), step: self.step, kind };
+        let label = Label::Way { to: receivers[0], receivers: receivers.len(), step: self.step, kind, ready: None };
         let activity = Activity { amount, takes: takes.into_iter().collect(), latency_s };
         let way = self.add(activity, staged.iter().map(|staged| After::Gone(staged.number)), label);
         receivers.into_iter().for_each(|to| self.walkers[to].comes[kind as usize].push(After::Arrived(way)));

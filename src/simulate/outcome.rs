@@ -44,9 +44,12 @@ pub(super) enum Label {
         /// Set if it is a message at the same time.
         sends: Option<MessageKind>,
         wait: Option<Wait>,
+        /// Whether it is work on replicated tables, which each rank has a copy of.
+        is_replicated: bool,
     },
-    /// A message to some ranks of one host, the first of which is named, on its way while its senders compute.
-    Way { to: usize, receivers: usize, step: usize, kind: MessageKind },
+    /// A message to some ranks of one host, the first of which is named, on its way while its senders compute. Where it
+    /// takes turns with the reduction of layers, it could have begun after `ready`.
+    Way { to: usize, receivers: usize, step: usize, kind: MessageKind, ready: Option<usize> },
     /// The end of a layer's reduction on a rank, which began with another activity.
     Layer { rank: usize, step: usize, layer: usize, began: usize },
 }
@@ -67,6 +70,8 @@ pub struct Outcome {
     pub compute_s: f64,
     /// By [`Stage::ALL`]: seconds of each stage on the rank where it takes longest, without waiting.
     pub stages_s: [f64; Stage::ALL.len()],
+    /// Of [`Stage::UpdateRows`] there, those of replicated tables.
+    replicated_s: f64,
     /// By [`MessageKind::ALL`]: seconds that ranks wait, or write slower than their memory allows.
     pub exposed_s: [f64; MessageKind::ALL.len()],
     /// Seconds of exchanges while ranks compute.
@@ -98,10 +103,16 @@ impl Outcome {
         let ranks = ends[0].len();
         let end_s = |step: usize| ends[step].iter().map(|end| flowed[*end].gone_s).fold(0.0, f64::max);
         let counted = (STEPS - 1) as f64;
-        let mut stages = vec![[0.0; Stage::ALL.len()]; ranks];
+        let (mut stages, mut replicated) = (vec![[0.0; Stage::ALL.len()]; ranks], vec![0.0; ranks]);
         let (mut compute_s, mut exposed_s, mut total_s) =
             (0.0, [0.0; MessageKind::ALL.len()], [0.0; MessageKind::ALL.len()]);
         let mut spans = Vec::new();
+        // By step, from when to when lists for replicated tables let layers go before.
+        let turns = labels.iter().zip(&flowed).filter_map(|(label, at)| match label {
+            Some(Label::Way { step, ready: Some(ready), .. }) => Some((*step, [flowed[*ready].gone_s, at.began_s])),
+            _ => None,
+        });
+        let turns: BTreeMap<usize, [f64; 2]> = turns.collect();
         // By the first receiver and kind.
         let mut under_way = BTreeMap::<(usize, usize), UnderWay>::new();
         for (label, at) in labels.iter().zip(&flowed) {
@@ -115,15 +126,23 @@ impl Outcome {
             }
             let took_s = at.gone_s - at.began_s;
             match label {
-                Label::Stage { rank, stage, alone_s, sends, wait, .. } => {
+                Label::Stage { rank, stage, step, alone_s, sends, wait, is_replicated } => {
                     let own_s = if sends.is_some() { took_s.min(alone_s) } else { took_s };
                     compute_s += own_s;
                     stages[rank][stage as usize] += own_s / counted;
+                    replicated[rank] += if is_replicated { own_s / counted } else { 0.0 };
                     if let Some(kind) = sends {
                         exposed_s[kind as usize] += took_s - own_s;
                     }
                     if let Some(Wait { kind, after }) = wait {
-                        exposed_s[kind as usize] += at.began_s - after.map_or(0.0, |after| flowed[after].gone_s);
+                        let since_s = after.map_or(0.0, |after| flowed[after].gone_s);
+                        // Whoever waits for lists waits for the layers that go before them.
+                        let turn = turns.get(&step).filter(|_| kind == MessageKind::ReplicaGradients);
+                        let layers_s = turn.map_or(0.0, |[ready_s, began_s]| {
+                            (began_s.min(at.began_s) - ready_s.max(since_s)).max(0.0)
+                        });
+                        exposed_s[kind as usize] += at.began_s - since_s - layers_s;
+                        exposed_s[MessageKind::DenseGradients as usize] += layers_s;
                     }
                 }
                 Label::Way { to, receivers, kind, .. } => {
@@ -151,11 +170,14 @@ impl Outcome {
         };
         let computes = |number: usize| matches!(labels[number], Some(Label::Stage { sends: None, .. }));
         let exchanging = shares(fluid.taken_by(|number| !computes(number)));
+        let updates = stages.iter().map(|rank| rank[Stage::UpdateRows as usize]).zip(replicated);
+        let replicated_s = updates.reduce(|a, b| if b.0 > a.0 { b } else { a }).map_or(0.0, |(_, seconds)| seconds);
         let stages_s = std::array::from_fn(|stage| stages.iter().map(|rank| rank[stage]).fold(0.0, f64::max));
         Self {
             step_s: (end_s(STEPS - 1) - end_s(0)) / counted,
             compute_s: compute_s * each,
             stages_s,
+            replicated_s,
             exposed_s: exposed_s.map(|all| all * each),
             hidden_s: std::array::from_fn(|kind| ((total_s[kind] - exposed_s[kind]) * each).max(0.0)),
             busy: shares(fluid.taken()),
@@ -186,6 +208,7 @@ impl Outcome {
             step_s,
             compute_s: mean(self.compute_s, other.compute_s),
             stages_s: std::array::from_fn(|stage| mean(self.stages_s[stage], other.stages_s[stage])),
+            replicated_s: mean(self.replicated_s, other.replicated_s),
             exposed_s: std::array::from_fn(|kind| mean(self.exposed_s[kind], other.exposed_s[kind])),
             hidden_s: std::array::from_fn(|kind| mean(self.hidden_s[kind], other.hidden_s[kind])),
             busy,
@@ -207,9 +230,12 @@ impl Outcome {
             // What exchanges keep busy for much less than ranks wait is not what they wait for. Those that copy are
             // busy whenever links and memories are, so these are to blame first.
             let least = 0.5 * self.exposed_s[kind as usize] / self.step_s;
-            let named =
-                |start: &str| self.exchanging.iter().find(|(name, share)| name.starts_with(start) && *share >= least);
-            let shared = ["link", "memory", "communication cores", "compute cores"].into_iter().find_map(named);
+            let named = |starts: &[&str]| {
+                let is_one = |name: &String| starts.iter().any(|start| name.starts_with(start));
+                self.exchanging.iter().find(|(name, share)| *share >= least && is_one(name))
+            };
+            let shared = [&["link", "memory"][..], &["communication cores"], &["compute cores"]];
+            let shared = shared.into_iter().find_map(named);
             let Some((name, _)) = shared else { return format!("{}: ranks wait for each other", kind.name()) };
             let busy = self.busy.iter().find(|(own, _)| own == name).map_or(0.0, |(_, share)| *share);
             return format!("{} on {name} ({:.0} % busy)", kind.name(), busy * 1e2);
@@ -219,7 +245,10 @@ impl Outcome {
             a.total_cmp(&b)
         });
         let stage = all.expect("a step has stages");
-        format!("{} ({:.0} % of the step)", stage.name(), self.stages_s[stage as usize] / self.step_s * 1e2)
+        let seconds = self.stages_s[stage as usize];
+        let most = stage == Stage::UpdateRows && self.replicated_s > 0.5 * seconds;
+        let of = if most { ", most of it of replicated tables" } else { "" };
+        format!("{} ({:.0} % of the step{of})", stage.name(), seconds / self.step_s * 1e2)
     }
 
     /// A timeline for Perfetto.

@@ -179,9 +179,10 @@ impl Builder<'_> {
         // A list is under way over all steps but one.
         let latency_s = hops_s.iter().sum::<f64>() - hops_s.iter().copied().fold(f64::INFINITY, f64::min);
         let amount = (ranks - 1) as f64 * self.scene.rows[0].list;
-        let label = Label::Way { to: 0, receivers: ranks, step: self.step, kind: MessageKind::ReplicaGradients };
-        let after: Vec<After> =
-            self.reduced.iter().chain(after.unwrap_or(&listed)).map(|end| After::Gone(*end)).collect();
+        let ready = self.fluid.add(Activity::MOMENT, after.unwrap_or(&listed).iter().map(|end| After::Gone(*end)));
+        let (kind, step) = (MessageKind::ReplicaGradients, self.step);
+        let label = Label::Way { to: 0, receivers: ranks, step, kind, ready: Some(ready) };
+        let after: Vec<After> = self.reduced.into_iter().chain([ready]).map(After::Gone).collect();
         let way = self.add(Activity { amount, takes: takes.into_iter().collect(), latency_s }, after, label);
         self.reduced = Some(way);
         self.walkers

@@ -194,6 +194,29 @@ fn a_rank_alone_takes_the_sum_of_its_stages_and_waits_for_nobody() {
 }
 
 #[test]
+fn an_update_of_replicated_tables_is_told_where_it_limits_a_step() {
+    let (shape, mut rates) = (shape(&[64], None), Rates::at_the_limits());
+    rates.of_limit[Stage::UpdateRows as usize] = 0.01;
+    for (scheme, told) in
+        [(Kind::Table, "% of the step)"), (Kind::Replicated, "% of the step, most of it of replicated tables)")]
+    {
+        let limit = divided(MACHINE, scheme, (2, 0, false), 4096, &shape, &rates).bottleneck();
+        assert!(limit.starts_with("update rows (") && limit.ends_with(told), "{limit}");
+    }
+}
+
+#[test]
+fn who_waits_for_lists_behind_layers_waits_for_the_layers() {
+    // 64 MiB of a layer's sums and weights are on the link for some milliseconds, short lists for microseconds.
+    let (wide, rates) = (shape(&[87_381], None), Rates { core_gb_s: 1e3, ..Rates::at_the_limits() });
+    let outcome = divided(MACHINE, Kind::Replicated, (2, 1, true), 64, &wide, &rates);
+    let [lists, dense] =
+        [MessageKind::ReplicaGradients, MessageKind::DenseGradients].map(|kind| outcome.exposed_s[kind as usize]);
+    assert!(lists < 0.1 * dense, "{lists:e}, {dense:e}");
+    assert!(outcome.bottleneck().starts_with("dense gradients on link node "), "{}", outcome.bottleneck());
+}
+
+#[test]
 fn outcomes_of_two_orders_are_mixed_by_their_shares() {
     let rates = Rates::at_the_limits();
     let [a, b] = [64, 256].map(|top| step(1, 0, true, 4096, &shape(&[top], None), &rates));
@@ -259,6 +282,15 @@ fn two_ranks_halve_what_they_compute_and_wait_for_a_slow_link() {
     assert!(two.bottleneck().contains("on link node"), "{}", two.bottleneck());
     let links = two.busy.iter().filter(|(name, _)| name.starts_with("link")).count();
     assert_eq!(links, 2);
+}
+
+#[test]
+fn a_memory_that_exchanges_keep_busier_than_the_link_is_what_limits_them() {
+    // 32 MiB of sums and as much of weights each way: 1.7 ms of the link. Of a memory a byte is read, and where it
+    // lands read and written as often as it takes to add it to what is there: 3 ms.
+    let machine = MACHINE.replace("gb_s = 10\n", "gb_s = 40\n");
+    let limit = divided(&machine, Kind::Table, (2, 0, false), 64, &shape(&[87_381], None), &Rates::at_the_limits());
+    assert!(limit.bottleneck().starts_with("dense gradients on memory of node "), "{}", limit.bottleneck());
 }
 
 #[test]

@@ -475,6 +475,39 @@ fn machines_that_have_nothing_to_do_wait_for_the_one_that_works() {
 }
 
 #[test]
+fn a_machine_at_work_behind_its_last_step_is_waited_for_and_one_that_stands_still_is_not() {
+    let program = env!("CARGO_BIN_EXE_octorec");
+    for stops in [false, true] {
+        let folder = tempdir().unwrap();
+        let [pipe, run] = ["pipe", "run"].map(|name| folder.path().join(name));
+        assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        // Behind the checkpoint the first machine has a timeline to write, which it does when somebody reads: here
+        // after longer than others wait for one that is silent, or never, since it is stopped.
+        let then = if stops { "sleep 1; kill -STOP $$".to_owned() } else { format!("sleep 7; cat {}", pipe.display()) };
+        let saved = format!("[ -e {} ]", run.join("checkpoint.safetensors").display());
+        let meanwhile =
+            format!("(for _ in $(seq 600); do if {saved}; then {then}; break; fi; sleep 0.1; done) >/dev/null &");
+        let first = format!("{meanwhile}\nexec {program} \"$@\"");
+        let Some(mut command) = two(folder.path(), [&first, &format!("exec {program} \"$@\"")]) else { return };
+        let line = format!(
+            "train {TINY} --steps 3 --ranks 1 --threads 1 --source random --set model.rows=[10,20] --timeout 5 --trace {} \
+             --out {}",
+            pipe.display(),
+            run.display()
+        );
+        command.args(line.split_whitespace()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let output = output_of(command.spawn().unwrap());
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.success(), !stops, "{told}");
+        assert_eq!(
+            told.contains("cannot end the job: machine 0 (") && told.contains(" no sign of life for 5 s"),
+            stops,
+            "{told}"
+        );
+    }
+}
+
+#[test]
 fn schedules_in_doubt_are_tried_by_all_machines_where_a_run_may_depend_on_time() {
     let line = format!(
         "train {TINY} --steps 3 --ranks 1 --threads 1 --comm-cores 0 --source random --set model.rows=[10,20] --json"

@@ -226,6 +226,9 @@ fn contradictions_between_parts_are_named_too() {
     fails(&worked, 21, "between two switches there is no machine");
     let worked = CHAIN.replace("gb_s = 5\n", "gb_s = 5\ncore_s_per_gb = 1\n");
     fails(&worked, 13, "both ends are one machine's");
+    let within = "name = \"x\"\n[[node]]\nids = \"0-3\"\nnodes_per_host = 2\ncores = 1\nmemory_gib = 1\n[[switch]]\n\
+                  name = \"a\"\n[[link]]\npairs = [[1, 2], [2, 3]]\n[[link]]\npairs = [[\"0-1\", \"a\"]]\ncore_s_per_gb = 1\n";
+    fails(within, 12, "both ends are one machine's");
     fails(&format!("{CHAIN}[[switch]]\nname = \"9\"\n"), 16, "must start with a letter");
     let switches: String = (0..1025).map(|number| format!("[[switch]]\nname = \"s{number}\"\n")).collect();
     fails(&format!("{CHAIN}{switches}"), 2064, "1025 switches: at most 1024 can be described");

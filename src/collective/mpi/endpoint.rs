@@ -7,14 +7,18 @@
 //! of the frame. A frame that has come is read where it lies; its memory takes the next one when its last message was
 //! released.
 //!
+//! An endpoint that beats sends each peer an empty frame now and then, which tells no more than that its process lives.
+//!
 //! Who waits drives the library, where it may be called by any thread, and the [`Driver`](super::driver::Driver) drives
 //! it for all: MPI moves nothing by itself.
 
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Instant;
 
 use crate::base::{RankId, Unpoisoned};
+use crate::collective::world::BEAT;
 use crate::ffi::mpi::{Communicator, Failure, Part, Receiving, Sending};
 use crate::sync::Line;
 
@@ -71,6 +75,8 @@ struct State {
     inboxes: Vec<Vec<VecDeque<Message>>>,
     /// The first rank of the group.
     first: usize,
+    /// When the next signs of life are due, if it gives any.
+    beats: Option<Instant>,
     failure: Option<Failure>,
 }
 
@@ -82,8 +88,19 @@ struct Peer {
     outgoing: VecDeque<Vec<Part<Line>>>,
     sending: VecDeque<Sending<Line>>,
     receiving: VecDeque<Receiving<Line>>,
+    /// When the last frame came, be it an empty one.
+    heard: Instant,
     spare_parts: SpareParts,
     spare_frames: Vec<Vec<Line>>,
+}
+
+impl Peer {
+    /// Tells it that this process lives, unless it has yet to take what was sent before: that says as much.
+    fn beat(&mut self) {
+        if self.outgoing.is_empty() && self.sending.is_empty() {
+            self.outgoing.push_back(Vec::new());
+        }
+    }
 }
 
 /// Memory of parts that have left.
@@ -123,13 +140,25 @@ impl Endpoint {
             outgoing: VecDeque::new(),
             sending: VecDeque::new(),
             receiving: VecDeque::new(),
+            heard: Instant::now(),
             spare_parts: SpareParts::default(),
             spare_frames: Vec::new(),
         };
         let inbox = |_| (0..ranks).map(|_| VecDeque::new()).collect();
         let peers = routes.into_iter().map(peer).collect();
         let inboxes = group.clone().map(inbox).collect();
-        Self { state: Mutex::new(State { peers, inboxes, first: group.start, failure: None }), any_thread }
+        let state = State { peers, inboxes, first: group.start, beats: None, failure: None };
+        Self { state: Mutex::new(state), any_thread }
+    }
+
+    /// Whether it beats from now on.
+    pub fn beat(&self, beats: bool) {
+        self.state().beats = beats.then(Instant::now);
+    }
+
+    /// When the last frame of a peer came, or an empty one.
+    pub fn heard(&self, peer: usize) -> Instant {
+        self.state().peers[peer].heard
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -235,6 +264,10 @@ impl State {
         if self.failure.is_some() {
             return false;
         }
+        if self.beats.is_some_and(|due| due <= Instant::now()) {
+            self.beats = Some(Instant::now() + BEAT);
+            self.peers.iter_mut().for_each(Peer::beat);
+        }
         let mut moved = false;
         for number in 0..self.peers.len() {
             match self.drive_peer(number) {
@@ -257,14 +290,15 @@ impl State {
             && let Some(frame) = peer.outgoing.pop_front()
         {
             let (communicator, tag) = &peer.route.out;
+            // Signs of life keep nobody awake.
+            moved |= !frame.is_empty();
             peer.sending.push_back(communicator.send(frame, peer.route.process, *tag)?);
-            moved = true;
         }
         while let Some(sending) = peer.sending.front_mut() {
             let Some(parts) = sending.test()? else { break };
             peer.sending.pop_front();
+            moved |= !parts.is_empty();
             peer.spare_parts.keep(parts);
-            moved = true;
         }
         if peer.route.capacity > 0 {
             while peer.receiving.len() < POSTED {
@@ -277,6 +311,11 @@ impl State {
         while let Some(receiving) = peer.receiving.front_mut() {
             let Some((memory, bytes)) = receiving.test()? else { break };
             peer.receiving.pop_front();
+            peer.heard = Instant::now();
+            if bytes == 0 {
+                peer.spare_frames.push(memory);
+                continue;
+            }
             deliver(Arc::new(Frame { memory, peer: number }), bytes / Line::BYTES, inboxes, *first);
             moved = true;
         }

@@ -17,7 +17,7 @@ use self::endpoint::{Endpoint, Route, header, lines_of};
 use self::incoming::{Incoming, head_of};
 use self::lane::Bridge;
 use super::carrier::{Fabric, LaneSpec};
-use super::world::{END, ProcessGroup, Takers, named};
+use super::world::{END, ProcessGroup, Takers, Waiting, named};
 use super::{Buffers, Machines, Raw};
 use crate::base::config::one_caller;
 use crate::base::{Deadline, Error, RankId, Result, Unpoisoned, interrupt, median};
@@ -69,7 +69,8 @@ impl Processes {
         driver.take(std::slice::from_ref(&control));
         let incoming = Mutex::new((0..processes).map(|_| Incoming::default()).collect());
         let mut all = Self { driver, control, incoming, communicator, hosts: Vec::new() };
-        let names = all.gather("name machines", host_name().as_bytes(), Takers::All, (MEETING, false))?;
+        all.control.beat(true);
+        let names = all.gather("name machines", host_name().as_bytes(), Takers::All, Waiting::until(MEETING))?;
         all.hosts = names.iter().map(|name| String::from_utf8_lossy(name).into_owned()).collect();
         Ok(all)
     }
@@ -111,6 +112,13 @@ impl Processes {
         Ok(true)
     }
 
+    /// Which of these machines has given no sign of life for too long, and what that is.
+    fn silent(&self, mut of: impl Iterator<Item = usize>, silence: Option<Deadline>) -> Option<(usize, Deadline)> {
+        let silence = silence?;
+        let other = of.find(|other| self.control.heard(self.peer(*other)).elapsed() > silence.time)?;
+        Some((other, silence))
+    }
+
     /// The number that the control has for another machine.
     fn peer(&self, other: usize) -> usize {
         if other < self.machine() { other } else { other - 1 }
@@ -149,13 +157,11 @@ impl ProcessGroup for Processes {
         end_at_once(code)
     }
 
-    fn gather(
-        &self,
-        stage: &'static str,
-        own: &[u8],
-        to: Takers,
-        (deadline, heeds): (Deadline, bool),
-    ) -> Result<Vec<Vec<u8>>> {
+    fn fall_silent(&self) {
+        self.control.beat(false);
+    }
+
+    fn gather(&self, stage: &'static str, own: &[u8], to: Takers, waiting: Waiting) -> Result<Vec<Vec<u8>>> {
         let (machine, machines) = (self.machine(), self.machines());
         let mut incoming = self.incoming.lock().unpoisoned();
         let takes = |machine: usize| to == Takers::All || machine == 0;
@@ -166,7 +172,7 @@ impl ProcessGroup for Processes {
             (0..machines).map(|other| if takes(other) { None } else { Some(own.len()) }).collect();
         let (mut moved_at, mut yielding) = (Instant::now(), Yielding::default());
         loop {
-            let (mut progress, mut waits_for) = (false, None);
+            let mut progress = false;
             for other in (0..machines).filter(|other| *other != machine) {
                 progress |= self.give(stage, own, other, &mut sent[other]);
                 while whole[other].is_none() {
@@ -176,20 +182,23 @@ impl ProcessGroup for Processes {
                     }
                     progress = true;
                 }
-                let done = sent[other] == Some(own.len()) && whole[other].is_some();
-                waits_for = if done { waits_for } else { Some(other) };
             }
-            let Some(other) = waits_for else { return Ok(whole.into_iter().flatten().collect()) };
-            if heeds && interrupt::requested() {
+            let done = |other: usize| sent[other] == Some(own.len()) && whole[other].is_some();
+            let waits_for = (0..machines).filter(|other| *other != machine && !done(*other));
+            let Some(last) = waits_for.clone().next_back() else { return Ok(whole.into_iter().flatten().collect()) };
+            let failed = |reason: String| Err(Error::Mpi { action: stage.to_owned(), reason });
+            let name = |other: usize| named(other, &self.hosts);
+            if waiting.heeds && interrupt::requested() {
                 return Err(Error::Interrupted);
             }
             if progress {
                 (moved_at, yielding) = (Instant::now(), Yielding::default());
             } else if self.control.drive_here() {
                 yielding = Yielding::default();
-            } else if moved_at.elapsed() > deadline.time {
-                let reason = unanswered(&named(other, &self.hosts), deadline);
-                return Err(Error::Mpi { action: stage.to_owned(), reason });
+            } else if moved_at.elapsed() > waiting.deadline.time {
+                return failed(unanswered(&name(last), waiting.deadline));
+            } else if let Some((other, silence)) = self.silent(waits_for, waiting.silence) {
+                return failed(silent(&name(other), silence));
             } else {
                 yielding.turn();
             }
@@ -300,6 +309,13 @@ fn unanswered(who: &str, deadline: Deadline) -> String {
     format!("{who} did not answer within {deadline} s: is it alive, and its network?{remedy}")
 }
 
+/// What is told of a machine that may work for long and has given no sign of life.
+fn silent(who: &str, silence: Deadline) -> String {
+    let remedy = |flag| format!(" If it only stood still for a while, allow that with {flag} above {silence}");
+    let remedy = silence.flag.map_or_else(String::new, remedy);
+    format!("{who} has given no sign of life for {silence} s: does its process run, and its network?{remedy}")
+}
+
 /// Lets those go that are done.
 fn drain<T>(
     messages: &mut Vec<T>,
@@ -329,6 +345,10 @@ mod tests {
             told.ends_with("its network? If it only has more to do, allow more with --timeout above 300"),
             "{told}"
         );
+        assert!(met.ends_with("its network?"), "{met}");
+        let [told, met] = [chosen, MEETING].map(|silence| silent("machine 0 (node6)", silence));
+        assert!(told.starts_with("machine 0 (node6) has given no sign of life for 300 s: "), "{told}");
+        assert!(told.ends_with(" If it only stood still for a while, allow that with --timeout above 300"), "{told}");
         assert!(met.ends_with("its network?"), "{met}");
     }
 }

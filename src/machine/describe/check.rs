@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use super::file::Rows;
+use super::hosts::Hosts;
 use super::parse::Source;
 use super::{End, LOCAL_DISTANCE, Machine};
 use crate::base::{NodeId, Result};
@@ -22,6 +23,8 @@ const STEPS_MOST: usize = 1 << 22;
 pub struct Places {
     pub nodes: BTreeMap<NodeId, Range<usize>>,
     pub switches: Vec<Range<usize>>,
+    /// Links that take of cores, by their positions.
+    pub worked: Vec<(usize, Range<usize>)>,
     linked: BTreeSet<(End, End)>,
     routed: BTreeSet<(End, End)>,
     steps: usize,
@@ -45,6 +48,22 @@ pub fn link(
     }
     if places.linked.len() > LINKS_MOST {
         return Err(source.at(place, format!("more than {LINKS_MOST} links: join what is far apart by switches")));
+    }
+    Ok(())
+}
+
+/// Links that take of cores, once all links are there: only those of a machine to what lies outside of it do.
+pub fn worked(source: &Source<'_>, machine: &Machine, places: &Places) -> Result<()> {
+    let hosts = Hosts::of(machine);
+    for (link, place) in &places.worked {
+        let link = &machine.links[*link];
+        let reason = match link.ends {
+            _ if hosts.has_inside(link) => "both ends are one machine's",
+            [End::Switch(_), End::Switch(_)] => "between two switches there is no machine",
+            _ => continue,
+        };
+        let reason = format!("core_s_per_gb is what the network takes of a machine's cores, and {reason}");
+        return Err(source.at(place, reason));
     }
     Ok(())
 }

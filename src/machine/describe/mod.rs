@@ -8,6 +8,7 @@
 mod check;
 mod export;
 mod file;
+mod hosts;
 mod parse;
 mod shipped;
 
@@ -21,6 +22,7 @@ use serde::{Deserialize, Serialize};
 use super::discover;
 use crate::base::{Error, NodeId, PuId, Result, input};
 pub(super) use crate::ffi::linux::PUS_MOST;
+pub(super) use hosts::Hosts;
 pub(super) use parse::nearest_nodes;
 pub use shipped::SHIPPED;
 
@@ -175,7 +177,8 @@ pub struct CapacityTier {
     pub near: Vec<NodeId>,
 }
 
-/// A switch; it has no cores and no memory.
+/// A switch; it has no cores and no memory. One from which ways over switches lead to the nodes of one host alone lies
+/// inside of that; others are the network.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Switch {
     /// Unique, starts with a letter.

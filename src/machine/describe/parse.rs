@@ -89,6 +89,7 @@ pub fn parse(text: &str, origin: &str) -> Result<Machine> {
     for group in &file.link {
         links(&source, group, &mut machine, &mut places)?;
     }
+    check::worked(&source, &machine, &places)?;
     for entry in &file.route {
         let mut path = Vec::new();
         for end in entry.path.get_ref() {
@@ -363,19 +364,6 @@ fn switches(source: &Source<'_>, file: &File, places: &mut Places) -> Result<Vec
     Ok(switches)
 }
 
-/// Why a link cannot be one between a machine and others.
-fn within_machine(machine: &Machine, ends: [End; 2]) -> Option<&'static str> {
-    let host = |end: End| match end {
-        End::Node(id) => machine.nodes.iter().find(|node| node.id == id).map(|node| node.host),
-        End::Switch(_) => None,
-    };
-    match ends.map(host) {
-        [None, None] => Some("between two switches there is no machine"),
-        [a, b] if a == b => Some("both ends are one machine's"),
-        _ => None,
-    }
-}
-
 fn links(source: &Source<'_>, group: &Spanned<LinkGroup>, machine: &mut Machine, places: &mut Places) -> Result<()> {
     let gb_s = group.get_ref().gb_s.as_ref().map(|value| source.within(value, "gb_s", &LINK_GB_S)).transpose()?;
     let latency_ns = source.figure(group.get_ref().latency_ns.as_ref(), "latency_ns")?;
@@ -386,12 +374,8 @@ fn links(source: &Source<'_>, group: &Spanned<LinkGroup>, machine: &mut Machine,
         let right = ends(source, right, &pair.span(), machine)?;
         for from in &left {
             for to in &right {
-                let inside = core_s_per_gb.and_then(|_| within_machine(machine, [*from, *to]));
-                if let Some(reason) = inside {
-                    let reason = format!("core_s_per_gb is what the network takes of a machine's cores, and {reason}");
-                    return Err(source.at(&pair.span(), reason));
-                }
                 check::link(source, machine, places, [*from, *to], &pair.span())?;
+                places.worked.extend(core_s_per_gb.map(|_| (machine.links.len(), pair.span())));
                 machine.links.push(Link { ends: [*from, *to], gb_s, latency_ns, core_s_per_gb });
             }
         }

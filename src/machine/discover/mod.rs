@@ -18,8 +18,8 @@ use hwlocality::object::types::ObjectType;
 use hwlocality::topology::builder::{BuildFlags, TopologyBuilder};
 
 use super::describe::{
-    CapacityTier, Core, Distances, End, LOCAL_DISTANCE, Link, MEMORY_MOST, Machine, NODES_MOST, Node, PUS_MOST,
-    nearest_nodes,
+    CapacityTier, Core, CpuQuota, Distances, End, LOCAL_DISTANCE, Link, MEMORY_MOST, Machine, NODES_MOST, Node,
+    PUS_MOST, nearest_nodes,
 };
 use super::links::by_distance;
 use crate::base::{Error, NodeId, Result, input};
@@ -47,8 +47,14 @@ pub fn host() -> Result<Machine> {
     machine.nodes.iter_mut().for_each(|node| node.free_bytes = free(node.id));
     machine.tiers.iter_mut().for_each(|tier| tier.free_bytes = free(tier.id));
     let allowed = machine.nodes.iter().flat_map(|node| &node.cores).flat_map(Core::allowed).count();
-    machine.cpu_quota = quota::least(&control_groups("cpu")).filter(|quota| quota.cpus < allowed as f64);
+    machine.cpu_quota = cpu_quota().filter(|quota| quota.cpus < allowed as f64);
     Ok(machine)
+}
+
+/// The least time of cpus that a control group grants this process, if any limits it.
+#[must_use]
+pub fn cpu_quota() -> Option<CpuQuota> {
+    quota::least(&control_groups("cpu"))
 }
 
 /// The name of the machine that runs this process.

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::{LATENCY_NS, LINK_GB_S, filler};
 use crate::machine::Machine;
-use crate::machine::describe::{End, Link};
+use crate::machine::describe::{End, Hosts, Link};
 
 /// One direction of a link.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -38,11 +38,12 @@ pub(super) fn wires(machine: &Machine, known: Option<f64>, assumptions: &mut Vec
         }
         _ => (),
     }
-    let late = latencies(machine, assumptions);
+    let hosts = Hosts::of(machine);
+    let late = latencies(machine, &hosts, assumptions);
     let both = links.iter().flat_map(|link| {
         let [a, b] = link.ends;
         let gb_s = known.or(link.gb_s).unwrap_or(usual);
-        let latency_ns = link.latency_ns.unwrap_or(late[usize::from(is_inside(machine, link))]);
+        let latency_ns = link.latency_ns.unwrap_or(late[usize::from(hosts.has_inside(link))]);
         [(a, b), (b, a)].map(|(from, to)| {
             let name = format!("{} to {}", machine.end_name(from), machine.end_name(to));
             Wire { name, ends: [from, to], gb_s, latency_ns, core_s_per_gb: link.core_s_per_gb }
@@ -51,20 +52,11 @@ pub(super) fn wires(machine: &Machine, known: Option<f64>, assumptions: &mut Vec
     both.collect()
 }
 
-/// Whether a link joins nodes of one host; where there is but one, all links are inside it.
-fn is_inside(machine: &Machine, link: &Link) -> bool {
-    let host = |end: End| match end {
-        End::Node(id) => machine.node(id).map(|node| node.host),
-        End::Switch(_) => None,
-    };
-    machine.hosts() == 1 || matches!(link.ends.map(host), [Some(a), Some(b)] if a == b)
-}
-
 /// What stands for an unknown latency in nanoseconds: of links between hosts, and of those inside one, which a
 /// network's says nothing of.
-fn latencies(machine: &Machine, assumptions: &mut Vec<String>) -> [f64; 2] {
+fn latencies(machine: &Machine, hosts: &Hosts, assumptions: &mut Vec<String>) -> [f64; 2] {
     [false, true].map(|inside| {
-        let links = || machine.links.iter().filter(|link| is_inside(machine, link) == inside);
+        let links = || machine.links.iter().filter(|link| hosts.has_inside(link) == inside);
         let longest =
             |links: &mut dyn Iterator<Item = &Link>| links.filter_map(|link| link.latency_ns).reduce(f64::max);
         let alike = longest(&mut links());
@@ -83,8 +75,8 @@ fn latencies(machine: &Machine, assumptions: &mut Vec<String>) -> [f64; 2] {
     })
 }
 
-/// Core seconds of a byte on a way: of the machine that it leaves by the first wire that has any, and of the one that
-/// it enters by the last.
+/// Core seconds of a byte on a way between hosts: of the machine that it leaves by the first wire that has any, and of
+/// the one that it enters by the last.
 pub(super) fn core_seconds<'a>(way: impl DoubleEndedIterator<Item = &'a Wire> + Clone) -> [f64; 2] {
     let is_node = |end: End| matches!(end, End::Node(_));
     let mut works = way.filter_map(|wire| Some((wire.ends.map(is_node), wire.core_s_per_gb? / 1e9)));
@@ -116,6 +108,11 @@ mod tests {
         // Where no link inside has any, a usual one's; of one machine all links are inside.
         assert_eq!(latencies(&text.replace("latency_ns = 90\n", "")).0, [LATENCY_NS, LATENCY_NS, 1000.0, 1000.0]);
         assert_eq!(latencies(&text.replace("nodes_per_host = 2\n", "")).0, [1000.0, 90.0, 1000.0, 1000.0]);
+        // Nodes that a switch inside of their host joins are as near as those that a link does.
+        let switches = "[[switch]]\nname = \"a\"\n[[switch]]\nname = \"b\"\n";
+        let switched = text.replace("[[0, 1]]", "[[\"0-1\", \"a\"]]").replace("[[2, 3]]", "[[\"2-3\", \"b\"]]");
+        let (found, told) = latencies(&switched.replacen("[[link]]", &format!("{switches}[[link]]"), 1));
+        assert_eq!(found, [90.0, 90.0, 90.0, 90.0, 1000.0, 1000.0], "{told:?}");
     }
 
     #[test]

@@ -206,6 +206,35 @@ fn a_list_for_replicated_tables_is_read_by_its_rank_and_written_by_the_other() {
 }
 
 #[test]
+fn ranks_that_copy_and_those_of_replicated_tables_are_named_as_what_limits_a_plan() {
+    let whole = |rank| Scheme::Table(RankId(rank));
+    // Memory is slower than the link.
+    let site = on(&mesh(&[(1024, 1.0); 2]), 2);
+    for (schemes, limit, copies) in [
+        // 2 x 4,096 x 16 x 4 bytes of each rank: its own part of both tables' rows, and both tables' for its samples.
+        (vec![whole(0), whole(1)], "exchange of pooled rows as the rank copies, 0.524 of ", 3),
+        (vec![Scheme::Replicated; 2], "update of replicated tables, ", 1),
+    ] {
+        let sharding = Sharding::new(&[1000; 2], vec![16; 2], 2, schemes).unwrap();
+        let work = work_of(&sharding, 4096);
+        let model = Model::new(&work, &site);
+        let text = report::text(&model, &price(&model, sharding).expect("there is room"));
+        assert!(text.contains(&format!("\nlimited by {limit}")), "{text}");
+        assert_eq!(text.matches(", busiest rank 0, which copies: ").count(), copies, "{text}");
+    }
+}
+
+#[test]
+fn the_network_takes_no_cores_of_ranks_on_one_host() {
+    let text = "name = \"hosts\"\n[[node]]\nids = \"0-3\"\ncores = 4\nnodes_per_host = 2\nmemory_gib = 1\n\
+                [[switch]]\nname = \"leaf\"\n[[link]]\npairs = [[\"0-3\", \"leaf\"]]\ngb_s = 10\ncore_s_per_gb = 2\n";
+    let site = on(&Machine::parse(text, "hosts").unwrap(), 4);
+    let of = |from, to| site.core_s(RankId(from), RankId(to));
+    assert_eq!([of(0, 1), of(3, 2)], [[0.0; 2]; 2]);
+    assert_eq!([of(0, 2), of(3, 1)], [[2e-9; 2]; 2]);
+}
+
+#[test]
 fn an_exchange_takes_as_long_as_the_network_keeps_the_cores_of_a_host() {
     let text = "name = \"hosts\"\n[[node]]\nids = \"0-1\"\ncores = 4\nnodes_per_host = 1\nmemory_gib = 1\n\
                 memory_gb_s = 1000\n[[link]]\npairs = [[0, 1]]\ngb_s = 10\n";
@@ -233,7 +262,8 @@ fn an_exchange_takes_as_long_as_the_network_keeps_the_cores_of_a_host() {
         let model = Model::new(&work, &worked);
         let text = report::text(&model, &price(&model, sharding).expect("there is room"));
         let named = text.matches(", busiest network cores of host ").count();
-        assert_eq!(named, worked_cost.exchanges.iter().filter(|exchange| exchange.bytes > 0).count(), "{text}");
+        let exchanges = worked_cost.exchanges.iter().filter(|exchange| exchange.bytes > 0).count();
+        assert_eq!(named, exchanges + usize::from(worked_cost.allreduce_bytes > 0), "{text}");
         let [free, worked] = [&free_cost, &worked_cost].map(|cost| &cost.ranks[0]);
         for (free_s, worked_s, more_s) in
             [(free.exchange_s, worked.exchange_s, exchanged), (free.allreduce_s, worked.allreduce_s, lists)]
