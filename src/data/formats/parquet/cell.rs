@@ -101,7 +101,7 @@ fn shape(leaf: &Leaf, column: &ColumnDescriptor) -> Option<Shape> {
     match leaf.kind {
         _ if leaf.nested => return None,
         Kind::Whole { unsigned: true } => return Some(Shape::Unsigned),
-        Kind::Whole { unsigned: false } | Kind::Float => return Some(Shape::Plain),
+        Kind::Whole { unsigned: false } | Kind::Float | Kind::Blank => return Some(Shape::Plain),
         Kind::Other(_) => (),
     }
     let decimal = |scale: i32, digits: i32| {
