@@ -14,7 +14,7 @@ use std::sync::OnceLock;
 use reader::FilesReader;
 
 use super::dataset::learned;
-use super::{Dataset, Format, Member, Reading, Table, bad, csv, open_for, parquet, refuse_described, scan};
+use super::{Dataset, Format, Member, Reading, SCHEMA, Table, bad, csv, open_for, parquet, refuse_described, scan};
 use crate::base::config::DataConfig;
 use crate::base::console::note;
 use crate::base::{Error, Result};
@@ -25,7 +25,7 @@ use crate::data::source::first_part;
 use crate::data::unseen::UnseenCounts;
 use crate::data::wide::EXPECTED_MOST;
 use crate::data::{
-    About, Description, Labels, Lost, Opening, Reader, Schema, Source, Split, TakeStored, UnseenValues, tsv,
+    About, Description, Labels, Lost, Opening, Reader, RowsBy, Schema, Source, Split, TakeStored, UnseenValues, tsv,
 };
 
 /// A data set to train on.
@@ -100,9 +100,16 @@ impl Files {
             test = Some(other.members);
         }
         // Other formats number their columns, or have names of their own.
-        let is_named = matches!(Format::detect(path), Some(Format::Parquet | Format::Octorec));
+        let format = Format::detect(path);
+        let is_named = matches!(format, Some(Format::Parquet | Format::Octorec));
         let dense_columns = if is_named { titles(&dataset) } else { Vec::new() };
-        let about = About { dense_columns, label: Some(dataset.description.label.clone()), ..About::default() };
+        let has_rows = columns.is_some_and(|trained| !trained.names.is_empty());
+        let rows_by = (format == Some(Format::Parquet) && !has_rows).then(|| match dataset.sized_by_values {
+            true => RowsBy::Greatest,
+            false => RowsBy::File(super::folder(path).join(SCHEMA)),
+        });
+        let label = Some(dataset.description.label.clone());
+        let about = About { dense_columns, label, rows_by, ..About::default() };
         Ok(Self { scales, begins, labels, ..Self::over(dataset, test, config, whole, about)? })
     }
 
