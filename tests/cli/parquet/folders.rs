@@ -313,9 +313,23 @@ fn columns_that_files_without_a_schema_leave_out_are_told() {
     write_with("ids.parquet", "optional int64 uid (UINT_64);", unsigned);
     let message = fail(&inspect("ids.parquet"));
     assert!(message.contains("column uid, row 7: 18446744073709551615 is no row number"), "{message}");
-    // Nor are those below 2^32, of which no memory has all rows; each of these remedies gives them some.
-    let uid = || Column::Whole((0..40).map(|n| Some(n % 20 * 200_000_000)).collect());
-    write_with("ids.parquet", "optional int64 uid;", uid());
+    // Without rows there is nothing that fewer tests would help.
+    rows(&at("none.parquet"), 0);
+    let message = fail(&format!("train --data {} {LAYERS}", at("none.parquet").display()));
+    assert!(message.contains("name data with samples"), "{message}");
+}
+
+#[test]
+fn identifiers_of_which_no_memory_has_all_rows_are_told_with_their_column() {
+    let home = tempfile::tempdir().unwrap();
+    let at = |name: &str| home.path().join(name);
+    let store = |name: &str| {
+        let [price, ..] = numbered(0..40);
+        let uid = Column::Whole((0..40).map(|n| Some(n % 20 * 200_000_000)).collect());
+        let columns = "optional int32 label; optional double price; optional int64 uid;";
+        write(&at(name), columns, &[labels(0..40), price, uid], 40);
+    };
+    store("ids.parquet");
     let data = at("ids.parquet").display().to_string();
     let wide = "--set model.bottom=[0,1024] --set model.top=[8,1] --set model.dim=1024 --threads 1";
     for command in ["train", "plan"] {
@@ -327,6 +341,7 @@ fn columns_that_files_without_a_schema_leave_out_are_told() {
             assert!(message.contains(remedy), "{message}");
         }
     }
+    // Each remedy works.
     succeed(&format!("train --data {data} {LAYERS} --rows-cap 100"));
     let schema = at("ids.toml").display().to_string();
     succeed(&format!("inspect {data} --label label --write-schema {schema}"));
@@ -337,7 +352,7 @@ fn columns_that_files_without_a_schema_leave_out_are_told() {
     succeed(&format!("train --data {blocks} {LAYERS}"));
     // A schema beside the files that takes them for rows is what says how many there are.
     fs::create_dir(at("numbers")).unwrap();
-    write_with("numbers/ids.parquet", "optional int64 uid;", uid());
+    store("numbers/ids.parquet");
     let folder = at("numbers").display().to_string();
     succeed(&format!("inspect {folder} --write-schema {folder}/schema.toml"));
     let message = fail(&format!("train --data {folder} {wide}"));
@@ -345,10 +360,6 @@ fn columns_that_files_without_a_schema_leave_out_are_told() {
         "numbers/schema.toml: says that the numbers of column uid are rows of a table that has 3800000001, for which";
     assert!(message.contains(cause), "{message}");
     succeed(&format!("train --data {folder} {LAYERS} --schema {schema}"));
-    // Without rows there is nothing that fewer tests would help.
-    rows(&at("none.parquet"), 0);
-    let message = fail(&format!("train --data {} {LAYERS}", at("none.parquet").display()));
-    assert!(message.contains("name data with samples"), "{message}");
 }
 
 #[test]
