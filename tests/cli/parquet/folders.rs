@@ -363,6 +363,53 @@ fn identifiers_of_which_no_memory_has_all_rows_are_told_with_their_column() {
 }
 
 #[test]
+fn test_samples_are_read_by_the_columns_of_those_for_training() {
+    let home = tempfile::tempdir().unwrap();
+    let at = |name: &str| home.path().join(name);
+    let layers = LAYERS.replace("--test-fraction 0", "");
+    let scores = |tests: &str| {
+        let [data, tests] = ["train.parquet", tests].map(|name| at(name).display().to_string());
+        let line = format!("train --data {data} --test-data {tests} {layers} --json");
+        let output = succeed(&line);
+        let results: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        let found = ["auc", "logloss"].map(|score| results[score].as_f64().unwrap());
+        (found, String::from_utf8(output.stderr).unwrap())
+    };
+    rows(&at("train.parquet"), 400);
+    rows(&at("alike.parquet"), 60);
+    // In another order, with whole prices in the place of floats, and with a column that nobody reads.
+    let [price, ..] = numbered(0..60);
+    let other = |name: &str, price: Column, kind: &str| {
+        let [_, user, item] = numbered(0..60);
+        let names = format!(
+            "optional int32 item; optional int64 brand; optional {kind} price; optional int64 user; optional int32 label;"
+        );
+        let brand = Column::Whole((0..60).map(Some).collect());
+        write(&at(name), &names, &[item, brand, price, user, labels(0..60)], 60);
+    };
+    other("turned.parquet", price, "double");
+    let (expected, _) = scores("alike.parquet");
+    let (found, said) = scores("turned.parquet");
+    assert_eq!(found, expected);
+    let note = format!("turned.parquet: left out what is not read of {}: brand; a", at("train.parquet").display());
+    assert!(said.contains(&note), "{said}");
+    other("whole.parquet", Column::Whole((0..60).map(Some).collect()), "int64");
+    scores("whole.parquet");
+    // A column that is needed must be there, and of its type.
+    other("text.parquet", Column::Text(vec![Some("many".to_owned()); 60]), "binary");
+    let line = |tests: &str| {
+        format!("train --data {} --test-data {} {layers}", at("train.parquet").display(), at(tests).display())
+    };
+    let message = fail(&line("text.parquet"));
+    assert!(message.contains("text.parquet: column price has BYTE_ARRAY, but floats are expected"), "{message}");
+    let [price, user, _] = numbered(0..60);
+    let names = "optional double price; optional int64 user; optional int32 label;";
+    write(&at("short.parquet"), names, &[price, user, labels(0..60)], 60);
+    let message = fail(&line("short.parquet"));
+    assert!(message.contains("short.parquet: has no column item; it has price, user, label"), "{message}");
+}
+
+#[test]
 fn another_day_is_read_by_the_rows_of_the_model_that_training_begins_with() {
     let home = tempfile::tempdir().unwrap();
     let at = |name: &str| home.path().join(name);
