@@ -36,7 +36,7 @@
 //! |-------------|---|---------------|
 //! | `base`      |   | ids, units, errors, the counter-based generator, configuration and presets, what is printed |
 //! | `ffi`       | ⚠ | libnuma, MPI, and the Linux calls that place threads and pages, divide processes and take signals: thin and typed |
-//! | `memory`    | ⚠ | one arena a rank, bound and verified; zeroed buffers on huge pages; files, mapped, read in pieces, or replaced as a whole, by several machines where the file system allows that; a folder's lock; the process's control groups |
+//! | `memory`    | ⚠ | one arena a rank, bound and verified; zeroed buffers on huge pages; files, mapped, read in pieces, or replaced as a whole, by several machines where the file system allows that; streams, which are written to as they are; a folder's lock; the process's control groups |
 //! | `simd`      | ⚠ | one vector interface; scalar, AVX2, AVX-512 and AVX512-BF16 twins; AMX tiles; bfloat16, halves, thirds; dispatch |
 //! | `sync`      | ⚠ | fork-join regions, the disjoint pieces that they hand out, rows under locks; windows, barriers, jobs of ranks; loom-checked |
 //! | `machine`   |   | machines as data, discovery, links as inferred and as a graph, routes, placement of ranks, pictures of all that, and what shares them; the thread team; measured limits, and figures of whole machines |

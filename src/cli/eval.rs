@@ -3,9 +3,11 @@
 mod against;
 mod report;
 
+use std::cell::Cell;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use clap::Args;
 use serde::Serialize;
@@ -23,12 +25,12 @@ use super::unseen::{Unknown, Unseen};
 use crate::base::config::{Config, OnBadRow, Vocab};
 use crate::base::console::note;
 use crate::base::error::meant;
-use crate::base::units::Many;
+use crate::base::units::{Count, Many};
 use crate::base::{Error, Result, TableId, console};
 use crate::collective::World;
 use crate::data::derived::Derived;
 use crate::data::formats::csv::{TextCategorical, TextSchema};
-use crate::data::{Labels, LoaderMode, OnUnseen, Opening, Source, Split};
+use crate::data::{Feature, Labels, LoaderMode, OnUnseen, Opening, Source, Split};
 use crate::train::{Checkpoint, Evaluation, GroupBy, Questions, evaluate};
 
 pub(super) use report::number;
@@ -119,15 +121,54 @@ struct Subject {
     split: Split,
 }
 
+/// How far the command has come.
+#[derive(Default)]
+struct SoFar {
+    /// Samples that were scored, in all passes.
+    scored: Arc<AtomicU64>,
+    /// Samples of each pass, where that is known.
+    samples: Cell<Option<u64>>,
+    /// Passes that are wanted.
+    passes: Cell<u64>,
+}
+
+impl SoFar {
+    /// Tells it whoever has interrupted the command.
+    fn tell(&self) {
+        // Relaxed: nobody counts any more.
+        let scored = self.scored.load(Ordering::Relaxed);
+        let several = Some(self.passes.get()).filter(|passes| *passes > 1);
+        let several = several.map_or_else(String::new, |passes| format!(" in {}", Many(passes, "pass")));
+        let done = match self.samples.get().map(|samples| samples * self.passes.get()) {
+            _ if scored == 0 => "before a sample was scored".to_owned(),
+            Some(all) => format!("after {} of {}{several}", Count(scored), Many(all, "sample")),
+            None => format!("after {}", Many(scored, "sample")),
+        };
+        note!("interrupted {done}: no scores are printed, since they are of all samples, and nothing else is written");
+    }
+}
+
 impl EvalArgs {
-    /// Prints the scores.
+    /// Prints the scores; whoever interrupts that is told how far it came.
     pub fn run(&self, world: &World) -> Result<()> {
         heed_signals()?;
+        let so_far = SoFar::default();
+        self.print(world, &so_far).inspect_err(|error| {
+            if matches!(error, Error::Interrupted) {
+                so_far.tell();
+            }
+        })
+    }
+
+    /// Prints them.
+    fn print(&self, world: &World, so_far: &SoFar) -> Result<()> {
         if let Some(other) = &self.against {
-            return self.compare(world, other);
+            return self.compare(world, other, so_far);
         }
         let subject = self.subject(&self.checkpoint)?;
-        let scored = self.score(world, &subject, &self.opened(&subject)?)?;
+        let columns = if self.importance { Feature::all(&*subject.data).count() as u64 } else { 0 };
+        so_far.passes.set(1 + columns);
+        let scored = self.score(world, &subject, &self.opened(&subject)?, so_far)?;
         if self.json {
             return console::json(&scored);
         }
@@ -143,7 +184,8 @@ impl EvalArgs {
     }
 
     /// Scores two models on the same samples, one after the other, and prints how they differ.
-    fn compare(&self, world: &World, other: &Path) -> Result<()> {
+    fn compare(&self, world: &World, other: &Path, so_far: &SoFar) -> Result<()> {
+        so_far.passes.set(2);
         for (flag, is_given) in
             [("--gauc", self.gauc.is_some()), ("--by", self.by.is_some()), ("--importance", self.importance)]
         {
@@ -174,7 +216,7 @@ impl EvalArgs {
         }
         let score = |name: &str, subject, checkpoint| {
             note!("scoring {name}");
-            self.score(world, subject, checkpoint)
+            self.score(world, subject, checkpoint, so_far)
         };
         let (own, other) = (score("A", &own, &checkpoints[0])?, score("B", &other, &checkpoints[1])?);
         let found = Comparison::new(paths, [own, other], self.calibration_buckets.is_some())?;
@@ -235,12 +277,14 @@ impl EvalArgs {
     }
 
     /// Its scores.
-    fn score(&self, world: &World, subject: &Subject, checkpoint: &Checkpoint<'_>) -> Result<Scored> {
+    fn score(&self, world: &World, subject: &Subject, checkpoint: &Checkpoint<'_>, so_far: &SoFar) -> Result<Scored> {
         let Subject { config, data, source, split, .. } = subject;
+        so_far.samples.set(source.samples(*split));
         let groupings = self.groupings(config, &**source, *split)?;
         let Started { ranks, .. } = self.trained.ranks.start_trained(world, config, &**source, checkpoint)?;
         let (buckets, each) = (self.calibration_buckets.unwrap_or(BUCKETS), self.against.is_some());
-        let questions = Questions { buckets, groupings, each, ..Questions::default() };
+        let questions =
+            Questions { buckets, groupings, each, scored: Arc::clone(&so_far.scored), ..Questions::default() };
         let of = (*split, config.train.eval_batch);
         // What cannot be entered in the middle would be read to each rank's slice by that rank.
         let mode = if source.is_seekable(*split) { LoaderMode::Local } else { LoaderMode::Broadcast };
@@ -262,7 +306,8 @@ impl EvalArgs {
         };
         let scores = &evaluation.scores;
         let importance =
-            self.importance.then(|| importance(&ranks, config, data, (*split, mode), scores)).transpose()?;
+            self.importance.then(|| importance(&ranks, config, data, (*split, mode), (scores, &so_far.scored)));
+        let importance = importance.transpose()?;
         config.model.reweighed().iter().for_each(|why| note!("note: {why}"));
         Ok(Scored {
             evaluation,

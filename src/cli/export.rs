@@ -12,7 +12,7 @@ use crate::base::console::note;
 use crate::base::units::{Bytes, Count, parse_bytes};
 use crate::base::{Error, Result, console};
 use crate::data::Vocabulary;
-use crate::memory::{make_folder, same_file};
+use crate::memory::{is_stream, make_folder, same_file};
 use crate::train::export::{Exported, onnx, torch};
 use crate::train::{Checkpoint, digest, load_vocabulary, run_files, save_vocabulary, vocabulary_in};
 
@@ -92,7 +92,7 @@ impl ExportArgs {
                 return refuse(flag, "has no effect on --format torch: leave it away".to_owned());
             }
         }
-        if self.format == Format::Torch && self.out.exists() && !self.out.is_file() {
+        if self.format == Format::Torch && (is_stream(&self.out) || self.out.is_dir()) {
             let reason = format!("{} is no regular file: name one, beside which load.py goes", self.out.display());
             return refuse("--out", reason);
         }

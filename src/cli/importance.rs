@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use serde::Serialize;
 
@@ -29,7 +30,8 @@ pub struct Importance {
 }
 
 /// What every column of `data` is worth to the model that has these scores: those first without which log loss rises
-/// the most. Each takes a pass over the split. All machines call it at the same time.
+/// the most. Each takes a pass over the split, whose samples are counted in `scored`. All machines call it at the same
+/// time.
 ///
 /// # Errors
 /// As [`evaluate`].
@@ -38,14 +40,15 @@ pub fn importance(
     config: &Config,
     data: &Arc<dyn Source>,
     (split, mode): (Split, LoaderMode),
-    scores: &Scores,
+    (scores, scored): (&Scores, &Arc<AtomicU64>),
 ) -> Result<Vec<Importance>> {
     let features: Vec<_> = Feature::all(&**data).collect();
     let progress = bar(features.len() as u64 * scores.samples, "scored, a column at a time exchanged");
     let mut found = Vec::new();
     for (column, feature) in features {
         let source = Derived::of(&config.model, Arc::new(Permuted::new(Arc::clone(data), feature)))?;
-        let without = evaluate(ranks, &source, (split, config.train.eval_batch), mode, Questions::default())?;
+        let questions = Questions { scored: Arc::clone(scored), ..Questions::default() };
+        let without = evaluate(ranks, &source, (split, config.train.eval_batch), mode, questions)?;
         let Scores { auc, logloss, .. } = without.expect("as many samples as before").scores;
         let (auc_drop, logloss_rise) = (scores.auc - auc, logloss - scores.logloss);
         found.push(Importance { column, auc, auc_drop, logloss, logloss_rise });

@@ -8,7 +8,7 @@ use crate::base::config::{Command, Config};
 use crate::base::{Error, Result};
 use crate::data::blocks::MANIFEST;
 use crate::data::formats::Format;
-use crate::memory::{WholeFile, partial_of, same_file, write_file};
+use crate::memory::{WholeFile, is_stream, partial_of, same_file, write_file};
 use crate::train::run_of;
 
 /// Refuses outputs, each with its flag, of which one is another, or one of the command's inputs, or a file in a folder
@@ -24,15 +24,19 @@ pub fn refuse_overwriting(outputs: &[(&str, Option<&Path>)], inputs: &[&Path]) -
         if flag == "--svg" {
             refuse_other_than_picture(flag, out)?;
         }
-        // A device or a pipe takes what several write. Of a folder that is yet to be made nothing but the name tells.
-        let is_lost = out.is_file() || !out.exists();
-        let same = |other: &Path| is_lost && (other == out || same_file(other, out));
+        // A stream takes what several write. Of a folder that is yet to be made nothing but the name tells.
+        let same = |other: &Path| replaces(out) && (other == out || same_file(other, out));
         if let Some((other, _)) = outputs[..at].iter().find(|(_, other)| same(other)) {
             let reason = format!("{} is also what {other} writes: name another file", out.display());
             return Err(Error::config(flag, reason));
         }
     }
     Ok(())
+}
+
+/// Whether what is written to a path takes the place of what is there, or makes it.
+fn replaces(out: &Path) -> bool {
+    !is_stream(out) && !out.is_dir()
 }
 
 /// Refuses outputs that are data, a schema, a hot set or tuned blocking of the run whose model a command takes: `eval`
@@ -54,19 +58,15 @@ fn refuse_other_than_picture(flag: &str, out: &Path) -> Result<()> {
     /// Bytes in which a picture says what it is.
     const HEAD: u64 = 1024;
     let mut head = Vec::new();
-    let file = Some(out).filter(|out| out.is_file()).and_then(|out| File::open(out).ok());
+    let file = Some(out).filter(|out| out.is_file() && replaces(out)).and_then(|out| File::open(out).ok());
     // What cannot be read is told where it is written.
     let _ = file.map(|file| file.take(HEAD).read_to_end(&mut head));
     if head.is_empty() || String::from_utf8_lossy(&head).contains("<svg") {
         return Ok(());
     }
-    let reason = if same_file(out, Path::new("/dev/stdout")) {
-        "standard output goes to a file with something else in it, which the picture would replace: name a file of its own"
-            .to_owned()
-    } else {
-        let out = out.display();
-        format!("{out} is there and is no picture, which would be lost: name another file, or remove that one")
-    };
+    let out = out.display();
+    let reason =
+        format!("{out} is there and is no picture, which would be lost: name another file, or remove that one");
     Err(Error::config(flag, reason))
 }
 
@@ -163,7 +163,7 @@ fn read_as_data(flag: &str, out: &Path, folder: &Path) -> Error {
 /// As [`WholeFile::create`].
 pub fn refuse_unwritable(outputs: &[Option<&Path>]) -> Result<()> {
     // Whoever reads a pipe would take its being closed for its end.
-    let mut files = outputs.iter().flatten().filter(|out| out.is_file() || !out.exists());
+    let mut files = outputs.iter().flatten().filter(|out| replaces(out));
     files.try_for_each(|out| WholeFile::create(out).map(drop))
 }
 
@@ -197,7 +197,7 @@ pub fn write_editable(flag: &str, path: &Path, text: &str) -> Result<()> {
 /// [`Error::Config`] that names the flag.
 pub fn refuse_edited(flag: &str, path: &Path, text: Option<&str>) -> Result<()> {
     let same = || std::fs::read(path).is_ok_and(|there| Some(&there[..]) == text.map(str::as_bytes));
-    let has_text = std::fs::metadata(path).is_ok_and(|found| found.is_file() && found.len() > 0);
+    let has_text = std::fs::metadata(path).is_ok_and(|found| found.is_file() && found.len() > 0) && replaces(path);
     if !has_text || same() {
         return Ok(());
     }

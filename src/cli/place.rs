@@ -74,7 +74,8 @@ impl PlaceArgs {
 }
 
 /// Flags among these wishes without which ranks would stand where they do.
-fn idle_flags(machine: &Machine, wishes: &Wishes, placement: &Placement) -> Vec<&'static str> {
+#[must_use]
+pub fn idle_flags(machine: &Machine, wishes: &Wishes, placement: &Placement) -> Vec<&'static str> {
     let same = |without: Wishes| {
         place(machine, &without).is_ok_and(|other| other.ranks == placement.ranks && other.spin == placement.spin)
     };

@@ -1,5 +1,6 @@
 //! `octorec predict`: a click probability for every row of a file or data set, or of standard input, in its order.
 
+use std::cell::Cell;
 use std::io::{BufWriter, ErrorKind, Write};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
@@ -24,7 +25,7 @@ use crate::base::{Error, Result, console};
 use crate::collective::World;
 use crate::data::incoming::{Malformed, Writing};
 use crate::data::{Labels, OnUnseen, Opening, Split};
-use crate::memory::WholeFile;
+use crate::memory::{WholeFile, is_stream};
 use crate::train::{Checkpoint, Taker, predict, run_files};
 
 /// Arguments of `octorec predict`.
@@ -140,9 +141,19 @@ impl PredictArgs {
         Ok(())
     }
 
-    /// Writes the probabilities.
+    /// Writes the probabilities; whoever interrupts that is told how far it came.
     pub fn run(&self, world: &World) -> Result<()> {
         heed_signals()?;
+        let so_far = Cell::default();
+        self.answer(world, &so_far).inspect_err(|error| {
+            if matches!(error, Error::Interrupted) {
+                self.tell_interrupted(so_far.get());
+            }
+        })
+    }
+
+    /// Writes them; `so_far` is how many rows had theirs when the user interrupted.
+    fn answer(&self, world: &World, so_far: &Cell<u64>) -> Result<()> {
         self.check(world)?;
         let (arrives, is_json) = (self.arrives(), self.is_json());
         let trained = Trained::find(&self.checkpoint, false, self.trained.verify)?;
@@ -189,21 +200,40 @@ impl PredictArgs {
             }
             Some(path) => {
                 let mut file = WholeFile::create(path)?;
-                let mut answers = Answers::new(&mut file, path, how, false);
-                predict(&mut answers)?;
-                let written = answers.finish()?;
+                let written = Answers::new(&mut file, path, how, false).take_all(predict, so_far)?;
                 file.finish()?;
                 written
             }
             None => {
                 // Other machines go on to the end, which all reach together.
                 let may_end = world.machines() == 1;
-                let mut answers = Answers::new(std::io::stdout().lock(), Path::new(STDOUT), how, may_end);
-                predict(&mut answers)?;
-                answers.finish()?
+                Answers::new(std::io::stdout().lock(), Path::new(STDOUT), how, may_end).take_all(predict, so_far)?
             }
         };
         self.report(written, began.elapsed().as_secs_f64(), &Unseen(source.unseen_values()))
+    }
+
+    /// What the rows are called in messages.
+    fn rows_of(&self) -> String {
+        if self.arrives() { "standard input".to_owned() } else { self.data.display().to_string() }
+    }
+
+    /// Tells how far an interrupted command came, and what there is of it.
+    fn tell_interrupted(&self, rows: u64) {
+        let (whose, done) = (self.rows_of(), Many(rows, "row"));
+        let written = match &self.out {
+            Some(out) if !is_stream(out) => {
+                let stays = if out.exists() { "is what it was" } else { "is not there" };
+                format!("no probability is written: {} {stays}", out.display())
+            }
+            _ if rows == 0 => "no probability is written".to_owned(),
+            Some(out) => format!("their probabilities are written to {}, those of others are not", out.display()),
+            None => "their probabilities are written to standard output, those of others are not".to_owned(),
+        };
+        match rows {
+            0 => note!("interrupted before a row of {whose} was answered: {written}"),
+            _ => note!("interrupted after {done} of {whose}: {written}"),
+        }
     }
 
     /// Tells what was written in so many seconds.
@@ -217,7 +247,7 @@ impl PredictArgs {
         if rows == 0 {
             note!("warning: 0 rows came: nothing is predicted");
         }
-        let whose = if self.arrives() { "standard input".to_owned() } else { self.data.display().to_string() };
+        let whose = self.rows_of();
         match is_read {
             true => note!("{}: one for each row of {whose}, in its order", Many(rows, "probability")),
             false => note!(
@@ -276,6 +306,20 @@ impl<'a, W: Write> Answers<'a, W> {
     fn new(to: W, path: &'a Path, how: Answering, may_end: bool) -> Self {
         let (to, written) = (BufWriter::with_capacity(1 << 16, to), Written::default());
         Self { to, path, how, may_end, is_read: true, written }
+    }
+
+    /// Takes what `predict` finds, to its end; where the user interrupts it, what has come is written, and how many
+    /// rows that are goes to `so_far`.
+    fn take_all(mut self, predict: impl FnOnce(&mut dyn Taker) -> Result<()>, so_far: &Cell<u64>) -> Result<Written> {
+        let done = predict(&mut self);
+        if matches!(done, Err(Error::Interrupted)) {
+            // Otherwise its own end tells that the rest is not there.
+            let written = self.finish()?;
+            so_far.set(written.rows);
+            return Err(Error::Interrupted);
+        }
+        done?;
+        self.finish()
     }
 
     fn write(&mut self, probabilities: &[f32]) -> std::io::Result<()> {

@@ -186,7 +186,8 @@ impl TrainArgs {
         let asked = self.resolve()?;
         if let (Some(output), Some(resumed)) = (&mut output, &asked.resumed) {
             // Before the data are read: a kill may come from now on.
-            output.resume_with(Some(&asked.config).filter(|_| resumed.is_changed))?;
+            let is_noted = resumed.is_changed || resumed.rows_taken;
+            output.resume_with(Some(&asked.config).filter(|_| is_noted), resumed.rows_taken)?;
         }
         let mut prepared = self.prepare(world, asked, output)?;
         self.begin(&mut prepared.run, prepared.resumed.as_ref())?;
@@ -252,8 +253,8 @@ impl TrainArgs {
     /// Takes up the run that is continued, and brings the folder to where it begins: nothing of that is touched before
     /// all is known that the run needs.
     fn begin(&self, run: &mut Run, resumed: Option<&Resumed>) -> Result<()> {
-        if let Some(Resumed { path, progress, .. }) = resumed {
-            run.restore(path, !self.verify.no_verify)?;
+        if let Some(Resumed { path, progress, rows_taken, .. }) = resumed {
+            run.restore(path, !self.verify.no_verify, *rows_taken)?;
             run.ranks.continue_after(progress.step)?;
             note!("resuming after step {} ({})", progress.step, path.display());
         }

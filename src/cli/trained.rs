@@ -13,8 +13,8 @@ use super::text::{max_line, of_text};
 use crate::base::config::{Config, DataConfig, SourceKind, Vocab};
 use crate::base::console::note;
 use crate::base::{Error, Result};
-use crate::data::formats::{Format, SCHEMA};
-use crate::data::{Opening, Source};
+use crate::data::formats::{Format, SCHEMA, open};
+use crate::data::{Numbering, Opening, Source};
 use crate::machine::team::roam;
 use crate::memory::FolderLock;
 use crate::model::Parameter;
@@ -210,18 +210,27 @@ pub fn is_bare_parquet(path: &Path) -> bool {
     Format::detect(path) == Some(Format::Parquet) && !beside.exists()
 }
 
-/// Refuses data by whose kind it is known, before they are read, that their rows are those of other values than the
-/// model's: text for a model of blocks, numbers of rows for one of text. What cannot be read is told later, and Parquet
-/// with a schema beside it has the rows that somebody says it has.
+/// Refuses data, those for tests as well, of which it is known before they are read that their rows are those of other
+/// values than the model's: text for a model of blocks, for one of text numbers of rows of which nothing tells that
+/// they are its own, and blocks whose vocabulary is another. What cannot be read is told later, and Parquet with a
+/// schema beside it has the rows that somebody says it has.
 ///
 /// # Errors
 /// As [`Checkpoint::check_rows`].
 pub fn refuse_other_rows(weights: &Checkpoint<'_>, data: &DataConfig, instead: Instead) -> Result<()> {
-    let path = Path::new(&data.path);
-    if !data.is_stored() || !path.exists() {
+    let paths = [&data.path, &data.test_path].into_iter().filter(|path| !path.is_empty() && data.is_stored());
+    paths.into_iter().try_for_each(|path| refuse_rows_of(path, weights, data, instead))
+}
+
+/// The same of the samples at a path.
+fn refuse_rows_of(named: &str, weights: &Checkpoint<'_>, data: &DataConfig, instead: Instead) -> Result<()> {
+    let path = Path::new(named);
+    if !path.exists() {
         return Ok(());
     }
     let by_values = if data.vocab == Vocab::Hash { RowsBy::Hash } else { RowsBy::Vocabulary };
+    let nothing = Numbering::default();
+    let numbers;
     let by = match (Format::detect(path), data.schema.is_empty()) {
         // Text of Criteo's layout may have any name.
         _ if data.source == SourceKind::Tsv => by_values,
@@ -229,14 +238,26 @@ pub fn refuse_other_rows(weights: &Checkpoint<'_>, data: &DataConfig, instead: I
         (Some(Format::Parquet), true) if !is_bare_parquet(path) => return Ok(()),
         // With or without a schema, whoever opens these tells what is missing or too much.
         (None | Some(Format::Csv), true) | (Some(_), false) => return Ok(()),
-        (Some(_), true) => RowsBy::Number,
+        // Heads of files alone are read.
+        (Some(format @ Format::Octorec), true) => {
+            let Ok(found) = open(path, Some(format), None).and_then(|blocks| blocks.numbering()) else {
+                return Ok(());
+            };
+            numbers = found;
+            RowsBy::Number(&numbers)
+        }
+        (Some(_), true) => RowsBy::Number(&nothing),
     };
-    weights.check_rows(by, &data.path, instead)
+    weights.check_rows(by, named, instead)
 }
 
 /// What `eval` and `predict` can do in the place of reading data whose rows are those of other values.
-pub const ANOTHER_MODEL: Instead =
-    Instead { otherwise: "or use a model that was trained on such data", begins: false, may_skip: true };
+pub const ANOTHER_MODEL: Instead = Instead {
+    otherwise: "or use a model that was trained on such data",
+    begins: false,
+    may_have_grown: false,
+    may_skip: true,
+};
 
 /// Refuses data whose values got other row numbers than the model's.
 pub fn refuse_own_numbers(source: &dyn Source) -> Result<()> {

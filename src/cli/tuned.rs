@@ -147,6 +147,8 @@ pub fn install_plans(path: &Path, threads: usize, isa: Isa) -> Result<()> {
         note!("plans: {} shapes from {}", plans.len(), path.display());
         install(plans);
     } else {
+        // Nor are those that ranks with other threads had, which were tried before.
+        install(HashMap::new());
         let path = path.display();
         note!("note: {path} is left unused: its plans are for {}; this run has {here}", file.maker());
     }

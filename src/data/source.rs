@@ -95,7 +95,7 @@ pub struct About {
     /// What the data have added to the vocabulary of the model that training begins with, or that they are compared
     /// with, column by column; nothing where there is none.
     pub growth: Vec<Growth>,
-    /// Which values row numbers that are stored stand for, as far as files beside them tell.
+    /// Which values row numbers stand for, as far as files beside the data tell, or by the vocabulary.
     pub numbering: Numbering,
     /// The names of dense columns, in their order, with how numbers are transformed. Nothing where nobody has named
     /// them.

@@ -102,6 +102,21 @@ impl Vocabulary {
         self.unseen_row && self.numbers(column)
     }
 
+    /// What tells the values of a column, in the order of their ids, from others, as the file of blocks' values tells
+    /// it, and how many there are; nothing where rows do not depend on the data.
+    pub(super) fn identity(&self, column: usize) -> Option<(u64, u64)> {
+        self.numbers(column).then(|| match self.texts.get(column) {
+            Some(texts) => {
+                let values = texts.iter().map(|text| file::fingerprint(text));
+                (file::identity_of(values, self.unseen_row), texts.len() as u64)
+            }
+            None => {
+                let keys = &self.keys[column];
+                (file::identity_of(keys.iter().copied(), self.unseen_row), keys.len() as u64)
+            }
+        })
+    }
+
     /// Rows of every column's table, the row for unseen values included.
     #[must_use]
     pub fn rows(&self) -> Vec<u64> {

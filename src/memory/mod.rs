@@ -13,6 +13,7 @@ mod lock;
 mod lost;
 mod partial;
 mod plan;
+mod stream;
 mod system;
 mod whole;
 
@@ -27,5 +28,6 @@ pub use homes::Homes;
 pub use lock::FolderLock;
 pub use partial::{partial_of, whole_name};
 pub use plan::Plan;
+pub use stream::{create_file, is_stream};
 pub use system::{available_bytes, raise_open_files};
 pub use whole::{FilePart, Flush, WholeFile, file_id, make_folder, same_file, write_file};

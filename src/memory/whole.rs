@@ -3,7 +3,7 @@
 //! A full disk, a crash or a kill leaves an older file of that name untouched, and at most a hidden one beside it
 //! ([`partial_of`]), whose lock the process has that writes it: two that write the same file take turns, or the second
 //! is told. Where the flush is left out ([`WholeFile::finish_unsynced`]), a crash of the machine may take the file, old
-//! and new. Only regular files are replaced so, a link's target in the link's place; devices and pipes are written to
+//! and new. Only regular files are replaced so, a link's target in the link's place; streams (`stream`) are written to
 //! as they are. Processes of several machines may write parts of one such file ([`FilePart`]), if they see it and its
 //! file system keeps apart what they write ([`super::is_coherent`]).
 
@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use super::lock::{knows_no_locks, leads_to};
 use super::partial::partial_of;
+use super::stream::{open_stream, target};
 use crate::base::{Error, Result};
 
 /// How long a file is waited for that another process writes: a small one is whole by then.
@@ -24,7 +25,7 @@ const PATIENCE: Duration = Duration::from_secs(3);
 #[derive(Debug)]
 pub struct WholeFile {
     path: PathBuf,
-    /// What it is called until then, and where it goes; `None`: straight into a device or a pipe.
+    /// What it is called until then, and where it goes; `None`: straight into a stream.
     renamed: Option<[PathBuf; 2]>,
     file: Option<BufWriter<File>>,
     /// Where the next bytes come.
@@ -39,20 +40,14 @@ impl WholeFile {
     /// When it cannot be created, and when another process writes it.
     pub fn create(path: &Path) -> Result<Self> {
         let fail = |source| Error::io(path, "create")(source);
-        let straight = match fs::metadata(path) {
-            Ok(found) if found.is_dir() => return Err(fail(ErrorKind::IsADirectory.into())),
-            Ok(found) => !found.is_file(),
-            Err(error) if error.kind() == ErrorKind::NotFound => false,
-            Err(error) => return Err(fail(error)),
-        };
-        let (renamed, file) = if straight {
-            // By the name that was given: /dev/stdout may be a link to a pipe, which has no name itself.
-            (None, File::options().write(true).open(path).map_err(fail)?)
-        } else {
-            let to = target(path).map_err(fail)?;
-            let partial = partial_of(&to);
-            let file = begin(&partial, path)?;
-            (Some([partial, to]), file)
+        let (renamed, file) = match open_stream(path).map_err(fail)? {
+            Some(stream) => (None, stream),
+            None => {
+                let to = target(path).map_err(fail)?;
+                let partial = partial_of(&to);
+                let file = begin(&partial, path)?;
+                (Some([partial, to]), file)
+            }
         };
         Ok(Self {
             path: path.to_owned(),
@@ -97,31 +92,42 @@ impl WholeFile {
     /// Writes over the file's first bytes, for headers that hold a count; what is appended next comes behind all else.
     ///
     /// # Errors
-    /// As [`WholeFile::append`].
+    /// As [`WholeFile::append`], and of a pipe or a descriptor, in which nobody goes back.
     pub fn overwrite_start(&mut self, bytes: &[u8]) -> Result<()> {
         assert!(bytes.len() as u64 <= self.written, "only what was written can be written over");
-        let (end, file) = (self.written, self.file());
-        let result = file
-            .seek(SeekFrom::Start(0))
-            .and_then(|_| file.write_all(bytes))
-            .and_then(|()| file.seek(SeekFrom::Start(end)).map(|_| ()));
-        self.at = end;
-        result.map_err(Error::io(&self.path, "write"))
+        let end = self.written;
+        self.seek(0)?;
+        self.append(bytes)?;
+        self.seek(end)
     }
 
     /// Writes bytes at this place, behind which the next ones are appended; between what was written there are zeros.
     ///
     /// # Errors
-    /// As [`WholeFile::append`].
+    /// As [`WholeFile::overwrite_start`].
     pub fn write_at(&mut self, at: u64, bytes: &[u8]) -> Result<()> {
-        if self.at != at {
-            self.at = self.file().seek(SeekFrom::Start(at)).map_err(Error::io(&self.path.clone(), "write"))?;
-        }
+        self.seek(at)?;
         self.append(bytes)
     }
 
+    /// The next bytes come here.
+    fn seek(&mut self, at: u64) -> Result<()> {
+        if self.at == at {
+            return Ok(());
+        }
+        let is_stream = self.renamed.is_none();
+        let file = self.file();
+        // A descriptor that leads to a regular file has others' bytes before its own.
+        let sought = match is_stream && file.get_ref().metadata().is_ok_and(|found| found.is_file()) {
+            true => Err(ErrorKind::NotSeekable.into()),
+            false => file.seek(SeekFrom::Start(at)),
+        };
+        self.at = sought.map_err(Error::io(&self.path, "write"))?;
+        Ok(())
+    }
+
     /// What it is called until it has its name, from the root, once what was written is on the disk, where others see
-    /// it; nothing where it goes straight into a device or a pipe.
+    /// it; nothing where it goes straight into a stream.
     ///
     /// # Errors
     /// As [`WholeFile::append`].
@@ -133,7 +139,7 @@ impl WholeFile {
         Ok(Some(partial))
     }
 
-    /// What flushes it while it is written; nothing for a device or a pipe.
+    /// What flushes it while it is written; nothing for a stream.
     ///
     /// # Errors
     /// When the system has no handle for it.
@@ -310,19 +316,6 @@ impl Flush {
     pub fn now(&self) -> Result<()> {
         self.file.sync_data().map_err(Error::io(&self.path, "write"))
     }
-}
-
-/// What a path leads to through links, whether it is there or not.
-fn target(path: &Path) -> std::io::Result<PathBuf> {
-    let mut at = path.to_owned();
-    // As many as Linux follows.
-    for _ in 0..40 {
-        match fs::read_link(&at) {
-            Ok(next) => at = at.parent().unwrap_or(Path::new("")).join(next),
-            Err(_) => return Ok(at),
-        }
-    }
-    Err(std::io::Error::from_raw_os_error(linux_raw_sys::errno::ELOOP as i32))
 }
 
 /// The device and number of a file or folder that is there, which tell it from all others whatever path leads to it.

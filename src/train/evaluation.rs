@@ -1,6 +1,7 @@
 //! Judging a model by samples that it was not trained on.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::vec::IntoIter;
 
 use super::Ranks;
@@ -25,6 +26,8 @@ pub struct Questions {
     pub samples: Option<u64>,
     /// Whether what each sample was given is wanted, which every machine then holds.
     pub each: bool,
+    /// Counts samples that are scored, for whoever wants to know how far it has come.
+    pub scored: Arc<AtomicU64>,
 }
 
 /// A column whose values group samples, and what is asked of the groups: each of one column at most.
@@ -300,6 +303,8 @@ pub fn evaluate(
             all.into_iter().flatten().for_each(|sample| each.push(sample, source.schema().weighted));
         }
         first += done[0].0;
+        // Relaxed: the number carries no other data.
+        questions.scored.fetch_add(done[0].0, Ordering::Relaxed);
         more = together(done.into_iter().map(|(_, more)| more));
     }
     let tallies = ranks.all_with(parts, |RankEvaluation { mut tally, .. }, rank| {

@@ -5,6 +5,7 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use crate::base::{Error, Result};
+use crate::memory::create_file;
 
 /// A file of losses.
 #[derive(Debug)]
@@ -19,8 +20,7 @@ impl LossTrace {
     /// # Errors
     /// When it cannot be created.
     pub fn create(path: &Path) -> Result<Self> {
-        let file = File::create(path).map_err(Error::io(path, "create"))?;
-        Ok(Self { path: path.to_owned(), file: BufWriter::new(file) })
+        Ok(Self { path: path.to_owned(), file: BufWriter::new(create_file(path)?) })
     }
 
     pub(super) fn push(&mut self, loss: f64) -> Result<()> {

@@ -16,6 +16,7 @@ use crate::base::config::{
     Command, Config, Decay, LayerKind, Layers, ModelConfig, NamedLayer, SourceKind, TrainConfig,
 };
 use crate::base::{Error, Result, named};
+use crate::memory::create_file;
 use crate::optim::Schedule;
 
 named! {
@@ -127,7 +128,7 @@ impl MlLog {
     /// # Errors
     /// When the file cannot be written.
     pub fn begin(path: &Path, benchmark: Benchmark, cache_cleared: bool) -> Result<Self> {
-        let file = File::create(path).map_err(Error::io(path, "create"))?;
+        let file = create_file(path)?;
         let mut log = Self { path: path.to_owned(), file, benchmark, epoch_steps: None, block: None, ended: true };
         log.point("cache_clear", json!(cache_cleared))?;
         log.line(START, "init_start", Value::Null, json!({}))?;

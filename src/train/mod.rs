@@ -39,7 +39,7 @@ mod verify;
 mod vocabulary;
 
 pub use best::{Best, Evaluations};
-pub use checkpoint::{Checkpoint, Instead, Origin, Progress, RowsBy, Start, TrainedOn, Writers, save};
+pub use checkpoint::{Checkpoint, Instead, KnownRows, Origin, Progress, RowsBy, Start, TrainedOn, Writers, save};
 pub use clock::{Breakdown, Clock, Span};
 pub use evaluation::{GroupBy, Questions, Taker, evaluate, evaluated, predict};
 pub use feed::InputStream;
@@ -49,8 +49,11 @@ pub use metrics::{
     Bucket, ByValue, EachSample, Evaluation, Grouped, MOST_VALUES, Scores, StandardErrors, ValueScores, paired_errors,
 };
 pub use mllog::{Benchmark, MlLog, Submission};
+pub use observe::unused_plans;
 pub use order::{Judged, Shuffled};
-pub use output::{OutputDir, checkpoint_in, has_begun, hot_in, plan_in, resume_in, run_files, run_of, vocabulary_in};
+pub use output::{
+    OutputDir, ROWS_TAKEN, checkpoint_in, has_begun, hot_in, plan_in, resume_in, run_files, run_of, vocabulary_in,
+};
 pub use profile::{Profile, StageTime, StepWork};
 pub use rank::Rank;
 pub use ranks::{Ranks, Step};

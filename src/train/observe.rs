@@ -2,8 +2,51 @@
 
 use super::clock::Breakdown;
 use super::profile::Profile;
-use super::{Ranks, trace};
+use super::{Ranks, Run, trace};
 use crate::base::Result;
+use crate::base::units::Many;
+use crate::math::brgemm::unmatched;
+
+/// Shapes that a message names at most.
+const SHAPES: usize = 16;
+
+/// What the user should know of a file of measured plans, where passes were run and none of them was of a shape that it
+/// has a plan for; the ranks of a run train `batch` samples each.
+#[must_use]
+pub fn unused_plans(path: &str, batch: Option<usize>) -> Option<String> {
+    let shapes = unmatched();
+    let threads = shapes.first()?.threads;
+    // Passes of one size may differ in how their ranges begin.
+    let mut sizes: Vec<_> = shapes.iter().map(|shape| [shape.rows, shape.columns, shape.steps]).collect();
+    sizes.sort_unstable();
+    sizes.dedup();
+    let more = sizes.len().saturating_sub(SHAPES);
+    let size = |[rows, columns, steps]: &[usize; 3]| format!("{rows} x {columns} x {steps}");
+    let mut named: Vec<String> = sizes.iter().take(SHAPES).map(size).collect();
+    named.extend((more > 0).then(|| format!("{more} more")));
+    let remedy = match batch {
+        Some(batch) => {
+            format!(
+                "`octorec tune gemm` with this run's model, --batch {batch} --threads {threads} --out FILE measures them"
+            )
+        }
+        None => "`octorec tune gemm` measures those of a model's layers".to_owned(),
+    };
+    Some(format!(
+        "note: no plan of {path} is used, which has none for these passes on {} (rows x columns of the result x terms of \
+         each sum): {}; {remedy}",
+        Many(threads as u64, "thread"),
+        named.join(", "),
+    ))
+}
+
+impl Run {
+    /// As [`unused_plans`], of the passes of its ranks on this machine.
+    pub(super) fn unused_plans(&self) -> Option<String> {
+        let train = &self.config.train;
+        unused_plans(&train.tuned, Some(train.batch.div_ceil(self.ranks.layout().ranks())))
+    }
+}
 
 impl Ranks {
     /// Where the steps of each rank of this machine have gone so far.

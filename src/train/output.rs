@@ -24,6 +24,8 @@ const PLAN: &str = "plan.toml";
 const HOT: &str = "hot.safetensors";
 /// With what configuration a run goes on that has saved nothing by it yet.
 const RESUME: &str = "resume.toml";
+/// How that begins where rows of its data are taken for the model's without a check, because somebody has said so.
+pub const ROWS_TAKEN: &str = "rows_taken = true\n";
 const FILES: [&str; 7] = [METRICS, RESUME, CONFIG, PLAN, HOT, VOCABULARY, CHECKPOINT];
 
 /// The directory of the best model, which is a run's own as long as nobody trains on from it: who does logs there.
@@ -123,15 +125,18 @@ impl OutputDir {
 
     /// Notes with what configuration the run goes on from here, if that is another one than its checkpoint's: whoever
     /// resumes it does so, too, until a checkpoint has it. A run that ends by an error before its first step takes that
-    /// back; after a kill it stays.
+    /// back; after a kill it stays. `rows_taken`: so are rows of its data taken for the model's ([`ROWS_TAKEN`]).
     ///
     /// # Errors
     /// When the system refuses.
-    pub fn resume_with(&mut self, config: Option<&Config>) -> Result<()> {
+    pub fn resume_with(&mut self, config: Option<&Config>, rows_taken: bool) -> Result<()> {
         let file = self.path.join(RESUME);
         self.resumed_before = Some(fs::read(&file).ok());
         match config {
-            Some(config) => write_file(&file, config.to_toml().as_bytes()),
+            Some(config) => {
+                let taken = if rows_taken { ROWS_TAKEN } else { "" };
+                write_file(&file, format!("{taken}{}", config.to_toml()).as_bytes())
+            }
             None => removed(fs::remove_file(&file), &file),
         }
     }

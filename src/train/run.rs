@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::best::Evaluations;
-use super::checkpoint::{self, Checkpoint, Origin, Progress, Start, TrainedOn, Writers};
+use super::checkpoint::{self, Checkpoint, KnownRows, Origin, Progress, Start, TrainedOn, Writers};
 use super::evaluation::evaluated;
 use super::hot_file::save_hot;
 use super::loss_trace::LossTrace;
@@ -24,7 +24,7 @@ use crate::base::units::Many;
 use crate::base::{Error, Result};
 use crate::data::hot::HotInputs;
 use crate::data::statistics::Statistics;
-use crate::data::{About, Batch, Loader, LoaderMode, Numbering, Plan, Position, Shuffle, Source, Split};
+use crate::data::{Batch, Loader, LoaderMode, Plan, Position, Shuffle, Source, Split};
 
 /// Training goes on for so many times as long as the last checkpoint took, at least, until one is due by time: all but
 /// the first take less than 5 % of a run.
@@ -80,8 +80,8 @@ pub struct RunState {
     pub(super) is_described: bool,
     /// Whether an earlier process has begun the run, and saved it.
     pub(super) is_resumed: bool,
-    /// Which values the rows of its data stood for by then.
-    pub(super) numbering: Numbering,
+    /// What is known of the rows of the model that it goes on or begins with.
+    pub rows: KnownRows,
     /// What its training samples look like, where that is known and will be saved.
     pub(super) statistics: Option<Statistics>,
     /// The folder of the best model, if that is kept; of several machines the first one's.
@@ -94,6 +94,14 @@ pub struct RunState {
     pub(super) is_best_others: bool,
 }
 
+impl RunState {
+    /// That of a run that has not begun, with what is known of the rows of its model.
+    #[must_use]
+    pub fn of(rows: KnownRows) -> Self {
+        Self { rows, ..Self::default() }
+    }
+}
+
 impl Run {
     /// Which samples its evaluations are made on.
     #[must_use]
@@ -101,13 +109,14 @@ impl Run {
         evaluated(&self.config.train, &*self.source)
     }
 
-    /// Takes weights and position from a checkpoint of this model, `verified` as by [`Checkpoint::open_as`].
+    /// Takes weights and position from a checkpoint of this model, `verified` as by [`Checkpoint::open_as`]; rows of
+    /// the data are those of the model where they are `taken` for them.
     ///
     /// # Errors
     /// When the file does not fit the model, is damaged, was trained on other data or in another order within a pass,
     /// or is none of octorec's.
-    pub fn restore(&mut self, path: &Path, verified: bool) -> Result<()> {
-        let checkpoint = Checkpoint::open_as(path, verified)?;
+    pub fn restore(&mut self, path: &Path, verified: bool, taken: bool) -> Result<()> {
+        let checkpoint = Checkpoint::open_as(path, verified)?.taking_rows(taken);
         let Some((progress, trained)) = checkpoint.header()? else {
             return Err(Error::Checkpoint {
                 path: path.to_owned(),
@@ -147,7 +156,6 @@ impl Run {
         checkpoint.load_into(&self.ranks)?;
         (self.state.progress, self.state.is_resumed) = (progress, true);
         self.state.saved_step = Some(progress.step);
-        self.state.numbering = checkpoint.numbering()?;
         self.state.statistics = checkpoint.statistics_of(&*self.source)?;
         self.start = checkpoint.start()?;
         Ok(())
@@ -235,7 +243,8 @@ impl Run {
         self.plan.as_ref().map_or(Ok(()), |plan| output.write_plan(plan))?;
         let save = |hot: &HotInputs| save_hot(&output.hot(), self.source.schema(), &hot.set, Some(&hot.tags));
         self.hot.as_ref().map_or(Ok(()), save)?;
-        let vocabulary = self.source.about().vocabulary.as_deref();
+        let own = self.source.about().vocabulary.as_deref();
+        let vocabulary = own.or(self.state.rows.vocabulary.as_deref());
         vocabulary.map_or(Ok(()), |vocabulary| save_vocabulary(&output.vocabulary(), vocabulary))
     }
 
@@ -307,12 +316,11 @@ impl Run {
     /// a path and has described the run.
     pub(super) fn save_as(&self, path: Option<&Path>, progress: Progress) -> Result<Writers> {
         let (schema, scales) = (self.source.schema(), &self.source.scales()?);
-        let about = self.source.about().clone();
         // Of data that lie away from their vocabularies, what was known of them before holds.
-        let about = &About { numbering: about.numbering.or(&self.state.numbering), ..about };
+        let (about, rows_taken) = &self.state.rows.with(self.source.about());
         let data = TrainedOn::of(&*self.source);
         let (start, statistics) = (self.start.as_ref(), self.state.statistics.as_ref());
-        let origin = Origin { schema, about, scales, data, start, statistics };
+        let origin = Origin { schema, about, rows_taken: *rows_taken, scales, data, start, statistics };
         let saved = checkpoint::save(path, &self.ranks, progress, &self.config, origin);
         if let Some(path) = path.filter(|path| saved.is_err() && path.exists()) {
             note!("note: {} is still that of an earlier step, whole and safe", path.display());

@@ -156,7 +156,9 @@ impl<'a> TrainingLoop<'a> {
         }
         while self.total.is_none_or(|total| self.run.state.progress.step < total) {
             if self.run.ranks.interrupted() {
-                return Ok(Outcome::Interrupted);
+                // Before anything was done there is nothing to save: what was there before stays.
+                let has_begun = self.tally.steps > 0 || self.tally.evaluated.is_some();
+                return has_begun.then_some(Outcome::Interrupted).ok_or(Error::Interrupted);
             }
             let next = self.next_step();
             let made = match self.or_kept(next)? {
@@ -211,15 +213,12 @@ impl<'a> TrainingLoop<'a> {
     /// Refuses a loss that is no number, and one that has exploded and stays so; tells and notes what the first step
     /// shows.
     fn check(&mut self, made: &Made) -> Result<()> {
-        if self.tally.samples == 0
-            && let Some(choice) = self.run.ranks.update_choice()?
-        {
-            self.reporter.say(&format!("update of embedding rows: {choice}"));
-        }
-        if self.tally.samples == 0
-            && let Some(doubt) = self.run.doubt(&self.order, &made.step)
-        {
-            self.reporter.say(&format!("warning: the loss of the first step is {doubt}"));
+        if self.tally.samples == 0 {
+            let choice = self.run.ranks.update_choice()?.map(|choice| format!("update of embedding rows: {choice}"));
+            let doubt = self.run.doubt(&self.order, &made.step);
+            let doubt = doubt.map(|doubt| format!("warning: the loss of the first step is {doubt}"));
+            let all = choice.into_iter().chain(doubt).chain(self.run.unused_plans());
+            all.for_each(|told| self.reporter.say(&told));
         }
         let progress = &mut self.run.state.progress;
         // A minibatch without weight has none.
@@ -271,7 +270,7 @@ impl<'a> TrainingLoop<'a> {
     /// Saves, and evaluates what was not evaluated yet.
     fn finish(mut self, mut outcome: Outcome) -> Result<Summary> {
         let (waited, bytes) = self.run.ranks.unfeed()?;
-        if self.tally.steps == 0 && self.run.state.is_resumed && !self.was_due && outcome != Outcome::Interrupted {
+        if self.tally.steps == 0 && self.run.state.is_resumed && !self.was_due {
             // It is saved as it was trained, and not as somebody asks for who trains nothing.
             self.run.output.as_mut().map_or(Ok(()), OutputDir::leave_untrained)?;
         } else if !self.run.stays_saved(self.tally.exploded, &self.reporter) {

@@ -235,4 +235,14 @@ fn what_one_rank_or_this_machine_makes_of_a_flag_is_told() {
         "{told}"
     );
     assert!(!plan("--smt").contains("changes nothing"));
+    let simulate = |flags: &str| String::from_utf8(succeed(&format!("simulate --preset demo {flags}")).stderr).unwrap();
+    // A socket is a node of one machine, and not of the other.
+    let idle = "--rank-per changes nothing here: ranks stand where those of --rank-per node do";
+    let told = simulate("--topology two-socket --ranks 1,2 --rank-per socket");
+    assert_eq!(told.matches(idle).count(), 1, "{told}");
+    assert!(told.contains(&format!("note: {idle}")), "{told}");
+    for flags in ["--topology two-socket --ranks 1,2", "--topology epyc-nps4-2s --rank-per socket"] {
+        let told = simulate(flags);
+        assert!(!told.contains("changes nothing"), "{told}");
+    }
 }

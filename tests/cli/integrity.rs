@@ -59,7 +59,7 @@ fn every_flip_and_cut_of_a_checkpoint_is_found() {
     let ranks = model(&config, &schema);
     let [good, bad] = ["good", "bad"].map(|name| folder.path().join(name));
     let (schema, about, scales) = (&schema, &About::default(), &Scales::default());
-    let origin = Origin { schema, about, scales, data: None, start: None, statistics: None };
+    let origin = Origin { schema, about, rows_taken: false, scales, data: None, start: None, statistics: None };
     save(Some(&good), &ranks, Progress::default(), &config, origin).unwrap();
     let whole = fs::read(&good).unwrap();
     let load = |path: &Path, verified: bool| {

@@ -140,7 +140,7 @@ fn resuming_a_finished_run_does_nothing_and_keeps_it() {
 }
 
 /// Ends a command by a kill as soon as something is so.
-fn kill_when(line: &str, mut is: impl FnMut() -> bool) {
+pub(super) fn kill_when(line: &str, mut is: impl FnMut() -> bool) {
     let mut child = octorec().args(line.split_whitespace()).stderr(Stdio::null()).spawn().unwrap();
     let deadline = Instant::now() + Duration::from_secs(60);
     while !is() {

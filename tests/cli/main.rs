@@ -24,6 +24,7 @@ mod hot;
 mod idle_flags;
 mod initial;
 mod integrity;
+mod interrupts;
 #[path = "../support/keyed_once.rs"]
 mod keyed_once;
 mod learning;
@@ -44,6 +45,7 @@ mod ranks;
 mod remedies;
 #[path = "../support/requirement.rs"]
 mod requirement;
+mod same_rows;
 #[path = "../support/sample.rs"]
 mod sample;
 mod sample_weights;

@@ -215,6 +215,28 @@ fn devices_and_links_stay_what_they_are() {
     assert!(message.contains("--out -: ") && message.contains("./-"), "{message}");
     // Into a pipe, which has no name but that of the link.
     assert!(succeed(&format!("{predict} --out /dev/stdout")).stdout == succeed(&predict).stdout);
+    // And behind what a log holds already, whatever writes to it and by which name, in its turn.
+    let log = folder.path().join("log");
+    let append = |line: &str| {
+        let file = fs::File::options().create(true).append(true).open(&log).unwrap();
+        let output = octorec().args(line.split_whitespace()).stdout(file).output().unwrap();
+        assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
+    };
+    let train = format!("{} --steps 3 --mllog /dev/stdout --trace-loss", tiny_training());
+    let lines = [
+        format!("{predict} --out /dev/stdout"),
+        format!("{train} /proc/self/fd/1"),
+        format!("{predict} --out /dev/fd/1"),
+    ];
+    lines.iter().for_each(|line| append(line));
+    let (text, found) = (fs::read_to_string(&log).unwrap(), succeed(&predict).stdout);
+    let found = String::from_utf8(found).unwrap();
+    assert!(text.starts_with(&*found) && text.ends_with(&*found), "{text}");
+    let between: Vec<&str> = text[found.len()..text.len() - found.len()].lines().collect();
+    let losses = between.iter().filter(|line| line.parse::<f64>().is_ok()).count();
+    let logged = between.iter().filter(|line| line.starts_with(":::MLLOG")).count();
+    assert!(losses == 3 && logged > 0 && losses + logged == between.len(), "{between:?}");
+    assert!(!folder.path().join(".log.octorec-partial").exists());
     let message = fail(&format!("{predict} --out /dev/full"));
     assert!(message.contains("/dev/full"), "{message}");
     let [link, target] = ["link", "target"].map(|name| folder.path().join(name));

@@ -274,6 +274,12 @@ fn each_row_without_names_tells_whether_it_has_a_label() {
         "{message}"
     );
     assert!(output("--format json").status.success());
+    // Where malformed rows are answered, the first one is, and that all are so is told.
+    let answered = output("--on-bad-row answer");
+    assert_eq!((answered.status.code(), lines(&answered.stdout)), (Some(1), vec!["nan".to_owned()]));
+    let message = String::from_utf8_lossy(&answered.stderr).into_owned();
+    let told = "standard input: holds objects of JSON, a line each, which only `predict --data - --format json`";
+    assert!(message.contains(told), "{message}");
 
     // Of a label and a weight that stand beside each other one may be missing, and of others both.
     let weight = "weight = \"w\"\n";
@@ -299,6 +305,57 @@ fn each_row_without_names_tells_whether_it_has_a_label() {
             }
         }
     }
+}
+
+#[test]
+fn another_form_of_criteos_rows_is_no_malformed_row() {
+    let folder = tempfile::tempdir().unwrap();
+    let (run, file, text) = trained(folder.path(), "");
+    let predict = format!("predict --checkpoint {run} --data");
+    let rows: Vec<&str> = text.lines().take(3).collect();
+    let objects: Vec<String> = rows.iter().map(|row| object(row)).collect();
+    let (json, crs) = (objects.concat(), rows.join("\r"));
+    let told = [
+        (&json, "holds objects of JSON, a line each, which only `predict --data - --format json`"),
+        (&crs, "has lines that end with CR alone: make line feeds of them (`tr '\\r' '\\n' < FILE > NEW`)"),
+    ];
+    for (content, told) in told {
+        let mut asked = Asked::start(&format!("{predict} - --on-bad-row answer"));
+        asked.ask(content);
+        let (code, answers, said) = asked.end();
+        assert_eq!((code, &answers[..]), (Some(1), &["nan".to_owned()][..]), "{said}");
+        assert!(said.contains(&format!("error: standard input: {told}")), "{said}");
+        let mut asked = Asked::start(&format!("{predict} -"));
+        asked.ask(content);
+        let (code, answers, said) = asked.end();
+        assert!(code == Some(1) && answers.is_empty() && said.contains(told), "{said}");
+        let path = folder.path().join("other.tsv");
+        fs::write(&path, content).unwrap();
+        for more in ["", "--on-bad-row answer"] {
+            let message = fail(&format!("{predict} {} {more}", path.display()));
+            assert!(message.contains("other.tsv: ") && message.contains(told), "{more}: {message}");
+        }
+        let preprocess = format!("preprocess criteo-kaggle --out {} --in", folder.path().join("blocks").display());
+        for command in [&preprocess, "inspect", "train --preset demo --steps 1 --data"] {
+            let message = fail(&format!("{command} {}", path.display()));
+            assert!(message.contains("other.tsv: ") && message.contains(told), "{command}: {message}");
+        }
+    }
+
+    // One such row before good ones is malformed, and those are answered.
+    let expected = lines(&succeed(&format!("{predict} {}", file.display())).stdout);
+    let mut asked = Asked::start(&format!("{predict} - --on-bad-row answer"));
+    asked.ask(&objects[0]);
+    assert_eq!(asked.answer(), "nan");
+    rows.iter().for_each(|row| asked.ask(&format!("{row}\n")));
+    asked.ask(&objects[1]);
+    let (code, answers, said) = asked.end();
+    let good = expected[..3].iter().map(String::as_str).chain(["nan"]).collect::<Vec<_>>();
+    assert_eq!((code, answers.iter().map(String::as_str).collect::<Vec<_>>()), (Some(0), good), "{said}");
+    assert!(
+        said.contains("2 malformed rows answered with nan; the first: standard input: line 1: holds objects"),
+        "{said}"
+    );
 }
 
 #[test]

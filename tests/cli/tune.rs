@@ -61,6 +61,41 @@ fn plans_are_written_read_and_change_no_result() {
     }
 }
 
+#[test]
+fn a_file_that_has_no_plan_for_any_layer_is_told_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("plans.toml");
+    let file = path.display();
+    succeed(&format!("tune gemm {TINY} --batch 96 --repeat 1 --only f32 --out {file}"));
+    let mut written: toml::Table = toml::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
+    let plan = "grain = 1\ncolumns = 80\nsteps = 13\nwhole = false\nacross = 1\ndepth = 64\ngroup = 1\ngain = 1.5";
+    let mut told = |rows: usize, line: &str| {
+        let plan = toml::Value::Table(toml::from_str(&format!("rows = {rows}\n{plan}")).unwrap());
+        written.insert("plans".to_owned(), toml::Value::Array(vec![plan]));
+        std::fs::write(&path, toml::to_string(&written).unwrap()).unwrap();
+        String::from_utf8(succeed(&format!("{line} --tuned {file}")).stderr).unwrap()
+    };
+    let train =
+        format!("train {TINY} --batch 96 --steps 5 --set data.train_samples=960 --set data.test_samples=0 --ranks 1");
+    let bench = "bench gemm --shape 96x13x80 --threads 2 --rounds 1";
+    let unused = format!("note: no plan of {file} is used, which has none for these passes on 2 threads");
+    for (line, remedy) in [
+        (&*train, "`octorec tune gemm` with this run's model, --batch 96 --threads 2 --out FILE measures them"),
+        (bench, "`octorec tune gemm` measures those of a model's layers"),
+    ] {
+        let told = told(97, line);
+        assert_eq!(told.matches(&unused).count(), 1, "{told}");
+        assert!(told.contains("96 x 80 x ") && told.contains(remedy), "{told}");
+    }
+    // On tiles, terms are counted otherwise.
+    if matches!(Isa::best(), Isa::Scalar(_) | Isa::Avx2(_) | Isa::Avx512(_)) {
+        for line in [&*train, bench] {
+            let told = told(96, line);
+            assert!(!told.contains("no plan of"), "{told}");
+        }
+    }
+}
+
 /// Whatever vectors this machine has, plans of another one's are none of its business.
 #[test]
 fn strips_of_another_machine_are_left_unused() {

@@ -200,6 +200,7 @@ fn a_checkpoint_holds_the_exact_weights_for_a_run_in_any_precision() {
         let origin = Origin {
             schema: &schema(),
             about: &About::default(),
+            rows_taken: false,
             scales: &Scales::new(),
             data: None,
             start: None,

@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use super::chain::{Chain, Pass, Precision, peak, tiles_peak};
 use super::within_processors;
+use crate::base::console::note;
 use crate::base::units::Many;
 use crate::base::{Error, Result};
 use crate::cli::table::Table;
@@ -17,6 +18,7 @@ use crate::cli::tuned::install_plans;
 use crate::machine::limits::{Bracket, Processor, Rate, around, clock_ghz};
 use crate::machine::team::Team;
 use crate::simd::Isa;
+use crate::train::unused_plans;
 
 /// What the benches of passes have in common.
 #[derive(Debug, Clone, Args)]
@@ -189,6 +191,8 @@ struct Bench {
     team: Team,
     rounds: u32,
     layers: usize,
+    /// The file of measured plans.
+    tuned: Option<std::path::PathBuf>,
     rows: Vec<Row>,
     remarks: Vec<String>,
 }
@@ -199,7 +203,8 @@ impl PassArgs {
         if let Some(path) = &self.tuned {
             install_plans(path, team.threads(), team.isa())?;
         }
-        Ok(Bench { team, rounds: self.rounds, layers, rows: Vec::new(), remarks: Vec::new() })
+        let tuned = self.tuned.clone();
+        Ok(Bench { team, rounds: self.rounds, layers, tuned, rows: Vec::new(), remarks: Vec::new() })
     }
 }
 
@@ -256,7 +261,9 @@ impl Bench {
     }
 
     fn report(self) -> Result<Report> {
-        let Self { team, layers, rows, remarks, .. } = self;
+        let Self { team, layers, tuned, rows, remarks, .. } = self;
+        let unused = tuned.and_then(|path| unused_plans(&path.display().to_string(), None));
+        unused.iter().for_each(|told| note!("{told}"));
         let mean = |of: fn(&Row) -> f64| rows.iter().map(of).sum::<f64>() / rows.len() as f64;
         let (mean_ratio, mean_cycle_ratio) = (mean(|row| row.ratio), mean(|row| row.cycle_ratio));
         let machine = Processor::of_this_machine()?;

@@ -30,7 +30,7 @@ use crate::machine::placement::{CommCores, RankPer};
 use crate::machine::team::processors;
 use crate::machine::{Machine, place};
 use crate::model::Shape;
-use crate::train::Rates;
+use crate::train::{Rates, unused_plans};
 
 /// Times the last-level cache that the rows of all minibatches take.
 const CACHES: usize = 2;
@@ -215,6 +215,8 @@ impl StepArgs {
         let rates = Rates::base(&config.train);
         let before = measure()?;
         let steps = Steps::run(&started.ranks, batches, repeat, rates)?;
+        let each = config.train.batch.div_ceil(started.ranks.layout().ranks());
+        unused_plans(&config.train.tuned, Some(each)).iter().for_each(|told| note!("{told}"));
         let profile = started.ranks.profile()?;
         let after = measure()?;
         let warm = Steps::run(&started.ranks, &batches[..1], repeat, rates)?;

@@ -111,7 +111,7 @@ pub(super) fn compare(day: &Path, run: &Path, keys: &KeyArgs, json: bool) -> Res
     let data = open_columns(&mut config, opening)?;
     let source = Derived::of(&config.model, Arc::clone(&data))?;
     refuse_own_numbers(&*data)?;
-    let instead = Instead { otherwise: ANOTHER, begins: false, may_skip: false };
+    let instead = Instead { otherwise: ANOTHER, begins: false, may_have_grown: true, may_skip: false };
     let checkpoint = open_trained(&trained.path, verify, (Some(&config.data), &*source), instead)?;
     let dense: Vec<&str> = data.about().dense_columns.iter().map(|(name, _)| &**name).collect();
     let categorical = data.schema().names();

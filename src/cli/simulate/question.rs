@@ -6,6 +6,7 @@ use crate::base::Result;
 use crate::base::config::{Config, Hot};
 use crate::cli::collective::impossible;
 use crate::cli::copies::usual_budget;
+use crate::cli::place::idle_flags;
 use crate::collective::plan::Reduction;
 use crate::data::hot::Inputs;
 use crate::machine::placement::{CommCores, Placement, RankPer, Wishes, comm_cores_to_try};
@@ -84,6 +85,12 @@ impl Question<'_> {
         })?;
         let site = Site::new(self.machine, &placement, Known::default());
         Ok((placement, site))
+    }
+
+    /// What is told of flags without which so many ranks would stand where they do.
+    pub fn idle_flags(&self, ranks: Option<usize>) -> Result<Vec<&'static str>> {
+        let wishes = self.wishes(ranks, CommCores::Count(0));
+        Ok(idle_flags(self.machine, &wishes, &place(self.machine, &wishes)?))
     }
 
     fn wishes(&self, ranks: Option<usize>, comm_cores: CommCores) -> Wishes {

@@ -121,6 +121,23 @@ impl Point {
     }
 }
 
+/// Tells which flags change nothing about where ranks stand: with all of these numbers of them, or with some.
+fn tell_idle(question: &Question<'_>, counts: &[Option<usize>]) -> Result<()> {
+    let each = counts.iter().map(|count| Ok((*count, question.idle_flags(*count)?))).collect::<Result<Vec<_>>>()?;
+    let mut all: Vec<&str> = each.iter().flat_map(|(_, idle)| idle.iter().copied()).collect();
+    all.sort_unstable();
+    all.dedup();
+    for told in all {
+        let of: Vec<_> = each.iter().filter(|(_, idle)| idle.contains(&told)).map(|(count, _)| count).collect();
+        let ranks: Vec<String> = of.iter().filter_map(|count| Some(count.as_ref()?.to_string())).collect();
+        match of.len() == each.len() {
+            true => note!("note: {told}"),
+            false => note!("note: with {} ranks {told}", ranks.join(", ")),
+        }
+    }
+    Ok(())
+}
+
 /// How the minibatch follows the number of ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 enum Scaling {
@@ -206,6 +223,7 @@ impl StepArgs {
         let (_, site) = question.site(counts[0], CommCores::Count(0))?;
         let first = site.ranks.len();
         let smallest = self.smallest(counts.iter().map(|count| count.unwrap_or(first)))?;
+        tell_idle(&question, &counts)?;
 
         let mut points: Vec<Point> = Vec::new();
         let (mut last, mut warned) = (None, BTreeSet::new());

@@ -155,7 +155,8 @@ fn broken_tensor(path: &Path) -> Option<String> {
 pub(super) const FROM_THE_START: &str = "or train from the start, without --init";
 
 /// What can be done about data whose rows are others.
-pub(super) const INSTEAD: Instead = Instead { otherwise: FROM_THE_START, begins: true, may_skip: true };
+pub(super) const INSTEAD: Instead =
+    Instead { otherwise: FROM_THE_START, begins: true, may_have_grown: true, may_skip: true };
 
 /// Refuses Parquet that nobody describes for a model of text, whose rows are those of values, by a vocabulary or by a
 /// hash: identifiers would be taken for numbers of these rows. `flag` is that by which training begins or goes on, and

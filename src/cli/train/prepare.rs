@@ -73,7 +73,7 @@ fn refuse_endless_rates(train: &TrainConfig) -> Result<()> {
 impl TrainArgs {
     /// Opens the data, starts the ranks and sets their weights, but for those of a run that is continued.
     pub(super) fn prepare(&self, world: &World, asked: Resolved, output: Option<OutputDir>) -> Result<Prepared> {
-        let Resolved { mut config, opening, resumed, layers } = asked;
+        let Resolved { mut config, opening, rows, resumed, layers } = asked;
         refuse_endless_rates(&config.train)?;
         self.check_outputs(world, &config, output.as_ref(), resumed.is_some())?;
         let mut mllog = self.begin_mllog(world, &config)?;
@@ -125,7 +125,7 @@ impl TrainArgs {
             plan,
             loss_trace,
             mllog,
-            state: RunState::default(),
+            state: RunState::of(rows),
         };
         Ok(Prepared { run, resumed, placement, isa, collective })
     }

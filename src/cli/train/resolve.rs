@@ -12,17 +12,25 @@ use crate::base::{Error, Result};
 use crate::cli::trained::{Trained, refuse_other_rows};
 use crate::data::formats::csv::{TextCategorical, TextDense, TextSchema};
 use crate::data::tsv::Layout;
-use crate::data::{Labels, Numbering, Opening, Schema};
-use crate::train::{Checkpoint, Instead, Progress, checkpoint_in, load_vocabulary, resume_in, vocabulary_in};
+use crate::data::{Labels, Numbering, Opening, Schema, Vocabulary};
+use crate::train::{
+    Checkpoint, Instead, KnownRows, Progress, ROWS_TAKEN, checkpoint_in, digest, load_vocabulary, resume_in,
+    vocabulary_in,
+};
 
 /// What can be done about data that a run cannot go on with.
 const ANOTHER_RUN: &str = "or begin another run, without --resume";
+
+/// What can be done about data whose rows are others.
+const OTHER_ROWS: Instead = Instead { otherwise: ANOTHER_RUN, begins: false, may_have_grown: false, may_skip: true };
 
 /// A run that is asked for.
 pub(super) struct Resolved {
     pub config: Config,
     /// How its data are opened, by what an earlier run, or the model of --init, knows of its own.
     pub opening: Opening<'static>,
+    /// What is known of the rows of that run, or that model.
+    pub rows: KnownRows,
     /// Where it goes on, if it does.
     pub resumed: Option<Resumed>,
     /// The preset and the file that it is asked for with; of an earlier run that goes on as it was, none.
@@ -36,6 +44,16 @@ pub(super) struct Resumed {
     pub progress: Progress,
     /// Whether it goes on with another configuration than its checkpoint's.
     pub is_changed: bool,
+    /// Whether rows of its data are taken for those of the checkpoint, which says otherwise or nothing.
+    pub rows_taken: bool,
+}
+
+/// With what a run goes on that was resumed with another configuration than its checkpoint's, and has saved nothing
+/// since.
+struct Noted {
+    config: Config,
+    /// As [`Resumed::rows_taken`].
+    rows_taken: bool,
 }
 
 impl TrainArgs {
@@ -47,8 +65,8 @@ impl TrainArgs {
                 let layers = self.base.layers()?;
                 let config = self.keys.finish_with(layers.clone(), Command::Train, self.copies.values()?)?;
                 config.train.check_ends_of_warm_up()?;
-                let opening = self.opening_of_init(&config)?;
-                Ok(Resolved { config, opening, resumed: None, layers })
+                let (opening, rows) = self.opening_of_init(&config)?;
+                Ok(Resolved { config, opening, rows, resumed: None, layers })
             }
         }
     }
@@ -62,7 +80,7 @@ impl TrainArgs {
         };
         let stored = |config: &Config| Layers::from_config(config, "--resume");
         let noted = noted_in(run)?;
-        let before = noted.as_ref().unwrap_or(&trained);
+        let before = noted.as_ref().map_or(&trained, |noted| &noted.config);
         let layers = if self.auto_resume { self.base.layers()? } else { Layers::default() };
         let config = if self.auto_resume {
             let asked = self.keys.finish_with(layers.clone(), Command::Train, self.copies.values()?)?;
@@ -94,12 +112,19 @@ impl TrainArgs {
                 "a run keeps the vocabulary that it began with: leave the key away, or begin another with --out";
             return Err(Error::config(format!("{key} with --resume"), reason));
         }
-        if !self.verify.no_verify {
-            let weights = Checkpoint::open_as(&path, false)?;
-            refuse_identifiers(&weights, &config.data, ("--resume", ANOTHER_RUN))?;
-            let instead = Instead { otherwise: ANOTHER_RUN, begins: false, may_skip: true };
-            refuse_other_rows(&weights, &config.data, instead)?;
+        let weights = Checkpoint::open_as(&path, false)?;
+        let samples = |data: &DataConfig| [&data.path, &data.test_path, &data.schema].map(String::clone);
+        let is_same = |noted: &Noted| samples(&noted.config.data) == samples(&config.data);
+        let rows_taken = noted.as_ref().is_some_and(|noted| noted.rows_taken && is_same(noted));
+        if rows_taken {
+            note!(
+                "note: rows of these data are taken for those of the model, as the run was resumed last, with --no-verify ({})",
+                resume_in(run).display()
+            );
         }
+        let rows_taken = rows_taken || self.takes_rows(&weights, &config.data, "--resume", OTHER_ROWS)?;
+        let vocabulary = self.kept_vocabulary(&weights, &config.data, &mut opening);
+        let rows = weights.known_rows(vocabulary, rows_taken)?;
         // What the optimizers have summed up since is the checkpoint's: no other beginning would move a bit of it.
         let begun = |config: &Config| config.train.initial_accumulator;
         if begun(&config) != begun(before) {
@@ -120,7 +145,34 @@ impl TrainArgs {
             let origin = "train.hot_set or train.hot_budget with --resume".to_owned();
             return Err(Error::config(origin, reason));
         }
-        Ok(Resolved { config, opening, resumed: Some(Resumed { path, progress, is_changed }), layers })
+        let resumed = Some(Resumed { path: path.clone(), progress, is_changed, rows_taken });
+        Ok(Resolved { config, opening, rows, resumed, layers })
+    }
+
+    /// Whether rows of data that are not known to be the model's are taken for them, by --no-verify; `flag` is that by
+    /// which training begins or goes on.
+    ///
+    /// # Errors
+    /// Without it, that they are not known to be.
+    fn takes_rows(&self, weights: &Checkpoint<'_>, data: &DataConfig, flag: &str, instead: Instead) -> Result<bool> {
+        let checked = refuse_identifiers(weights, data, (flag, instead.otherwise))
+            .and_then(|()| refuse_other_rows(weights, data, instead));
+        if self.verify.no_verify { Ok(checked.is_err()) } else { checked.map(|()| false) }
+    }
+
+    /// Takes the model's vocabulary from how data are opened that are no text: they do not need it, and the run keeps
+    /// it, for text that comes later. One of other values that lies there is none of the model.
+    fn kept_vocabulary(
+        &self,
+        weights: &Checkpoint<'_>,
+        data: &DataConfig,
+        opening: &mut Opening<'_>,
+    ) -> Option<Vocabulary> {
+        if data.source == SourceKind::Tsv || !data.schema.is_empty() {
+            return None;
+        }
+        let wanted = weights.numbered_by()?;
+        opening.known.take().filter(|known| self.verify.no_verify || digest(known) == wanted)
     }
 
     /// Tells those who give a run another rate which of its other rates do not move with it, as they were given before,
@@ -140,17 +192,14 @@ impl TrainArgs {
 
     /// Where a run begins with a model's weights, dense columns are read by what was learned of them there, and values
     /// have the rows that they have there.
-    fn opening_of_init(&self, config: &Config) -> Result<Opening<'static>> {
+    fn opening_of_init(&self, config: &Config) -> Result<(Opening<'static>, KnownRows)> {
         let Some(path) = self.init.as_deref().filter(|_| config.data.is_stored()) else {
-            return Ok(Opening::default());
+            return Ok((Opening::default(), KnownRows::default()));
         };
         let file = checkpoint_in(path);
         let weights = Checkpoint::open_as(&file, false)?;
         check_names(&weights, &config.data, FROM_THE_START)?;
-        if !self.verify.no_verify {
-            refuse_identifiers(&weights, &config.data, ("--init", FROM_THE_START))?;
-            refuse_other_rows(&weights, &config.data, INSTEAD)?;
-        }
+        let rows_taken = self.takes_rows(&weights, &config.data, "--init", INSTEAD)?;
         // Of a damaged header the weights are as good.
         let (scales, numbering) = match weights.header() {
             Ok(Some(_)) => (weights.scales()?, weights.numbering()?),
@@ -160,10 +209,10 @@ impl TrainArgs {
         };
         let trained = weights.header().ok().flatten();
         let columns = trained.map(|(_, trained)| weights.columns(&trained.model)).transpose()?;
-        let opening = Opening { scales, columns, numbering, begins: true, ..Opening::default() };
+        let mut opening = Opening { scales, columns, numbering, begins: true, ..Opening::default() };
         let beside = vocabulary_in(path);
         if config.data.vocab == Vocab::Hash || !beside.exists() {
-            return Ok(opening);
+            return Ok((opening, weights.known_rows(None, rows_taken)?));
         }
         if let Ok(Some((_, trained))) = weights.header() {
             let (cap, vocab) = (trained.data.rows_cap, trained.data.vocab);
@@ -178,8 +227,9 @@ impl TrainArgs {
                 return Err(Error::config(format!("{key} with --init"), reason));
             }
         }
-        let known = Some(load_vocabulary(&beside, !self.verify.no_verify)?);
-        Ok(Opening { known, ..opening })
+        opening.known = Some(load_vocabulary(&beside, !self.verify.no_verify)?);
+        let vocabulary = self.kept_vocabulary(&weights, &config.data, &mut opening);
+        Ok((opening, weights.known_rows(vocabulary, rows_taken)?))
     }
 }
 
@@ -203,9 +253,8 @@ fn check_names(weights: &Checkpoint<'_>, data: &DataConfig, otherwise: &str) -> 
     weights.check_names(&[], &names, &otherwise)
 }
 
-/// With what configuration the run in a folder goes on that was resumed with another one than its checkpoint's, and has
-/// saved nothing since.
-fn noted_in(run: &Path) -> Result<Option<Config>> {
+/// What [`OutputDir::resume_with`](crate::train::OutputDir::resume_with) has noted in the folder of a run.
+fn noted_in(run: &Path) -> Result<Option<Noted>> {
     let path = resume_in(run);
     if !path.exists() {
         return Ok(None);
@@ -215,9 +264,11 @@ fn noted_in(run: &Path) -> Result<Option<Config>> {
         let reason = format!("{}; remove this file to go on with the configuration of the checkpoint", error.message());
         Error::config(&origin, reason)
     };
-    let config: Config = toml::from_str(&read_text(&path)?).map_err(fail)?;
+    let text = read_text(&path)?;
+    let rest = text.strip_prefix(ROWS_TAKEN);
+    let config: Config = toml::from_str(rest.unwrap_or(&text)).map_err(fail)?;
     config.validate(&origin)?;
-    Ok(Some(config))
+    Ok(Some(Noted { config, rows_taken: rest.is_some() }))
 }
 
 /// The keys in which two configurations differ, each with its value in either: of what the data tell a model, nothing

@@ -27,7 +27,8 @@ use crate::data::source::first_part;
 use crate::data::unseen::UnseenCounts;
 use crate::data::wide::EXPECTED_MOST;
 use crate::data::{
-    About, Description, Labels, Lost, Opening, Reader, RowsBy, Schema, Source, Split, TakeStored, UnseenValues, tsv,
+    About, Description, Labels, Lost, Numbering, Opening, Reader, RowsBy, Schema, Source, Split, TakeStored,
+    UnseenValues, tsv,
 };
 
 /// A data set to train on.
@@ -84,7 +85,7 @@ impl Files {
         let tells_itself = format == Some(Format::Parquet) && !is_told;
         let mut dataset = open_told(path, reading)?;
         dataset.growth = dataset.growth_since(&opening.numbering)?;
-        let mut test = None;
+        let (mut test, mut numbering) = (None, Numbering::default());
         if !config.test_path.is_empty() {
             let (train, path) = (path, Path::new(&config.test_path));
             let Dataset { description, sized_by_values, .. } = &dataset;
@@ -96,7 +97,8 @@ impl Files {
                 let reason = format!("has other columns than {}: {difference}", config.path);
                 return Err(bad(path, reason));
             }
-            if let Some(column) = other.numbering()?.difference(&dataset.numbering()?) {
+            numbering = other.numbering()?;
+            if let Some(column) = numbering.difference(&dataset.numbering()?) {
                 let reason = format!(
                     "has other values in the rows of column {column} than {}: make both by one vocabulary, this one with \
                      `octorec preprocess` and its --vocabulary {}",
@@ -115,7 +117,8 @@ impl Files {
             false => RowsBy::File(super::folder(path).join(SCHEMA)),
         });
         let label = Some(dataset.description.label.clone());
-        let about = About { dense_columns, label, rows_by, ..About::default() };
+        // Of columns of which the files for training tell nothing, those for tests may.
+        let about = About { dense_columns, label, numbering, rows_by, ..About::default() };
         Ok(Self { scales, begins, labels, ..Self::over(dataset, test, config, whole, about)? })
     }
 
@@ -140,7 +143,11 @@ impl Files {
         whole: bool,
         about: About,
     ) -> Result<Self> {
-        let numbering = dataset.numbering()?;
+        let names = dataset.description.categorical.iter().map(|column| &*column.name);
+        let numbering = match &dataset.vocabulary {
+            Some(vocabulary) => Numbering::by(vocabulary, names, config.rows_cap),
+            None => dataset.numbering()?.or(&about.numbering),
+        };
         let Dataset { description, mut members, learned, vocabulary, growth, blanks, .. } = dataset;
         let share = |members: &[Member], from: usize, role: Option<Split>| -> Vec<Share> {
             let wanted = members.iter().enumerate().skip(from);

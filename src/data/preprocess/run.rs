@@ -29,6 +29,7 @@ use crate::data::formats::parquet::refuse_two_types;
 use crate::data::formats::{Sink, Table};
 use crate::data::key_map::Key;
 use crate::data::schema::Description;
+use crate::data::tsv::{Layout, refuse_other_lines};
 use crate::data::vocabulary::file::file_names;
 use crate::data::{Growth, Labels, Samples};
 use crate::machine::team::{pool, processors};
@@ -128,7 +129,11 @@ impl<'a> Run<'a> {
         let description = match &options.recipe {
             Recipe::Table(layout) => description(Some(layout)),
             Recipe::Points { .. } => description(Some(&points::columns())),
-            Recipe::CriteoKaggle | Recipe::CriteoTerabyte => description(None),
+            Recipe::CriteoKaggle | Recipe::CriteoTerabyte => {
+                let layout = Layout::criteo(Labels::Required, options.max_line);
+                paths.iter().try_for_each(|path| refuse_other_lines(path, &layout))?;
+                description(None)
+            }
         };
         description.check().map_err(|reason| Error::bad_file(paths[0].clone(), reason))?;
         let share = options.memory / (8 * threads as u64);

@@ -1,6 +1,6 @@
 //! Criteo's rows as they arrive, for a trained model.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -12,7 +12,7 @@ use super::table::append;
 use crate::base::config::{DataConfig, Vocab};
 use crate::base::{Reason, Result};
 use crate::data::incoming::{Column, Next, Numbers, Objects, Parse, TRUTHS, UNSEEN, Writing, refuse};
-use crate::data::text::{Judged, Lines};
+use crate::data::text::{Form, Judged, Lines, Shown};
 use crate::data::{Batch, Labels, Schema, Vocabulary};
 
 /// What is needed to read such rows.
@@ -62,14 +62,19 @@ impl Parse for Arriving {
     }
 
     fn begin(&self, lines: Lines) -> Result<Box<dyn Next + '_>> {
+        let (path, form) = (lines.path().to_owned(), Form::default());
         let (objects, row) = (self.objects.clone(), Row::new(&self.layout));
-        Ok(Box::new(Arrivals { of: self, lines, objects, text: Vec::new(), row }))
+        Ok(Box::new(Arrivals { of: self, path, lines, form, objects, text: Vec::new(), row }))
     }
 }
 
 struct Arrivals<'a> {
     of: &'a Arriving,
+    /// Where they come from.
+    path: PathBuf,
     lines: Lines,
+    /// How lines are written that are no objects.
+    form: Form,
     objects: Option<Objects>,
     /// An object as a line of text.
     text: Vec<u8>,
@@ -79,8 +84,17 @@ struct Arrivals<'a> {
 impl Next for Arrivals<'_> {
     fn next(&mut self) -> Result<Option<Judged<()>>> {
         let (Arriving { layout, encoding, .. }, row) = (self.of, &mut self.row);
-        let Some((number, line)) = self.lines.next_row()? else { return Ok(None) };
-        let line = line.and_then(|line| match &mut self.objects {
+        let next = self.lines.next_row()?;
+        let mut other = None;
+        if self.objects.is_none() && self.form.is_open() {
+            let shown = |line: &std::result::Result<&[u8], Reason>| match line {
+                Ok(line) => layout.shown(&self.path, line),
+                Err(_) => Shown::Nothing,
+            };
+            other = self.form.take(&self.path, next.as_ref().map(|(_, line)| shown(line)))?;
+        }
+        let Some((number, line)) = next else { return Ok(None) };
+        let line = other.map_or(line, Err).and_then(|line| match &mut self.objects {
             None => Ok(line),
             Some(objects) => line_of(objects, line, &mut self.text),
         });

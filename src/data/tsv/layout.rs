@@ -1,6 +1,9 @@
 //! Which columns a tab-separated row has: label, integers, hexadecimal categories, in this order.
 
+use std::path::Path;
+
 use crate::data::Labels;
+use crate::data::text::Shown;
 
 /// The columns of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,4 +30,16 @@ impl Layout {
     pub const fn columns(&self) -> usize {
         1 + self.dense + self.categorical
     }
+
+    /// What a line shows of how the lines of the text at `path` are written.
+    pub(super) fn shown(&self, path: &Path, line: &[u8]) -> Shown {
+        let (all, found) = (self.columns(), columns(line));
+        let fits = found == all || self.labels != Labels::Required && found == all - 1;
+        Shown::by(path, Some(line), fits, [line])
+    }
+}
+
+/// Tab-separated columns of a line.
+pub(super) fn columns(line: &[u8]) -> usize {
+    1 + line.iter().filter(|&&byte| byte == b'\t').count()
 }

@@ -24,6 +24,7 @@ pub use fault::Fault;
 pub use layout::Layout;
 pub use row::Row;
 pub use scan::GoodRows;
+pub(super) use scan::refuse_other_lines;
 use scan::{Task, scan};
 use table::CriteoTable;
 

@@ -4,7 +4,7 @@
 //! A row that has both a wrong number of columns and a bad field is reported for its columns: one shifts the other.
 
 use super::fault::Fault;
-use super::layout::Layout;
+use super::layout::{Layout, columns};
 use crate::data::Labels;
 use crate::data::samples::{MISSING, Samples, Values};
 use crate::data::text::shown;
@@ -88,11 +88,6 @@ impl Row {
         }
         Err(Fault::Columns { expected: layout.columns(), found: columns(line), label_optional: false })
     }
-}
-
-/// Tab-separated columns of a line.
-fn columns(line: &[u8]) -> usize {
-    1 + line.iter().filter(|&&byte| byte == b'\t').count()
 }
 
 enum Wrong {

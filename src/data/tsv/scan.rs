@@ -12,7 +12,7 @@ use super::row::Row;
 use crate::base::config::OnBadRow;
 use crate::base::input::Found;
 use crate::base::{Error, Result, interrupt};
-use crate::data::text::{Line, Lines, Marks, Place, Scanned, Skipped, Wanted};
+use crate::data::text::{Form, Line, Lines, Marks, Place, Scanned, Shown, Skipped, Wanted};
 use crate::data::vocabulary::FirstSeen;
 use crate::data::{OnUnseen, Progress, Vocabulary};
 
@@ -124,12 +124,31 @@ pub struct GoodRows<'a> {
     skipped: Skipped,
 }
 
+/// Refuses a file whose lines are written otherwise than rows of text, as the first ones show.
+///
+/// # Errors
+/// [`Error::BadFile`] that says how, and when it cannot be read.
+pub(in crate::data) fn refuse_other_lines(path: &Path, layout: &Layout) -> Result<()> {
+    let mut lines = Lines::open(path, Wanted::All)?.limited(layout.max_line);
+    let mut form = Form::default();
+    while form.is_open() {
+        let row = lines.next_row()?;
+        let is_end = row.is_none();
+        form.take(path, row.map(|(_, line)| line.map_or(Shown::Nothing, |line| layout.shown(path, line))))?;
+        if is_end {
+            break;
+        }
+    }
+    Ok(())
+}
+
 impl<'a> GoodRows<'a> {
     /// Those of a whole file.
     ///
     /// # Errors
-    /// When it cannot be opened.
+    /// When it cannot be opened, and when its lines are written otherwise than rows of text.
     pub fn open(path: &'a Path, layout: &'a Layout, on_bad_row: OnBadRow) -> Result<Self> {
+        refuse_other_lines(path, layout)?;
         Self::open_at(path, layout, on_bad_row, Place::default())
     }
 

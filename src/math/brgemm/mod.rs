@@ -42,7 +42,7 @@ pub use passes::{
 pub use plan::{Plan, Shape};
 pub use thirds::thirds_for;
 pub use tile::Cell;
-pub use tuned::install;
+pub use tuned::{install, unmatched};
 
 #[cfg(test)]
 mod tests;

@@ -29,7 +29,7 @@ mod start;
 mod weights;
 mod writers;
 
-pub use numbers::{Instead, RowsBy};
+pub use numbers::{Instead, KnownRows, RowsBy};
 pub use place::TrainedOn;
 pub use start::Start;
 pub use writers::Writers;
@@ -93,10 +93,13 @@ pub(in crate::train) struct Header {
     /// a version that did not say.
     #[serde(default)]
     vocabulary: Option<String>,
-    /// Which values the rows of stored data stand for; empty where nothing tells, and in files of versions that did not
-    /// say.
+    /// Which values rows stand for; empty where nothing tells, and in files of versions that did not say, as of rows of
+    /// values of text.
     #[serde(default, skip_serializing_if = "Numbering::is_empty")]
     numbering: Numbering,
+    /// Whether it was trained on data of which nothing tells that their rows are its own, since somebody has said so.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    rows_taken: bool,
     /// What was learned of dense columns.
     #[serde(default, skip_serializing_if = "Scales::is_empty")]
     pub scales: Scales,
@@ -120,7 +123,7 @@ pub(in crate::train) struct Header {
 
 impl Header {
     fn of(progress: Progress, config: &Config, origin: Origin<'_>) -> Self {
-        let Origin { schema, about, scales, data, start, statistics } = origin;
+        let Origin { schema, about, rows_taken, scales, data, start, statistics } = origin;
         let positions = schema.positions(&config.model).into_iter().enumerate();
         let sequences = positions.filter(|(_, positions)| *positions > 1).map(|(table, _)| table).collect();
         Self {
@@ -130,6 +133,7 @@ impl Header {
             sequences,
             vocabulary: about.vocabulary.as_deref().map(digest),
             numbering: about.numbering.clone(),
+            rows_taken,
             scales: scales.clone(),
             dense: about.dense_columns.clone(),
             schema_text: about.schema_text.clone(),
@@ -179,6 +183,8 @@ pub struct Checkpoint<'a> {
     header: std::result::Result<Option<Header>, String>,
     /// Whether what is read is checked, where there is something to check it by.
     verified: bool,
+    /// Whether rows of data are compared with its own.
+    compares_rows: bool,
     hashes: Option<Hashes>,
 }
 
@@ -196,8 +202,10 @@ const PIECE: usize = 4 << 20;
 pub struct Origin<'a> {
     /// Its columns.
     pub schema: &'a Schema,
-    /// What is known of it, with what an earlier process knew of its numbering.
+    /// What is known of it, with what was known before of the model's rows.
     pub about: &'a About,
+    /// Whether nothing tells that its rows are the model's, and somebody has said so.
+    pub rows_taken: bool,
     /// What was learned of dense columns.
     pub scales: &'a Scales,
     /// Which samples it is trained on, if they are stored.
@@ -274,7 +282,7 @@ impl<'a> Checkpoint<'a> {
             head_of(&bytes).map_err(|reason| fail(format!("is no whole safetensors file: {reason}")))?;
         let hashes = if verified { Hashes::read(&head, &metadata).map_err(fail)? } else { None };
         let header = Header::read(&metadata);
-        Ok(Self { path, bytes, head, metadata, header, verified, hashes })
+        Ok(Self { path, bytes, head, metadata, header, verified, compares_rows: verified, hashes })
     }
 
     /// Whether it should be checked and carries nothing to check it by: another program's file, or an older version's.
@@ -414,6 +422,7 @@ mod tests {
             sequences,
             vocabulary,
             numbering,
+            rows_taken: false,
             scales,
             dense,
             schema_text,

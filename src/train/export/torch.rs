@@ -70,6 +70,9 @@ struct Description<'a> {
     /// Which values the rows of stored data stand for; left out where nothing tells.
     #[serde(skip_serializing_if = "Numbering::is_empty")]
     numbering: &'a Numbering,
+    /// Whether it was trained on data whose rows somebody has said to be its own.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    rows_taken: bool,
 }
 
 /// A layer between the features and the logit.
@@ -187,5 +190,6 @@ fn describe<'a>(model: &'a Exported<'_>) -> Description<'a> {
         numbered: data.source == SourceKind::Tsv && data.vocab != Vocab::Hash,
         vocabulary: model.checkpoint.numbered_by(),
         numbering: &model.numbering,
+        rows_taken: model.checkpoint.rows_are_taken(),
     }
 }

@@ -82,7 +82,7 @@ fn what_a_run_goes_on_with_stays_until_a_checkpoint_has_it() {
     let config = Config::default();
     let resumed = |config: Option<&Config>, begins: bool| {
         let mut output = OutputDir::resume(&path).unwrap();
-        output.resume_with(config).unwrap();
+        output.resume_with(config, false).unwrap();
         if begins {
             output.rewind(5, false).unwrap();
             output.log(&json!({"kind": "step", "step": 6})).unwrap();
@@ -105,6 +105,10 @@ fn what_a_run_goes_on_with_stays_until_a_checkpoint_has_it() {
     drop(resumed(Some(&other), true));
     drop(resumed(None, true));
     assert_eq!(noted(), None);
+    // By what word rows of its data are the model's, too.
+    let mut output = OutputDir::resume(&path).unwrap();
+    output.resume_with(Some(&other), true).unwrap();
+    assert_eq!(noted(), Some(format!("rows_taken = true\n{}", other.to_toml())));
 }
 
 #[test]

@@ -117,8 +117,9 @@ pub fn train(case: &mut Case<'_>) {
         if had && !weights(&run).exists() {
             case.broke(&line, "the checkpoint is gone", Some(&ended));
         }
-        // Before its first step there is nothing to save.
-        let trained = losses(&run) != logged;
+        // Before its first step there is nothing to save; one that begins anew has forgotten what was logged.
+        let now = losses(&run);
+        let trained = !now.is_empty() && now != logged;
         if ended.code() == Some(130) && ended.signals.len() == 1 && trained && !weights(&run).exists() {
             case.broke(&line, "asked to stop, it saved nothing", Some(&ended));
         }

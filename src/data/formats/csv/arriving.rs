@@ -8,7 +8,7 @@ use super::bad;
 use super::encoding::Encoding;
 use super::records::{Record, Records};
 use super::row::{Projection, Row};
-use super::scan::{header_of, refuse_names, refuse_object, row_columns};
+use super::scan::{header_of, refuse_names, row_columns, shown};
 use super::schema::TextSchema;
 use super::sniff::check_header;
 use crate::base::config::{DataConfig, Vocab};
@@ -16,7 +16,7 @@ use crate::base::{Reason, Result};
 use crate::data::formats::files::limit_rows;
 use crate::data::incoming::{Column, Next, Numbers, Objects, Parse, TRUTHS, UNSEEN, Writing, refuse};
 use crate::data::schema::{Dense, Description};
-use crate::data::text::{Judged, Lines};
+use crate::data::text::{Form, Judged, Lines, Shown};
 use crate::data::{Batch, Labels, Opening, Samples, Schema, Vocabulary};
 
 /// What `false` and `true` are in text that Python wrote.
@@ -134,7 +134,7 @@ impl Parse for Arriving {
                     false => vec![header_of(&path, &mut records)?],
                     true => row_columns(&path, text, Labels::Unused)?,
                 };
-                let listed = is_listed.then(|| (path.clone(), all.clone()));
+                let listed = is_listed.then(|| Listed { path: path.clone(), all: all.clone(), form: Form::default() });
                 (Written::Text(Box::new(TextRows { records, listed })), all)
             }
         };
@@ -158,8 +158,28 @@ enum Written {
 
 struct TextRows {
     records: Records,
-    /// The names that rows without a header have, which the first of them must not be, and whose rows these are.
-    listed: Option<(PathBuf, Vec<Vec<Vec<u8>>>)>,
+    /// Of rows without a header, until it is known that they are rows.
+    listed: Option<Listed>,
+}
+
+struct Listed {
+    /// Whose rows they are.
+    path: PathBuf,
+    /// The names that they have, which the first of them must not be.
+    all: Vec<Vec<Vec<u8>>>,
+    form: Form,
+}
+
+impl Listed {
+    /// Takes the next row, which was read; what is wrong with it, if it shows that.
+    fn take(&mut self, records: &Records, next: Option<&Judged<()>>) -> Result<Option<Reason>> {
+        let Self { path, all, form } = self;
+        let is_whole = matches!(next, Some((_, Ok(()))));
+        if is_whole && *form == Form::Unknown {
+            refuse_names(path, &records.record, all)?;
+        }
+        form.take(path, next.map(|_| if is_whole { shown(path, records, all) } else { Shown::Nothing }))
+    }
 }
 
 struct ObjectRows {
@@ -175,11 +195,9 @@ impl Written {
             Self::Text(rows) => {
                 let TextRows { records, listed } = &mut **rows;
                 let next = records.next()?;
-                if let (Some((path, all)), Some((line, Ok(())))) = (listed.take(), &next) {
-                    refuse_names(&path, &records.record, &all)?;
-                    return Ok(Some((*line, refuse_object(records).map(|()| &records.record))));
-                }
-                Ok(next.map(|(line, whole)| (line, whole.map(|()| &records.record))))
+                let other = listed.as_mut().map_or(Ok(None), |listed| listed.take(records, next.as_ref()))?;
+                listed.take_if(|listed| !listed.form.is_open());
+                Ok(next.map(|(line, read)| (line, other.map_or(read, Err).map(|()| &records.record))))
             }
             Self::Objects(rows) => {
                 let ObjectRows { lines, objects, record } = &mut **rows;

@@ -15,8 +15,8 @@ use super::schema::TextSchema;
 use super::sniff::check_header;
 use crate::base::config::OnBadRow;
 use crate::base::input::Found;
-use crate::base::{Error, Reason, Result, interrupt};
-use crate::data::text::{Marks, Place, Scanned, Skipped, Wanted, line_feeds};
+use crate::base::{Error, Result, interrupt};
+use crate::data::text::{Form, Marks, Place, Scanned, Shown, Skipped, Wanted};
 use crate::data::{Labels, OnUnseen, Progress};
 
 /// Rows between two places at which the file can be entered.
@@ -186,47 +186,23 @@ pub(super) fn header_of(path: &Path, records: &mut Records) -> Result<Vec<Vec<u8
     }
 }
 
-/// Whether a line is an object of JSON.
-fn is_object(line: &[u8]) -> bool {
-    line.trim_ascii_start().starts_with(b"{") && serde_json::from_slice::<serde::de::IgnoredAny>(line).is_ok()
-}
-
-/// Whether a CR stands alone in a field; one in quotes may go over several lines.
-fn has_lone_cr(field: &[u8]) -> bool {
-    field.split(|&byte| byte == b'\r').skip(1).any(|behind| behind.first() != Some(&b'\n'))
-}
-
-/// What is said of lines that are objects.
-const OBJECTS: &str = "holds objects of JSON, a line each, which only `predict --data - --format json` reads, as they arrive: write \
-                       it as CSV or Parquet (pandas: read_json(FILE, lines=True).to_csv(NEW, index=False))";
-
-/// How lines are written, where the one that was read last shows that it is otherwise than rows of text; in a row that
-/// `fits`, having as many fields as there are columns, a quoted field may have any character.
-fn other_lines(path: &Path, records: &Records, fits: bool) -> Option<String> {
-    if records.line().is_some_and(is_object) {
-        return Some(OBJECTS.to_owned());
-    }
-    if fits || !records.record.iter().any(has_lone_cr) {
-        return None;
-    }
-    line_feeds(path).map(|command| format!("has lines that end with CR alone: make line feeds of them (`{command}`)"))
+/// What the row shows that was read last, of one that has one of these columns' numbers of fields.
+pub(super) fn shown(path: &Path, records: &Records, all: &[Vec<Vec<u8>>]) -> Shown {
+    let fits = all.iter().any(|names| names.len() == records.record.len());
+    Shown::by(path, records.line(), fits, records.record.iter())
 }
 
 /// Refuses lines that are written otherwise than rows of text, as their first one shows, which was read: a header or,
-/// where there is none, a row of `all` these columns. One such row before good ones is malformed, and no more.
+/// where there is none, a row of `all` these columns.
 fn refuse_other_lines(path: &Path, records: &mut Records, all: &[Vec<Vec<u8>>]) -> Result<()> {
-    let fits = |records: &Records| all.iter().any(|names| names.len() == records.record.len());
-    let Some(reason) = other_lines(path, records, fits(records)) else { return Ok(()) };
-    let is_one = !all.is_empty()
-        && matches!(records.next()?, Some((_, Ok(()))))
-        && fits(records)
-        && other_lines(path, records, true).is_none();
-    if is_one { Ok(()) } else { Err(bad(path, reason)) }
-}
-
-/// What is wrong with a row that arrives as an object of JSON: nobody waits for the next one to tell.
-pub(super) fn refuse_object(records: &Records) -> std::result::Result<(), Reason> {
-    if records.line().is_some_and(is_object) { Err(Reason::with_remedy(OBJECTS)) } else { Ok(()) }
+    let mut form = Form::default();
+    form.take(path, Some(shown(path, records, all)))?;
+    if !form.is_open() {
+        return Ok(());
+    }
+    // Before rows there is one header.
+    let next = !all.is_empty() && matches!(records.next()?, Some((_, Ok(()))));
+    form.take(path, next.then(|| shown(path, records, all))).map(|_| ())
 }
 
 /// Whether a file has no row: nothing behind its header, if it is to have one, or nothing at all.

@@ -16,7 +16,7 @@ use super::row::is_named;
 use super::{TextSchema, bad, listed};
 use crate::base::Result;
 use crate::data::Labels;
-use crate::data::text::{LONGEST, Wanted, decoded, is_parquet_at, without_end, without_mark};
+use crate::data::text::{LONGEST, Wanted, decoded, is_object, is_parquet_at, without_end, without_mark};
 use crate::data::tsv::Layout;
 
 /// What separates columns in the field's data sets; the last is Hive's default.
@@ -65,6 +65,10 @@ pub fn stated(name: &str) -> (&str, Option<Stated>) {
 #[must_use]
 pub fn header(path: &Path) -> Option<Header> {
     let lines = first_lines(path)?;
+    if lines.first().is_some_and(|line| is_object(line)) {
+        // Whoever reads it as rows tells what it is.
+        return None;
+    }
     let found = split(&lines)?;
     let text = |name: &String| !name.trim().is_empty() && !name.chars().any(char::is_control);
     let named = found.names.iter().all(|name| text(name) && finite(name.as_bytes()).is_none());
@@ -233,6 +237,7 @@ mod tests {
             "a,a\n1,2\n",
             "It was the best of times, it was\nthe worst of times. It was the age\nof wisdom\n",
             "a,\u{7f}b\n1,2\n",
+            "{\"label\":1,\"user\":\"a\"}\n{\"label\":0,\"user\":\"b\"}\n",
         ] {
             assert_eq!(found(none), None, "{none:?}");
         }

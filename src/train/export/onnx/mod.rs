@@ -38,7 +38,7 @@ use super::{Exported, Number};
 use crate::base::config::{Composition, Pooling};
 use crate::base::console::note;
 use crate::base::{Error, Result};
-use crate::memory::WholeFile;
+use crate::memory::{WholeFile, is_stream};
 use crate::model::Parameter;
 
 /// The operators' definitions that the graph is written for.
@@ -77,7 +77,7 @@ pub fn write(model: &Exported<'_>, path: &Path, bags: Bags, external_above: u64)
     let Builder { mut graph, stored } = build(model, bags);
     let bytes = |of: &Stored<'_>| (model.bytes(of.of) + of.zeros * row_bytes(model, of)) as u64;
     let outside = stored.iter().map(bytes).sum::<u64>() > external_above;
-    if outside && path.exists() && !path.is_file() {
+    if outside && (is_stream(path) || path.is_dir()) {
         let reason = format!("{} is no regular file: name one, beside which the weights go", path.display());
         return Err(Error::config("--out", reason));
     }
