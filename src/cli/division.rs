@@ -3,6 +3,7 @@
 
 use std::path::Path;
 
+use super::by_number::ByNumber;
 use super::collective::tensors;
 use super::copies::usual_budget;
 use super::figures;
@@ -80,11 +81,21 @@ pub struct Division {
 pub fn divide(
     config: &Config,
     source: &dyn Source,
-    (machine, placement): (&Machine, &Placement),
+    site: (&Machine, &Placement),
     wanted: Wanted<'_>,
     aim: Aim<'_>,
 ) -> Result<Division> {
     check_data(config, source)?;
+    ByNumber::of(config, source).explain(divided(config, source, site, wanted, aim))
+}
+
+fn divided(
+    config: &Config,
+    source: &dyn Source,
+    (machine, placement): (&Machine, &Placement),
+    wanted: Wanted<'_>,
+    aim: Aim<'_>,
+) -> Result<Division> {
     let several = placement.ranks.len() > 1;
     let site = Site::new(machine, placement, Known::default());
     // What cannot change a plan need not be measured.
@@ -243,11 +254,11 @@ fn drawn(data: &DataConfig, table: usize) -> Demand {
 }
 
 /// What a configuration asks of a machine that need not be there: its data is looked at, nothing is built. Look-ups a
-/// sample and their skew may be known better.
+/// sample and their skew may be known better. Of tables that no memory has room for, what comes second tells more.
 ///
 /// # Errors
 /// When the data cannot be read, or the model has no tables.
-pub fn planned(config: &mut Config, lookups: Option<f64>, skew: Option<f64>) -> Result<Workload> {
+pub fn planned(config: &mut Config, lookups: Option<f64>, skew: Option<f64>) -> Result<(Workload, ByNumber)> {
     let opening = Opening { labels: Labels::Optional, ..Opening::default() };
     let source = open_data(config, opening)?;
     if !config.model.layers.is_empty() {
@@ -269,7 +280,7 @@ pub fn planned(config: &mut Config, lookups: Option<f64>, skew: Option<f64>) -> 
         let reason = "the model has no embedding tables: there is nothing to divide".to_owned();
         return Err(Error::config("model.rows", reason));
     }
-    Ok(workload(config, tables, Aim::Train))
+    Ok((workload(config, tables, Aim::Train), ByNumber::of(config, &*source)))
 }
 
 /// What is asked of the tables of a schema. Those of a wide part have a width and an optimizer of their own.

@@ -3,6 +3,7 @@
 //! Results that a script may want go to stdout, everything that people watch goes to stderr.
 
 pub mod bench;
+mod by_number;
 mod chart;
 mod collective;
 mod config;

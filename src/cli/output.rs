@@ -124,16 +124,28 @@ fn is_text_folder(path: &Path) -> bool {
     path.is_dir() && Format::detect(path).is_none()
 }
 
-/// Refuses a folder for `what` that is one of text which the configuration names as data.
+/// Refuses a folder for `what` that the configuration names as data, where all files in it are read as text, or all but
+/// its Parquet are told each time as such that are not.
 ///
 /// # Errors
 /// [`Error::Config`] that names the flag.
 pub fn refuse_text_folder(flag: &str, what: &str, out: &Path, config: &Config) -> Result<()> {
     let mut data = [&config.data.path, &config.data.test_path].into_iter().map(Path::new);
-    // Files that a schema describes are read so whatever their format.
-    let is_described = !config.data.schema.is_empty();
-    let found = data.find(|data| same_file(data, out) && (is_described && data.is_dir() || is_text_folder(data)));
-    found.map_or(Ok(()), |folder| Err(read_as_data(flag, Path::new(what), folder)))
+    let Some(folder) = data.find(|data| same_file(data, out)) else { return Ok(()) };
+    if is_text_folder(folder) {
+        return Err(read_as_data(flag, Path::new(what), folder));
+    }
+    // Of a folder that nobody describes the others are no table, and nothing is said of them.
+    if config.data.schema.is_empty() || !is_of_parquet(folder) {
+        return Ok(());
+    }
+    let folder = folder.display();
+    let reason = format!(
+        "{what} would lie in {folder}, the folder of its data, of which a schema describes the *.parquet: these alone are \
+         read, and a note would name the files of {what} among those that are not, whenever they are: name a folder within \
+         it, or a place elsewhere"
+    );
+    Err(Error::config(flag, reason))
 }
 
 /// The error of an output that whoever reads a folder would take for a part of it.

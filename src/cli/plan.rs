@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
+use super::by_number::ByNumber;
 use super::collective::impossible;
 use super::division::{about, follow, planned, undivided};
 use super::figures;
@@ -162,7 +163,7 @@ impl PlanArgs {
         if let (Some(path), Some(_)) = (&self.out, &patience) {
             refuse_edited("--out", path, None)?;
         }
-        let mut workload = self.workload(&mut config)?;
+        let (mut workload, by_number) = self.workload(&mut config)?;
         let named = self.schedule(&mut workload, &site)?;
         undivided(&config.model).iter().for_each(|reason| note!("{reason}"));
         patience.iter().for_each(|line| note!("{line}"));
@@ -177,7 +178,8 @@ impl PlanArgs {
             Some(path) => follow(&model, path)?,
             None => {
                 let mut told = Vec::new();
-                let plan = plan_by_free(&model, &options, &mut told)
+                let plan = by_number
+                    .explain(plan_by_free(&model, &options, &mut told))
                     .map_err(|error| on_described(&self.place.topology, error))?;
                 told.iter().for_each(|line| note!("{line}"));
                 plan
@@ -266,14 +268,14 @@ impl PlanArgs {
         Ok(())
     }
 
-    fn workload(&self, config: &mut Config) -> Result<Workload> {
-        let mut workload = planned(config, self.lookups, self.skew)?;
+    fn workload(&self, config: &mut Config) -> Result<(Workload, ByNumber)> {
+        let (mut workload, by_number) = planned(config, self.lookups, self.skew)?;
         workload.weight_bytes = self.weight_bytes.unwrap_or(workload.weight_bytes);
         for table in &mut workload.tables {
             table.state_bytes = self.state_bytes.unwrap_or(table.state_bytes);
             table.row_state_bytes = self.row_state_bytes.unwrap_or(table.row_state_bytes);
         }
-        Ok(workload)
+        Ok((workload, by_number))
     }
 }
 

@@ -4,6 +4,7 @@
 //! run sees the samples that an uninterrupted one would have seen.
 
 use std::ops::Range;
+use std::path::PathBuf;
 use std::sync::{Arc, LazyLock};
 
 use serde::{Deserialize, Serialize};
@@ -73,6 +74,15 @@ pub struct Stored<'a> {
 /// Whoever takes such samples, some at a time.
 pub type TakeStored<'a> = dyn FnMut(Stored<'_>) -> Result<()> + 'a;
 
+/// What says how many rows a table of numbers has that are rows as they stand.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RowsBy {
+    /// The greatest of the numbers.
+    Greatest,
+    /// A file that describes the data.
+    File(PathBuf),
+}
+
 /// What a data set is known to be once it is open, beside its columns, to which a model may add its own; of generated
 /// samples, nothing.
 #[derive(Debug, Clone, Default)]
@@ -97,6 +107,9 @@ pub struct About {
     /// The text of the schema that describes the data, where they are described text: new data must be read by the
     /// same.
     pub schema_text: Option<String>,
+    /// What says how many rows the tables of numbers have that are rows as they stand; nothing where values get theirs
+    /// otherwise, or a trained model has them.
+    pub rows_by: Option<RowsBy>,
     /// Whether samples for tests are set apart by the data, and none is taken from those for training.
     pub has_own_tests: bool,
     /// Whether readers hand over fewer samples than they are asked for where no more have come yet: only none at all is

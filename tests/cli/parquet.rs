@@ -28,6 +28,8 @@ enum Column {
     Bit(Vec<Option<bool>>),
     Text(Vec<Option<String>>),
     List(Vec<Option<Vec<String>>>),
+    /// Lists of small numbers, all empty.
+    Empty,
 }
 
 fn flat<T: DataType>(to: &mut SerializedColumnWriter<'_>, values: &[Option<T::T>]) {
@@ -46,6 +48,11 @@ impl Column {
             Self::Text(values) => {
                 let bytes = |text: &Option<String>| text.as_deref().map(ByteArray::from);
                 flat::<ByteArrayType>(to, &values[rows].iter().map(bytes).collect::<Vec<_>>());
+            }
+            Self::Empty => {
+                to.typed::<Int32Type>()
+                    .write_batch(&[], Some(&vec![1; rows.len()]), Some(&vec![0; rows.len()]))
+                    .unwrap();
             }
             Self::List(lists) => {
                 let (mut present, mut again, mut there) = (Vec::new(), Vec::new(), Vec::new());

@@ -251,6 +251,9 @@ fn the_shortest_time_to_a_target_wins_and_wrong_trials_are_told() {
     assert_eq!((trials.len(), values.len()), (4, 4), "{report}");
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(said.contains("all that the space has was tried: --trials 5 asks for more"), "{said}");
+    let partly =
+        "dim.toml: of 4 combinations of choices, ranges' ends and the configuration's own values, 2 contradict";
+    assert!(said.contains(partly) && said.find(partly) < said.find("trial 0: "), "{said}");
     assert_eq!(outline(&json(&line)), outline(&report));
     // What goes with nothing is refused before the first trial.
     fs::write(&space, "[model]\ndim = { choices = [8, 16] }\n").unwrap();

@@ -688,8 +688,49 @@ fn tables_of_text_by_name() {
     assert_eq!(stored.dense, [Values::Integers(vec![5, MISSING]), Values::Floats(vec![1.0, 2.5])]);
     let inputs = [folder.file("a.csv", &text), folder.file("b.csv", text.replace("genre", "kind"))];
     let found = message(&folder.options(Recipe::Table(layout), &inputs, "header"));
-    assert!(found.contains("b.csv: line 1: its header differs from that of the first file"), "{found}");
-    assert!(found.contains("out of --in") && !found.contains("--on-bad-row"), "a header is no row: {found}");
+    assert!(found.contains("b.csv: has no column genre; its header has user, kind, price"), "{found}");
+    assert!(!found.contains("--on-bad-row"), "a header is no row: {found}");
+}
+
+#[test]
+fn each_file_has_its_columns_in_an_order_of_its_own() {
+    let folder = Folder::new();
+    let layout = schema(
+        "label = 'rating >= 4'
+        dense = [{ column = 'price', float = true }]
+        categorical = [{ column = 'genre' }, { column = 'user' }]",
+    );
+    let rows = || (0..500).map(|n| (format!("u{}", n * n % 101), format!("\"g, {}\"", n % 7), n, n % 6));
+    let plain: String = rows().map(|(user, genre, n, rating)| format!("{user},{genre},{n}.5,{rating}\n")).collect();
+    let turned: String =
+        rows().map(|(user, genre, n, rating)| format!("{rating},x{n},{n}.5,{user},{genre}\n")).collect();
+    let first = folder.file("a.csv", format!("user,genre,price,rating\n{plain}"));
+    let alike = folder.file("b.csv", format!("user,genre,price,rating\n{}", plain.replace('u', "v")));
+    let other = folder.file("c.csv", format!("rating,note,price,user,genre\n{}", turned.replace('u', "v")));
+    let table = |inputs: &[&PathBuf], out: &str| {
+        let inputs: Vec<PathBuf> = inputs.iter().copied().cloned().collect();
+        Options { piece_bytes: 700, ..folder.options(Recipe::Table(layout.clone()), &inputs, out) }
+    };
+    let [expected, found] = [(&alike, "alike"), (&other, "turned")].map(|(second, out)| {
+        let options = table(&[&first, second], out);
+        assert_eq!(done(&options).days, [500, 500]);
+        let mut files = bytes(&options.out);
+        files.retain(|(name, _)| [".octo", ".vocabulary"].iter().any(|end| name.ends_with(end)));
+        assert_eq!(files.len(), 3);
+        files
+    });
+    assert!(found == expected);
+    // Of data to predict, all files have the label or none has.
+    let bare = folder.file("bare.csv", "user,price,genre\nu1,1.5,\"g, 1\"\n");
+    let mixed = |inputs: &[&PathBuf], out: &str| {
+        let vocabulary = Some(folder.path("alike"));
+        message(&Options { vocabulary, ..table(inputs, out) })
+    };
+    let told = mixed(&[&bare, &first], "mixed");
+    assert!(told.contains(&format!("a.csv: has a column rating, and {} has none: ", bare.display())), "{told}");
+    let told = mixed(&[&first, &bare], "mixed");
+    assert!(told.contains(&format!("bare.csv: has no column rating, and {} has one: ", first.display())), "{told}");
+    done(&Options { vocabulary: Some(folder.path("alike")), ..table(&[&bare], "bare") });
 }
 
 #[test]

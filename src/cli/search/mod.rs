@@ -35,7 +35,7 @@ use halving::Halving;
 use journal::{End, Found, JOURNAL, Journal, Subject, Trial};
 use page::{Page, json_of, shown};
 use sampler::Sampler;
-use space::Space;
+use space::{Contradictions, Space};
 use target::Target;
 use trial::{Ended, Files};
 
@@ -129,7 +129,7 @@ impl SearchArgs {
         let base = self.keys.finish(layers.clone(), Command::Train)?;
         self.check(&base)?;
         let space = Space::read(&self.space)?;
-        space.check(&base)?;
+        let contradictions = space.check(&base)?;
         // Of a search that goes on, that was no error when it began, and what its trials have found stays.
         if !self.out.join(JOURNAL).exists() {
             space.check_courses(&base)?;
@@ -138,6 +138,14 @@ impl SearchArgs {
         self.check_length(&layers, &base, &space)?;
         for (given, key) in space.parameters.iter().filter_map(|of| Some((self.keys.origin(&of.key)?, &of.key))) {
             note!("note: {key} is searched over, as {} says: {given} changes nothing", self.space.display());
+        }
+        if let Some(Contradictions { all, wrong, first }) = contradictions {
+            note!(
+                "note: {}: of {} of choices, ranges' ends and the configuration's own values, {wrong} contradict themselves; a \
+                 trial there fails at once and counts as the worst, as in {first}",
+                self.space.display(),
+                Many(all, "combination")
+            );
         }
         make_folder(&self.out)?;
         let _lock = FolderLock::take(&self.out)?;

@@ -7,6 +7,7 @@ mod corners;
 use std::collections::HashSet;
 use std::path::Path;
 
+pub use corners::Contradictions;
 use serde::Deserialize;
 use toml::Value;
 

@@ -130,7 +130,7 @@ impl Bench {
             let mut layers = Layers::default();
             layers.preset(model.name)?;
             let mut config = layers.finish(Command::Simulate)?;
-            let workload = in_one_part(planned(&mut config, None, None)?);
+            let workload = in_one_part(planned(&mut config, None, None)?.0);
             configs.insert(model.name, (config, workload));
         }
         let paper = Options { replicate_below: 0, scheme: Some(Kind::Table) };
@@ -236,7 +236,7 @@ fn hidden(sockets: &Bench, figures: &Figures<'_>) -> Result<Vec<Case>> {
     layers.assignment("model.rows=[1]")?;
     let mut config = layers.finish(Command::Simulate)?;
     config.train.collective = crate::base::config::Collective::TwoRing;
-    let workload = in_one_part(planned(&mut config, None, None)?);
+    let workload = in_one_part(planned(&mut config, None, None)?.0);
     let rates = Rates { bucket_bytes: 0, copies_gradients: false, ..sockets.usual.clone() };
     let question = Question { options: &sockets.own, rates: &rates, ..sockets.question(&config, &workload) };
     let answer = question.ask(Some(8), 8 * 1024)?;

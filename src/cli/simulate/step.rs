@@ -201,7 +201,7 @@ impl StepArgs {
             config.train.determinism = Determinism::Run;
         }
         let machine = figures::load(&self.topology)?;
-        let workload = planned(&mut config, None, None)?;
+        let (workload, by_number) = planned(&mut config, None, None)?;
         let mut counts: Vec<Option<usize>> = self.ranks.iter().map(|ranks| Some(*ranks as usize)).collect();
         if counts.is_empty() {
             counts.push(None);
@@ -234,7 +234,8 @@ impl StepArgs {
                 (None, Scaling::Weak) => config.train.minibatch() * ranks / smallest,
                 (None, Scaling::Strong) => config.train.minibatch(),
             };
-            let answer = question.ask(count, batch).map_err(|error| on_described(&self.topology, error))?;
+            let answer = by_number.explain(question.ask(count, batch));
+            let answer = answer.map_err(|error| on_described(&self.topology, error))?;
             let news = answer.warnings.iter().filter(|warning| warned.insert((*warning).clone()));
             news.for_each(|warning| note!("warning: {warning}"));
             let before = points.first().map(|point| (point.samples_per_s, point.ranks));

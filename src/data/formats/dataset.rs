@@ -215,6 +215,19 @@ pub struct Reading<'a> {
     pub labels: Labels,
     /// At most this many rows a table, modulo which row numbers are taken; 0: no limit.
     pub cap: u64,
+    /// The data set whose columns these are, where they are named and nothing beside the files tells otherwise.
+    pub like: Option<Like<'a>>,
+}
+
+/// A data set whose columns others have, in whatever order.
+#[derive(Debug, Clone, Copy)]
+pub struct Like<'a> {
+    /// Where it is, for messages.
+    pub path: &'a Path,
+    /// Its columns.
+    pub description: &'a Description,
+    /// As [`Dataset::sized_by_values`].
+    pub sized_by_values: bool,
 }
 
 /// Opens a data set, in the format that its files tell where none is given.

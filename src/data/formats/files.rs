@@ -14,7 +14,9 @@ use std::sync::OnceLock;
 use reader::FilesReader;
 
 use super::dataset::learned;
-use super::{Dataset, Format, Member, Reading, Table, bad, csv, open_for, parquet, refuse_described, scan};
+use super::{
+    Dataset, Format, Like, Member, Reading, SCHEMA, Table, bad, csv, open_for, parquet, refuse_described, scan,
+};
 use crate::base::config::DataConfig;
 use crate::base::console::note;
 use crate::base::{Error, Result};
@@ -25,7 +27,8 @@ use crate::data::source::first_part;
 use crate::data::unseen::UnseenCounts;
 use crate::data::wide::EXPECTED_MOST;
 use crate::data::{
-    About, Description, Labels, Lost, Numbering, Opening, Reader, Schema, Source, Split, TakeStored, UnseenValues, tsv,
+    About, Description, Labels, Lost, Numbering, Opening, Reader, RowsBy, Schema, Source, Split, TakeStored,
+    UnseenValues, tsv,
 };
 
 /// A data set to train on.
@@ -75,13 +78,19 @@ impl Files {
             return Ok(Self { scales, begins, ..Self::over(dataset, None, config, whole, about)? });
         }
         let columns = opening.columns.as_ref();
-        let reading = Reading { columns, labels, cap: config.rows_cap };
+        let reading = Reading { columns, labels, cap: config.rows_cap, like: None };
+        let format = Format::detect(path);
+        // The tables of a trained model have its rows.
+        let is_told = columns.is_some_and(|trained| !trained.names.is_empty());
+        let tells_itself = format == Some(Format::Parquet) && !is_told;
         let mut dataset = open_told(path, reading)?;
         dataset.growth = dataset.growth_since(&opening.numbering)?;
         let (mut test, mut numbering) = (None, Numbering::default());
         if !config.test_path.is_empty() {
             let (train, path) = (path, Path::new(&config.test_path));
-            let mut other = open_told(path, reading)?;
+            let Dataset { description, sized_by_values, .. } = &dataset;
+            let like = Like { path: train, description, sized_by_values: *sized_by_values };
+            let mut other = open_told(path, Reading { like: tells_itself.then_some(like), ..reading })?;
             dataset.refuse_tests_of_training(train, &other)?;
             dataset.agree_on_rows(&mut other);
             if let Some(difference) = other.description.difference(&dataset.description) {
@@ -101,11 +110,15 @@ impl Files {
             test = Some(other.members);
         }
         // Other formats number their columns, or have names of their own.
-        let is_named = matches!(Format::detect(path), Some(Format::Parquet | Format::Octorec));
+        let is_named = matches!(format, Some(Format::Parquet | Format::Octorec));
         let dense_columns = if is_named { titles(&dataset) } else { Vec::new() };
+        let rows_by = tells_itself.then(|| match dataset.sized_by_values {
+            true => RowsBy::Greatest,
+            false => RowsBy::File(super::folder(path).join(SCHEMA)),
+        });
         let label = Some(dataset.description.label.clone());
         // Of columns of which the files for training tell nothing, those for tests may.
-        let about = About { dense_columns, label, numbering, ..About::default() };
+        let about = About { dense_columns, label, numbering, rows_by, ..About::default() };
         Ok(Self { scales, begins, labels, ..Self::over(dataset, test, config, whole, about)? })
     }
 

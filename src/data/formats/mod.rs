@@ -48,7 +48,7 @@ use super::{Batch, Description, Lost, Samples};
 use crate::base::{Error, Result, input, named};
 use crate::memory::FileBytes;
 
-pub use dataset::{Dataset, Described, Member, Reading, open, open_for};
+pub use dataset::{Dataset, Described, Like, Member, Reading, open, open_for};
 pub use files::Files;
 pub(super) use named::refuse_described;
 pub use named::refuse_mixed;

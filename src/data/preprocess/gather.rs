@@ -253,7 +253,7 @@ impl Gather<'_> {
             }
         };
         let text = if number == 0 { without_mark(text) } else { &text[..] };
-        let tally = match parser.parse(text, number == 0, columns) {
+        let tally = match parser.parse(text, (input, number == 0), columns) {
             Ok(tally) => tally,
             Err(bad) => {
                 let before = match piece {

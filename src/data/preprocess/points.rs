@@ -40,14 +40,14 @@ pub(super) fn columns() -> TextSchema {
 
 impl Points {
     pub(super) fn open(
-        first: &std::path::Path,
+        paths: &[std::path::PathBuf],
         [most, history]: [u32; 2],
         seed: u64,
         (on_bad_row, max_line): (OnBadRow, usize),
     ) -> Result<Self> {
         let mut raw = sequences(&["items", "categories", "other_items", "other_categories"]);
         raw.categorical.insert(0, columns().categorical.swap_remove(0));
-        let text = TextParser::open(&raw, first, Labels::Required, on_bad_row, max_line)?;
+        let text = TextParser::open(&raw, paths, Labels::Required, on_bad_row, max_line)?;
         Ok(Self { text, most, history: history as usize, random: Random::new(seed, Stream::Sample(2)) })
     }
 
@@ -117,10 +117,10 @@ impl RowParser for Points {
         self.text.reads(name)
     }
 
-    fn parse(&self, text: &[u8], first: bool, into: &mut Columns<u64>) -> std::result::Result<Tally, BadLine> {
+    fn parse(&self, text: &[u8], at: (usize, bool), into: &mut Columns<u64>) -> std::result::Result<Tally, BadLine> {
         let each = 2 * self.most.max(1) as usize;
-        into.reset(self.text.most_rows(text) * each, 0, 3);
-        self.text.each(text, first, |row| {
+        into.reset(self.text.most_rows(text, at.0) * each, 0, 3);
+        self.text.each(text, at, |row| {
             self.of_user(row, |label, items, categories| {
                 into.push(label, &[], &[row.lookups[0].rows[0], 0, 0]);
                 into.push_list(1, items);
@@ -156,9 +156,10 @@ mod tests {
         let path = folder.path().join("log.txt");
         let text: String = (1..200).map(|user| line(user, user)).collect();
         std::fs::write(&path, &text).unwrap();
-        let points = Points::open(&path, [10, 20], 7, (OnBadRow::Fail, 1 << 20)).unwrap();
+        let paths = [path];
+        let points = Points::open(&paths, [10, 20], 7, (OnBadRow::Fail, 1 << 20)).unwrap();
         let mut columns = Columns::default();
-        points.parse(text.as_bytes(), true, &mut columns).unwrap();
+        points.parse(text.as_bytes(), (0, true), &mut columns).unwrap();
         let numbers: HashMap<u64, u32> =
             (1..OTHERS + 200).map(|item| (fingerprint(item.to_string().as_bytes()), item)).collect();
         let list = |column: usize, row: usize| -> Vec<u32> {
@@ -193,13 +194,13 @@ mod tests {
         assert!(last_ends.iter().any(|end| *end > 180) && last_ends.iter().any(|end| *end < 30), "they end anywhere");
         // A user's points do not depend on the others.
         let mut alone = Columns::default();
-        points.parse(line(100, 100).as_bytes(), false, &mut alone).unwrap();
+        points.parse(line(100, 100).as_bytes(), (0, false), &mut alone).unwrap();
         let first = (0..columns.rows()).find(|&row| numbers[&columns.keys(0)[row]] == 100).unwrap();
         let begin = columns.ends(1).unwrap()[first - 1] as usize;
         assert_eq!(alone.keys(1), &columns.keys(1)[begin..][..alone.keys(1).len()]);
         // For test, the line itself with its last item.
-        let points = Points::open(&path, [0, 20], 7, (OnBadRow::Fail, 1 << 20)).unwrap();
-        points.parse(text.as_bytes(), true, &mut columns).unwrap();
+        let points = Points::open(&paths, [0, 20], 7, (OnBadRow::Fail, 1 << 20)).unwrap();
+        points.parse(text.as_bytes(), (0, true), &mut columns).unwrap();
         assert_eq!(columns.rows(), 199);
         let all = columns.keys(1);
         assert_eq!(numbers[&all[all.len() - 1]], 1000 * 199 + 200);

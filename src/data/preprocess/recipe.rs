@@ -1,7 +1,7 @@
 //! What a log looks like: Criteo's two layouts, and tables of text with a column for each name (Avazu, Taobao, any
 //! CSV).
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::fingerprint;
 use crate::base::config::OnBadRow;
@@ -32,8 +32,13 @@ pub(super) trait RowParser: Sync {
     /// Whether it reads a column of this name, where columns have names.
     fn reads(&self, name: &str) -> bool;
 
-    /// Reads whole lines; `first`: they begin with the file's first one.
-    fn parse(&self, text: &[u8], first: bool, into: &mut Columns<Self::Key>) -> std::result::Result<Tally, BadLine>;
+    /// Reads whole lines; `at`: the number of their input, and whether they begin with its first one.
+    fn parse(
+        &self,
+        text: &[u8],
+        at: (usize, bool),
+        into: &mut Columns<Self::Key>,
+    ) -> std::result::Result<Tally, BadLine>;
 }
 
 /// Of Criteo's text.
@@ -59,7 +64,7 @@ impl RowParser for CriteoParser {
         true
     }
 
-    fn parse(&self, text: &[u8], _: bool, into: &mut Columns<u32>) -> std::result::Result<Tally, BadLine> {
+    fn parse(&self, text: &[u8], _: (usize, bool), into: &mut Columns<u32>) -> std::result::Result<Tally, BadLine> {
         into.parse(text, &self.layout, self.on_bad_row)
     }
 }
@@ -164,45 +169,67 @@ pub(super) fn sequences(names: &[&str]) -> TextSchema {
 
 /// Of described text.
 pub(super) struct TextParser {
-    columns: row::Projection,
-    /// The header that every file begins with; nothing where files have none.
-    header: Option<Vec<Vec<u8>>>,
+    /// Where each input has its columns; there is one.
+    inputs: Vec<row::Projection>,
     on_bad_row: OnBadRow,
     /// The longest row, in bytes.
     max_line: usize,
 }
 
 impl TextParser {
-    /// Finds the columns of `layout` in the header of the first file; where labels are optional, that of the label may
-    /// be missing, but one that is there has them all.
+    /// Finds the columns of `layout` in the header of each file, by their names; where labels are optional, that of the
+    /// label may be missing in all files, but one that is there has them all.
     pub(super) fn open(
         layout: &TextSchema,
-        first: &Path,
+        paths: &[PathBuf],
         labels: Labels,
         on_bad_row: OnBadRow,
         max_line: usize,
     ) -> Result<Self> {
-        let layout = &*layout.at(first);
-        let names = header(first, layout, labels, max_line)?;
-        if names.iter().any(|name| name.contains(&b'\n')) {
-            return Err(Error::bad_file(first, format!("its header: {UNCLOSED}: mend the line")));
+        let mut inputs: Vec<row::Projection> = Vec::new();
+        for path in paths {
+            let layout = &*layout.at(path);
+            let first = inputs.first();
+            let names = header(path, layout, labels, max_line)?;
+            if names.iter().any(|name| name.contains(&b'\n')) {
+                return Err(Error::bad_file(path, format!("its header: {UNCLOSED}: mend the line")));
+            }
+            check_header(path, layout, &names, false)?;
+            let mut columns = row::Projection::find(path, layout, &names, labels)?;
+            if let Some(first) = first.filter(|first| first.is_labelled() != columns.is_labelled()) {
+                return Err(labelled_otherwise(path, &paths[0], first));
+            }
+            if columns.is_labelled() {
+                columns = row::Projection::find(path, layout, &names, Labels::Required)?;
+            } else if first.is_none() {
+                note_unlabelled(path, columns.label_name(), &names);
+            }
+            inputs.push(columns.of_integers());
         }
-        check_header(first, layout, &names, false)?;
-        let mut columns = row::Projection::find(first, layout, &names, labels)?;
-        if columns.is_labelled() {
-            columns = row::Projection::find(first, layout, &names, Labels::Required)?;
-        } else {
-            let (label, names) = (columns.label_name(), names.iter().map(|name| String::from_utf8_lossy(name)));
-            let names: Vec<_> = names.collect();
-            let meant = escaped(&meant(label, names.iter().map(|name| &**name)));
-            note!(
-                "note: {} has no column {label}{meant}: these blocks have no labels, and are for `octorec predict` alone",
-                first.display()
-            );
-        }
-        let columns = columns.of_integers();
-        Ok(Self { columns, header: layout.columns.is_empty().then_some(names), on_bad_row, max_line })
+        Ok(Self { inputs, on_bad_row, max_line })
     }
+}
+
+/// Says of a file that its rows have no labels.
+fn note_unlabelled(path: &Path, label: &str, names: &[Vec<u8>]) {
+    let names: Vec<_> = names.iter().map(|name| String::from_utf8_lossy(name)).collect();
+    let meant = escaped(&meant(label, names.iter().map(|name| &**name)));
+    note!(
+        "note: {} has no column {label}{meant}: these blocks have no labels, and are for `octorec predict` alone",
+        path.display()
+    );
+}
+
+/// The error of a file that has labels where the first one has none, or none where that has some.
+fn labelled_otherwise(path: &Path, first: &Path, of_first: &row::Projection) -> Error {
+    let [here, there] = if of_first.is_labelled() { ["no", "one"] } else { ["a", "none"] };
+    let reason = format!(
+        "has {here} column {}, and {} has {there}: rows of one data set have labels, or none of them has: preprocess these \
+         files apart, or give all of them that column or none",
+        of_first.label_name(),
+        first.display()
+    );
+    Error::bad_file(path, reason)
 }
 
 /// What a value is until the values of all files have their rows: the row that does not depend on them, or a
@@ -221,20 +248,20 @@ impl RowParser for TextParser {
     type Key = u64;
 
     fn widths(&self) -> (usize, usize) {
-        let schema = &self.columns.schema;
+        let schema = self.schema();
         (schema.dense.len(), schema.categorical.len())
     }
 
     fn reads(&self, name: &str) -> bool {
-        self.columns.schema.reads(name, Labels::Required)
+        self.schema().reads(name, Labels::Required)
     }
 
-    fn parse(&self, text: &[u8], first: bool, into: &mut Columns<u64>) -> std::result::Result<Tally, BadLine> {
+    fn parse(&self, text: &[u8], at: (usize, bool), into: &mut Columns<u64>) -> std::result::Result<Tally, BadLine> {
         let (dense, categorical) = self.widths();
-        let schema = &self.columns.schema;
+        let schema = self.schema();
         let (mut integers, mut keys) = (vec![0; dense], vec![0; categorical]);
-        into.reset(self.most_rows(text), dense, categorical);
-        self.each(text, first, |row| {
+        into.reset(self.most_rows(text, at.0), dense, categorical);
+        self.each(text, at, |row| {
             for ((cell, value), spec) in integers.iter_mut().zip(&row.dense).zip(&schema.dense) {
                 *cell = match spec.float {
                     false => value.map_or(MISSING, |value| value as i32),
@@ -259,47 +286,47 @@ impl RowParser for TextParser {
 }
 
 impl TextParser {
+    /// What describes the rows of all inputs.
+    fn schema(&self) -> &TextSchema {
+        &self.inputs[0].schema
+    }
+
     /// Whether rows have a label.
     pub(super) fn is_labelled(&self) -> bool {
-        self.columns.is_labelled()
+        self.inputs[0].is_labelled()
     }
 
-    /// For how many rows a text needs room: each has a separator or an end behind every column.
-    pub(super) fn most_rows(&self, text: &[u8]) -> usize {
-        most_rows(text, self.columns.width())
+    /// For how many rows a text of an input needs room: each has a separator or an end behind every column.
+    pub(super) fn most_rows(&self, text: &[u8], input: usize) -> usize {
+        most_rows(text, self.inputs[input].width())
     }
 
-    /// Reads whole lines; `take` gets each good row, and may find it a bad one.
+    /// Reads whole lines of an input; `take` gets each good row, and may find it a bad one.
     pub(super) fn each(
         &self,
         text: &[u8],
-        first: bool,
+        (input, first): (usize, bool),
         mut take: impl FnMut(&Row<u64>) -> std::result::Result<(), String>,
     ) -> std::result::Result<Tally, BadLine> {
-        let mut row = Row::new(&self.columns);
+        let columns = &self.inputs[input];
+        let mut row = Row::new(columns);
         let mut tally = Tally::default();
-        let (mut splitter, mut record) = (Splitter::new(self.columns.schema.delimiter), Record::default());
-        let mut header = self.header.as_ref().filter(|_| first);
+        let (mut splitter, mut record) = (Splitter::new(columns.schema.delimiter), Record::default());
+        let mut is_header = first && columns.schema.columns.is_empty();
         let mut at = 0;
         while at < text.len() {
             let (next, content) = line_at(text, at);
             let line = tally.lines;
             at = next;
             tally.lines += 1;
-            if content.is_empty() {
+            // The names of columns were read when the input was opened.
+            if content.is_empty() || std::mem::take(&mut is_header) {
                 continue;
             }
             let result = match () {
                 () if content.len() > self.max_line => Err(too_long(self.max_line)),
                 () if !splitter.split(content, &mut record) => Err(UNCLOSED.to_owned().into()),
-                () => match header.take() {
-                    Some(header) if record.iter().eq(header.iter().map(|name| &name[..])) => continue,
-                    Some(header) => {
-                        let reason = header_differs(&record, header);
-                        return Err(BadLine { line, reason: Reason::with_remedy(reason) });
-                    }
-                    None => row.read(&record, &self.columns, key_of).and_then(|()| take(&row).map_err(Reason::from)),
-                },
+                () => row.read(&record, columns, key_of).and_then(|()| take(&row).map_err(Reason::from)),
             };
             match result {
                 Ok(()) => (),
@@ -322,21 +349,4 @@ pub(super) fn description(table: Option<&TextSchema>) -> Description {
         description.label.name.clone_from(&table.label);
     }
     description
-}
-
-/// How a file's first line is another one than that of the first file.
-fn header_differs(record: &Record, expected: &[Vec<u8>]) -> String {
-    let mut both = record.iter().zip(expected).zip(1..);
-    let differs = both.find(|((found, expected), _)| *found != &expected[..]);
-    let how = differs.map_or_else(
-        || "has more columns, or fewer".to_owned(),
-        |((found, expected), at)| {
-            let [found, expected] = [found, expected].map(|name| escaped(&String::from_utf8_lossy(name)));
-            format!("calls column {at} {found}, not {expected}")
-        },
-    );
-    format!(
-        "its header differs from that of the first file: it {how}: files of one data set begin with the same line, so mend \
-         it (write Parquet again with the columns of the first file, in its order), or leave this file out of --in"
-    )
 }

@@ -76,27 +76,39 @@ fn attempt(options: &Options, meter: &Meter<'_>) -> Result<Summary> {
     let paths = input_files(&options.inputs)?;
     options.inputs.iter().try_for_each(|input| note_left_out(input))?;
     refuse_only_day(options, paths.len())?;
+    let inputs = opened(&paths, options.max_line)?;
     match &options.recipe {
         Recipe::CriteoKaggle | Recipe::CriteoTerabyte => {
-            Run::new(options, paths)?.whole(&CriteoParser::new(options.on_bad_row, options.max_line), meter)
+            Run::new(options, inputs)?.whole(&CriteoParser::new(options.on_bad_row, options.max_line), meter)
         }
         Recipe::Table(layout) => {
             // By the vocabulary of older data as it is a model predicts, too.
             let predicts = options.vocabulary.is_some() && !options.grow;
             let labels = if predicts { Labels::Optional } else { Labels::Required };
-            let text = TextParser::open(layout, &paths[0], labels, options.on_bad_row, options.max_line)?;
+            let text = TextParser::open(layout, &paths, labels, options.on_bad_row, options.max_line)?;
             refuse_two_types(paths.iter().map(|path| &**path), layout, true)?;
-            let mut run = Run::new(options, paths)?;
+            let mut run = Run::new(options, inputs)?;
             // Only a fraction can be missing.
             run.description.label.float = !text.is_labelled();
             run.whole(&text, meter)
         }
         Recipe::Points { most, history } => {
             let how = (options.on_bad_row, options.max_line);
-            let points = Points::open(&paths[0], [*most, *history], options.seed, how)?;
-            Run::new(options, paths)?.whole(&points, meter)
+            let points = Points::open(&paths, [*most, *history], options.seed, how)?;
+            Run::new(options, inputs)?.whole(&points, meter)
         }
     }
+}
+
+/// The inputs of a run.
+///
+/// # Errors
+/// When one of them cannot be read, or has no byte: each is read to its end before the rows of any are known.
+fn opened(paths: &[PathBuf], max_line: usize) -> Result<Vec<Input>> {
+    let inputs: Vec<Input> = paths.iter().map(|path| Input::open(path, max_line)).collect::<Result<_>>()?;
+    let filled: Vec<_> = inputs.iter().map(|input| [u64::from(input.bytes > 0), 0]).collect();
+    refuse_empty(paths.iter().map(PathBuf::as_path), &filled)?;
+    Ok(inputs)
 }
 
 struct Run<'a> {
@@ -111,12 +123,9 @@ struct Run<'a> {
 
 impl<'a> Run<'a> {
     /// Looks at inputs and output, and keeps what an earlier attempt has finished.
-    fn new(options: &'a Options, paths: Vec<PathBuf>) -> Result<Self> {
+    fn new(options: &'a Options, inputs: Vec<Input>) -> Result<Self> {
         let threads = if options.threads == 0 { processors() } else { options.threads };
-        let inputs: Vec<Input> = paths.iter().map(|path| Input::open(path, options.max_line)).collect::<Result<_>>()?;
-        // Each is read to its end before the rows of any are known.
-        let filled: Vec<_> = inputs.iter().map(|input| [u64::from(input.bytes > 0), 0]).collect();
-        refuse_empty(paths.iter().map(PathBuf::as_path), &filled)?;
+        let paths: Vec<PathBuf> = inputs.iter().map(|input| input.path.clone()).collect();
         let description = match &options.recipe {
             Recipe::Table(layout) => description(Some(layout)),
             Recipe::Points { .. } => description(Some(&points::columns())),
@@ -417,7 +426,7 @@ mod tests {
             threads: 1,
             ..Options::new(Recipe::CriteoTerabyte, vec![log.clone()], out)
         };
-        let mut run = Run::new(&options, vec![log]).unwrap();
+        let mut run = Run::new(&options, opened(&[log], options.max_line).unwrap()).unwrap();
         let work = run.output.work.clone();
         let there = || held(&work, "ids").unwrap() + held(&work, "run").unwrap();
         let most = AtomicU64::new(0);
@@ -446,7 +455,7 @@ mod tests {
         let of = |out: PathBuf| Options { threads: 1, ..Options::new(Recipe::CriteoTerabyte, vec![log.clone()], out) };
         preprocess(&of(known.clone()), &|_, _, _| ()).unwrap();
         let options = Options { vocabulary: Some(known.clone()), grow: true, ..of(folder.path().join("out")) };
-        let mut run = Run::new(&options, vec![log.clone()]).unwrap();
+        let mut run = Run::new(&options, opened(&[log], options.max_line).unwrap()).unwrap();
         let (work, watch) = (run.output.work.clone(), |_: Stage, _: u64, _: u64| ());
         let meter = Meter::new(&watch);
         let gather = Gather { inputs: &run.inputs, folder: &work, size: 1 << 16, threads: 1, meter: &meter };

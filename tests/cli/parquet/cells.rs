@@ -177,6 +177,74 @@ fn a_prediction_needs_no_label_and_gaps_need_no_type() {
 }
 
 #[test]
+fn a_column_without_a_type_is_gaps_of_the_type_that_is_expected() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let samples = |data: &Path, by: Option<&Path>| {
+        let dataset = formats::open(data, None, by.map(Described::by))?;
+        let mut found = Samples::new(&dataset.description);
+        for member in &dataset.members {
+            member.table.open(0)?.read(&mut found, usize::MAX)?;
+        }
+        Ok::<_, octorec::base::Error>(format!("{:?} {found:?}", dataset.description))
+    };
+    // Of a column of strings or of numbers, pandas knows no type where it has gaps alone.
+    let none = || Column::Small(vec![None; 40]);
+    let store = |path: &Path, kind: &str, visits: Column| {
+        let [price, user, _] = numbered(0..40);
+        let columns = "optional int32 label; optional double price; optional int64 user;";
+        write(path, &format!("{columns} optional {kind}"), &[labels(0..40), price, user, visits], 40);
+    };
+    let pair = |untyped: &str, typed: &str, column: Column| {
+        store(&at("untyped.parquet"), untyped, none());
+        store(&at("typed.parquet"), typed, column);
+    };
+    pair("int32 visits (UNKNOWN);", "int64 visits;", Column::Whole(vec![None; 40]));
+    // By a schema beside the files, for whole numbers and for floats.
+    for float in [false, true] {
+        let schema = format!(
+            "label = {{ name = 'label' }}\ndense = [{{ name = 'price', float = true }}, {{ name = 'visits', float = {float} }}]\n\
+             categorical = [{{ name = 'user', rows = 400 }}]\n"
+        );
+        fs::write(at("schema.toml"), schema).unwrap();
+        let [untyped, typed] = ["untyped.parquet", "typed.parquet"].map(|name| samples(&at(name), None).unwrap());
+        assert_eq!(untyped, typed);
+    }
+    // As a category's number a gap is told with its row, whatever its type.
+    let schema = "label = { name = 'label' }\ndense = [{ name = 'price', float = true }]\n\
+                  categorical = [{ name = 'visits', rows = 400 }]\n";
+    fs::write(at("schema.toml"), schema).unwrap();
+    for name in ["untyped.parquet", "typed.parquet"] {
+        let message = samples(&at(name), None).unwrap_err().to_string();
+        assert!(message.contains("column visits, row 0: there is no value: give it one"), "{message}");
+    }
+    // Lists that are all empty are lists, as they are beside those of another file.
+    let list = |of: &str| format!("group visits (LIST) {{ repeated group list {{ optional {of}; }} }}");
+    store(&at("untyped.parquet"), &list("int32 element (UNKNOWN)"), Column::Empty);
+    store(&at("typed.parquet"), &list("int32 element"), Column::Empty);
+    fs::write(at("schema.toml"), schema.replace("rows = 400", "rows = 400, hots = 0")).unwrap();
+    for described in [true, false] {
+        if !described {
+            fs::remove_file(at("schema.toml")).unwrap();
+        }
+        let [untyped, typed] = ["untyped.parquet", "typed.parquet"].map(|name| samples(&at(name), None).unwrap());
+        assert_eq!(untyped, typed);
+    }
+    // By a schema of text it is blank, as a number and as a category.
+    pair("int32 visits (UNKNOWN);", "binary visits (UTF8);", Column::Text(vec![None; 40]));
+    let text = "label = 'label'\ndense = [{ column = 'visits', float = false }]\n\
+                categorical = [{ column = 'user' }, { column = 'visits', name = 'kind' }]\n";
+    fs::write(at("told.toml"), text).unwrap();
+    let [untyped, typed] =
+        ["untyped.parquet", "typed.parquet"].map(|name| samples(&at(name), Some(&at("told.toml"))).unwrap());
+    assert_eq!(untyped, typed);
+    // A file that has values of such a type is no whole one.
+    store(&at("untyped.parquet"), "int32 visits (UNKNOWN);", Column::Small((0..40).map(Some).collect()));
+    let message = samples(&at("untyped.parquet"), None).unwrap_err().to_string();
+    assert!(message.contains("column visits: ") && message.contains("type says that it has no values"), "{message}");
+}
+
+#[test]
 fn files_that_cannot_be_read_are_told_with_their_cause() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("log.parquet");

@@ -92,20 +92,35 @@ fn a_folder_that_a_schema_describes_is_one_table() {
     assert_eq!((&seen["schema"], &seen["rows_total"]), (&text_seen["schema"], &text_seen["rows_total"]));
     let blocks = |name: &str| json(&format!("inspect {} --json", shown(name)));
     assert_eq!(blocks("blocks_log.csv"), blocks("blocks_spark"));
-    // A run does not go into the folder that it reads.
-    let message = fail(&format!("train --data {} {by} {LAYERS} --out {}", shown("spark"), shown("spark")));
-    assert!(message.contains("all of whose *.parquet are read as data"), "{message}");
-    // Whoever reads pieces of all files at the same time needs the same line of names in each.
+    // A run does not go into the folder that it reads: its files would be named whenever that is, and are no data.
+    let into = |out: &str| format!("train --data {} {by} {LAYERS} --out {}", shown("spark"), shown(out));
+    let message = fail(&into("spark"));
+    let reason = format!("a run would lie in {}, the folder of its data, of which a schema describes", shown("spark"));
+    assert!(message.contains(&reason) && !message.contains("are read as data"), "{message}");
+    assert!(message.contains("name a folder within it"), "{message}");
+    assert!(!told(&into("spark/run")).contains("alone are read, not"));
+    fs::remove_dir_all(at("spark/run")).unwrap();
+    // Each file's columns are found by name, whoever reads them; a day without rows is told.
     let make = |name: &str, out: &str| format!("preprocess csv --in {} {by} --out {}", shown(name), shown(out));
-    let message = fail(&make("spark", "made"));
-    let remedy = "write Parquet again with the columns of the first file, in its order";
-    assert!(message.contains("part-2.snappy.parquet") && message.contains(remedy), "{message}");
+    fs::remove_file(at("spark/part-3.snappy.parquet")).unwrap();
+    succeed(&make("spark", "made"));
     fs::create_dir(at("alike")).unwrap();
     part(&at("alike/part-0.parquet"), 0..150, false);
     part(&at("alike/part-1.parquet"), 150..400, false);
     succeed(&make("alike", "made_alike"));
     succeed(&make("log.csv", "made_text"));
-    assert_eq!(blocks("made_alike"), blocks("made_text"));
+    for made in ["made", "made_alike"] {
+        assert_eq!(blocks(made), blocks("made_text"));
+        for file in ["part-00000.octo", "user.vocabulary", "item.vocabulary"] {
+            assert!(fs::read(at(made).join(file)).unwrap() == fs::read(at("made_text").join(file)).unwrap(), "{file}");
+        }
+    }
+    // A column that is needed must be there.
+    let short = [labels(150..400), Column::Text((150..400).map(user).collect())];
+    write(&at("alike/part-1.parquet"), "optional int32 label; optional binary user (UTF8);", &short, 250);
+    let message = fail(&make("alike", "made_short"));
+    assert!(message.contains("part-1.parquet: has no column price; its header has label, user"), "{message}");
+    part(&at("alike/part-1.parquet"), 150..400, true);
     // What names say of tests counts where nothing is described.
     fs::rename(at("alike/part-1.parquet"), at("alike/test-1.parquet")).unwrap();
     let seen = succeed(&format!("inspect {} {by} --json", shown("alike")));
@@ -302,6 +317,96 @@ fn columns_that_files_without_a_schema_leave_out_are_told() {
     rows(&at("none.parquet"), 0);
     let message = fail(&format!("train --data {} {LAYERS}", at("none.parquet").display()));
     assert!(message.contains("name data with samples"), "{message}");
+}
+
+#[test]
+fn identifiers_of_which_no_memory_has_all_rows_are_told_with_their_column() {
+    let home = tempfile::tempdir().unwrap();
+    let at = |name: &str| home.path().join(name);
+    let store = |name: &str| {
+        let [price, ..] = numbered(0..40);
+        let uid = Column::Whole((0..40).map(|n| Some(n % 20 * 200_000_000)).collect());
+        let columns = "optional int32 label; optional double price; optional int64 uid;";
+        write(&at(name), columns, &[labels(0..40), price, uid], 40);
+    };
+    store("ids.parquet");
+    let data = at("ids.parquet").display().to_string();
+    let wide = "--set model.bottom=[0,1024] --set model.top=[8,1] --set model.dim=1024 --threads 1";
+    for command in ["train", "plan"] {
+        let message = fail(&format!("{command} --data {data} {wide}"));
+        let cause =
+            "ids.parquet: column uid has numbers up to 3800000000, each of which is a row of its table, for which ";
+        assert!(message.contains(cause), "{message}");
+        for remedy in ["--label COLUMN --write-schema SCHEMA", "preprocess csv --schema SCHEMA", "--rows-cap N"] {
+            assert!(message.contains(remedy), "{message}");
+        }
+    }
+    // Each remedy works.
+    succeed(&format!("train --data {data} {LAYERS} --rows-cap 100"));
+    let schema = at("ids.toml").display().to_string();
+    succeed(&format!("inspect {data} --label label --write-schema {schema}"));
+    assert!(fs::read_to_string(&schema).unwrap().contains("column = \"uid\""));
+    succeed(&format!("train --data {data} {LAYERS} --schema {schema}"));
+    let blocks = at("ids").display().to_string();
+    succeed(&format!("preprocess csv --in {data} --schema {schema} --out {blocks}"));
+    succeed(&format!("train --data {blocks} {LAYERS}"));
+    // A schema beside the files that takes them for rows is what says how many there are.
+    fs::create_dir(at("numbers")).unwrap();
+    store("numbers/ids.parquet");
+    let folder = at("numbers").display().to_string();
+    succeed(&format!("inspect {folder} --write-schema {folder}/schema.toml"));
+    let message = fail(&format!("train --data {folder} {wide}"));
+    let cause =
+        "numbers/schema.toml: says that the numbers of column uid are rows of a table that has 3800000001, for which";
+    assert!(message.contains(cause), "{message}");
+    succeed(&format!("train --data {folder} {LAYERS} --schema {schema}"));
+}
+
+#[test]
+fn test_samples_are_read_by_the_columns_of_those_for_training() {
+    let home = tempfile::tempdir().unwrap();
+    let at = |name: &str| home.path().join(name);
+    let layers = LAYERS.replace("--test-fraction 0", "");
+    let scores = |tests: &str| {
+        let [data, tests] = ["train.parquet", tests].map(|name| at(name).display().to_string());
+        let line = format!("train --data {data} --test-data {tests} {layers} --json");
+        let output = succeed(&line);
+        let results: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        let found = ["auc", "logloss"].map(|score| results[score].as_f64().unwrap());
+        (found, String::from_utf8(output.stderr).unwrap())
+    };
+    rows(&at("train.parquet"), 400);
+    rows(&at("alike.parquet"), 60);
+    // In another order, with whole prices in the place of floats, and with a column that nobody reads.
+    let [price, ..] = numbered(0..60);
+    let other = |name: &str, price: Column, kind: &str| {
+        let [_, user, item] = numbered(0..60);
+        let names = format!(
+            "optional int32 item; optional int64 brand; optional {kind} price; optional int64 user; optional int32 label;"
+        );
+        let brand = Column::Whole((0..60).map(Some).collect());
+        write(&at(name), &names, &[item, brand, price, user, labels(0..60)], 60);
+    };
+    other("turned.parquet", price, "double");
+    let (expected, _) = scores("alike.parquet");
+    let (found, said) = scores("turned.parquet");
+    assert_eq!(found, expected);
+    let note = format!("turned.parquet: left out what is not read of {}: brand; a", at("train.parquet").display());
+    assert!(said.contains(&note), "{said}");
+    other("whole.parquet", Column::Whole((0..60).map(Some).collect()), "int64");
+    scores("whole.parquet");
+    // A column that is needed must be there, and of its type.
+    other("text.parquet", Column::Text(vec![Some("many".to_owned()); 60]), "binary");
+    let line = |tests: &str| {
+        format!("train --data {} --test-data {} {layers}", at("train.parquet").display(), at(tests).display())
+    };
+    let message = fail(&line("text.parquet"));
+    assert!(message.contains("text.parquet: column price has BYTE_ARRAY, but floats are expected"), "{message}");
+    let [price, user, _] = numbered(0..60);
+    let names = "optional double price; optional int64 user; optional int32 label;";
+    write(&at("short.parquet"), names, &[price, user, labels(0..60)], 60);
+    let message = fail(&line("short.parquet"));
+    assert!(message.contains("short.parquet: has no column item; it has price, user, label"), "{message}");
 }
 
 #[test]

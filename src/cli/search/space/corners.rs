@@ -32,6 +32,11 @@ impl Corners {
         count.is_some_and(|count| count <= CORNERS_MOST).then_some(corners)
     }
 
+    /// How many combinations there are.
+    fn combinations(&self) -> u64 {
+        self.counts().iter().product()
+    }
+
     fn counts(&self) -> Vec<u64> {
         self.0.iter().map(|places| places.len() as u64).collect()
     }
@@ -48,11 +53,11 @@ impl Corners {
     }
 
     /// Of each place of each key whether some combination with it fits.
-    fn fits(&self, fits: impl Fn(&[f64]) -> bool) -> Vec<Vec<bool>> {
+    fn fits(&self, mut fits: impl FnMut(&[f64]) -> bool) -> Vec<Vec<bool>> {
         let counts = self.counts();
         let mut found: Vec<Vec<bool>> = self.0.iter().map(|places| vec![false; places.len()]).collect();
         let mut corner = vec![0; counts.len()];
-        for _ in 0..counts.iter().product::<u64>() {
+        for _ in 0..self.combinations() {
             if fits(&self.places(&corner)) {
                 found.iter_mut().zip(&corner).for_each(|(found, number)| found[*number as usize] = true);
             }
@@ -62,13 +67,25 @@ impl Corners {
     }
 }
 
+/// How much of a space contradicts itself.
+#[derive(Debug)]
+pub struct Contradictions {
+    /// Of so many combinations of choices, ranges' ends and the base's own values.
+    pub all: u64,
+    /// So many.
+    pub wrong: u64,
+    /// What the first of them says.
+    pub first: String,
+}
+
 impl Space {
     /// Checks that the ends of all ranges and all choices can be set, one at a time, that each key has an effect with
-    /// some of the others', and that each choice goes together with some of them.
+    /// some of the others', and that each choice goes together with some of them. Returns which combinations do not go
+    /// together; nothing where all do, or where they are too many to look at.
     ///
     /// # Errors
     /// When a key is unknown, has a value that is none of its or contradicts all of the others', or has no effect.
-    pub fn check(&self, base: &Config) -> Result<()> {
+    pub fn check(&self, base: &Config) -> Result<Option<Contradictions>> {
         let mut configs = vec![base.clone()];
         for parameter in &self.parameters {
             for place in parameter.domain.ends() {
@@ -90,9 +107,17 @@ impl Space {
     /// Refuses a choice that contradicts the base whatever the other keys are, of their choices and, of their ranges,
     /// the ends and the base's own value, where these have no more than [`CORNERS_MOST`] combinations. Where no
     /// combination fits, a choice is to blame only if it contradicts the base by itself.
-    fn check_choices(&self, base: &Config) -> Result<()> {
-        let Some(corners) = Corners::of(self, base) else { return Ok(()) };
-        let fits = corners.fits(|places| self.at(base, places).is_ok());
+    fn check_choices(&self, base: &Config) -> Result<Option<Contradictions>> {
+        let Some(corners) = Corners::of(self, base) else { return Ok(None) };
+        let (mut wrong, mut first) = (0, None);
+        let fits = corners.fits(|places| match self.at(base, places) {
+            Ok(_) => true,
+            Err(error) => {
+                wrong += 1;
+                first.get_or_insert_with(|| error.to_string());
+                false
+            }
+        });
         let is_any = fits.iter().flatten().any(|fits| *fits);
         for (key, (parameter, fits)) in self.parameters.iter().zip(&fits).enumerate() {
             let Domain::Choices(values) = &parameter.domain else { continue };
@@ -108,7 +133,7 @@ impl Space {
                 return Err(Error::config(&parameter.place, reason));
             }
         }
-        Ok(())
+        Ok(first.map(|first| Contradictions { all: corners.combinations(), wrong, first }))
     }
 
     /// Refuses a choice or an end of a range with which a rate would fall before it has risen, whatever the other keys
@@ -158,7 +183,10 @@ mod tests {
         assert!(message.contains("model.bottom ends in 16"), "{message}");
         // The remedy.
         let with = format!("{TEXT}bottom = {{ choices = [[13, 8], [13, 16], [13, 32]] }}\n");
-        Space::parse(&with, "space.toml").unwrap().check(&Config::default()).unwrap();
+        let found = Space::parse(&with, "space.toml").unwrap().check(&Config::default()).unwrap().unwrap();
+        // Each width goes with one of three ends of the bottom MLP, whatever the others are.
+        assert_eq!(3 * found.wrong, 2 * found.all);
+        assert!(found.first.contains("model.bottom ends in 8 but model.dim is 16"), "{}", found.first);
     }
 
     #[test]

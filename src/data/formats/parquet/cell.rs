@@ -101,7 +101,7 @@ fn shape(leaf: &Leaf, column: &ColumnDescriptor) -> Option<Shape> {
     match leaf.kind {
         _ if leaf.nested => return None,
         Kind::Whole { unsigned: true } => return Some(Shape::Unsigned),
-        Kind::Whole { unsigned: false } | Kind::Float => return Some(Shape::Plain),
+        Kind::Whole { unsigned: false } | Kind::Float | Kind::Blank => return Some(Shape::Plain),
         Kind::Other(_) => (),
     }
     let decimal = |scale: i32, digits: i32| {
@@ -422,6 +422,19 @@ mod tests {
             (0.0001, "0.0001"),
             (0.00001, "1e-05"),
             (f64::INFINITY, "inf"),
+        ] {
+            assert_eq!(text(|to| float(value, to)), expected);
+        }
+        // Of 32 bits as with NumPy before 2.3, but for the one number that is 0.0001.
+        for (value, expected) in [
+            (0.1f32, "0.1"),
+            (1.0 / 3.0, "0.33333334"),
+            (16_777_216.0, "16777216.0"),
+            (123_456.79, "123456.79"),
+            (1e16, "1e+16"),
+            (3.4e38, "3.4e+38"),
+            (0.000_01, "1e-05"),
+            (0.0001, "0.0001"),
         ] {
             assert_eq!(text(|to| float(value, to)), expected);
         }

@@ -41,6 +41,8 @@ pub(super) enum Kind {
     Whole { unsigned: bool },
     /// Floats of 32 or 64 bits.
     Float,
+    /// Nothing but gaps, whose type nobody knew: they are gaps of whatever is expected.
+    Blank,
     /// Nothing that is trained on, in the file's words.
     Other(String),
 }
@@ -65,9 +67,8 @@ impl Leaf {
         };
         let kind = match column.physical_type() {
             _ if nested || several => Kind::Other("a nested structure".to_owned()),
-            // A column of nothing but gaps, whose type nobody knew.
             Physical::INT32 | Physical::INT64 if column.logical_type_ref() == Some(&LogicalType::Unknown) => {
-                Kind::Float
+                Kind::Blank
             }
             Physical::BOOLEAN => Kind::Whole { unsigned: true },
             // A date or a decimal is an integer to Parquet only.
@@ -96,6 +97,7 @@ impl Leaf {
         let kind = match &self.kind {
             Kind::Whole { .. } => "whole numbers",
             Kind::Float => "floats",
+            Kind::Blank => "no values",
             Kind::Other(kind) => kind,
         };
         if self.list { format!("lists of {kind}") } else { kind.to_owned() }
@@ -103,6 +105,11 @@ impl Leaf {
 
     fn whole(&self) -> bool {
         matches!(self.kind, Kind::Whole { .. })
+    }
+
+    /// Whether it may hold floats: has some, or gaps alone.
+    fn float(&self) -> bool {
+        matches!(self.kind, Kind::Float | Kind::Blank)
     }
 
     /// One of its whole numbers, for messages: those without signs are read as if they had some.
@@ -152,7 +159,7 @@ impl Columns {
         };
         let number = |name: &str, float: bool| {
             let leaf = find(name)?;
-            let fits = !leaf.list && (leaf.whole() || (float && leaf.kind == Kind::Float));
+            let fits = !leaf.list && (leaf.whole() || leaf.kind == Kind::Blank || (float && leaf.kind == Kind::Float));
             let wanted = if float { "floats" } else { "whole numbers" };
             fits.then_some(leaf.clone()).ok_or_else(|| {
                 let hint = if !float && leaf.kind == Kind::Float { " (float = true in the schema)" } else { "" };
@@ -175,7 +182,8 @@ impl Columns {
         }
         let categorical = |column: &Categorical| {
             let leaf = find(&column.name)?;
-            if !leaf.whole() {
+            // A row without a value is told when it is read: lists may all be empty.
+            if !leaf.whole() && leaf.kind != Kind::Blank {
                 let advice = "number its values first, as `octorec preprocess csv` or NVTabular's Categorify do";
                 let (name, shown) = (&column.name, leaf.shown());
                 return Err(format!("column {name} has {shown}, but row numbers are expected: {advice}"));
@@ -188,7 +196,7 @@ impl Columns {
                 return Ok((leaf, None));
             }
             let weights = find(&format!("{}{WEIGHTS}", column.name))?;
-            if weights.kind != Kind::Float || weights.list != leaf.list {
+            if !weights.float() || weights.list != leaf.list {
                 let (name, shown) = (&weights.name, weights.shown());
                 return Err(format!("column {name} has {shown}, but a float for each value of {} is due", leaf.name));
             }
@@ -234,14 +242,14 @@ struct Named {
 }
 
 fn dense(leaf: &Leaf) -> Dense {
-    let float = leaf.kind == Kind::Float;
+    let float = leaf.float();
     let transform = if float { Transform::None } else { Transform::Log };
     Dense { name: leaf.name.clone(), float, transform, ..Dense::default() }
 }
 
 fn categorical(leaves: &[Leaf], leaf: &Leaf) -> Categorical {
     let weights = format!("{}{WEIGHTS}", leaf.name);
-    let weighted = leaves.iter().find(|leaf| leaf.name == weights).is_some_and(|other| other.kind == Kind::Float);
+    let weighted = leaves.iter().find(|leaf| leaf.name == weights).is_some_and(Leaf::float);
     Categorical { hots: u32::from(!leaf.list), weighted, ..Categorical::new(&leaf.name, 0) }
 }
 
@@ -332,13 +340,15 @@ pub(super) fn inferred(leaves: &[Leaf], merlin: Option<&Merlin>, labels: Labels)
         }
         return Ok(description);
     }
-    let weights = |name: &str| name.strip_suffix(WEIGHTS).is_some_and(|of| find(of).is_some_and(Leaf::whole));
+    // Lists that are all empty have no type either.
+    let is_rows = |leaf: &Leaf| leaf.whole() || leaf.list && leaf.kind == Kind::Blank;
+    let weights = |name: &str| name.strip_suffix(WEIGHTS).is_some_and(|of| find(of).is_some_and(is_rows));
     for leaf in leaves.iter().filter(|leaf| leaf.name != description.label.name && !is_index(&leaf.name)) {
         match &leaf.kind {
-            Kind::Float if weights(&leaf.name) => (),
-            Kind::Float if !leaf.list => description.dense.push(dense(leaf)),
+            Kind::Float | Kind::Blank if weights(&leaf.name) => (),
+            Kind::Float | Kind::Blank if !leaf.list => description.dense.push(dense(leaf)),
             Kind::Whole { .. } if !leaf.list && counted(&leaf.name) => description.dense.push(dense(leaf)),
-            Kind::Whole { .. } => description.categorical.push(categorical(leaves, leaf)),
+            Kind::Whole { .. } | Kind::Blank => description.categorical.push(categorical(leaves, leaf)),
             _ => {
                 let advice = "`octorec inspect FILE --write-schema SCHEMA` proposes a schema for such values, which --schema SCHEMA \
                               takes; or leave it out by a schema.toml beside the files";

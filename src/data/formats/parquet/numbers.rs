@@ -104,8 +104,8 @@ pub(super) fn values(file: &Arc<Counted>, metadata: &ParquetMetaData, group: usi
 pub(super) struct Numbers {
     reader: ColumnReader,
     unsigned: bool,
-    /// Whether its numbers are floats, whatever holds them.
-    float: bool,
+    /// Whether it has none, by its type.
+    blank: bool,
 }
 
 impl Numbers {
@@ -122,8 +122,8 @@ impl Numbers {
 
     fn enter(file: &Arc<Counted>, metadata: &ParquetMetaData, group: usize, leaf: &Leaf, skip: usize) -> Result<Self> {
         let reader = values(file, metadata, group, leaf.at)?;
-        let (unsigned, float) = (leaf.kind == Kind::Whole { unsigned: true }, leaf.kind == Kind::Float);
-        let mut numbers = Self { reader, unsigned, float };
+        let (unsigned, blank) = (leaf.kind == Kind::Whole { unsigned: true }, leaf.kind == Kind::Blank);
+        let mut numbers = Self { reader, unsigned, blank };
         numbers.pass(skip)?;
         Ok(numbers)
     }
@@ -157,15 +157,8 @@ impl Numbers {
         }
         integers.clear();
         floats.clear();
-        let levels = (present, again);
-        let (unsigned, float) = (self.unsigned, self.float);
+        let (levels, unsigned) = ((present, again), self.unsigned);
         match &mut self.reader {
-            ColumnReader::Int32ColumnReader(reader) if float => {
-                records(reader, rows, levels, floats, |value| value as f32)
-            }
-            ColumnReader::Int64ColumnReader(reader) if float => {
-                records(reader, rows, levels, floats, |value| value as f32)
-            }
             ColumnReader::BoolColumnReader(reader) => records(reader, rows, levels, integers, i64::from),
             ColumnReader::Int32ColumnReader(reader) if unsigned => {
                 records(reader, rows, levels, integers, |value| i64::from(value as u32))
@@ -175,7 +168,11 @@ impl Numbers {
             ColumnReader::FloatColumnReader(reader) => records(reader, rows, levels, floats, |value| value),
             ColumnReader::DoubleColumnReader(reader) => records(reader, rows, levels, floats, |value| value as f32),
             _ => unreachable!("other types were refused when the file was opened"),
+        }?;
+        if self.blank && !integers.is_empty() {
+            return Err(ParquetError::General("its type says that it has no values, but it has some".to_owned()));
         }
+        Ok(())
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use parquet::file::statistics::Statistics;
 use rayon::prelude::*;
 
-use super::columns::{self, Columns, Kind, Leaf, Merlin, is_index};
+use super::columns::{self, Columns, Kind, Leaf, Merlin, WEIGHTS, is_index};
 use super::numbers::{Numbers, Scratch};
 use super::read::{NUMBERED, ParquetTable, fault};
 use super::{EXTENSION, is_such, refuse_below, role};
@@ -13,7 +13,7 @@ use crate::base::console::note;
 use crate::base::units::Many;
 use crate::base::{Error, Result, input, interrupt};
 use crate::data::formats::csv::listed as listed_names;
-use crate::data::formats::{Dataset, Member, Reading, SCHEMA, bad, folder, sidecar};
+use crate::data::formats::{Dataset, Like, Member, Reading, SCHEMA, bad, folder, sidecar};
 use crate::data::schema::Categorical;
 use crate::data::unfinished::name;
 use crate::data::{Description, Labels, Split};
@@ -50,10 +50,13 @@ pub(in crate::data::formats) fn open(path: &Path, reading: Reading<'_>) -> Resul
         known.weight = None;
     }
     let merlin = merlin(&[home, folder(first)])?;
+    let like = reading.like.filter(|_| known.is_none());
     let mut members = Vec::new();
-    let mut description = known.clone();
+    let mut description = known.clone().or_else(|| like.map(alike));
     let tells_itself = known.is_none() && reading.columns.is_none() && merlin.is_none();
-    let mut names: Option<Vec<String>> = None;
+    // Whether somebody has said how many rows tables have.
+    let is_sized = known.is_some() || like.is_some_and(|like| !like.sized_by_values);
+    let mut names: Option<Vec<String>> = description.as_ref().map(names_of);
     let mut unread = Vec::new();
     if path.is_dir() && reading.labels == Labels::Required {
         note_unheeded(path, &parts);
@@ -71,31 +74,35 @@ pub(in crate::data::formats) fn open(path: &Path, reading: Reading<'_>) -> Resul
         };
         let columns = Columns::find(&leaves, &wanted, reading.labels).map_err(fail)?;
         if tells_itself {
-            match &names {
-                Some(names) => {
-                    let mut new: Vec<String> = leaves.into_iter().map(|leaf| leaf.name).collect();
-                    new.retain(|name| !names.contains(name));
-                    if !new.is_empty() {
-                        unread.push((path, new));
-                    }
+            let is_first = members.is_empty();
+            if is_first {
+                note_index(path, &leaves);
+            }
+            let mut here: Vec<String> = leaves.into_iter().map(|leaf| leaf.name).collect();
+            if let Some(names) = &names {
+                here.retain(|name| !(names.contains(name) || is_first && is_index(name)));
+                if !here.is_empty() {
+                    unread.push((path, here));
                 }
-                None => {
-                    note_index(path, &leaves);
-                    names = Some(leaves.into_iter().map(|leaf| leaf.name).collect());
-                }
+            } else {
+                names = Some(here);
             }
         }
         members.push((*role, file.with(columns)));
         description = Some(wanted);
     }
-    note_unread(first, &unread);
+    let left = match like {
+        Some(like) => format!("what is not read of {}", like.path.display()),
+        None => format!("what {}, the first file, has not", first.display()),
+    };
+    note_unread(&left, &unread);
     let mut description = description.expect("there is a file");
     let tables: Vec<_> = members.iter().map(|(_, table)| table).collect();
     let sizes = sizes(&tables, &description)?;
     // The tables of a trained model, whose columns were found by their names, have the rows that they have.
     let trained = reading.columns.filter(|trained| known.is_none() && !trained.names.is_empty());
     for (at, (column, size)) in description.categorical.iter_mut().zip(&sizes).enumerate() {
-        if known.is_none() {
+        if !is_sized {
             column.rows = size.largest.map_or(1, |most| most.saturating_add(1));
         }
         if let Some(&rows) = trained.and_then(|trained| trained.rows.get(at)) {
@@ -103,8 +110,7 @@ pub(in crate::data::formats) fn open(path: &Path, reading: Reading<'_>) -> Resul
             column.rows = if rows == reading.cap { rows.max(column.rows) } else { rows };
         }
     }
-    let is_of_values =
-        known.is_none() && description.categorical.iter().any(|column| column.rows > u64::from(u32::MAX));
+    let is_of_values = !is_sized && description.categorical.iter().any(|column| column.rows > u64::from(u32::MAX));
     let advice = if is_of_values { NUMBERED } else { "" };
     description.check().map_err(|reason| bad(path, reason + advice))?;
     let longest: Vec<u32> = sizes.iter().map(|size| size.longest).collect();
@@ -113,7 +119,7 @@ pub(in crate::data::formats) fn open(path: &Path, reading: Reading<'_>) -> Resul
         Member { role, table: Box::new(table) as _ }
     });
     let members = finished.collect();
-    Ok(Dataset { sized_by_values: known.is_none(), ..Dataset::new(description, members) })
+    Ok(Dataset { sized_by_values: !is_sized, ..Dataset::new(description, members) })
 }
 
 /// Says that columns of row names, as pandas writes them, are left out of files that nobody describes.
@@ -127,8 +133,26 @@ fn note_index(path: &Path, leaves: &[Leaf]) {
     }
 }
 
-/// Says which columns of files that nobody describes are left out, since the first file has not these.
-fn note_unread(first: &Path, unread: &[(&PathBuf, Vec<String>)]) {
+/// The columns of another data set, whose tables have no rows yet where the values are to tell how many.
+fn alike(Like { description, sized_by_values, .. }: Like<'_>) -> Description {
+    let mut description = description.clone();
+    if sized_by_values {
+        description.categorical.iter_mut().for_each(|column| column.rows = 0);
+    }
+    description
+}
+
+/// The names of the columns that are read by a description.
+fn names_of(description: &Description) -> Vec<String> {
+    let dense = description.dense.iter().map(|column| column.name.clone());
+    let categorical = description.categorical.iter().flat_map(|Categorical { name, weighted, .. }| {
+        [Some(name.clone()), weighted.then(|| format!("{name}{WEIGHTS}"))].into_iter().flatten()
+    });
+    [description.label.name.clone()].into_iter().chain(dense).chain(categorical).collect()
+}
+
+/// Says which columns of files that nobody describes are `left` out.
+fn note_unread(left: &str, unread: &[(&PathBuf, Vec<String>)]) {
     let Some(((path, _), others)) = unread.split_first() else { return };
     let more = match others.len() as u64 {
         0 => String::new(),
@@ -141,10 +165,9 @@ fn note_unread(first: &Path, unread: &[(&PathBuf, Vec<String>)]) {
         }
     }
     note!(
-        "note: {}{more}: left out what {}, the first file, has not: {}; a {SCHEMA} beside the files says which columns are read, \
+        "note: {}{more}: left out {left}: {}; a {SCHEMA} beside the files says which columns are read, \
          where all files have them",
         path.display(),
-        first.display(),
         columns.join(", ")
     );
 }

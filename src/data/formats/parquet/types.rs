@@ -46,7 +46,7 @@ pub(in crate::data) fn refuse_two_types<'a>(
             let kind = match leaf.kind {
                 Kind::Whole { .. } => 0,
                 Kind::Float => 1,
-                Kind::Other(_) => continue,
+                Kind::Blank | Kind::Other(_) => continue,
             };
             if is_blank(&table, leaf)? {
                 continue;
