@@ -4,13 +4,13 @@ use std::path::Path;
 
 use crate::base::config::Config;
 use crate::base::{Error, Result};
-use crate::data::{RowsBy, Source};
+use crate::data::{SizedBy, Source};
 
 /// What makes the tables of a data set as large as its numbers ask for.
 #[derive(Debug, Clone, Default)]
 pub struct ByNumber {
     /// Nothing where values get their rows otherwise.
-    by: Option<RowsBy>,
+    by: Option<SizedBy>,
     /// The data, and the samples for tests.
     files: [String; 2],
     /// Rows of each column's table; none where they are those of `data.rows_cap`.
@@ -26,7 +26,7 @@ impl ByNumber {
         let columns = &tables[..config.model.deep_tables(tables.len())];
         let cap = config.data.rows_cap;
         Self {
-            by: source.about().rows_by.clone(),
+            by: source.about().sized_by.clone(),
             files: [&config.data.path, &config.data.test_path].map(String::clone),
             rows: columns.iter().map(|column| (cap == 0 || column.rows < cap).then_some(column.rows)).collect(),
         }
@@ -46,7 +46,7 @@ impl ByNumber {
         let rows = (*self.rows.get(table.index())?)?;
         let [data, tests] = &self.files;
         let (file, cause) = match self.by.as_ref()? {
-            RowsBy::Greatest => {
+            SizedBy::Greatest => {
                 let there = if tests.is_empty() { String::new() } else { format!(", here or in {tests}") };
                 let most = rows.saturating_sub(1);
                 (
@@ -54,7 +54,7 @@ impl ByNumber {
                     format!("column {name} has numbers up to {most}{there}, each of which is a row of its table"),
                 )
             }
-            RowsBy::File(file) => {
+            SizedBy::File(file) => {
                 (&**file, format!("says that the numbers of column {name} are rows of a table that has {rows}"))
             }
         };

@@ -64,7 +64,7 @@ pub use random::Random;
 pub use samples::Samples;
 pub use schema::{Column, Description, Schema};
 pub use shuffle::Shuffle;
-pub use source::{About, Reader, RowsBy, Source, Split, Stored, TakeStored};
+pub use source::{About, Reader, SizedBy, Source, Split, Stored, TakeStored};
 pub use taobao::Taobao;
 pub use unfinished::Unfinished;
 pub use unseen::{Lost, UnseenValues};

@@ -76,7 +76,7 @@ pub type TakeStored<'a> = dyn FnMut(Stored<'_>) -> Result<()> + 'a;
 
 /// What says how many rows a table of numbers has that are rows as they stand.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum RowsBy {
+pub enum SizedBy {
     /// The greatest of the numbers.
     Greatest,
     /// A file that describes the data.
@@ -109,7 +109,7 @@ pub struct About {
     pub schema_text: Option<String>,
     /// What says how many rows the tables of numbers have that are rows as they stand; nothing where values get theirs
     /// otherwise, or a trained model has them.
-    pub rows_by: Option<RowsBy>,
+    pub sized_by: Option<SizedBy>,
     /// Whether samples for tests are set apart by the data, and none is taken from those for training.
     pub has_own_tests: bool,
     /// Whether readers hand over fewer samples than they are asked for where no more have come yet: only none at all is

@@ -27,7 +27,7 @@ use crate::data::source::first_part;
 use crate::data::unseen::UnseenCounts;
 use crate::data::wide::EXPECTED_MOST;
 use crate::data::{
-    About, Description, Labels, Lost, Numbering, Opening, Reader, RowsBy, Schema, Source, Split, TakeStored,
+    About, Description, Labels, Lost, Numbering, Opening, Reader, Schema, SizedBy, Source, Split, TakeStored,
     UnseenValues, tsv,
 };
 
@@ -112,13 +112,13 @@ impl Files {
         // Other formats number their columns, or have names of their own.
         let is_named = matches!(format, Some(Format::Parquet | Format::Octorec));
         let dense_columns = if is_named { titles(&dataset) } else { Vec::new() };
-        let rows_by = tells_itself.then(|| match dataset.sized_by_values {
-            true => RowsBy::Greatest,
-            false => RowsBy::File(super::folder(path).join(SCHEMA)),
+        let sized_by = tells_itself.then(|| match dataset.sized_by_values {
+            true => SizedBy::Greatest,
+            false => SizedBy::File(super::folder(path).join(SCHEMA)),
         });
         let label = Some(dataset.description.label.clone());
         // Of columns of which the files for training tell nothing, those for tests may.
-        let about = About { dense_columns, label, numbering, rows_by, ..About::default() };
+        let about = About { dense_columns, label, numbering, sized_by, ..About::default() };
         Ok(Self { scales, begins, labels, ..Self::over(dataset, test, config, whole, about)? })
     }
 
