@@ -187,6 +187,18 @@ mod tests {
             let message = read_text(path).unwrap_err().to_string();
             assert!(message.contains(expected), "{message}");
         }
+        let utf16 = |bytes: fn(u16) -> [u8; 2]| "\u{feff}x = 1".encode_utf16().flat_map(bytes).collect::<Vec<u8>>();
+        for (text, what, from) in [
+            (utf16(u16::to_le_bytes), "is text in UTF-16", "iconv -f UTF-16 -t UTF-8"),
+            (utf16(u16::to_be_bytes), "is text in UTF-16", "iconv -f UTF-16 -t UTF-8"),
+            (b"x = 'm\xfcde'".to_vec(), "is no UTF-8", "iconv -f WINDOWS-1252 -t UTF-8"),
+        ] {
+            let odd = folder.path().join("odd.toml");
+            std::fs::write(&odd, text).unwrap();
+            let message = read_text(&odd).unwrap_err().to_string();
+            assert!(message.contains(&format!("odd.toml: {what}: save it as UTF-8")), "{message}");
+            assert!(message.contains(from), "{message}");
+        }
         let file = folder.path().join("a.toml");
         std::fs::write(&file, "x = 1").unwrap();
         assert_eq!(read_text(&file).unwrap(), "x = 1");

@@ -274,6 +274,25 @@ mod tests {
     }
 
     #[test]
+    fn line_ends_within_texts_and_names_are_those_of_files() {
+        let mut objects = objects();
+        let fields = objects
+            .read(
+                br#"{"price": "a\r\nb\r", "genres": ["x\r\r\ny", "\n"], "C1": "p\r\r\r\nq", "seen": "\r", "I1": null}"#,
+            )
+            .unwrap();
+        assert_eq!(fields, [&b"a\nb\r"[..], b"x\ny|\n", b"p\r\nq", b"\r", b""]);
+        let column =
+            Column { name: "in\nEUR".to_owned(), separator: None, numbers: Numbers::AsWritten, truths: TRUTHS };
+        let mut objects = Objects::new(vec![column]);
+        for name in [r"in\nEUR", r"in\r\nEUR"] {
+            assert_eq!(objects.read(format!(r#"{{"{name}": 7}}"#).as_bytes()).unwrap(), [b"7"]);
+        }
+        let both = objects.read(br#"{"in\nEUR": 7, "in\r\nEUR": 8}"#).unwrap_err();
+        assert!(both.contains("comes twice"), "{both}");
+    }
+
+    #[test]
     fn truths_and_integers_are_as_their_column_has_them() {
         let mut objects = objects();
         let mut read = |seen: &str, integer: &str| {
