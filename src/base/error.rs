@@ -154,8 +154,9 @@ pub enum Error {
 
     /// The output directory already holds something that would be lost.
     #[error(
-        "{path} already holds a run: continue it with --resume {path}, or by this command with --auto-resume; replace it with \
-         --force, or choose another --out"
+        "{path} already holds a run: continue it with --resume {word}, or by this command with --auto-resume; replace it with \
+         --force, or choose another --out",
+        word = shell(.path)
     )]
     OutputTaken {
         /// The directory.
@@ -399,6 +400,15 @@ fn remedy(source: &io::Error) -> &'static str {
         Some(EMFILE) => ": this process may not open more files: raise the limit (ulimit -n)",
         _ => "",
     }
+}
+
+/// A path as one word of a command that a message gives to be copied: quoted where a shell would read anything else.
+#[must_use]
+pub fn shell(path: &Path) -> String {
+    let shown = path.display().to_string();
+    let is_plain = |letter: char| letter.is_alphanumeric() || "/._-+,:@%=".contains(letter);
+    let is_word = !shown.is_empty() && shown.chars().all(is_plain);
+    if is_word { shown } else { format!("'{}'", shown.replace('\'', r"'\''")) }
 }
 
 /// As [`meant`], of a name that stands in a file or a command as it is.

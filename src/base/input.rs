@@ -106,15 +106,19 @@ pub fn read_text(path: &Path) -> Result<String> {
     // Opened without waiting; read with.
     rustix::fs::fcntl_setfl(&file, rustix::fs::OFlags::empty())
         .map_err(|source| Error::io(path, "read")(source.into()))?;
-    let mut text = String::new();
-    file.take(LONGEST_TEXT + 1).read_to_string(&mut text).map_err(Error::io(path, "read"))?;
-    if text.len() as u64 > LONGEST_TEXT {
+    let mut bytes = Vec::new();
+    file.take(LONGEST_TEXT + 1).read_to_end(&mut bytes).map_err(Error::io(path, "read"))?;
+    if bytes.len() as u64 > LONGEST_TEXT {
         return Err(fail(format!("is longer than {}: is this the right file?", Bytes(LONGEST_TEXT))));
     }
-    if kind.is_fifo() && text.is_empty() {
+    if kind.is_fifo() && bytes.is_empty() {
         return Err(fail("is a pipe into which nobody writes: put the text into a file".to_owned()));
     }
-    Ok(text)
+    String::from_utf8(bytes).map_err(|error| {
+        let is_utf16 = [b"\xff\xfe", b"\xfe\xff"].iter().any(|mark| error.as_bytes().starts_with(*mark));
+        let (what, from) = if is_utf16 { ("text in UTF-16", "UTF-16") } else { ("no UTF-8", "WINDOWS-1252") };
+        fail(format!("is {what}: save it as UTF-8 (such as by `iconv -f {from} -t UTF-8 FILE > NEW`)"))
+    })
 }
 
 /// The line, from 1 on, in which a place of a text is.
@@ -182,6 +186,18 @@ mod tests {
         ] {
             let message = read_text(path).unwrap_err().to_string();
             assert!(message.contains(expected), "{message}");
+        }
+        let utf16 = |bytes: fn(u16) -> [u8; 2]| "\u{feff}x = 1".encode_utf16().flat_map(bytes).collect::<Vec<u8>>();
+        for (text, what, from) in [
+            (utf16(u16::to_le_bytes), "is text in UTF-16", "iconv -f UTF-16 -t UTF-8"),
+            (utf16(u16::to_be_bytes), "is text in UTF-16", "iconv -f UTF-16 -t UTF-8"),
+            (b"x = 'm\xfcde'".to_vec(), "is no UTF-8", "iconv -f WINDOWS-1252 -t UTF-8"),
+        ] {
+            let odd = folder.path().join("odd.toml");
+            std::fs::write(&odd, text).unwrap();
+            let message = read_text(&odd).unwrap_err().to_string();
+            assert!(message.contains(&format!("odd.toml: {what}: save it as UTF-8")), "{message}");
+            assert!(message.contains(from), "{message}");
         }
         let file = folder.path().join("a.toml");
         std::fs::write(&file, "x = 1").unwrap();

@@ -10,6 +10,7 @@ use super::heed_signals;
 use super::terminal::bar;
 use super::text::TextArgs;
 use crate::base::console::note;
+use crate::base::error::shell;
 use crate::base::units::{Bytes, Count, Many};
 use crate::base::{Error, Result, console};
 use crate::data::blocks::{Codec, Options};
@@ -194,12 +195,13 @@ impl ConvertArgs {
         let untested = dataset.rows(Split::Test) == 0;
         let tests = if untested { " --test-fraction 0" } else { "" };
         let mut told = vec![format!(
-            "{}: {}, {} of {} training samples look up no others: octorec train --data {}{tests} --hot fae --hot-set {0}",
+            "{}: {}, {} of {} training samples look up no others: octorec train --data {}{tests} --hot fae --hot-set {}",
             found.hot_set,
             Many(found.hot_rows, "hot row"),
             Count(found.hot_samples),
             Count(hot.tags.samples()),
-            self.to.display()
+            shell(&self.to),
+            shell(&self.to.join(HOT))
         )];
         if untested {
             told.push(format!(

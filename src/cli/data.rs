@@ -189,7 +189,10 @@ impl VerifyArgs {
 
 /// The file of one column's profile.
 fn profile_path(pattern: &Path, column: usize) -> Result<PathBuf> {
-    let name = pattern.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let name = pattern.file_name().unwrap_or_default().to_str().ok_or_else(|| {
+        let reason = format!("{}: this name is no UTF-8: name another, as dist_emb_j.log", pattern.display());
+        Error::config("--trace", reason)
+    })?;
     // The last `j`: names of files end in what tells them apart.
     let Some((before, after)) = name.rsplit_once('j') else {
         let reason = format!("{name} has no `j` for a column's number, as in dist_emb_j.log");

@@ -6,7 +6,7 @@ use clap::{Arg, Args};
 
 use super::help::{DATA, MACHINE, MODEL, TRAINING};
 use super::text::max_line;
-use crate::base::config::{Command, Config, DEFAULT_PRESET, Layers, MAX_LINE, OnBadRow, SourceKind};
+use crate::base::config::{Command, Config, DEFAULT_PRESET, Key, Layers, MAX_LINE, OnBadRow, SourceKind};
 use crate::base::console::note;
 use crate::base::{Error, Result};
 use crate::data::formats::{Described, Format};
@@ -255,6 +255,9 @@ impl KeyArgs {
         for (flag, key, value) in more {
             value.map_or(Ok(()), |value| layers.set(key, value, flag))?;
         }
+        if Key::named("data.source").is_some_and(|key| key.honoured(command)) {
+            infer_source(&mut layers)?;
+        }
         let config = layers.finish(command)?;
         let is_tested = matches!(command, Command::Train | Command::Config);
         if let Some((data, tests)) = before.filter(|(data, _)| is_tested && *data != config.data.path)
@@ -344,6 +347,49 @@ impl KeyArgs {
         let source = self.source.clone().or_else(|| self.data.as_ref().map(read));
         Self { source, ..self.clone() }.flags()
     }
+}
+
+/// Sees to it that data which a configuration file names are read, by the source that `--data` would infer: those of a
+/// generator must not take their place without a word.
+///
+/// # Errors
+/// [`Error::Config`] with the file and the line, where another source is said there or nothing names the data.
+fn infer_source(layers: &mut Layers) -> Result<()> {
+    const SOURCE: &str = "data.source";
+    let source = layers.text_of(SOURCE).unwrap_or_default().to_owned();
+    let is_stored = [SourceKind::Tsv, SourceKind::Files].iter().any(|kind| kind.name() == source);
+    let place_of_source = layers.place_in_file(SOURCE).map(str::to_owned);
+    // A generator that the command line asks for is what the user wants, whatever a file has for other commands.
+    if is_stored || (layers.is_given(SOURCE) && place_of_source.is_none()) {
+        return Ok(());
+    }
+    let in_file =
+        |key: &str| layers.text_of(key).and_then(|text| Some((text.to_owned(), layers.place_in_file(key)?.to_owned())));
+    let Some((path, place)) = in_file("data.path") else {
+        let of_none = ["data.schema", "data.test_path"].into_iter().find_map(|key| Some((key, in_file(key)?.1)));
+        return match of_none.filter(|_| layers.text_of("data.path").is_none()) {
+            None => Ok(()),
+            Some((key, place)) => {
+                let reason = format!(
+                    "{key} belongs to data that nothing names: name them (in data.path, or on the command line), or leave the key \
+                     away"
+                );
+                Err(Error::config(place, reason))
+            }
+        };
+    };
+    if let Some(other) = place_of_source {
+        let reason = format!(
+            "data.path names data, but data.source = {source:?} ({other}) generates others: leave data.source away, so that \
+             these are read, or data.path"
+        );
+        return Err(Error::config(place, reason));
+    }
+    let path = Path::new(&path);
+    refuse_standard_input(path, &format!("{place}: data.path"))?;
+    let is_described = layers.text_of("data.schema").is_some();
+    let kind = if is_described { SourceKind::Files } else { source_of(path) };
+    layers.fix(SOURCE, kind.name(), &place)
 }
 
 /// A path as a configuration has it.

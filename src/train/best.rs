@@ -19,6 +19,7 @@ use super::output::OutputDir;
 use super::run::Run;
 use crate::base::config::{BestBy, TrainConfig};
 use crate::base::console::note;
+use crate::base::error::shell;
 use crate::base::{Error, Result};
 
 /// An evaluation.
@@ -236,7 +237,7 @@ impl Run {
     pub(super) fn tell_untested(&self, why: &str) {
         let told = "note: the test samples are not scored, since";
         match self.best_kept().or(self.output.as_ref().map(OutputDir::path)) {
-            Some(kept) => note!("{told} {why}: octorec eval --checkpoint {} scores them", kept.display()),
+            Some(kept) => note!("{told} {why}: octorec eval --checkpoint {} scores them", shell(kept)),
             None if self.saves => (),
             None => note!("{told} {why}"),
         }
@@ -255,7 +256,7 @@ impl Run {
             note!(
                 "note: the best model could not be saved beside the run's own: to go on without keeping it, use --resume {} \
                  --set train.keep_best=false",
-                output.path().display()
+                shell(output.path())
             );
         }
         written

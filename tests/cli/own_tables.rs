@@ -9,7 +9,7 @@ use std::process::Stdio;
 use safetensors::SafeTensors;
 use serde_json::Value;
 
-use super::{fail, json, octorec, run, succeed, tiny_training};
+use super::{fail, json, octorec, run, succeed, tiny_training, tsv};
 
 /// A model that trains in a fraction of a second, with whatever columns the data have.
 const SMALL: &str =
@@ -89,6 +89,81 @@ fn objects_of_the_same_rows_have_the_same_probabilities() {
         assert!(message.contains("--data -: standard input can be read once"), "{line}: {message}");
     }
     assert!(fail("inspect -").contains("standard input can be read once"));
+}
+
+/// A text with a line break and a truth, as spreadsheets write both.
+#[test]
+fn objects_mean_what_files_of_spreadsheets_mean() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    let schema = "label = 'click'\ndense = [{ column = 'price', float = true }]\ncategorical = [{ column = 'note' }, \
+                  { column = 'note', name = 'hashed', rows = 1000 }, { column = 'seen' }]\n";
+    fs::write(at("s.toml"), schema).unwrap();
+    let numbers = || (0..200u32).map(|n| (n % 2, n % 11, n % 7, n % 5 < 2));
+    let row = |(click, price, note, seen): (u32, u32, u32, bool)| {
+        format!("{click},{price}.5,\"line\r\nbreak {note}\",{}\r\n", if seen { "TRUE" } else { "FALSE" })
+    };
+    fs::write(at("log.csv"), "click,price,note,seen\r\n".to_owned() + &numbers().map(row).collect::<String>()).unwrap();
+    let data = format!("--data {} --schema {}", at("log.csv"), at("s.toml"));
+    succeed(&format!("train {data} {SMALL} --test-fraction 0 --steps 40 --out {}", at("run")));
+    let predict = format!("predict --checkpoint {} --data", at("run"));
+    let expected = String::from_utf8(succeed(&format!("{predict} {}", at("log.csv"))).stdout).unwrap();
+    let object = |(_, price, note, seen): (u32, u32, u32, bool)| {
+        format!("{{\"price\": {price}.5, \"note\": \"line\\r\\nbreak {note}\", \"seen\": {seen}}}\n")
+    };
+    fs::write(at("rows.json"), numbers().map(object).collect::<String>()).unwrap();
+    let (code, found, told) = fed(&format!("{predict} - --format json"), Path::new(&at("rows.json")));
+    assert!(code == Some(0) && !told.contains("not in the model's vocabulary"), "{told}");
+    let found = found.lines().map(|line| line["{\"probability\":".len()..line.len() - 1].parse::<f64>().unwrap());
+    let expected: Vec<f64> = expected.lines().map(|line| line.parse().unwrap()).collect();
+    assert_eq!(expected.len(), 200);
+    assert_eq!(found.collect::<Vec<_>>(), expected);
+}
+
+#[test]
+fn data_that_a_configuration_file_names_are_read_or_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = written(folder.path());
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    let criteo = tsv(&folder.path().join("log.tsv"), 300).display().to_string();
+    let mine = at("mine.toml");
+    let write = |text: &str| fs::write(&mine, format!("[train]\nseed = 7\n{text}")).unwrap();
+    let printed = |line: &str| String::from_utf8(succeed(&format!("config --config {mine} {line}")).stdout).unwrap();
+    write("");
+    let [described, of_criteo] = [printed(&data), printed(&format!("--data {criteo}"))];
+    assert!(
+        described.contains("source = \"files\"") && of_criteo.contains("source = \"tsv\""),
+        "{described}{of_criteo}"
+    );
+    write(&format!("[data]\npath = {criteo:?}\n"));
+    assert_eq!(printed(""), of_criteo, "as --data says it");
+    write(&format!("[data]\npath = {:?}\nschema = {:?}\n", at("clicks.csv"), at("clicks.toml")));
+    assert_eq!(printed(""), described);
+    // A preset's generator gives way, too; one that the command line asks for does not.
+    assert!(printed("--preset demo").contains("source = \"files\""));
+    assert!(printed("--source criteo").contains("source = \"criteo\""));
+    for line in [
+        format!("train --config {mine} {SMALL} --steps 3 --out {}", at("run")),
+        format!("train --resume {} --steps 6", at("run")),
+    ] {
+        let told = String::from_utf8(succeed(&line).stderr).unwrap();
+        assert!(told.contains("clicks.csv") && !told.contains("built-in click log"), "{line}: {told}");
+    }
+    // What would not be read is refused where it stands.
+    let names = format!("mine.toml:5: data.path names data, but data.source = \"criteo\" ({mine}:4) generates others");
+    let nobody = "mine.toml:4: data.schema belongs to data that nothing names: name them".to_owned();
+    for (text, told) in
+        [("[data]\nsource = \"criteo\"\npath = \"a.csv\"\n", names), ("[data]\nschema = \"s.toml\"\n", nobody)]
+    {
+        write(text);
+        for command in ["train --steps 3", "config", "inspect --hot"] {
+            let message = fail(&format!("{command} --config {mine}"));
+            assert!(message.contains(&told), "{command}: {message}");
+        }
+    }
+    // Which data, the command line may say.
+    write(&format!("[data]\nschema = {:?}\n", at("clicks.toml")));
+    assert_eq!(printed(&format!("--data {}", at("clicks.csv"))), described);
 }
 
 #[test]

@@ -779,6 +779,21 @@ fn d_messages_about_text_say_what_to_do() {
     assert_eq!(predict("listed-run", "bare.txt", edit(|line| line[2..].to_owned())), expected);
     let labelled = predict("run", "labelled.csv", LOG_HEADER.to_owned() + &log(0..100));
     assert_eq!(predict("run", "blank.csv", LOG_HEADER.to_owned() + &edit(|line| line[1..].to_owned())), labelled);
+    // Words for yes and no stand for values, not for missing ones.
+    let truths: String =
+        (0..100).map(|n| format!("{},{}\n", n % 2, if n % 3 == 0 { "TRUE" } else { "FALSE" })).collect();
+    let schema =
+        folder.file("truths.toml", "label = 'label'\n[[dense]]\ncolumn = 'seen'\n[[categorical]]\ncolumn = 'seen'\n");
+    let told = message(&config(&folder.file("truths.csv", format!("label,seen\n{truths}")), &schema));
+    let expected =
+        "column seen: a finite number is expected, found \"TRUE\": is it a category (then [[categorical]] reads it)?";
+    assert!(told.contains(expected), "{told}");
+    // What is copied from a message is one word to a shell, whatever the name has.
+    let told = fail(&format!(
+        "train {MODEL} --source files --data {}",
+        folder.file("it's.csv", LOG_HEADER.to_owned() + &log(0..9))
+    ));
+    assert!(told.contains("`octorec inspect '") && told.contains(r"it'\''s.csv' --write-schema FILE`"), "{told}");
     // A question is not followed by a colon.
     let prose = folder.file("prose.txt", "no tab\n");
     let told = fail(&format!("preprocess criteo-kaggle --in {prose} --out {}", folder.at("p")));
@@ -838,6 +853,21 @@ fn blanks_around_the_names_of_columns_need_not_be_said() {
     assert_ne!(found("label,user, age,age", "age"), expected);
     let told = message(&config(&folder.file("a.csv", "label,user, age,age \n1,b,3,7\n"), &schema("age")));
     assert!(told.contains("its header has two columns age, numbers 3 and 4: give one of them another name"), "{told}");
+    // Two columns that blanks alone tell apart are two: one of them is not read for both.
+    let two = "label = 'label'\ndense = [{ column = 'age' }]\ncategorical = [{ column = 'a' }, { column = 'a ' }]\n";
+    let two = folder.file("two.toml", two);
+    let rows = |both: bool| -> String {
+        let other = |n: u32| if both { format!(",v{}", n % 3) } else { String::new() };
+        (0..64u32).map(|n| format!("{},{},u{}{}\n", n % 2, n % 9, n % 5, other(n))).collect()
+    };
+    let both = folder.file("both.csv", format!("label,age,a,a \n{}", rows(true)));
+    run(&format!("train {MODEL} --data {both} --schema {two} --out {}", folder.at("run")));
+    let one = folder.file("one.csv", format!("label,age,a\n{}", rows(false)));
+    let expected = "has one column, number 3, for \"a\" and \"a \", which the schema reads as two";
+    let told = message(&config(&one, &two));
+    assert!(told.contains(expected), "{told}");
+    let told = fail(&format!("predict --checkpoint {} --data {one}", folder.at("run")));
+    assert!(told.contains(expected), "{told}");
     // Data that are read but once, too.
     let path = folder.file("a.csv", "label, user , age\n1,b,3\n0,a,4\n");
     run(&format!("preprocess csv --in {path} --schema {} --out {}", schema("age"), folder.at("blocks")));
@@ -999,5 +1029,18 @@ fn names_that_a_configuration_cannot_hold_are_told() {
     }
     let link = folder.at("link.csv");
     std::os::unix::fs::symlink(&path, &link).unwrap();
-    run(&format!("train {MODEL} --schema {schema} --data {link}"));
+    run(&format!("train {MODEL} --schema {schema} --data {link} --out {}", folder.at("run")));
+    // A file that another one names, or whose name is made of that of a flag, gets no other name than was asked for.
+    let checkpoint = folder.at("run");
+    for (flag, line) in [
+        ("--out", &["export", "--checkpoint", &checkpoint, "--format", "onnx", "--external-above", "16", "--out"][..]),
+        ("--trace", &["data", "profile", &link, "--schema", &schema, "--trace"]),
+    ] {
+        let output = command(line).arg(folder.0.path().join(OsStr::from_bytes(b"j-\xff-j"))).output().unwrap();
+        let told = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{told}");
+        assert!(told.contains(&format!("{flag}: ")) && told.contains("this name is no UTF-8"), "{told}");
+    }
+    let left = std::fs::read_dir(folder.0.path()).unwrap().map(|entry| entry.unwrap().file_name());
+    assert_eq!(left.filter(|name| name.as_bytes().starts_with(b"j-")).count(), 0);
 }

@@ -150,7 +150,19 @@ impl Layers {
     /// Whether a file of the user's has this key.
     #[must_use]
     pub fn in_file(&self, key: &str) -> bool {
-        self.origins.get(key).is_some_and(|origin| origin.kind == Kind::File)
+        self.place_in_file(key).is_some()
+    }
+
+    /// The file and the line of the user's that give this key its value, if a file does.
+    #[must_use]
+    pub fn place_in_file(&self, key: &str) -> Option<&str> {
+        self.origins.get(key).filter(|origin| origin.kind == Kind::File).map(|origin| &*origin.place)
+    }
+
+    /// Whether a file, the command line or an earlier run gives this key its value, and no preset.
+    #[must_use]
+    pub fn is_given(&self, key: &str) -> bool {
+        self.origins.get(key).is_some_and(|origin| origin.kind > Kind::BuiltIn)
     }
 
     /// The text that a key has by now, if not an empty one.

@@ -7,6 +7,7 @@ use safetensors::tensor::{Dtype, SafeTensors};
 
 use crate::base::config::{Config, DataConfig, ModelConfig, OptimizerName, SourceKind};
 use crate::base::console::note;
+use crate::base::error::shell;
 use crate::base::units::Count;
 use crate::base::{Error, Result};
 use crate::cli::trained::{VerifyArgs, is_bare_parquet};
@@ -90,8 +91,9 @@ pub(super) fn refuse_another(init: Option<&Path>, run: &Path, verify: VerifyArgs
     let [asked, began] = [init.map(|path| path.display().to_string()), began.map(|began| began.path)].map(words);
     let shown = run.display();
     let reason = format!(
-        "{shown} holds a run that began {began}, and one {asked} is asked for: go on with its own by --resume {shown}, or begin \
-         another run with another --out or --force in the place of --auto-resume"
+        "{shown} holds a run that began {began}, and one {asked} is asked for: go on with its own by --resume {}, or begin \
+         another run with another --out or --force in the place of --auto-resume",
+        shell(run)
     );
     Err(Error::config("--init with --auto-resume", reason))
 }

@@ -6,6 +6,7 @@ use std::path::Path;
 use super::{Results, TrainArgs};
 use crate::base::config::{BestBy, Loss};
 use crate::base::console::note;
+use crate::base::error::shell;
 use crate::base::units::{Bytes, Count, Many, Seconds};
 use crate::base::{Error, Result, console};
 use crate::cli::place::RankCount;
@@ -57,7 +58,7 @@ impl TrainArgs {
         let last = Best { step: summary.step, auc, logloss };
         match (run.state.progress.evaluations.best, run.best_kept()) {
             (Some(best), Some(path)) => {
-                note!("best: {}, kept: octorec eval --checkpoint {}", told(&best), path.display());
+                note!("best: {}, kept: octorec eval --checkpoint {}", told(&best), shell(path));
             }
             // It may be of a time when none was kept, or somebody has trained on from it.
             (Some(best), None) if run.keeps_best() && run.output.is_some() => {
@@ -82,7 +83,7 @@ impl TrainArgs {
                 };
                 let saved = older.or_else(|| run.state.saved.map(|_| "saved".to_owned()));
                 let saved = saved.map_or_else(String::new, |saved| saved + "; ");
-                note!("{saved}continue with: octorec train --resume {}{ranks}", output.path().display());
+                note!("{saved}continue with: octorec train --resume {}{ranks}", shell(output.path()));
             }
             (Some(output), _) => match (older, run.state.saved) {
                 (Some(older), _) => note!("{older}: {}", output.checkpoint().display()),

@@ -7,6 +7,7 @@ use super::TrainArgs;
 use super::init::{FROM_THE_START, INSTEAD, refuse_identifiers};
 use crate::base::config::{Command, Config, DataConfig, Hot, Layers, SourceKind, TrainConfig, Vocab};
 use crate::base::console::note;
+use crate::base::error::shell;
 use crate::base::input::read_text;
 use crate::base::{Error, Result};
 use crate::cli::trained::{Trained, refuse_other_rows};
@@ -298,8 +299,9 @@ fn refuse_another(asked: &Config, before: &Config, run: &Path) -> Result<()> {
     let Some((key, [now, had])) = differences(asked, before).into_iter().next() else { return Ok(()) };
     let shown = run.display();
     let reason = format!(
-        "{shown} holds a run with {key} = {had}, and {now} is asked for: go on with its own by --resume {shown}, give that the \
-         flags that shall change, or begin another run with another --out or --force in the place of --auto-resume"
+        "{shown} holds a run with {key} = {had}, and {now} is asked for: go on with its own by --resume {}, give that the \
+         flags that shall change, or begin another run with another --out or --force in the place of --auto-resume",
+        shell(run)
     );
     Err(Error::config(format!("{key} with --auto-resume"), reason))
 }

@@ -16,6 +16,7 @@ use super::strided::{Kind, Layout, Page, Row, Strided, StridedSink};
 use super::{Dataset, Sink, Table, bad, folder, npz, sidecar};
 use crate::base::Result;
 use crate::base::console::note;
+use crate::base::error::shell;
 use crate::data::{Description, Samples, Split};
 use crate::memory::{FileBytes, WholeFile, listed, write_file};
 
@@ -164,8 +165,8 @@ fn described(folder: &Path, tables: &[Strided]) -> Result<Description> {
     note!(
         "reading all arrays of {0} for the rows of its tables, as at every start: octorec inspect {0} --write-schema {1} keeps \
          them",
-        folder.display(),
-        folder.join(super::SCHEMA).display()
+        shell(folder),
+        shell(&folder.join(super::SCHEMA))
     );
     let mut most = vec![None; columns];
     for table in tables {

@@ -1,7 +1,8 @@
 //! An object of JSON becomes the fields of a row, by the names of its columns.
 //!
 //! Every column must be there, so that a misspelt name is told; `null` is a blank field. Lists become fields with the
-//! column's separator between their values. What else an object has is of no interest.
+//! column's separator between their values. Line ends within names and texts are those that a file has once it is read:
+//! LF alone. What else an object has is of no interest.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -9,6 +10,8 @@ use std::fmt;
 use serde::Deserializer;
 use serde::de::{DeserializeSeed, Error as _, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
+
+use crate::data::text::with_plain_ends;
 
 /// A column of text.
 #[derive(Debug, Clone)]
@@ -150,7 +153,9 @@ impl Visitor<'_> for Name<'_> {
     }
 
     fn visit_str<E>(self, name: &str) -> Result<Key, E> {
-        Ok(Key(self.0.get(name).copied()))
+        let plain = || with_plain_ends(name.as_bytes());
+        let found = self.0.get(name).or_else(|| self.0.get(std::str::from_utf8(&plain()).ok()?));
+        Ok(Key(found.copied()))
     }
 }
 
@@ -185,6 +190,7 @@ impl Column {
     }
 
     fn text(&self, text: &[u8], within: bool, into: &mut Vec<u8>) -> Result<(), String> {
+        let text = &*with_plain_ends(text);
         let separator = self.separator.as_deref().filter(|_| within);
         if separator.is_some_and(|separator| memchr::memmem::find(text, separator.as_bytes()).is_some()) {
             let (name, text) = (&self.name, String::from_utf8_lossy(text));
@@ -265,6 +271,25 @@ mod tests {
             let message = read(line).unwrap_err();
             assert!(message.contains(reason), "{line}: {message}");
         }
+    }
+
+    #[test]
+    fn line_ends_within_texts_and_names_are_those_of_files() {
+        let mut objects = objects();
+        let fields = objects
+            .read(
+                br#"{"price": "a\r\nb\r", "genres": ["x\r\r\ny", "\n"], "C1": "p\r\r\r\nq", "seen": "\r", "I1": null}"#,
+            )
+            .unwrap();
+        assert_eq!(fields, [&b"a\nb\r"[..], b"x\ny|\n", b"p\r\nq", b"\r", b""]);
+        let column =
+            Column { name: "in\nEUR".to_owned(), separator: None, numbers: Numbers::AsWritten, truths: TRUTHS };
+        let mut objects = Objects::new(vec![column]);
+        for name in [r"in\nEUR", r"in\r\nEUR"] {
+            assert_eq!(objects.read(format!(r#"{{"{name}": 7}}"#).as_bytes()).unwrap(), [b"7"]);
+        }
+        let both = objects.read(br#"{"in\nEUR": 7, "in\r\nEUR": 8}"#).unwrap_err();
+        assert!(both.contains("comes twice"), "{both}");
     }
 
     #[test]

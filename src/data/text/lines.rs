@@ -3,6 +3,7 @@
 //! The buffer holds a few lines; a line that is longer than is allowed is reported and, if anybody wants the next one,
 //! stepped over, not stored.
 
+use std::borrow::Cow;
 use std::io::{ErrorKind, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -56,6 +57,20 @@ pub fn without_end(mut line: &[u8]) -> &[u8] {
         line = line.strip_suffix(b"\r").unwrap_or(line);
     }
     line
+}
+
+/// A text of several lines whose ends are what they are in a file that was read: LF alone, see [`without_end`].
+#[must_use]
+pub fn with_plain_ends(text: &[u8]) -> Cow<'_, [u8]> {
+    if memchr::memmem::find(text, b"\r\n").is_none() {
+        return Cow::Borrowed(text);
+    }
+    let mut lines: Vec<&[u8]> = text.split(|byte| *byte == b'\n').collect();
+    // Behind the last one there is no line end.
+    if let Some((_, ended)) = lines.split_last_mut() {
+        ended.iter_mut().for_each(|line| *line = without_end(line));
+    }
+    Cow::Owned(lines.join(&b'\n'))
 }
 
 /// A file that is read line by line.

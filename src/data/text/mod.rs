@@ -15,7 +15,7 @@ use crate::base::units::Bytes;
 pub use columns::{BadLine, Columns, Tally, line_at, line_ends, most_rows};
 pub use compressed::{Counted, Wanted, decoded, is_parquet_at, line_feeds, packed, unreadable};
 pub use form::{Form, Shown, is_object};
-pub use lines::{LONGEST, Line, Lines, MARK, MOST_CRS, Place, without_end, without_mark};
+pub use lines::{LONGEST, Line, Lines, MARK, MOST_CRS, Place, with_plain_ends, without_end, without_mark};
 pub use marks::Marks;
 pub use scanned::Scanned;
 pub use skipped::Skipped;

@@ -19,8 +19,8 @@ use crate::data::schema::{Dense, Description};
 use crate::data::text::{Form, Judged, Lines, Shown};
 use crate::data::{Batch, Labels, Opening, Samples, Schema, Vocabulary};
 
-/// What `false` and `true` are in text that Python wrote.
-const PYTHON_TRUTHS: [&str; 2] = ["False", "True"];
+/// What `false` and `true` are in text that Python wrote, and in that of spreadsheets and databases.
+const OTHER_TRUTHS: [[&str; 2]; 2] = [["False", "True"], ["FALSE", "TRUE"]];
 
 /// What is needed to read such rows.
 pub struct Arriving {
@@ -95,10 +95,10 @@ impl Arriving {
         }
         for (at, column) in self.text.categorical.iter().enumerate() {
             let knows = |texts: [&str; 2]| texts.iter().any(|text| self.encoding.knows(at, text.as_bytes()));
-            // As Python writes them, where the model knows them so.
-            if !knows(TRUTHS) && knows(PYTHON_TRUTHS) {
+            // As other programs write them, where the model knows them so.
+            if let Some(truths) = OTHER_TRUTHS.into_iter().find(|truths| !knows(TRUTHS) && knows(*truths)) {
                 let found = columns.iter_mut().filter(|found| found.name == column.column);
-                found.for_each(|found| found.truths = PYTHON_TRUTHS);
+                found.for_each(|found| found.truths = truths);
             }
         }
         Objects::new(columns)

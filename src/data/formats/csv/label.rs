@@ -63,7 +63,7 @@ impl TextSchema {
 /// Labels of columns of 0 and 1, and whether they are positive.
 pub(super) const BITS: [(&str, bool); 4] = [("0", false), ("1", true), ("0.0", false), ("1.0", true)];
 /// Words for no and yes.
-const TRUTHS: [[&str; 2]; 6] =
+pub(super) const TRUTHS: [[&str; 2]; 6] =
     [["False", "True"], ["false", "true"], ["FALSE", "TRUE"], ["no", "yes"], ["No", "Yes"], ["N", "Y"]];
 
 /// When a row is positive.

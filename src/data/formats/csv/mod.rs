@@ -36,6 +36,7 @@ use super::{Dataset, Rows, Table, bad};
 use crate::base::config::{OnBadRow, Vocab};
 pub(in crate::data) use crate::base::console::escaped;
 use crate::base::console::note;
+use crate::base::error::shell;
 use crate::base::units::{Count, Many};
 use crate::base::{Error, Result};
 use crate::data::preprocess::{input_files, note_left_out};
@@ -53,7 +54,7 @@ use crate::data::{Labels, Lost, OnUnseen, Progress, Split, Vocabulary};
 /// When a column is missing, or a row is malformed ([`Error::BadRow`]).
 pub fn open(path: &Path, text: Option<Described<'_>>) -> Result<Dataset> {
     let Some(Described { schema, max_line, on_bad_row }) = text else {
-        let shown = path.display();
+        let shown = shell(path);
         let reason = format!(
             "is text with named columns and needs a description: `octorec inspect {shown} --write-schema FILE` proposes one; \
              name one with --schema FILE"

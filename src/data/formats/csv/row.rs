@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::label::{Rule, finite as number};
+use super::label::{Rule, TRUTHS, finite as number};
 use super::lookups::trimmed;
 use super::records::Record;
 use super::schema::{TextCategorical, TextSchema};
@@ -64,6 +64,11 @@ impl Projection {
         let has_label = labels == Labels::Required || header.iter().any(|field| field == label_name.as_bytes());
         let label = has_label.then(|| place(&label_name)).transpose()?;
         let categorical = &schema.categorical;
+        let weights = categorical.iter().filter_map(|column| column.weights.as_ref());
+        let features = schema.dense.iter().filter(|column| !column.weighs).map(|column| &column.column);
+        let read = features.chain(categorical.iter().map(|column| &column.column)).chain(weights);
+        refuse_shared(read.map(|name| Ok((place(name)?, &**name))).collect::<Result<_>>()?)
+            .map_err(|reason| bad(path, reason))?;
         Ok(Self {
             labels,
             kept: false,
@@ -198,7 +203,12 @@ impl Projection {
                 None if integers => "an integer of at most 32 bits (fractions need float = true)",
                 None => "a finite number",
             };
-            self.advised(found_instead(&spec.column, expected, field), field)
+            let reason = found_instead(&spec.column, expected, field);
+            let is_truth = TRUTHS.as_flattened().iter().any(|word| word.as_bytes() == field);
+            match is_truth && !self.kept {
+                true => reason + ": is it a category (then [[categorical]] reads it)?",
+                false => self.advised(reason, field),
+            }
         })?;
         Ok((Some(value), whole))
     }
@@ -248,6 +258,20 @@ pub(super) fn place(names: &[Vec<u8>], name: &str, are_header: bool) -> std::res
             Err(format!("has no column {name}{meant}; {whose} {lists} {known}"))
         }
     }
+}
+
+/// Refuses a column of a file that two names of a schema find, each with its place: one of the two is not there, and
+/// would have the other one's values.
+fn refuse_shared(mut read: Vec<(usize, &str)>) -> std::result::Result<(), String> {
+    read.sort_unstable();
+    let shared = read.windows(2).find(|pair| pair[0].0 == pair[1].0 && pair[0].1 != pair[1].1);
+    shared.map_or(Ok(()), |pair| {
+        let ((at, one), (_, other)) = (pair[0], pair[1]);
+        Err(format!(
+            "has one column, number {}, for {one:?} and {other:?}, which the schema reads as two: a file with both is expected",
+            at + 1
+        ))
+    })
 }
 
 /// Whether a field is a name, but for blanks around both.

@@ -23,6 +23,7 @@ mod network;
 pub mod proto;
 mod series;
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use prost::Message;
@@ -89,18 +90,19 @@ pub fn write(model: &Exported<'_>, path: &Path, bags: Bags, external_above: u64)
         );
         return Err(Error::config("--out", reason));
     }
+    let told = beside.as_deref().map(named_in_graph).transpose()?;
     let mut data = beside.as_deref().map(WholeFile::create).transpose()?;
     for of in &stored {
         let zeros = vec![0; of.zeros * row_bytes(model, of)];
         let tensor = &mut graph.initializer[of.index];
-        match (&mut data, &beside) {
-            (Some(file), Some(beside)) if bytes(of) as usize >= EXTERNAL_MIN => {
+        match (&mut data, &told) {
+            (Some(file), Some(name)) if bytes(of) as usize >= EXTERNAL_MIN => {
                 let start = file.written().next_multiple_of(ALIGNMENT);
                 file.write_at(start, &[])?;
                 model.pieces(of.of, &mut |piece| file.append(piece))?;
                 file.append(&zeros)?;
-                let name = beside.file_name().unwrap_or_default().to_string_lossy().into_owned();
-                let entries = [("location", name), ("offset", start.to_string()), ("length", bytes(of).to_string())];
+                let entries =
+                    [("location", name.clone()), ("offset", start.to_string()), ("length", bytes(of).to_string())];
                 tensor.external_data =
                     entries.map(|(key, value)| Entry { key: Some(key.to_owned()), value: Some(value) }).to_vec();
                 tensor.data_location = Some(EXTERNAL);
@@ -137,6 +139,21 @@ pub fn write(model: &Exported<'_>, path: &Path, bags: Bags, external_above: u64)
         note!("note: {} is removed: it held the weights of the graph that was there", left.display());
     }
     Ok(beside)
+}
+
+/// The name by which a graph finds the file of its weights beside it.
+///
+/// # Errors
+/// When it is no UTF-8, as all text of a graph is: another name would be none.
+fn named_in_graph(beside: &Path) -> Result<String> {
+    let name = beside.file_name().and_then(OsStr::to_str).map(str::to_owned);
+    name.ok_or_else(|| {
+        let reason = format!(
+            "{}: this name is no UTF-8, as which the graph names the file of its weights: name another file",
+            beside.display()
+        );
+        Error::config("--out", reason)
+    })
 }
 
 /// Of which columns the inputs are: the names of those whose look-ups `ids_0` and on are, crosses behind them, and how
