@@ -63,8 +63,8 @@ impl Unfinished {
     /// Takes a folder, which is made where it is not there, for work that goes on after a kill.
     ///
     /// # Errors
-    /// [`Error::OutputBusy`] when another process writes to it, when the working folder is a link or holds one, and when
-    /// the system refuses.
+    /// [`Error::OutputBusy`] when another process writes to it, [`Error::BadFile`] when the working folder is a link or
+    /// holds one, and when the system refuses.
     pub(super) fn take(folder: &Path) -> Result<Self> {
         make_folder(folder)?;
         let work = folder.join(WORK);
