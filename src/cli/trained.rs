@@ -86,9 +86,13 @@ pub fn saved_in(path: &Path, is_ours: bool) -> Result<PathBuf> {
     if file.exists() {
         return Ok(file);
     }
-    let reason = if !is_ours && FolderLock::is_held(path) {
+    let held = if is_ours { Some(false) } else { FolderLock::is_held(path) };
+    let reason = if held == Some(true) {
         "there is no checkpoint yet: a training that runs writes to this directory, and has not saved one; wait for it (it \
          saves every 30 minutes, or as --checkpoint-every N and train.checkpoint_minutes say, and at its end)"
+    } else if held.is_none() {
+        "there is no checkpoint, and its .lock, which tells whether a training runs that has not saved one yet, may be \
+         opened by those alone who may write to this directory: ask who trains there"
     } else if has_begun(path) {
         "there is no checkpoint: this run ended before it saved one; start it again with the same --out; \
          --set train.checkpoint_minutes=M has it save every M minutes (default: 30), --checkpoint-every N every N steps"

@@ -14,8 +14,8 @@ use std::path::{Component, Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::base::console::note;
-use crate::base::{Error, Result};
-use crate::memory::{self, FolderLock, make_folder, whole_name, write_file};
+use crate::base::{Error, Result, input};
+use crate::memory::{self, FolderLock, make_folder, refuse_foreign, whole_name, write_file};
 
 /// The working folder.
 pub(super) const WORK: &str = "unfinished";
@@ -63,11 +63,15 @@ impl Unfinished {
     /// Takes a folder, which is made where it is not there, for work that goes on after a kill.
     ///
     /// # Errors
-    /// [`Error::OutputBusy`] when another process writes to it, and when the system refuses.
+    /// [`Error::OutputBusy`] when another process writes to it, [`Error::BadFile`] when the working folder is a link or
+    /// holds one, and when the system refuses.
     pub(super) fn take(folder: &Path) -> Result<Self> {
         make_folder(folder)?;
+        let work = folder.join(WORK);
+        refuse_foreign(folder, [WORK])?;
+        refuse_foreign(&work, listed(&work)?.iter().filter_map(|path| path.file_name()))?;
         let lock = FolderLock::take(folder)?;
-        Ok(Self { folder: folder.to_owned(), work: folder.join(WORK), anew: false, lock })
+        Ok(Self { folder: folder.to_owned(), work, anew: false, lock })
     }
 
     /// Moves what an earlier attempt at the same `task` has finished, but was killed while it moved, into its place.
@@ -198,6 +202,14 @@ impl Unfinished {
             return Err(Error::bad_file(list, reason));
         };
         if new.last().is_some_and(|last| self.work.join(last).exists()) {
+            if !has_mark(&self.work) {
+                let reason =
+                    "lists what moves, but no octorec has begun anything beside it: move the folder that it is in away";
+                return Err(Error::bad_file(list, reason));
+            }
+            refuse_foreign(&self.work, &new)?;
+            // A link in a file's own place is replaced itself.
+            refuse_foreign(&self.folder, old.iter().chain(&new).filter_map(|name| Path::new(name).parent()))?;
             old.iter().try_for_each(|name| remove(&self.folder.join(name)))?;
             let mut folders = BTreeSet::new();
             let flush = |folder: &PathBuf| {
@@ -275,14 +287,19 @@ fn moves(folder: &Path, path: &Path) -> bool {
     let list = fs::read_to_string(work.join(MOVING)).unwrap_or_default();
     match Move::parse(&list) {
         Some(Move { old, new }) => old.iter().chain(&new).any(|name| Path::new(name).starts_with(within)),
-        None => folder == path || [JOURNAL, ANEW].iter().any(|mark| work.join(mark).is_file()),
+        None => folder == path || has_mark(&work),
     }
+}
+
+/// Whether a working folder is marked as octorec's own, by more than a list.
+fn has_mark(work: &Path) -> bool {
+    [JOURNAL, ANEW].iter().any(|mark| work.join(mark).is_file())
 }
 
 /// What a working folder tells of work at this `task` that is whole: the bytes of its rows, and the file that moves
 /// last.
 fn finished(work: &Path, task: &str) -> Option<(u64, String)> {
-    let said = fs::read_to_string(work.join(ANEW)).ok()?;
+    let said = input::read_text(&work.join(ANEW)).ok()?;
     let mut parts = said.splitn(4, '\n');
     let (bytes, last) = (parts.next()?.parse().ok()?, parts.next()?);
     (parts.next() == Some(VERSION) && parts.next() == Some(task)).then(|| (bytes, last.to_owned()))

@@ -1,13 +1,14 @@
 //! A folder's lock: who writes to it holds it, and the system gives it back when that process ends, however it ends.
 
 use std::fs::{self, File, TryLockError};
-use std::io;
-use std::os::unix::fs::MetadataExt;
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::thread::sleep;
 use std::time::Duration;
 
 use super::file_id;
+use super::own::open_own;
 use crate::base::console::note;
 use crate::base::{Error, Result};
 
@@ -41,11 +42,16 @@ impl FolderLock {
         }
     }
 
-    /// Whether somebody has the lock of a folder, this process or another one.
+    /// Whether somebody has the lock of a folder, this process or another one; nothing where the system does not let
+    /// this user know, who may not write there.
     #[must_use]
-    pub fn is_held(folder: &Path) -> bool {
-        let file = File::open(folder.join(NAME));
-        file.is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
+    pub fn is_held(folder: &Path) -> Option<bool> {
+        let name = folder.join(NAME);
+        match open_own(&name, File::options().read(true), |source| Error::io(&name, "open")(source)) {
+            Ok(file) => Some(matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock))),
+            Err(Error::Io { source, .. }) if source.kind() == ErrorKind::PermissionDenied => None,
+            Err(_) => Some(false),
+        }
     }
 
     /// Removes the file of [`FolderLock::take`] where nothing else is in its folder, which the holder then removes.
@@ -66,8 +72,18 @@ impl FolderLock {
         let busy = || Error::OutputBusy { path: folder.to_owned() };
         let name = folder.join(NAME);
         let is_new = !name.exists();
-        let file = File::options().create(true).write(true).truncate(false).open(&name);
-        let file = file.map_err(Error::io(&name, "create"))?;
+        let fail = |source| Error::io(&name, "create")(source);
+        // Whoever can read the file can hold its lock: so only those may who write to the folder anyway.
+        let writers = fs::metadata(folder).map_err(fail)?.mode() & 0o022;
+        let mode = 0o600 | writers | writers << 1;
+        let options = File::options().create(true).write(true).truncate(false).mode(mode).clone();
+        let file = match open_own(&name, &options, fail) {
+            // Of another user of a group, whose umask has taken the group's right to write to it.
+            Err(Error::Io { source, .. }) if source.kind() == ErrorKind::PermissionDenied && !is_new => {
+                open_own(&name, File::options().read(true), fail)?
+            }
+            opened => opened?,
+        };
         match file.try_lock() {
             Ok(()) => {
                 if leads_to(&name, &file) {
@@ -104,17 +120,20 @@ pub(super) fn knows_no_locks(error: &io::Error) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     #[test]
     fn a_lock_is_one_holders_and_a_file_system_may_have_none() {
         let folder = tempfile::tempdir().unwrap();
-        assert!(!FolderLock::is_held(folder.path()));
+        assert_eq!(FolderLock::is_held(folder.path()), Some(false));
         let held = FolderLock::take(folder.path()).unwrap();
         assert!(matches!(FolderLock::take(folder.path()), Err(Error::OutputBusy { .. })));
-        assert!(FolderLock::is_held(folder.path()));
+        assert_eq!(FolderLock::is_held(folder.path()), Some(true));
         drop(held);
-        assert!(!FolderLock::is_held(folder.path()));
+        assert_eq!(FolderLock::is_held(folder.path()), Some(false));
         // A file that was there stays, and one that was not goes.
         for is_there in [true, false] {
             FolderLock::take(folder.path()).unwrap().remove_if_new(folder.path());
@@ -122,6 +141,15 @@ mod tests {
             let _ = fs::remove_file(folder.path().join(NAME));
         }
         FolderLock::try_take(folder.path()).unwrap();
+        // Nobody who only reads the folder can hold it.
+        for (folder_mode, readers) in [(0o755, 0), (0o775, 0o040), (0o777, 0o044)] {
+            fs::remove_file(folder.path().join(NAME)).unwrap();
+            fs::set_permissions(folder.path(), Permissions::from_mode(folder_mode)).unwrap();
+            FolderLock::take(folder.path()).unwrap();
+            let mode = fs::metadata(folder.path().join(NAME)).unwrap().mode();
+            assert_eq!(mode & 0o044 & !readers, 0, "{folder_mode:o}: {mode:o}");
+            assert_eq!(mode & 0o600, 0o600);
+        }
         use linux_raw_sys::errno::{EACCES, EIO, ENOLCK, ENOSYS, EOPNOTSUPP};
         let [none, other] = [&[ENOLCK, ENOSYS, EOPNOTSUPP][..], &[EIO, EACCES]].map(|numbers| {
             numbers.iter().map(|&number| io::Error::from_raw_os_error(number as i32)).collect::<Vec<_>>()

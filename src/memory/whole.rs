@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use super::lock::{knows_no_locks, leads_to};
+use super::own::open_own;
 use super::partial::partial_of;
 use super::stream::{open_stream, target};
 use crate::base::{Error, Result};
@@ -211,11 +212,8 @@ impl WholeFile {
 fn begin(partial: &Path, path: &Path) -> Result<File> {
     let patience = Instant::now() + PATIENCE;
     loop {
-        let file = File::options().write(true).create(true).truncate(false).open(partial);
-        let file = file.map_err(Error::io(path, "create"))?;
-        if !file.metadata().map_err(Error::io(path, "create"))?.is_file() {
-            return Ok(file);
-        }
+        let options = File::options().write(true).create(true).truncate(false).clone();
+        let file = open_own(partial, &options, |source| Error::io(path, "create")(source))?;
         match file.try_lock() {
             Err(TryLockError::Error(source)) if !knows_no_locks(&source) => {
                 return Err(Error::io(path, "lock")(source));
@@ -266,7 +264,8 @@ impl FilePart {
     /// which `known` says that they are its own.
     #[must_use]
     pub fn open(path: &Path, len: usize, known: impl FnOnce(&[u8]) -> bool) -> Option<Self> {
-        let file = File::options().read(true).write(true).open(path).ok()?;
+        let fail = |source| Error::io(path, "open")(source);
+        let file = open_own(path, File::options().read(true).write(true), fail).ok()?;
         let mut start = vec![0; len];
         file.read_exact_at(&mut start, 0).ok()?;
         known(&start).then(|| Self { path: path.to_owned(), file })

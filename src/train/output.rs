@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::base::config::Config;
-use crate::base::{Error, Result};
-use crate::memory::{FolderLock, WholeFile, make_folder, same_file, write_file};
+use crate::base::{Error, Result, input};
+use crate::memory::{FolderLock, WholeFile, append_own, make_folder, refuse_foreign, same_file, write_file};
 
 pub use places::{checkpoint_in, hot_in, plan_in, resume_in, run_files, run_of, vocabulary_in};
 use places::{held_in, is_run_itself};
@@ -117,6 +117,9 @@ impl OutputDir {
     }
 
     fn take(path: &Path) -> Result<Self> {
+        // In a folder that comes from others they may lead to what is no part of it.
+        refuse_foreign(path, ALL_FILES.into_iter().chain([BEST]))?;
+        refuse_foreign(path, ALL_FILES.map(|name| Path::new(PREVIOUS).join(name)))?;
         let lock = FolderLock::take(path)?;
         let output = Self { path: path.to_owned(), lock, metrics: None, made: Vec::new(), resumed_before: None };
         output.bring_back()?;
@@ -195,6 +198,8 @@ impl OutputDir {
         let held: Vec<_> = held.collect();
         if held.contains(&CHECKPOINT) {
             let aside = self.path.join(PREVIOUS);
+            // What was left there of a run has come back: what is there is somebody's own.
+            [&*aside, &*aside.join(BEST)].into_iter().try_for_each(refuse_others)?;
             fs::create_dir_all(&aside).map_err(Error::io(&aside, "create"))?;
             // The checkpoint first, and last on its way back: where it is, its run is, with files that have not moved
             // yet.
@@ -240,7 +245,7 @@ impl OutputDir {
 
     fn open_metrics(&mut self) -> Result<()> {
         let file = self.path.join(METRICS);
-        let metrics = File::options().create(true).append(true).open(&file).map_err(Error::io(&file, "create"))?;
+        let metrics = append_own(&file)?;
         // What else the run writes is told by it from a user's own files, whatever a machine that fails has lost.
         let synced = metrics.sync_all().and_then(|()| File::open(&self.path)?.sync_all());
         synced.map_err(Error::io(&file, "create"))?;
@@ -400,9 +405,12 @@ fn remove(file: &Path) -> Result<()> {
     fs::remove_file(file).map_err(Error::io(file, "remove"))
 }
 
-/// Removes the files of a run and of its best model, and the folder if it holds nothing else.
+/// Removes the files of a run and of its best model, and the folder if it holds nothing else. The checkpoint is the
+/// first that comes there and the last that goes: without one, nothing there is of a run.
 fn remove_run(folder: &Path) -> Result<()> {
-    ALL_FILES.iter().try_for_each(|name| removed(fs::remove_file(folder.join(name)), &folder.join(name)))?;
+    if folder.join(CHECKPOINT).exists() {
+        ALL_FILES.iter().try_for_each(|name| removed(fs::remove_file(folder.join(name)), &folder.join(name)))?;
+    }
     [&*folder.join(BEST), folder].into_iter().try_for_each(|folder| removed(fs::remove_dir(folder), folder))
 }
 
@@ -421,11 +429,12 @@ pub fn has_begun(run: &Path) -> bool {
     /// No line of a run's is as long.
     const LONGEST: u64 = 1 << 16;
     let mut start = Vec::new();
-    let read = File::open(run.join(METRICS)).and_then(|file| file.take(LONGEST).read_to_end(&mut start));
+    let file = input::open(&run.join(METRICS)).ok();
+    let read = file.and_then(|file| file.take(LONGEST).read_to_end(&mut start).ok());
     let zeros = start.iter().take_while(|byte| **byte == 0).count();
     // Behind zeros comes the end of a line, perhaps.
     let mut lines = start[zeros..].split(|byte| *byte == b'\n').take(if zeros > 0 { 2 } else { 1 });
-    read.is_ok() && (zeros == start.len() || lines.any(|line| logged(line).is_some()))
+    read.is_some() && (zeros == start.len() || lines.any(|line| logged(line).is_some()))
 }
 
 /// Refuses a directory for the files in it that a run would replace.

@@ -28,6 +28,7 @@ mod interrupts;
 #[path = "../support/keyed_once.rs"]
 mod keyed_once;
 mod learning;
+mod led_astray;
 mod lifecycle;
 mod messages;
 mod mllog;

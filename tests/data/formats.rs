@@ -644,9 +644,9 @@ fn a_full_disk_or_a_failing_source_leaves_no_data_set() {
     ] {
         let folder = tempfile::tempdir().unwrap();
         let mut target = Target::create(folder.path(), format, &log.description(), Options::default()).unwrap();
-        let partial = octorec::memory::partial_of(&target.work().join(file));
-        std::fs::create_dir_all(partial.parent().unwrap()).unwrap();
-        std::os::unix::fs::symlink("/dev/full", &partial).unwrap();
+        let full = target.work().join(file);
+        std::fs::create_dir_all(full.parent().unwrap()).unwrap();
+        std::os::unix::fs::symlink("/dev/full", &full).unwrap();
         let mut samples = Samples::new(&log.description());
         log.fill(Split::Train, 0..1000, &mut samples);
         let result = target.write(Split::Train, |sink| {

@@ -993,15 +993,15 @@ fn a_full_disk_loses_nothing_that_was_finished() {
     let inputs = [folder.file("log", &text)];
     let options = folder.options(Recipe::CriteoTerabyte, &inputs, "out");
     // A device that is always full stands where the second block file is to be written.
-    let partial = options.out.join("unfinished/.part-00001.octo.octorec-partial");
-    let link = || std::os::unix::fs::symlink("/dev/full", &partial);
+    let full = options.out.join("unfinished/part-00001.octo");
+    let link = || std::os::unix::fs::symlink("/dev/full", &full);
     let found = preprocess(&options, &|_, _, _| drop(link())).unwrap_err().to_string();
     assert!(found.contains("part-00001.octo: the disk is full"), "{found}");
     assert!(found.contains("what is finished is kept; free some space"), "{found}");
     assert!(found.contains("and run the same command again"), "{found}");
     let part = options.out.join("unfinished/00000-00000000.part");
     let before = fs::metadata(&part).unwrap().modified().unwrap();
-    let _ = fs::remove_file(&partial);
+    let _ = fs::remove_file(&full);
     // What a killed run did not finish takes no room while another one goes on.
     let leftovers = ["00003-keys.shards", ".group-00000-9-000000.run.octorec-partial"];
     let leftovers = leftovers.map(|name| options.out.join("unfinished").join(name));

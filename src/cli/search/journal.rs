@@ -16,11 +16,13 @@ use super::trial::Files;
 use crate::base::config::{BestBy, Config};
 use crate::base::console::note;
 use crate::base::{Error, Result, input};
-use crate::memory::listed;
+use crate::memory::{append_own, listed, refuse_foreign};
 use crate::train::Best;
 
 /// The file's name.
 pub const JOURNAL: &str = "search.jsonl";
+/// The page of its results.
+pub const PAGE: &str = "search.html";
 
 /// So many things in which two searches differ are named.
 const NAMED: usize = 3;
@@ -178,6 +180,10 @@ impl Journal {
     /// # Errors
     /// When the folder holds another search, or trials of another one, and when the system refuses.
     pub fn open(folder: &Path, subject: &Subject) -> Result<Self> {
+        let names: Vec<String> =
+            listed(folder, "read")?.iter().filter_map(|path| Some(path.file_name()?.to_str()?.to_owned())).collect();
+        refuse_foreign(folder, names.iter().filter(|name| Files::number_of(name).is_some()))?;
+        refuse_foreign(folder, [JOURNAL, PAGE])?;
         let path = folder.join(JOURNAL);
         let text = match fs::read_to_string(&path) {
             Ok(text) => text,
@@ -254,7 +260,7 @@ impl Journal {
             );
             return Err(Error::config("--out", reason));
         }
-        let file = File::options().create(true).append(true).open(&path).map_err(Error::io(&path, "create"))?;
+        let file = append_own(&path)?;
         file.set_len(whole as u64).map_err(Error::io(&path, "write"))?;
         let mut journal = Self { path, file, trials };
         if !begun {
@@ -389,5 +395,16 @@ mod tests {
         assert!(message.contains("trial-003 is of no trial of this search"), "{message}");
         fs::write(&path, "loss\n").unwrap();
         assert!(Journal::open(folder.path(), &subject).unwrap_err().to_string().contains("no journal"));
+        // What they lead to is cut off by nobody.
+        let elsewhere = tempfile::tempdir().unwrap();
+        let own = elsewhere.path().join("own");
+        fs::write(&own, "{").unwrap();
+        for name in [JOURNAL, PAGE, "trial-001", "trial-000.log"] {
+            let again = tempfile::tempdir().unwrap();
+            std::os::unix::fs::symlink(&own, again.path().join(name)).unwrap();
+            let message = Journal::open(again.path(), &subject).unwrap_err().to_string();
+            assert!(message.contains(&format!("{name}: is a link")), "{message}");
+            assert_eq!(fs::read_to_string(&own).unwrap(), "{");
+        }
     }
 }

@@ -32,7 +32,7 @@ use crate::ffi::linux::pin_current_thread;
 use crate::machine::Machine;
 use crate::memory::{FolderLock, make_folder, write_file};
 use halving::Halving;
-use journal::{End, Found, JOURNAL, Journal, Subject, Trial};
+use journal::{End, Found, JOURNAL, Journal, PAGE, Subject, Trial};
 use page::{Page, json_of, shown};
 use sampler::Sampler;
 use space::{Contradictions, Space};
@@ -230,7 +230,7 @@ impl SearchArgs {
         let is_validated = |trial: &Trial| results(trial)["validation_auc"].is_number();
         let heading = &self.target.heading(ended.iter().any(|trial| is_validated(trial)));
         let page = Page { space, trials: &scored, target: self.target, heading, shares: &shares }.html();
-        let path = self.out.join("search.html");
+        let path = self.out.join(PAGE);
         write_file(&path, page.as_bytes())?;
         scored.sort_by(|a, b| a.1.total_cmp(&b.1));
         let best = scored.first().filter(|(_, score, _)| score.is_finite()).map(|(trial, ..)| *trial);
