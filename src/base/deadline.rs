@@ -1,7 +1,7 @@
 //! The longest that somebody waits, and what allows more.
 
 use std::fmt;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The longest that somebody waits for others. Displayed as its seconds, as a user would write them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,9 +39,71 @@ impl fmt::Display for Deadline {
     }
 }
 
+/// The most that counts between two looks of one waiter, who looks far more often: what is beyond that it has not run
+/// itself, as when its process was suspended, and nor may those have that it waits for.
+const LONGEST_LOOK: Duration = Duration::from_millis(200);
+
+/// How long somebody has waited, by the time in which the waiter itself ran.
+#[derive(Debug, Clone, Copy)]
+pub struct Waited {
+    last: Instant,
+    /// When it began, or ran again after it was suspended.
+    since: Instant,
+    total: Duration,
+}
+
+impl Waited {
+    /// Begins to count.
+    #[must_use]
+    pub fn begin() -> Self {
+        let now = Instant::now();
+        Self { last: now, since: now, total: Duration::ZERO }
+    }
+
+    /// How long it is by now: to be asked at least ten times a second.
+    pub fn look(&mut self) -> Duration {
+        self.look_at(Instant::now())
+    }
+
+    fn look_at(&mut self, now: Instant) -> Duration {
+        let passed = now.saturating_duration_since(self.last);
+        if passed > LONGEST_LOOK {
+            self.since = now;
+        }
+        self.last = now;
+        self.total += passed.min(LONGEST_LOOK);
+        self.total
+    }
+
+    /// Counts from nothing again, as something has come.
+    pub fn restart(&mut self) {
+        self.look();
+        self.total = Duration::ZERO;
+    }
+
+    /// For how long the waiter could have heard something, without a pause in which it did not run itself.
+    #[must_use]
+    pub fn awake(&self) -> Duration {
+        self.since.elapsed()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn time_in_which_the_waiter_did_not_run_is_no_waiting() {
+        let began = Instant::now();
+        let mut waited = Waited { last: began, since: began, total: Duration::ZERO };
+        let at = |milliseconds| began + Duration::from_millis(milliseconds);
+        assert_eq!(waited.look_at(at(100)), Duration::from_millis(100));
+        assert_eq!((waited.look_at(at(250)), waited.since), (Duration::from_millis(250), began));
+        // Suspended for an hour.
+        let resumed = at(3_600_250);
+        assert_eq!((waited.look_at(resumed), waited.since), (Duration::from_millis(450), resumed));
+        assert_eq!((waited.look_at(at(3_600_300)), waited.since), (Duration::from_millis(500), resumed));
+    }
 
     #[test]
     fn a_remedy_is_told_where_a_flag_chooses_how_long_and_only_there() {

@@ -164,7 +164,10 @@ pub enum Error {
     },
 
     /// Another process writes to the output directory.
-    #[error("{path} is being written by another process: wait for it, stop it, or choose another --out")]
+    #[error(
+        "{path} is being written by another process: wait for it, stop it, or choose another --out; if there is none, as when \
+         its machine has died, remove {path}/.lock"
+    )]
     OutputBusy {
         /// The directory.
         path: PathBuf,

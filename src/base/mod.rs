@@ -22,7 +22,7 @@ pub mod rng;
 pub mod trouble;
 pub mod units;
 
-pub use deadline::Deadline;
+pub use deadline::{Deadline, Waited};
 pub use error::{Error, Reason, Result};
 pub use even::even_part;
 pub use groups::in_groups;

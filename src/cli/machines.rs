@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::figures;
 use crate::base::config::{Config, alone_on_machine};
+use crate::base::console::note;
 use crate::base::{Deadline, Error, Result};
 use crate::collective::World;
 use crate::data::{About, Source, Split};
@@ -63,6 +64,10 @@ pub fn introduce(
             Error::Mpi { action: "compare machines".to_owned(), reason }
         })?;
         agree(world, &all)?;
+        if world.is_first() {
+            let places: Vec<_> = all.iter().map(|one| &one.placement).collect();
+            sharing(world.hosts(), &places).iter().for_each(|reason| note!("warning: {reason}"));
+        }
         // The first one's knowledge is all machines'.
         let known = if world.is_first() { figures::network(world.hosts()) } else { None };
         let known = serde_json::to_vec(&known).expect("names and numbers are representable in JSON");
@@ -87,6 +92,21 @@ pub fn bound(world: &World) -> Option<String> {
         format!(
             "its launcher lets octorec use {own} of the {all} cpus that it has here: give it all of them (mpirun \
              --bind-to none; srun --cpus-per-task={all}, or --cpu-bind=none)"
+        )
+    })
+}
+
+/// What is to be said of the first two processes of one host that use the same cpus.
+fn sharing(hosts: &[String], places: &[&Placement]) -> Option<String> {
+    let cpus = |machine: usize| places[machine].ranks.iter().flat_map(|rank| rank.compute.iter().chain(&rank.comm));
+    let shares =
+        |one: usize, other: usize| hosts[one] == hosts[other] && cpus(one).any(|cpu| cpus(other).any(|o| o == cpu));
+    let mut pairs = (0..places.len()).flat_map(|one| (one + 1..places.len()).map(move |other| (one, other)));
+    pairs.find(|(one, other)| shares(*one, *other)).map(|(one, other)| {
+        format!(
+            "machines {one} and {other} are both on {} and use the same cpus: start one process a machine (mpirun \
+             --map-by ppr:1:node; srun --ntasks-per-node=1), whose ranks share it (--ranks), or give each cpus of its own",
+            hosts[one]
         )
     })
 }
@@ -137,4 +157,37 @@ fn agree(world: &World, all: &[Introduction]) -> Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::{NodeId, PuId, RankId};
+    use crate::machine::placement::RankPlace;
+
+    #[test]
+    fn processes_of_one_host_that_use_the_same_cpus_are_told() {
+        let place = |cpus: [u32; 2]| {
+            let [compute, comm] = cpus.map(|cpu| vec![PuId(cpu)]);
+            let node = NodeId(0);
+            let rank = RankPlace {
+                rank: RankId(0),
+                host: 0,
+                node,
+                memory_nodes: vec![node],
+                compute,
+                comm,
+                aside: Vec::new(),
+            };
+            Placement { ranks: vec![rank], spin: true, reasons: Vec::new(), warnings: Vec::new() }
+        };
+        let (low, high, both) = (place([0, 1]), place([2, 3]), place([3, 0]));
+        let hosts = |names: [&str; 3]| names.map(str::to_owned);
+        let same = hosts(["a", "b", "b"]);
+        assert_eq!(sharing(&same, &[&low, &low, &high]), None, "cpus of their own, or hosts of their own");
+        assert_eq!(sharing(&hosts(["a", "b", "c"]), &[&low, &low, &low]), None);
+        let told = sharing(&same, &[&low, &high, &both]).unwrap();
+        assert!(told.starts_with("machines 1 and 2 are both on b and use the same cpus: "), "{told}");
+        assert!(told.contains("--map-by ppr:1:node"), "{told}");
+    }
 }

@@ -192,8 +192,8 @@ impl Cli {
             Command::Predict(args) => args.run(world),
             Command::Bench(args) => args.run(world),
             Command::Topo(args) if args.measure => topo::run(&args, world),
-            // The others are one machine's.
-            _ if !world.is_first() => Ok(()),
+            // The others are one machine's, whose wish to stop ends the rest, too, once it has stopped in order.
+            _ if !world.is_first() => heed_signals(),
             Command::Preprocess(args) => args.run(),
             Command::Export(args) => args.run(),
             Command::Search(args) => args.run(),

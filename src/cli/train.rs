@@ -188,6 +188,10 @@ impl TrainArgs {
         self.check_flags()?;
         // Claimed before any work is done, so that a taken directory is refused at once.
         let mut output = self.claim_output(world)?;
+        if self.resume.is_some() {
+            // The first machine may have brought back files of a run that was to be replaced.
+            world.meet("take the folder", self.ranks.timeout)?;
+        }
         let asked = self.resolve()?;
         if let (Some(output), Some(resumed)) = (&mut output, &asked.resumed) {
             // Before the data are read: a kill may come from now on.

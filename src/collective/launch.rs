@@ -4,9 +4,9 @@ use std::ops::Range;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use crate::base::{Error, Place, RankId, Result, Trouble, Unpoisoned};
+use crate::base::{Error, Place, RankId, Result, Trouble, Unpoisoned, Waited};
 use crate::sync::{Barrier, Job, barriers};
 
 /// How often it is looked whether the job is in trouble.
@@ -80,15 +80,14 @@ pub fn launch<T: Send + 'static>(
     }
     drop(sender);
     let mut values: Vec<Option<T>> = (0..ranks).map(|_| None).collect();
-    let mut trouble_since: Option<Instant> = None;
+    let mut since_trouble: Option<Waited> = None;
     loop {
         match results.recv_timeout(LOOK_EVERY) {
             Ok((rank, Ok(value))) => values[rank.index() - first] = Some(value),
             Ok((_, Err(()))) => {}
             Err(RecvTimeoutError::Disconnected) => break,
             Err(RecvTimeoutError::Timeout) => {
-                if job.check().is_err()
-                    && trouble_since.get_or_insert_with(Instant::now).elapsed() > job.deadline().time
+                if job.check().is_err() && since_trouble.get_or_insert_with(Waited::begin).look() > job.deadline().time
                 {
                     break;
                 }

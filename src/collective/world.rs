@@ -400,7 +400,8 @@ fn use_whole_machine() -> Result<Option<String>> {
     unpin_current_thread()?;
     Ok(Some(format!(
         "octorec uses all {} cpus of its machine, where no other process of the job is, and not only cpus {}, to which \
-         Open MPI has bound it: fewer with --threads",
+         Open MPI has bound it: fewer with --threads (where it was not Open MPI but taskset: \
+         mpirun --bind-to none)",
         all.len(),
         ranges(own.iter().map(|pu| pu.0))
     )))

@@ -21,7 +21,7 @@ use crossbeam::utils::CachePadded;
 
 use super::Patience;
 use super::primitive::{Arc, AtomicBool, Mutex, Ordering, Yielding};
-use crate::base::{Deadline, Error, Place, RankId, Result, Trouble, Unpoisoned, panics};
+use crate::base::{Deadline, Error, Place, RankId, Result, Trouble, Unpoisoned, Waited, panics};
 
 /// Looks without a `pause` before a waiting thread begins to pause between them.
 const EAGER_LOOKS: u32 = if cfg!(loom) { 0 } else { 500 };
@@ -184,7 +184,7 @@ pub struct Waiting {
     looks: u32,
     /// When the first turn began and the last one ended.
     turns: Option<(Instant, Instant)>,
-    since: Option<Instant>,
+    waited: Option<Waited>,
     yielding: Yielding,
     endless: bool,
 }
@@ -213,8 +213,8 @@ impl Waiting {
         }
         // Models know no time, and loom itself finds waits without an end.
         if !cfg!(loom) && (!spinning || self.looks.is_multiple_of(LOOKS_A_CLOCK)) {
-            let since = *self.since.get_or_insert_with(Instant::now);
-            if !self.endless && since.elapsed() >= job.deadline().time {
+            let waited = self.waited.get_or_insert_with(Waited::begin).look();
+            if !self.endless && waited >= job.deadline().time {
                 return Err(job.poison(job.stalled(place, peer)));
             }
         }

@@ -475,6 +475,52 @@ fn machines_that_have_nothing_to_do_wait_for_the_one_that_works() {
 }
 
 #[test]
+fn a_machine_that_has_nothing_to_do_leaves_the_wish_to_stop_to_the_one_that_works() {
+    let folder = tempdir().unwrap();
+    let (program, at) = (env!("CARGO_BIN_EXE_octorec"), |name: &str| folder.path().join(name));
+    assert!(Command::new("mkfifo").arg(at("pipe")).status().unwrap().success());
+    let config = format!("exec {program} config --svg {}", at("pipe").display());
+    // SIGUSR1, as soon as it is heeded.
+    let asks = "grep -Eq '^SigCgt:.*[2367abef]..$' /proc/$$/status && kill -USR1 $$ && touch";
+    let asks = format!("{asks} {} && break", at("asked").display());
+    let second = format!("(for _ in $(seq 300); do {asks}; sleep 0.1; done) &\n{config}");
+    let Some(mut command) = two(folder.path(), [&config, &second]) else { return };
+    let mut job = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    for _ in 0..600 {
+        if at("asked").exists() || job.try_wait().unwrap().is_some() {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert!(at("asked").exists(), "it heeds no signal");
+    // The first machine writes when somebody reads.
+    let pipe = at("pipe");
+    std::thread::spawn(move || fs::read_to_string(&pipe));
+    let output = output_of(job);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn machines_go_on_with_a_run_whose_files_the_first_one_brings_back() {
+    let folder = tempdir().unwrap();
+    let run = folder.path().join("run");
+    crate::succeed(&format!("{} --steps 3 --out {}", tiny_training(), run.display()));
+    for steps in 4..8 {
+        let previous = run.join(".previous");
+        fs::create_dir_all(&previous).unwrap();
+        for entry in fs::read_dir(&run).unwrap() {
+            let name = entry.unwrap().file_name();
+            if name != ".previous" && name != ".lock" {
+                fs::rename(run.join(&name), previous.join(&name)).unwrap();
+            }
+        }
+        let line = format!("train --resume {} --ranks 1 --threads 1 --steps {steps}", run.display());
+        let Some(output) = mpirun(2, Wire::SharedMemory, &line) else { return };
+        assert!(output.status.success(), "{steps}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
+#[test]
 fn a_machine_at_work_behind_its_last_step_is_waited_for_and_one_that_stands_still_is_not() {
     let program = env!("CARGO_BIN_EXE_octorec");
     for stops in [false, true] {

@@ -682,6 +682,70 @@ fn a_restart_that_is_asked_to_stop_asks_the_run_and_waits_for_it() {
 }
 
 #[test]
+fn a_restart_asks_its_launcher_by_the_signal_that_launchers_hand_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    let stub = "for signal in TERM HUP USR1; do trap \"echo $signal >>$1/got; exit 130\" $signal; done\n\
+                touch $1/begun\nwhile :; do sleep 0.02; done\n";
+    fs::write(at("launcher"), stub).unwrap();
+    for signal in [Signal::TERM, Signal::HUP, Signal::USR1] {
+        let _ = fs::remove_file(at("begun"));
+        let mut command = Command::new("bash");
+        command.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/topology/restart")).args(["1", at("run").as_str(), "bash"]);
+        command.args([at("launcher").as_str(), at("").as_str(), "--", "--steps", "5"]);
+        let mut script = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let begun = Instant::now();
+        while !folder.path().join("begun").exists() {
+            assert!(begun.elapsed() < Duration::from_secs(60) && script.try_wait().unwrap().is_none(), "{signal:?}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        kill_process(Pid::from_child(&script), signal).unwrap();
+        assert_eq!(script.wait().unwrap().code(), Some(130), "{signal:?}");
+    }
+    assert_eq!(fs::read_to_string(at("got")).unwrap(), "USR1\nUSR1\nUSR1\n");
+}
+
+#[test]
+fn a_restart_that_is_given_again_goes_on_with_its_run_if_asked() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("run");
+    let tiny = tiny_training();
+    let flags = format!("{} --steps 5 --auto-resume", tiny.strip_prefix("train ").unwrap());
+    for time in ["first", "second"] {
+        let done = restarted(&out, &flags).output().unwrap();
+        assert!(done.status.success(), "{time}: {}", String::from_utf8_lossy(&done.stderr));
+    }
+    let refused = restarted(&out, &flags.replace(" --auto-resume", "")).output().unwrap();
+    let message = String::from_utf8_lossy(&refused.stderr);
+    assert!(refused.status.code() == Some(2) && message.contains("--auto-resume, or replace it"), "{message}");
+}
+
+#[test]
+fn ranks_that_were_suspended_for_longer_than_they_wait_for_each_other_go_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("run");
+    let line =
+        format!("{} --steps 100000000 --ranks 2 --threads 1 --timeout 1 --out {}", tiny_training(), out.display());
+    let mut command = octorec();
+    command.args(line.split_whitespace()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut run = command.spawn().unwrap();
+    let begun = Instant::now();
+    while !fs::metadata(out.join("metrics.jsonl")).is_ok_and(|file| file.len() > 0) {
+        assert!(begun.elapsed() < Duration::from_secs(60) && run.try_wait().unwrap().is_none());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let signal = |signal| kill_process(Pid::from_child(&run), signal).unwrap();
+    signal(Signal::STOP);
+    std::thread::sleep(Duration::from_millis(1400));
+    signal(Signal::CONT);
+    // Whoever waited looks at the clock.
+    std::thread::sleep(Duration::from_millis(100));
+    signal(Signal::TERM);
+    assert_eq!(run.wait().unwrap().code(), Some(130));
+    assert!(out.join("checkpoint.safetensors").exists());
+}
+
+#[test]
 fn weights_are_saved_where_what_is_written_about_them_has_no_room() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("run");

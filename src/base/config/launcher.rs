@@ -46,13 +46,20 @@ fn refuse_several_of(command: &str, told: Option<(&'static str, &'static str, us
     Err(Error::config(name, reason))
 }
 
-/// How many of a job's processes are on this machine: by Open MPI, by MPICH, by Slurm where it was told so.
-const LOCAL_SIZES: [&str; 3] = ["OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "SLURM_NTASKS_PER_NODE"];
+/// How many of a job's processes are on this machine: by Open MPI, by MPICH, by Slurm, which tells it of all nodes.
+const LOCAL_SIZES: [&str; 4] =
+    ["OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "SLURM_STEP_TASKS_PER_NODE", "SLURM_NTASKS_PER_NODE"];
 
 /// Whether a launcher says that no other process of the job is on this machine.
 #[must_use]
 pub fn alone_on_machine() -> bool {
-    LOCAL_SIZES.iter().find_map(|name| env::var(name).ok()).is_some_and(|text| text == "1")
+    alone_by(|name| env::var(name).ok())
+}
+
+fn alone_by(variable: impl Fn(&str) -> Option<String>) -> bool {
+    // Slurm writes 1(x4) where four nodes have one each.
+    let one = |text: String| text == "1" || (text.starts_with("1(x") && text.ends_with(')') && !text.contains(','));
+    LOCAL_SIZES.into_iter().find_map(variable).is_some_and(one)
 }
 
 /// Whether Open MPI has bound this process to a part of a machine that no other process of the job uses.
@@ -107,6 +114,19 @@ mod tests {
         assert!(found(&[alone, orte, bound]) && !found(&[alone, orte]), "Open MPI 4");
         assert!(found(&[alone]) && !found(&[("OMPI_COMM_WORLD_LOCAL_SIZE", "2")]), "Open MPI 5");
         assert!(!found(&[("SLURM_NTASKS_PER_NODE", "1"), ("SLURM_CPU_BIND", "quiet,mask_cpu:0x1")]), "srun");
+    }
+
+    #[test]
+    fn a_process_is_alone_on_its_machine_where_its_launcher_says_so_of_it_or_of_all() {
+        let found = |set: &[(&str, &str)]| {
+            alone_by(|name| set.iter().find(|(other, _)| *other == name).map(|(_, text)| (*text).to_owned()))
+        };
+        let step = "SLURM_STEP_TASKS_PER_NODE";
+        assert!(found(&[(step, "1(x4)")]) && found(&[(step, "1")]) && found(&[("SLURM_NTASKS_PER_NODE", "1")]));
+        for several in ["2(x2)", "11(x2)", "1(x2),2", "2,1(x2)", "12"] {
+            assert!(!found(&[(step, several), ("SLURM_NTASKS_PER_NODE", "1")]), "{several}");
+        }
+        assert!(!found(&[]) && !found(&[("OMPI_COMM_WORLD_LOCAL_SIZE", "2"), (step, "1")]));
     }
 
     #[test]

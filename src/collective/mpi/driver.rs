@@ -7,12 +7,15 @@ use crossbeam::channel::{Receiver, RecvTimeoutError, Sender, TryRecvError, bound
 
 use super::endpoint::Endpoint;
 use crate::base::console::note;
-use crate::base::{Deadline, Error, Result, Unpoisoned};
+use crate::base::{Deadline, Error, Result, Unpoisoned, Waited};
 use crate::ffi::mpi::{Calls, Communicator, Failure, Library};
 use crate::sync::Yielding;
 
 /// How long the library may take to end.
 const LAST: Duration = Duration::from_secs(10);
+
+/// How often somebody who waits for the thread looks at the clock.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// What the thread is asked to do with all processes' communicator.
 type Task = Box<dyn FnOnce(&Communicator) + Send>;
@@ -90,15 +93,15 @@ impl Driver {
         });
         let tasks = self.tasks.as_ref().expect("the driver runs until it is dropped");
         tasks.send(task).map_err(|_| failed("its thread ended".to_owned()))?;
-        let began = Instant::now();
+        let mut waited = Waited::begin();
         // A thread that another task keeps does not even begin.
         let most = patience.saturating_add(deadline.time);
-        let begun = left.recv_timeout(most);
-        let rest = || answer.recv_timeout(deadline.time.min(most.saturating_sub(began.elapsed())));
-        let answer = begun.and_then(|()| rest()).map_err(|why| {
+        let begun = receive(&left, &mut waited, most);
+        let until = waited.look().saturating_add(deadline.time).min(most);
+        let answer = begun.and_then(|()| receive(&answer, &mut waited, until)).map_err(|why| {
             failed(match why {
                 RecvTimeoutError::Disconnected => "its thread ended".to_owned(),
-                RecvTimeoutError::Timeout => overdue(began.elapsed(), deadline),
+                RecvTimeoutError::Timeout => overdue(waited.look(), deadline),
             })
         })?;
         answer.map_err(|failure| failed(failure.to_string()))
@@ -157,6 +160,17 @@ impl Drop for Driver {
         // sometimes waits in MPI_Finalize for a process that has left it.
         if self.ended.recv_timeout(LAST) == Err(RecvTimeoutError::Timeout) {
             note!("warning: MPI has not ended within {} s and is left as it is", LAST.as_secs());
+        }
+    }
+}
+
+/// What comes before so much has been waited.
+fn receive<T>(from: &Receiver<T>, waited: &mut Waited, most: Duration) -> std::result::Result<T, RecvTimeoutError> {
+    loop {
+        let rest = most.saturating_sub(waited.look());
+        match from.recv_timeout(rest.min(LOOK_EVERY)) {
+            Err(RecvTimeoutError::Timeout) if waited.look() < most => {}
+            done => return done,
         }
     }
 }

@@ -20,7 +20,7 @@ use super::carrier::{Fabric, LaneSpec};
 use super::world::{END, ProcessGroup, Takers, Waiting, named};
 use super::{Buffers, Machines, Raw};
 use crate::base::config::one_caller;
-use crate::base::{Deadline, Error, RankId, Result, Unpoisoned, interrupt, median};
+use crate::base::{Deadline, Error, RankId, Result, Unpoisoned, Waited, interrupt, median};
 use crate::ffi::mpi::{Calls, Communicator, Failure, Part};
 use crate::ffi::signals::end_at_once;
 use crate::machine::discover::host_name;
@@ -113,9 +113,16 @@ impl Processes {
     }
 
     /// Which of these machines has given no sign of life for too long, and what that is.
-    fn silent(&self, mut of: impl Iterator<Item = usize>, silence: Option<Deadline>) -> Option<(usize, Deadline)> {
+    fn silent(
+        &self,
+        mut of: impl Iterator<Item = usize>,
+        silence: Option<Deadline>,
+        waited: &Waited,
+    ) -> Option<(usize, Deadline)> {
         let silence = silence?;
-        let other = of.find(|other| self.control.heard(self.peer(*other)).elapsed() > silence.time)?;
+        // A process that was suspended has heard nothing meanwhile.
+        let heard = |other: usize| self.control.heard(self.peer(other)).elapsed().min(waited.awake());
+        let other = of.find(|other| heard(*other) > silence.time)?;
         Some((other, silence))
     }
 
@@ -170,7 +177,7 @@ impl ProcessGroup for Processes {
         whole[machine] = Some(own.to_owned());
         let mut sent: Vec<Option<usize>> =
             (0..machines).map(|other| if takes(other) { None } else { Some(own.len()) }).collect();
-        let (mut moved_at, mut yielding) = (Instant::now(), Yielding::default());
+        let (mut waited, mut yielding) = (Waited::begin(), Yielding::default());
         loop {
             let mut progress = false;
             for other in (0..machines).filter(|other| *other != machine) {
@@ -191,13 +198,15 @@ impl ProcessGroup for Processes {
             if waiting.heeds && interrupt::requested() {
                 return Err(Error::Interrupted);
             }
+            let so_far = waited.look();
             if progress {
-                (moved_at, yielding) = (Instant::now(), Yielding::default());
+                waited.restart();
+                yielding = Yielding::default();
             } else if self.control.drive_here() {
                 yielding = Yielding::default();
-            } else if moved_at.elapsed() > waiting.deadline.time {
+            } else if so_far > waiting.deadline.time {
                 return failed(unanswered(&name(last), waiting.deadline));
-            } else if let Some((other, silence)) = self.silent(waits_for, waiting.silence) {
+            } else if let Some((other, silence)) = self.silent(waits_for, waiting.silence, &waited) {
                 return failed(silent(&name(other), silence));
             } else {
                 yielding.turn();
