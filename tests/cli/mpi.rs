@@ -527,17 +527,17 @@ fn a_machine_at_work_behind_its_last_step_is_waited_for_and_one_that_stands_stil
         let folder = tempdir().unwrap();
         let [pipe, run] = ["pipe", "run"].map(|name| folder.path().join(name));
         assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
-        // Behind the checkpoint the first machine has a timeline to write, which it does when somebody reads: here
+        // Behind its last evaluation the first machine has a timeline to write, which it does when somebody reads: here
         // after longer than others wait for one that is silent, or never, since it is stopped.
         let then = if stops { "sleep 1; kill -STOP $$".to_owned() } else { format!("sleep 7; cat {}", pipe.display()) };
-        let saved = format!("[ -e {} ]", run.join("checkpoint.safetensors").display());
+        let tested = format!("grep -qs '\"kind\":\"eval\"' {}", run.join("metrics.jsonl").display());
         let meanwhile =
-            format!("(for _ in $(seq 600); do if {saved}; then {then}; break; fi; sleep 0.1; done) >/dev/null &");
+            format!("(for _ in $(seq 600); do if {tested}; then {then}; break; fi; sleep 0.1; done) >/dev/null &");
         let first = format!("{meanwhile}\nexec {program} \"$@\"");
         let Some(mut command) = two(folder.path(), [&first, &format!("exec {program} \"$@\"")]) else { return };
         let line = format!(
-            "train {TINY} --steps 3 --ranks 1 --threads 1 --source random --set model.rows=[10,20] --timeout 5 --trace {} \
-             --out {}",
+            "train {TINY} --steps 3 --ranks 1 --threads 1 --source random --set model.rows=[10,20] \
+             --set data.test_samples=640 --timeout 5 --trace {} --out {}",
             pipe.display(),
             run.display()
         );
