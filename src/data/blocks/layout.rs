@@ -28,6 +28,8 @@ pub(super) const END: [u8; 8] = *b"CEROTCO\n";
 pub(super) const BLOCK: u32 = u32::from_le_bytes(*b"BLK\n");
 /// The version that is written, and the only one that is read.
 pub(super) const VERSION: u32 = 1;
+/// The most samples of a block.
+pub(super) const MOST_ROWS: u32 = 1 << 20;
 /// Sections begin at multiples of this.
 pub(super) const ALIGN: usize = 64;
 

@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use super::codes;
 use super::layout::{
-    ALIGN, BLOCK, BlockHead, BlockRef, Content, END, FileHead, MAGIC, Section, Trailer, VERSION, aligned, block_crc,
-    contents, index_crc,
+    ALIGN, BLOCK, BlockHead, BlockRef, Content, END, FileHead, MAGIC, MOST_ROWS, Section, Trailer, VERSION, aligned,
+    block_crc, contents, index_crc,
 };
 use crate::base::{Error, Result};
 use crate::data::formats::Sink;
@@ -84,7 +84,7 @@ impl Writer {
     /// # Panics
     /// When a block would have no sample, or more than 2^20.
     pub fn create(path: &Path, description: &Description, options: Options) -> Result<Self> {
-        assert!((1..=1 << 20).contains(&options.block_rows), "a block has 1 to 2^20 samples");
+        assert!((1..=MOST_ROWS).contains(&options.block_rows), "a block has 1 to 2^20 samples");
         description.check().map_err(|reason| Error::bad_file(path, reason))?;
         let mut file = WholeFile::create(path)?;
         let schema = description.to_toml();
