@@ -309,8 +309,7 @@ mod tests {
     use crate::data::formats::Sink;
     use crate::data::samples::Values;
 
-    /// What reading a block of three samples says, in whose file the entries of the sections were changed, and which has
-    /// the checksums of the changed ones.
+    /// What reading a block of three samples says after the entries of its sections were changed, with their checksum.
     fn reading(change: impl FnOnce(&mut [Section])) -> Result<usize> {
         let mut description = Description::criteo(1, &[9, 9]);
         description.categorical[0].hots = 0;

@@ -31,8 +31,8 @@ pub enum Codec {
 }
 
 impl Codec {
-    /// The most bytes that can come of one that is stored: LZ4 makes a match longer by at most 255 for each, and a block
-    /// of Zstandard's takes at least 4 and holds at most 2^17.
+    /// The most bytes that can come of one that is stored: LZ4 makes a match longer by at most 255 for each; a block of
+    /// Zstandard's takes at least 4 and holds at most 2^17.
     pub(super) const fn most_growth(self) -> usize {
         match self {
             Self::Raw => 1,
@@ -287,7 +287,7 @@ impl Sink for Writer {
 
 fn too_large(file: &WholeFile) -> Error {
     let reason =
-        "a column of a block exceeds 2^30 values or 4 GiB, or their number 2^32: write more files, or smaller blocks"
+        "a column of a block exceeds 2^30 values or 4 GiB, or a file 2^32 blocks: write more files, or smaller blocks"
             .to_owned();
     Error::bad_file(file.path().to_owned(), reason)
 }
