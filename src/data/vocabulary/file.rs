@@ -383,7 +383,7 @@ mod tests {
         // Nobody waits for the other end of a pipe in its place.
         let pipe = folder.path().join("pipe");
         rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
-        let found = [size(&pipe), read::<u32>(&pipe, |_| ())].map(message);
+        let found = [super::size(&pipe), read::<u32>(&pipe, |_| ())].map(message);
         assert!(found.iter().all(|found| found.contains("pipe: is a pipe, no regular file")), "{found:?}");
         assert!(check(&pipe).is_err() && identity(&pipe).is_err() && growth(&pipe, "C1", 0).is_err());
         std::fs::write(&path, "C1,C2").unwrap();
