@@ -108,7 +108,6 @@ impl ExportArgs {
             let reason = "holds weights but not how they were trained: give a run of octorec's".to_owned();
             return Err(Error::Checkpoint { path: file, reason });
         };
-        model.config().validate(&format!("{}: its configuration", file.display()))?;
         refuse_losing_data(&outputs, &self.checkpoint, model.config())?;
         if let Some(folder) = self.out.parent().filter(|folder| !folder.as_os_str().is_empty()) {
             make_folder(folder)?;

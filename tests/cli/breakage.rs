@@ -448,6 +448,8 @@ fn what_a_checkpoint_says_of_itself_is_judged_and_named() {
     let help = octorec().args(["eval", "--help"]).output().unwrap();
     let unverified = if String::from_utf8_lossy(&help.stdout).contains("--no-verify") { " --no-verify" } else { "" };
     let eval = format!("eval --checkpoint {}{unverified}", out.display());
+    let graph = folder.path().join("model.onnx");
+    let export = format!("export --format onnx --checkpoint {} --out {}{unverified}", out.display(), graph.display());
     for (from, to, expected) in [
         ("\"eval_batch\":4096", "\"eval_batch\":0", "train.eval_batch = 0 must lie in [1, 2^31]"),
         ("\"dim\":8", "\"dim\":0", "model.dim = 0: a row of a table has at least one column"),
@@ -457,13 +459,17 @@ fn what_a_checkpoint_says_of_itself_is_judged_and_named() {
             "model.bottom = [13]: the dot interaction needs the number of dense features",
         ),
         ("\"shuffle_window\":131072", "\"shuffle_window\":0", "data.shuffle_window = 0"),
+        ("\"top\":[16,1]", "\"top\":[9007199254740992,1]", "9007199254740992 is more than 2^20, the widest layer"),
     ] {
         change(&checkpoint, from, to);
-        let message = refused("", &eval);
-        assert!(
-            message.contains("checkpoint.safetensors: its configuration: ") && message.contains(expected),
-            "{message}"
-        );
+        for line in [&eval, &export] {
+            let message = refused("", line);
+            assert!(
+                message.contains("checkpoint.safetensors: its configuration: ") && message.contains(expected),
+                "{line}: {message}"
+            );
+        }
+        assert!(!graph.exists());
         fs::write(&checkpoint, &sound).unwrap();
     }
     // Without dense features this model has other layers.
@@ -481,6 +487,18 @@ fn what_a_checkpoint_says_of_itself_is_judged_and_named() {
         }
         let message = refused("", &format!("train --resume {} --steps 5{unverified}", out.display()));
         assert!(message.contains("start from its weights with --init"), "{message}");
+        succeed(&format!("{} --steps 3 --init {}{unverified}", built_in(), checkpoint.display()));
+        fs::write(&checkpoint, &sound).unwrap();
+    }
+    // Nor does any key, which a run that goes on writes as TOML.
+    for (section, key, number) in [("model", "qr_threshold", "200"), ("train", "steps", "3")] {
+        let beyond = (1_u64 << 63).to_string();
+        change(&checkpoint, &format!("\"{key}\":{number}"), &format!("\"{key}\":{beyond}"));
+        for line in [format!("train --resume {} --steps 5{unverified}", out.display()), eval.clone(), export.clone()] {
+            let message = refused("", &line);
+            let expected = format!("{section}.{key} is {beyond}, and keys go to 2^63 - 1: start from its weights");
+            assert!(message.contains("checkpoint.safetensors") && message.contains(&expected), "{line}: {message}");
+        }
         succeed(&format!("{} --steps 3 --init {}{unverified}", built_in(), checkpoint.display()));
         fs::write(&checkpoint, &sound).unwrap();
     }

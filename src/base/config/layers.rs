@@ -58,6 +58,9 @@ impl Default for Layers {
 
 impl Layers {
     /// Starts from a complete configuration of an earlier run instead of the defaults.
+    ///
+    /// # Panics
+    /// When a number is [beyond](Config::beyond_toml) what TOML holds.
     #[must_use]
     pub fn from_config(config: &Config, origin: &str) -> Self {
         let merged = Table::try_from(config).expect("every field of Config is representable in TOML");

@@ -446,9 +446,40 @@ impl Config {
         all.into_iter().map(|(key, _, value)| (key, value.to_string())).collect()
     }
 
+    /// The first key with a whole number above those of TOML, which have a sign, and that number: what was read from
+    /// TOML has none, what comes from elsewhere may.
+    ///
+    /// # Panics
+    /// Never: it is plain data.
+    #[must_use]
+    pub fn beyond_toml(&self) -> Option<(String, u64)> {
+        let all = serde_json::to_value(self).expect("plain data with string keys is JSON");
+        let sections = all.as_object().into_iter().flatten();
+        let mut keys = sections.flat_map(|(section, keys)| {
+            keys.as_object()
+                .into_iter()
+                .flatten()
+                .map(move |(key, value)| (format!("{section}.{key}"), greatest(value)))
+        });
+        keys.find(|(_, number)| i64::try_from(*number).is_err())
+    }
+
     /// The configuration as a TOML document.
+    ///
+    /// # Panics
+    /// When a number is [beyond](Self::beyond_toml) what TOML holds.
     #[must_use]
     pub fn to_toml(&self) -> String {
         toml::to_string(self).expect("every field of Config is representable in TOML")
+    }
+}
+
+/// The greatest whole number of a value of a key.
+fn greatest(value: &serde_json::Value) -> u64 {
+    match value {
+        serde_json::Value::Number(number) => number.as_u64().unwrap_or(0),
+        serde_json::Value::Array(all) => all.iter().map(greatest).max().unwrap_or(0),
+        serde_json::Value::Object(all) => all.values().map(greatest).max().unwrap_or(0),
+        _ => 0,
     }
 }

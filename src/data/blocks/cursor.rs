@@ -5,16 +5,12 @@ use std::ops::Range;
 
 use super::codes;
 use super::file::{Block, BlockFile};
-use super::layout::{Content, Section};
+use super::layout::{Content, MOST_VALUES, Section};
 use super::writer::Codec;
 use crate::base::Result;
 use crate::data::fill::{Features, Fill};
 use crate::data::formats::{Rows, Table};
 use crate::data::{Batch, Description, Samples};
-
-/// Bytes beyond which a column of a block is taken for damaged, so that nobody asks for such memory: 2^20 samples, the
-/// most of a block, with 2^10 look-ups of 4 bytes each.
-const MOST_SECTION_BYTES: usize = 1 << 32;
 
 /// Streams samples from a block file.
 pub(super) struct Cursor<'a> {
@@ -67,6 +63,8 @@ impl<'a> Cursor<'a> {
         // After an error the columns belong to no block.
         self.entered = None;
         let block = self.file.block(self.number, &mut self.entries)?;
+        // Before any memory is asked for: checksums are no secret.
+        self.check_counts(&block)?;
         let sound = self.file.is_sound(self.number);
         let mut row_bytes = 0;
         for at in 0..self.columns.len() {
@@ -92,7 +90,7 @@ impl<'a> Cursor<'a> {
                 return Err(damaged("the checksum does not match"));
             }
             if !column.is_raw {
-                if plain > MOST_SECTION_BYTES {
+                if plain > packed.len().saturating_mul(codec.most_growth()) {
                     return Err(damaged("its size is impossible"));
                 }
                 column.unpacked.resize(plain, 0);
@@ -108,7 +106,10 @@ impl<'a> Cursor<'a> {
             }
             column.section = Some(section);
         }
-        self.check_counts(&block, sound)?;
+        // Of a block that was found sound, they are checked where they are read ([`ends`]).
+        if !sound {
+            self.check_ends(&block)?;
+        }
         self.file.check()?;
         self.file.found_sound(self.number);
         // The mean: samples of several look-ups differ.
@@ -117,43 +118,50 @@ impl<'a> Cursor<'a> {
         Ok(())
     }
 
-    /// Whether every section has as many values as the block's samples ask for. Of a block that was found sound, the
-    /// ends of samples are checked where they are read ([`ends`]).
-    fn check_counts(&mut self, block: &Block<'_>, sound: bool) -> Result<()> {
+    /// Whether the entries give every section as many values as the block's samples ask for, and none more than it may
+    /// have: those of no bytes would take memory all the same.
+    fn check_counts(&self, block: &Block<'_>) -> Result<()> {
         let description = self.file.description();
-        for at in 0..self.columns.len() {
-            let count = self.columns[at].section().count as usize;
-            let width = self.columns[at].section().width;
-            let expected = match self.file.contents[at] {
-                Content::Labels => block.rows,
-                Content::Dense(_) | Content::Ends(_) => block.rows,
+        for (at, content) in self.file.contents.iter().enumerate() {
+            let Section { count, width, .. } = self.entries[at];
+            let (expected, float) = match *content {
+                Content::Labels => (block.rows, description.label.float),
+                Content::Dense(column) => (block.rows, description.dense[column].float),
+                Content::Ends(_) => (block.rows, false),
                 Content::Weights(_) => {
                     let before = if matches!(self.file.contents[at - 1], Content::Ends(_)) { 2 } else { 1 };
-                    self.columns[at - before].section().count as usize
+                    (self.entries[at - before].count as usize, true)
                 }
                 Content::Rows(table) => match description.categorical[table].hots {
-                    0 if sound => count,
-                    0 => {
-                        self.codes.clear();
-                        let ends = &self.columns[at + 1];
-                        let known = (ends.section().count as usize).min(block.rows);
-                        codes::unpack(ends.section(), ends.bytes(), 0..known, 0, &mut self.codes);
-                        if !self.codes.is_sorted() {
-                            return Err(self.file.damaged(block, at, "its samples' ends fall"));
-                        }
-                        self.codes.last().map_or(0, |&end| end as usize)
-                    }
-                    hots => block.rows * hots as usize,
+                    // As many as their ends say.
+                    0 => (count as usize, false),
+                    hots => (block.rows * hots as usize, false),
                 },
             };
-            let float = match self.file.contents[at] {
-                Content::Labels => description.label.float,
-                Content::Dense(column) => description.dense[column].float,
-                Content::Weights(_) => true,
-                Content::Rows(_) | Content::Ends(_) => false,
-            };
-            if count != expected || (float && width != 4) {
+            if count > MOST_VALUES {
+                return Err(self.file.damaged(block, at, "the number of its values is impossible"));
+            }
+            if count as usize != expected || (float && width != 4) {
                 return Err(self.file.damaged(block, at, "the number of its values contradicts the block's samples"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the ends of samples' look-ups rise to as many as there are.
+    fn check_ends(&mut self, block: &Block<'_>) -> Result<()> {
+        for at in 0..self.columns.len() {
+            if !matches!(self.file.contents[at], Content::Ends(_)) {
+                continue;
+            }
+            let (rows, ends) = (&self.columns[at - 1], &self.columns[at]);
+            self.codes.clear();
+            codes::unpack(ends.section(), ends.bytes(), 0..block.rows, 0, &mut self.codes);
+            if !self.codes.is_sorted() {
+                return Err(self.file.damaged(block, at, "its samples' ends fall"));
+            }
+            if self.codes.last() != Some(&rows.section().count) {
+                return Err(self.file.damaged(block, at, "the number of its values contradicts its samples' ends"));
             }
         }
         Ok(())
@@ -291,4 +299,81 @@ fn ends(section: &Section, bytes: &[u8], range: &Range<usize>, codes: &mut Vec<u
     codes::unpack(section, bytes, range.clone(), 0, codes);
     let rise = codes.is_sorted() && codes.first().is_none_or(|&first| start <= first as usize);
     rise.then(|| start..codes.last().map_or(start, |&end| end as usize))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::layout::{BlockHead, BlockRef, Trailer, block_crc};
+    use super::super::{Options, Writer};
+    use super::*;
+    use crate::data::formats::Sink;
+    use crate::data::samples::Values;
+
+    /// What reading a block of three samples says after the entries of its sections were changed, with their checksum.
+    fn reading(change: impl FnOnce(&mut [Section])) -> Result<usize> {
+        let mut description = Description::criteo(1, &[9, 9]);
+        description.categorical[0].hots = 0;
+        description.categorical[1].weighted = true;
+        let mut samples = Samples::new(&description);
+        samples.labels = vec![0.0, 1.0, 0.0];
+        samples.dense[0] = Values::Integers(vec![3, 4, 5]);
+        samples.lookups[0].rows = vec![2, 2, 2, 2];
+        samples.lookups[0].ends = vec![1, 1, 4];
+        samples.lookups[1].rows = vec![7, 8, 7];
+        samples.lookups[1].weights = vec![0.5; 3];
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.octo");
+        let mut writer = Box::new(Writer::create(&path, &description, Options::default())?);
+        writer.push(&samples)?;
+        writer.finish()?;
+
+        let mut bytes = std::fs::read(&path).unwrap();
+        let end = bytes.len() - size_of::<Trailer>();
+        let trailer: Trailer = bytemuck::pod_read_unaligned(&bytes[end..]);
+        let at = trailer.index as usize;
+        let block: BlockRef = bytemuck::pod_read_unaligned(&bytes[at..at + size_of::<BlockRef>()]);
+        let start = block.offset as usize;
+        let entries = start + size_of::<BlockHead>();
+        let head: BlockHead = bytemuck::pod_read_unaligned(&bytes[start..entries]);
+        let after = entries + head.sections as usize * size_of::<Section>();
+        let mut sections: Vec<Section> = bytemuck::pod_collect_to_vec(&bytes[entries..after]);
+        change(&mut sections);
+        let head = BlockHead { crc: block_crc(&head, bytemuck::cast_slice(&sections)), ..head };
+        bytes[start..entries].copy_from_slice(bytemuck::bytes_of(&head));
+        bytes[entries..after].copy_from_slice(bytemuck::cast_slice(&sections));
+        std::fs::write(&path, bytes).unwrap();
+        let file = BlockFile::open(&path)?;
+        let mut cursor = Cursor::new(&file, 0, 0);
+        cursor.read(&mut Samples::new(&description), 9)
+    }
+
+    #[test]
+    fn no_more_memory_is_asked_for_than_a_block_can_need() {
+        assert_eq!(reading(|_| ()).unwrap(), 3);
+        // Values of no bytes: the look-ups of C1, which are all the same, are such.
+        let impossible = "the number of its values is impossible";
+        let contradicts = "the number of its values contradicts the block's samples";
+        for (section, column, count, expected) in [
+            (2, "C1", u32::MAX, impossible),
+            (2, "C1", MOST_VALUES + 1, impossible),
+            (2, "C1", MOST_VALUES, "the number of its values contradicts its samples' ends"),
+            (2, "C1", 3, "the number of its values contradicts its samples' ends"),
+            (0, "label", MOST_VALUES, contradicts),
+            (1, "I1", MOST_VALUES, contradicts),
+            (3, "C1", MOST_VALUES, contradicts),
+            (4, "C2", MOST_VALUES, contradicts),
+            (5, "C2", MOST_VALUES, contradicts),
+        ] {
+            let message = reading(|sections| sections[section].count = count).unwrap_err().to_string();
+            assert!(message.contains(&format!("column {column}: {expected}")), "{section}, {count}: {message}");
+        }
+        // What unpacks to more than any bytes of its codec do, of a number of values that is possible.
+        for codec in [Codec::Lz4, Codec::Zstd] {
+            let packed = |sections: &mut [Section]| {
+                (sections[2].codec, sections[2].count, sections[2].width) = (codec as u8, MOST_VALUES, 4);
+            };
+            let message = reading(packed).unwrap_err().to_string();
+            assert!(message.contains("column C1: its size is impossible"), "{codec:?}: {message}");
+        }
+    }
 }

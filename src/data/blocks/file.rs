@@ -11,8 +11,8 @@ use bytemuck::Zeroable;
 
 use super::cursor::Cursor;
 use super::layout::{
-    BLOCK, BlockHead, BlockRef, Content, END, FileHead, MAGIC, Section, Trailer, VERSION, aligned, block_crc, contents,
-    index_crc,
+    BLOCK, BlockHead, BlockRef, Content, END, FileHead, MAGIC, MOST_ROWS, Section, Trailer, VERSION, aligned,
+    block_crc, contents, index_crc,
 };
 use super::writer::Codec;
 use crate::base::{Error, Result};
@@ -105,9 +105,18 @@ impl BlockFile {
         self.longest = bytemuck::allocation::pod_collect_to_vec(longest);
         self.sound = (0..self.blocks.len().div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
         self.rows = trailer.rows;
-        let firsts = self.blocks.iter().map(|block| block.first).chain([trailer.rows]);
-        if self.blocks.first().map_or(trailer.rows, |block| block.first) != 0 || !firsts.is_sorted() {
+        if self.blocks.first().map_or(trailer.rows, |block| block.first) != 0 {
             return Err(self.fail("its index does not count its samples from 0: write the file again".to_owned()));
+        }
+        // Readers share out as many samples as an index tells of: it tells of no more than its blocks can hold.
+        let firsts = self.blocks.iter().map(|block| block.first);
+        let ends = firsts.clone().skip(1).chain([trailer.rows]);
+        let counts = firsts.zip(ends).map(|(first, end)| end.checked_sub(first));
+        let possible = 1..=u64::from(MOST_ROWS);
+        if let Some(number) = counts.map(|rows| rows.is_some_and(|rows| possible.contains(&rows))).position(|is| !is) {
+            return Err(self.fail(format!(
+                "its index says that block {number} has no samples, or more than {MOST_ROWS}: write the file again"
+            )));
         }
         Ok(())
     }
@@ -156,12 +165,12 @@ impl BlockFile {
             (block_crc(&head, entries) == head.crc).then_some((head, bytes))
         });
         let damaged = |what: &str| {
-            let last = next.saturating_sub(1);
+            let last = next - 1;
             self.fail(format!("block {number} (samples {first} to {last}): {what}: copy or write the file again"))
         };
         let Some((head, bytes)) = found else { return Err(damaged("its head is damaged (checksum)")) };
         let rows = next - first;
-        if u64::from(head.rows) != rows || head.sections as usize != self.contents.len() || rows == 0 {
+        if u64::from(head.rows) != rows || head.sections as usize != self.contents.len() {
             return Err(damaged("its head contradicts the index"));
         }
         Ok(Block { number, first, rows: head.rows as usize, bytes })
@@ -244,4 +253,54 @@ impl Table for BlockFile {
 /// A structure at a byte of the file, if there are enough bytes.
 fn read<T: bytemuck::AnyBitPattern>(bytes: &[u8], at: usize) -> Option<T> {
     bytes.get(at..at.checked_add(size_of::<T>())?).map(bytemuck::pod_read_unaligned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::blocks::{Options, Writer};
+    use crate::data::formats::Sink;
+
+    /// Opens a file whose index tells of blocks that begin at these samples, and of so many samples.
+    fn indexed(firsts: &[u64], rows: u64) -> Result<BlockFile> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.octo");
+        Box::new(Writer::create(&path, &Description::criteo(1, &[9]), Options::default())?).finish()?;
+        let bytes = std::fs::read(&path).unwrap();
+        let end = bytes.len() - size_of::<Trailer>();
+        let trailer: Trailer = read(&bytes, end).unwrap();
+        // The index of a file without blocks is that of its columns.
+        let (blocks, columns) = bytes[..end].split_at(trailer.index as usize);
+        let refs: Vec<BlockRef> = firsts.iter().map(|&first| BlockRef { offset: 64, first }).collect();
+        let index = [bytemuck::cast_slice::<BlockRef, u8>(&refs), columns].concat();
+        let trailer = Trailer { blocks: refs.len() as u64, rows, ..trailer };
+        let trailer = Trailer { crc: index_crc(&trailer, &index), ..trailer };
+        std::fs::write(&path, [blocks, &index, bytemuck::bytes_of(&trailer)].concat()).unwrap();
+        BlockFile::open(&path)
+    }
+
+    #[test]
+    fn an_index_tells_of_no_more_samples_than_its_blocks_can_hold() {
+        const MOST: u64 = MOST_ROWS as u64;
+        for (firsts, rows) in [(&[][..], 0), (&[0], 1), (&[0], MOST), (&[0, MOST, MOST + 1], 2 * MOST)] {
+            assert_eq!(indexed(firsts, rows).unwrap().rows(), rows);
+        }
+        for (firsts, rows, number) in [
+            (&[0][..], 0, 0),
+            (&[0], MOST + 1, 0),
+            (&[0], u64::MAX, 0),
+            (&[0, 5, 5], 9, 1),
+            (&[0, 7, 3], 9, 1),
+            (&[0, 7], 3, 1),
+            (&[0, 7], 8 + MOST, 1),
+        ] {
+            let message = indexed(firsts, rows).unwrap_err().to_string();
+            let expected = format!("block {number} has no samples, or more than 1048576: write the file again");
+            assert!(message.contains(&expected), "{firsts:?}, {rows}: {message}");
+        }
+        for (firsts, rows) in [(&[][..], 5), (&[3], 5)] {
+            let message = indexed(firsts, rows).unwrap_err().to_string();
+            assert!(message.contains("does not count its samples from 0"), "{firsts:?}, {rows}: {message}");
+        }
+    }
 }

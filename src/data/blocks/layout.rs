@@ -28,6 +28,10 @@ pub(super) const END: [u8; 8] = *b"CEROTCO\n";
 pub(super) const BLOCK: u32 = u32::from_le_bytes(*b"BLK\n");
 /// The version that is written, and the only one that is read.
 pub(super) const VERSION: u32 = 1;
+/// The most samples of a block.
+pub(super) const MOST_ROWS: u32 = 1 << 20;
+/// The most values of a section: 2^10 look-ups for each of the most samples, in 4 GiB at the widest.
+pub(super) const MOST_VALUES: u32 = 1 << 30;
 /// Sections begin at multiples of this.
 pub(super) const ALIGN: usize = 64;
 

@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use super::codes;
 use super::layout::{
-    ALIGN, BLOCK, BlockHead, BlockRef, Content, END, FileHead, MAGIC, Section, Trailer, VERSION, aligned, block_crc,
-    contents, index_crc,
+    ALIGN, BLOCK, BlockHead, BlockRef, Content, END, FileHead, MAGIC, MOST_ROWS, MOST_VALUES, Section, Trailer,
+    VERSION, aligned, block_crc, contents, index_crc,
 };
 use crate::base::{Error, Result};
 use crate::data::formats::Sink;
@@ -31,6 +31,16 @@ pub enum Codec {
 }
 
 impl Codec {
+    /// The most bytes that can come of one that is stored: LZ4 makes a match longer by at most 255 for each; a block of
+    /// Zstandard's takes at least 4 and holds at most 2^17.
+    pub(super) const fn most_growth(self) -> usize {
+        match self {
+            Self::Raw => 1,
+            Self::Lz4 => 255,
+            Self::Zstd => 1 << 15,
+        }
+    }
+
     /// The codec with this number in a file.
     pub(super) fn of_number(number: u8) -> Option<Self> {
         [Self::Raw, Self::Lz4, Self::Zstd].get(usize::from(number)).copied()
@@ -84,7 +94,7 @@ impl Writer {
     /// # Panics
     /// When a block would have no sample, or more than 2^20.
     pub fn create(path: &Path, description: &Description, options: Options) -> Result<Self> {
-        assert!((1..=1 << 20).contains(&options.block_rows), "a block has 1 to 2^20 samples");
+        assert!((1..=MOST_ROWS).contains(&options.block_rows), "a block has 1 to 2^20 samples");
         description.check().map_err(|reason| Error::bad_file(path, reason))?;
         let mut file = WholeFile::create(path)?;
         let schema = description.to_toml();
@@ -225,7 +235,9 @@ impl Writer {
         {
             self.longest[table] = columns[table].hots;
         }
-        let count = u32::try_from(count).map_err(|_| too_large(&self.file))?;
+        // What is written can be read.
+        let count = u32::try_from(count).ok().filter(|count| *count <= MOST_VALUES);
+        let count = count.ok_or_else(|| too_large(&self.file))?;
         Ok(Section { count, base, width, ..Section::zeroed() })
     }
 }
@@ -274,7 +286,9 @@ impl Sink for Writer {
 }
 
 fn too_large(file: &WholeFile) -> Error {
-    let reason = "a block or its number exceeds 32 bits: write more files, or smaller blocks".to_owned();
+    let reason =
+        "a column of a block exceeds 2^30 values or 4 GiB, or a file 2^32 blocks: write more files, or smaller blocks"
+            .to_owned();
     Error::bad_file(file.path().to_owned(), reason)
 }
 

@@ -11,7 +11,7 @@ use std::path::Path;
 
 use bytemuck::{Pod, Zeroable};
 
-use crate::base::{Error, Result, interrupt};
+use crate::base::{Error, Result, input, interrupt};
 use crate::data::Growth;
 use crate::data::fingerprint::of_bytes;
 use crate::data::key_map::Key;
@@ -164,7 +164,7 @@ pub(in crate::data) fn write(path: &Path, texts: &[Box<[u8]>], unseen_row: bool)
 /// Opens a vocabulary file whose head is sound and whose length is what the head says.
 fn open(path: &Path) -> Result<(File, Head)> {
     let bad = |reason: &str| Error::bad_file(path, reason);
-    let mut file = File::open(path).map_err(Error::io(path, "open"))?;
+    let mut file = input::open(path)?;
     let mut head = Head::zeroed();
     let whole = file.read_exact(bytemuck::bytes_of_mut(&mut head)).is_ok();
     if !whole || ![MAGIC_1, MAGIC_2].contains(&head.magic) {
@@ -380,6 +380,12 @@ mod tests {
             assert_ne!(identity(&path).unwrap(), told);
         }
         assert_eq!(identity(&folder.path().join("nowhere")).unwrap(), None);
+        // Nobody waits for the other end of a pipe in its place.
+        let pipe = folder.path().join("pipe");
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+        let found = [super::size(&pipe), read::<u32>(&pipe, |_| ())].map(message);
+        assert!(found.iter().all(|found| found.contains("pipe: is a pipe, no regular file")), "{found:?}");
+        assert!(check(&pipe).is_err() && identity(&pipe).is_err() && growth(&pipe, "C1", 0).is_err());
         std::fs::write(&path, "C1,C2").unwrap();
         assert!(message(read::<u32>(&path, |_| ())).contains("is no vocabulary file"));
     }

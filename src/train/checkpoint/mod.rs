@@ -161,10 +161,16 @@ impl Header {
         let best = evaluations.best.map_or(0, |best| best.step);
         let numbers = [("step", step), ("epoch", epoch), ("sample", sample), ("cold", cold), ("hot", hot)];
         let numbers = [&numbers[..], &[("step", best), ("evaluation", evaluations.since)]].concat();
-        match numbers.into_iter().find(|(_, number)| i64::try_from(*number).is_err()) {
-            None => Ok(Some(header)),
-            Some((name, number)) => Err(format!(
+        if let Some((name, number)) = numbers.into_iter().find(|(_, number)| i64::try_from(*number).is_err()) {
+            return Err(format!(
                 "its header is damaged: no run reaches {name} {number}: start from its weights with --init"
+            ));
+        }
+        // A run that goes on is configured and told by TOML.
+        match header.config.beyond_toml() {
+            None => Ok(Some(header)),
+            Some((key, number)) => Err(format!(
+                "its header is damaged: {key} is {number}, and keys go to 2^63 - 1: start from its weights with --init"
             )),
         }
     }
@@ -283,6 +289,11 @@ impl<'a> Checkpoint<'a> {
         let hashes = if verified { Hashes::read(&head, &metadata).map_err(fail)? } else { None };
         let header = Header::read(&metadata);
         Ok(Self { path, bytes, head, metadata, header, verified, compares_rows: verified, hashes })
+    }
+
+    /// Its file.
+    pub(in crate::train) const fn path(&self) -> &Path {
+        self.path
     }
 
     /// Whether it should be checked and carries nothing to check it by: another program's file, or an older version's.

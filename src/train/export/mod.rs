@@ -78,10 +78,11 @@ impl<'a> Exported<'a> {
     /// The model of a checkpoint. `Ok(None)`: the file has weights, but not how they were trained.
     ///
     /// # Errors
-    /// When the file is damaged.
+    /// When the file is damaged, and when the configuration that it has is none.
     pub fn of(checkpoint: &'a Checkpoint<'a>) -> Result<Option<Self>> {
         let Some(header) = checkpoint.own_header()? else { return Ok(None) };
         let config = header.config.clone();
+        config.validate(&format!("{}: its configuration", checkpoint.path().display()))?;
         let model = &config.model;
         // One that is not there is missed where it is read.
         let rows = checkpoint.rows(&checkpoint.table_names(model)).into_iter().map(|rows| rows.unwrap_or(0) as u64);
