@@ -90,7 +90,7 @@ pub fn saved_in(path: &Path, is_ours: bool) -> Result<PathBuf> {
     let reason = if held == Some(true) {
         "there is no checkpoint yet: a training that runs writes to this directory, and has not saved one; wait for it (it \
          saves every 30 minutes, or as --checkpoint-every N and train.checkpoint_minutes say, and at its end)"
-    } else if held.is_none() {
+    } else if held.is_none() && has_begun(path) {
         "there is no checkpoint, and its .lock, which tells whether a training runs that has not saved one yet, may be \
          opened by those alone who may write to this directory: ask who trains there"
     } else if has_begun(path) {

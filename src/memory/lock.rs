@@ -1,8 +1,8 @@
 //! A folder's lock: who writes to it holds it, and the system gives it back when that process ends, however it ends.
 
-use std::fs::{self, File, TryLockError};
+use std::fs::{self, File, Permissions, TryLockError};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::thread::sleep;
 use std::time::Duration;
@@ -78,12 +78,16 @@ impl FolderLock {
         let mode = 0o600 | writers | writers << 1;
         let options = File::options().create(true).write(true).truncate(false).mode(mode).clone();
         let file = match open_own(&name, &options, fail) {
-            // Of another user of a group, whose umask has taken the group's right to write to it.
+            // Of another user of a group, by an earlier version, whose umask took the group's right to write to it.
             Err(Error::Io { source, .. }) if source.kind() == ErrorKind::PermissionDenied && !is_new => {
                 open_own(&name, File::options().read(true), fail)?
             }
             opened => opened?,
         };
+        if is_new {
+            // Whatever the umask is; another process may have made it meanwhile, which does the same.
+            let _ = file.set_permissions(Permissions::from_mode(mode));
+        }
         match file.try_lock() {
             Ok(()) => {
                 if leads_to(&name, &file) {
@@ -120,9 +124,6 @@ pub(super) fn knows_no_locks(error: &io::Error) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::fs::Permissions;
-    use std::os::unix::fs::PermissionsExt;
-
     use super::*;
 
     #[test]
@@ -147,8 +148,7 @@ mod tests {
             fs::set_permissions(folder.path(), Permissions::from_mode(folder_mode)).unwrap();
             FolderLock::take(folder.path()).unwrap();
             let mode = fs::metadata(folder.path().join(NAME)).unwrap().mode();
-            assert_eq!(mode & 0o044 & !readers, 0, "{folder_mode:o}: {mode:o}");
-            assert_eq!(mode & 0o600, 0o600);
+            assert_eq!(mode & 0o777, 0o600 | readers | readers >> 1, "{folder_mode:o}: {mode:o}");
         }
         use linux_raw_sys::errno::{EACCES, EIO, ENOLCK, ENOSYS, EOPNOTSUPP};
         let [none, other] = [&[ENOLCK, ENOSYS, EOPNOTSUPP][..], &[EIO, EACCES]].map(|numbers| {

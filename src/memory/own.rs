@@ -55,10 +55,13 @@ pub fn append_own(path: &Path) -> Result<File> {
 }
 
 fn foreign(path: &Path, is_link: bool) -> Error {
-    let what = if is_link { "a link" } else { "no regular file" };
+    let (what, first) = match is_link {
+        true => ("a link", "put what it leads to in its place, or, where that is not yours, "),
+        false => ("no regular file", ""),
+    };
     let reason = format!(
-        "is {what}, and octorec keeps a file or folder of its own under this name, which must lie here itself: move it \
-         away, or choose another folder"
+        "is {what}, and octorec keeps a file or folder of its own under this name, which must lie here itself: {first}move \
+         it away, or choose another folder"
     );
     Error::bad_file(path, reason)
 }

@@ -46,18 +46,25 @@ fn ended(child: Child) -> (String, String) {
 }
 
 /// A run on a generated file in Criteo's layout, and the file.
-fn trained(folder: &Path, name: &str, rows: u64) -> (String, PathBuf) {
-    let file = tsv(&folder.join("clicks.tsv"), rows);
+fn trained(folder: &Path, name: &str) -> (String, PathBuf) {
+    let file = tsv(&folder.join("clicks.tsv"), 500);
     let run = folder.join(name).display().to_string();
     let train = format!("train --preset demo {TINY} --data {} --steps 5 --test-fraction 0", file.display());
     succeed(&format!("{train} --threads 1 --out {run}"));
     (run, file)
 }
 
+/// A file of the same rows again and again, 100,000 in all: more than are read before a signal comes.
+fn many(file: &Path) -> PathBuf {
+    let many = file.with_file_name("many.tsv");
+    fs::write(&many, fs::read_to_string(file).unwrap().repeat(200)).unwrap();
+    many
+}
+
 #[test]
 fn an_interrupted_prediction_tells_which_rows_have_their_probabilities() {
     let folder = tempfile::tempdir().unwrap();
-    let (run, file) = trained(folder.path(), "run", 200);
+    let (run, file) = trained(folder.path(), "run");
     let text = fs::read_to_string(&file).unwrap();
     let rows: String = text.split_inclusive('\n').take(2).collect();
     let predict = format!("predict --checkpoint {run} --threads 1 --data");
@@ -98,19 +105,20 @@ fn an_interrupted_prediction_tells_which_rows_have_their_probabilities() {
         assert!(said.contains(told), "{said}");
         assert_eq!((fs::read_to_string(&found).ok().as_deref(), partial.exists()), (before, false), "{said}");
     }
-    let child = start(&format!("{predict} {}", file.display()));
+    let many = many(&file);
+    let child = start(&format!("{predict} {}", many.display()));
     ask(&child, Signal::INT);
     let (printed, said) = ended(child);
-    let told = format!("interrupted before a row of {} was answered: no probability is written", file.display());
+    let told = format!("interrupted before a row of {} was answered: no probability is written", many.display());
     assert!(printed.is_empty() && said.contains(&told), "{said}");
 }
 
 #[test]
 fn an_interrupted_evaluation_tells_how_far_it_came_and_prints_no_scores() {
     let folder = tempfile::tempdir().unwrap();
-    let (one, file) = trained(folder.path(), "one", 8000);
-    let (other, _) = trained(folder.path(), "other", 8000);
-    let eval = format!("eval --checkpoint {one} --threads 1 --data {}", file.display());
+    let (one, file) = trained(folder.path(), "one");
+    let (other, _) = trained(folder.path(), "other");
+    let eval = format!("eval --checkpoint {one} --threads 1 --data {}", many(&file).display());
     let child = start(&eval);
     ask(&child, Signal::TERM);
     let (printed, said) = ended(child);
@@ -126,7 +134,7 @@ fn an_interrupted_evaluation_tells_how_far_it_came_and_prints_no_scores() {
     ask(&child, Signal::INT);
     let (printed, _) = ended(child);
     errors.read_to_string(&mut said).unwrap();
-    let told = " of 16,000 samples in 2 passes: no scores are printed";
+    let told = " of 200,000 samples in 2 passes: no scores are printed";
     assert!(printed.is_empty() && said.contains("interrupted after ") && said.contains(told), "{said}");
 }
 
