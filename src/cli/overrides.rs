@@ -356,23 +356,29 @@ impl KeyArgs {
 /// [`Error::Config`] with the file and the line, where another source is said there or nothing names the data.
 fn infer_source(layers: &mut Layers) -> Result<()> {
     const SOURCE: &str = "data.source";
+    const OF_FILES: [&str; 3] = ["data.path", "data.schema", "data.test_path"];
     let source = layers.text_of(SOURCE).unwrap_or_default().to_owned();
     let is_stored = [SourceKind::Tsv, SourceKind::Files].iter().any(|kind| kind.name() == source);
     let place_of_source = layers.place_in_file(SOURCE).map(str::to_owned);
-    // A generator that the command line asks for is what the user wants, whatever a file has for other commands.
-    if is_stored || (layers.is_given(SOURCE) && place_of_source.is_none()) {
-        return Ok(());
-    }
     let in_file =
         |key: &str| layers.text_of(key).and_then(|text| Some((text.to_owned(), layers.place_in_file(key)?.to_owned())));
+    if is_stored {
+        return Ok(());
+    }
+    // A generator that the command line asks for is what the user wants, whatever a file has for other commands: what
+    // that names is no part of this configuration, which a file of its own would contradict.
+    if layers.is_given(SOURCE) && place_of_source.is_none() {
+        let named = OF_FILES.into_iter().filter_map(|key| Some((key, in_file(key)?.1)));
+        let named: Vec<_> = named.collect();
+        return named.into_iter().try_for_each(|(key, place)| layers.fix(key, "", &place));
+    }
     let Some((path, place)) = in_file("data.path") else {
-        let of_none = ["data.schema", "data.test_path"].into_iter().find_map(|key| Some((key, in_file(key)?.1)));
+        let of_none = OF_FILES.into_iter().find_map(|key| Some((key, in_file(key)?.1)));
         return match of_none.filter(|_| layers.text_of("data.path").is_none()) {
             None => Ok(()),
             Some((key, place)) => {
                 let reason = format!(
-                    "{key} belongs to data that nothing names: name them (in data.path, or on the command line), or leave the key \
-                     away"
+                    "{key} belongs to data that nothing names: name them (data.path, or --data), or leave the key away"
                 );
                 Err(Error::config(place, reason))
             }

@@ -141,7 +141,12 @@ fn data_that_a_configuration_file_names_are_read_or_refused() {
     assert_eq!(printed(""), described);
     // A preset's generator gives way, too; one that the command line asks for does not.
     assert!(printed("--preset demo").contains("source = \"files\""));
-    assert!(printed("--source criteo").contains("source = \"criteo\""));
+    let generated = printed("--source criteo");
+    assert!(generated.contains("source = \"criteo\"") && generated.contains("path = \"\""), "{generated}");
+    // As a file it says the same: so do those of a search's trials.
+    let again = at("again.toml");
+    fs::write(&again, &generated).unwrap();
+    assert_eq!(String::from_utf8(succeed(&format!("config --config {again}")).stdout).unwrap(), generated);
     for line in [
         format!("train --config {mine} {SMALL} --steps 3 --out {}", at("run")),
         format!("train --resume {} --steps 6", at("run")),
