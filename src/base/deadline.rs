@@ -47,8 +47,6 @@ const LONGEST_LOOK: Duration = Duration::from_millis(200);
 #[derive(Debug, Clone, Copy)]
 pub struct Waited {
     last: Instant,
-    /// When it began, or ran again after it was suspended.
-    since: Instant,
     total: Duration,
 }
 
@@ -56,8 +54,7 @@ impl Waited {
     /// Begins to count.
     #[must_use]
     pub fn begin() -> Self {
-        let now = Instant::now();
-        Self { last: now, since: now, total: Duration::ZERO }
+        Self { last: Instant::now(), total: Duration::ZERO }
     }
 
     /// How long it is by now: to be asked at least ten times a second.
@@ -67,9 +64,6 @@ impl Waited {
 
     fn look_at(&mut self, now: Instant) -> Duration {
         let passed = now.saturating_duration_since(self.last);
-        if passed > LONGEST_LOOK {
-            self.since = now;
-        }
         self.last = now;
         self.total += passed.min(LONGEST_LOOK);
         self.total
@@ -80,12 +74,6 @@ impl Waited {
         self.look();
         self.total = Duration::ZERO;
     }
-
-    /// For how long the waiter could have heard something, without a pause in which it did not run itself.
-    #[must_use]
-    pub fn awake(&self) -> Duration {
-        self.since.elapsed()
-    }
 }
 
 #[cfg(test)]
@@ -95,14 +83,13 @@ mod tests {
     #[test]
     fn time_in_which_the_waiter_did_not_run_is_no_waiting() {
         let began = Instant::now();
-        let mut waited = Waited { last: began, since: began, total: Duration::ZERO };
+        let mut waited = Waited { last: began, total: Duration::ZERO };
         let at = |milliseconds| began + Duration::from_millis(milliseconds);
         assert_eq!(waited.look_at(at(100)), Duration::from_millis(100));
-        assert_eq!((waited.look_at(at(250)), waited.since), (Duration::from_millis(250), began));
-        // Suspended for an hour.
-        let resumed = at(3_600_250);
-        assert_eq!((waited.look_at(resumed), waited.since), (Duration::from_millis(450), resumed));
-        assert_eq!((waited.look_at(at(3_600_300)), waited.since), (Duration::from_millis(500), resumed));
+        assert_eq!(waited.look_at(at(250)), Duration::from_millis(250));
+        // Suspended for an hour: what was waited before counts all the same.
+        assert_eq!(waited.look_at(at(3_600_250)), Duration::from_millis(450));
+        assert_eq!(waited.look_at(at(3_600_300)), Duration::from_millis(500));
     }
 
     #[test]

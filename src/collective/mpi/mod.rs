@@ -112,18 +112,25 @@ impl Processes {
         Ok(true)
     }
 
-    /// Which of these machines has given no sign of life for too long, and what that is.
+    /// Which of these machines has given no sign of life for too long, and what that is; `quiet` has of each machine
+    /// when its last one came, and how long the next one is waited for.
     fn silent(
         &self,
         mut of: impl Iterator<Item = usize>,
         silence: Option<Deadline>,
-        waited: &Waited,
+        quiet: &mut [(Option<Instant>, Waited)],
     ) -> Option<(usize, Deadline)> {
         let silence = silence?;
-        // A process that was suspended has heard nothing meanwhile.
-        let heard = |other: usize| self.control.heard(self.peer(other)).elapsed().min(waited.awake());
-        let other = of.find(|other| heard(*other) > silence.time)?;
-        Some((other, silence))
+        let is_silent = |other: &usize| {
+            let (last, waited) = &mut quiet[*other];
+            let heard = Some(self.control.heard(self.peer(*other)));
+            if *last != heard {
+                *last = heard;
+                waited.restart();
+            }
+            waited.look() > silence.time
+        };
+        of.find(is_silent).map(|other| (other, silence))
     }
 
     /// The number that the control has for another machine.
@@ -178,6 +185,7 @@ impl ProcessGroup for Processes {
         let mut sent: Vec<Option<usize>> =
             (0..machines).map(|other| if takes(other) { None } else { Some(own.len()) }).collect();
         let (mut waited, mut yielding) = (Waited::begin(), Yielding::default());
+        let mut quiet = vec![(None, waited); machines];
         loop {
             let mut progress = false;
             for other in (0..machines).filter(|other| *other != machine) {
@@ -206,7 +214,7 @@ impl ProcessGroup for Processes {
                 yielding = Yielding::default();
             } else if so_far > waiting.deadline.time {
                 return failed(unanswered(&name(last), waiting.deadline));
-            } else if let Some((other, silence)) = self.silent(waits_for, waiting.silence, &waited) {
+            } else if let Some((other, silence)) = self.silent(waits_for, waiting.silence, &mut quiet) {
                 return failed(silent(&name(other), silence));
             } else {
                 yielding.turn();
