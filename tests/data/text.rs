@@ -781,10 +781,10 @@ fn d_messages_about_text_say_what_to_do() {
     assert_eq!(predict("run", "blank.csv", LOG_HEADER.to_owned() + &edit(|line| line[1..].to_owned())), labelled);
     // Words for yes and no stand for values, not for missing ones.
     let truths: String =
-        (0..100).map(|n| format!("{},{}\n", n % 2, if n % 3 == 0 { "TRUE" } else { "FALSE" })).collect();
+        (0..100).map(|n| format!("{},{},u{}\n", n % 2, if n % 3 == 0 { "TRUE" } else { "FALSE" }, n % 5)).collect();
     let schema =
-        folder.file("truths.toml", "label = 'label'\n[[dense]]\ncolumn = 'seen'\n[[categorical]]\ncolumn = 'seen'\n");
-    let told = message(&config(&folder.file("truths.csv", format!("label,seen\n{truths}")), &schema));
+        folder.file("truths.toml", "label = 'label'\n[[dense]]\ncolumn = 'seen'\n[[categorical]]\ncolumn = 'user'\n");
+    let told = message(&config(&folder.file("truths.csv", format!("label,seen,user\n{truths}")), &schema));
     let expected =
         "column seen: a finite number is expected, found \"TRUE\": is it a category (then [[categorical]] reads it)?";
     assert!(told.contains(expected), "{told}");
