@@ -68,7 +68,7 @@ impl Checkpoint<'_> {
     /// nothing is verified, that there is one.
     ///
     /// # Errors
-    /// [`Error::Checkpoint`](crate::base::Error::Checkpoint) when it is another, or missing.
+    /// [`Error::Checkpoint`] when it is another, or missing.
     pub fn check_vocabulary(&self, vocabulary: Option<&Vocabulary>, path: &Path) -> Result<()> {
         let Some(wanted) = self.own_header()?.and_then(|header| header.vocabulary.as_ref()) else { return Ok(()) };
         let path = path.display();
@@ -92,7 +92,7 @@ impl Checkpoint<'_> {
     /// people. Data of another kind are [`Checkpoint::check_rows`]' to refuse.
     ///
     /// # Errors
-    /// [`Error::Checkpoint`](crate::base::Error::Checkpoint) when they are not.
+    /// [`Error::Checkpoint`] when they are not.
     pub fn check_numbers(
         &self,
         numbers: Option<&str>,
@@ -134,7 +134,7 @@ impl Checkpoint<'_> {
     /// tell; a model of text takes no others, unless it has before. Where nothing is to be verified, nobody asks.
     ///
     /// # Errors
-    /// [`Error::Checkpoint`](crate::base::Error::Checkpoint) when they are not, with what to do `instead`.
+    /// [`Error::Checkpoint`] when they are not, with what to do `instead`.
     pub fn check_rows(&self, by: RowsBy<'_>, path: &str, instead: Instead) -> Result<()> {
         let Instead { otherwise, begins, may_have_grown, may_skip } = instead;
         let (known, by_vocabulary) = (self.sound_numbering()?, self.numbered_by().is_some());
@@ -230,7 +230,7 @@ impl Checkpoint<'_> {
     /// nothing is verified. `begins`: training is to begin with the model.
     ///
     /// # Errors
-    /// [`Error::Checkpoint`](crate::base::Error::Checkpoint) with the first column of which they do not.
+    /// [`Error::Checkpoint`] with the first column of which they do not.
     pub(super) fn check_numbering(&self, source: &dyn Source, begins: bool) -> Result<()> {
         let About { vocabulary, growth, numbering, .. } = source.about();
         // A vocabulary is compared as a whole.
